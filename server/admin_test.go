@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ask asks the admin socket for a path.
+// ask requests a path from the admin socket.
 func ask(t *testing.T, s *server.Server, path string) (code int, body string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that a server that finds a segment whose last user is just taking it along makes a new
-// one.
+// Ensure that a server makes a new segment if the last user of the segment that it finds is just
+// removing it.
 func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
@@ -35,7 +35,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	}
 	var leaving sync.WaitGroup
 	leaving.Go(func() {
-		time.Sleep(300 * time.Millisecond) // by when the server waits for it
+		time.Sleep(300 * time.Millisecond) // by then the server waits for it
 		if err := seg.Remove(); err != nil {
 			t.Error(err)
 		}
@@ -53,8 +53,8 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that is emptied and cannot come back, because its folder is out of reach, is
-// one that the server has no more: nobody waits for it.
+// Ensure that a server drops an emptied cache that it cannot make again because its folder is
+// unreachable. Its clients get an error at once.
 func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	m := newMemory(100, 100<<10)
@@ -69,7 +69,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
-	if err := os.Symlink(dir, dir); err != nil { // so that not even whether its file is there can be found out
+	if err := os.Symlink(dir, dir); err != nil { // so that the server cannot even find out whether the file exists
 		t.Fatal(err)
 	}
 	p.socket.Close()
@@ -89,8 +89,8 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	}
 }
 
-// Ensure that what a server counts by itself goes on when another cache takes the place of one, and
-// when one is emptied.
+// Ensure that a server's own counters go on when another cache replaces one, and when a cache is
+// emptied.
 func TestCountersGoOn(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	shelf := newShelf()
@@ -130,8 +130,8 @@ func TestCountersGoOn(t *testing.T) {
 	})
 }
 
-// Ensure that a server that is given one of its two sockets opens the other one beside it, where
-// clients and operators look for both.
+// Ensure that a server that gets one of its two sockets opens the other one in the same folder,
+// where clients and operators expect both.
 func TestOneSocketIsGiven(t *testing.T) {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})

@@ -40,8 +40,8 @@ func in(dir string, o server.Options) server.Options {
 	return o
 }
 
-// wantNoRoom: neither a server nor a check of its configuration finds room, both say why, and
-// nothing is made.
+// wantNoRoom checks that a server and a check of its configuration both report that the caches do
+// not fit, and make nothing.
 func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 	t.Helper()
 	s, err := server.New(context.Background(), o)
@@ -60,13 +60,13 @@ func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 	}
 }
 
-// Ensure that caches are made in a small tmpfs only if there is room for all of them together, each
-// of which would fit alone; and that what leaves, or is replaced, makes room.
+// Ensure that caches are made in a small tmpfs only if all of them fit together, even if each fits
+// alone. A cache that is removed or replaced frees its memory.
 func TestSmallTmpfs(t *testing.T) {
 	dir := mount(t, "40m")
 	shelf := newShelf()
 	for id := 1; id <= 3; id++ {
-		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 may be taken of 40
+		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 of 40 are usable
 	}
 	shelf.put(4, 2000, 10<<10) // 23.5 MiB
 	wantNoRoom(t, dir, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2, "c": 3})),
@@ -80,7 +80,7 @@ func TestSmallTmpfs(t *testing.T) {
 	number, seg := p.attach("a")
 	p.fetch(number, 0, shuffled(1000)...)
 	c := view(t, seg)
-	// somebody has what is there
+	// a client has the existing cache
 	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB")
 	wantMarked(t, c, shelf.sources[1], 7)
 	wantRequest(t, s, "GET", "/v1/caches/a", "", 200)
@@ -89,8 +89,8 @@ func TestSmallTmpfs(t *testing.T) {
 	if a := p.fetch(number, 0, shuffled(1000)...); len(a.failures) != 0 {
 		t.Errorf("the cache that could not be replaced: %+v", a)
 	}
-	// When nobody has the old one, its memory is the new one's: 13.8 MiB filled and 23.5 more would
-	// not fit.
+	// When no client has the old cache, the new one gets its memory: 13.8 MiB filled and 23.5 more
+	// would not fit.
 	c.Close()
 	seg.Close()
 	p.socket.Close()
@@ -103,11 +103,11 @@ func TestSmallTmpfs(t *testing.T) {
 	}
 	wantMarked(t, view(t, seg), shelf.sources[4], 1999)
 	stop()
-	// What is there already, full, needs nothing new.
+	// An existing, full cache needs no new memory.
 	start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 4})))
 }
 
-// Ensure that caches are held against memory together, where a tmpfs would take them all.
+// Ensure that the memory must be enough for all caches together, even if a tmpfs would hold them.
 func TestCachesMustFitIntoMemory(t *testing.T) {
 	dir := mount(t, "100000g")
 	room, err := shm.RoomIn(dir)

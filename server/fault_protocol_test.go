@@ -18,8 +18,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// last reads to the end of a connection, and returns the error that it ended with; nil: it ended
-// without one.
+// last reads to the end of a connection, and returns the error at its end; nil: none.
 func (p *peer) last() *control.RemoteError {
 	p.t.Helper()
 	var remote *control.RemoteError
@@ -75,8 +74,8 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// A frame that comes by bits and bits is not waited for longer than one that does not come: time
-// runs from its first byte. Between frames there is all the time there is.
+// The time of a frame runs from its first byte, so slow pieces do not extend it. Between frames
+// there is no limit.
 func TestSlowLoris(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	server.SetTimeouts(t, limit, 20*time.Second)
@@ -102,7 +101,7 @@ func TestSlowLoris(t *testing.T) {
 				!strings.Contains(remote.Text, "a frame took more than 300ms to arrive") {
 				t.Errorf("%s: %+v", name, remote)
 			}
-			// sent to its end, the one in a later frame takes two minutes
+			// the client in the middle of a frame; the one in a later frame has two minutes
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s: it took %v", name, took)
 			}
@@ -117,8 +116,7 @@ func TestSlowLoris(t *testing.T) {
 	}
 }
 
-// Batches as large as may be are taken, larger ones are not; indices that cannot be fail by
-// themselves.
+// The server accepts batches up to the limit, and refuses larger ones. Invalid indices fail alone.
 func TestBatchesOfAnySize(t *testing.T) {
 	const samples, size = 100, 50
 	s, _ := start(t, options(t, newMemory(samples, size), server.CacheOptions{}))
@@ -140,7 +138,7 @@ func TestBatchesOfAnySize(t *testing.T) {
 	for k := range indices {
 		indices[k] = -1
 	}
-	// each is told, though the texts of all would be more than a frame holds
+	// each has a failure, although the texts of all exceed a frame
 	if a := good.fetch(number, 0, indices...); len(a.failures) != len(indices) {
 		t.Errorf("%d of %d failed", len(a.failures), len(indices))
 	}
@@ -154,7 +152,7 @@ func TestBatchesOfAnySize(t *testing.T) {
 	wantReady(t, view(t, seg), 3, size)
 }
 
-// A client that speaks a later version as well is answered in ours.
+// A client that also knows a later version gets an answer in ours.
 func TestLaterVersion(t *testing.T) {
 	s, _ := start(t, options(t, newMemory(10, 100), server.CacheOptions{}))
 	p := connect(t, s.Dir())
@@ -171,8 +169,8 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// Conversations that were damaged at random, cut off, and gone on with, end in an error or an
-// answer, never the server; it keeps nothing of them, and another client notices nothing.
+// Damaged and truncated conversations end in an error or an answer, never in the end of the server.
+// Nothing of them stays, and other clients notice nothing.
 func TestDamagedConversations(t *testing.T) {
 	server.SetTimeouts(t, 200*time.Millisecond, 20*time.Second)
 	const samples, size = 50, 20_000
@@ -217,7 +215,7 @@ func TestDamagedConversations(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				socket.Write(frames) // it may have been shown out already
+				socket.Write(frames) // the server may have closed the connection already
 				if r.IntN(2) == 0 {
 					socket.CloseWrite()
 					socket.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -232,7 +230,7 @@ func TestDamagedConversations(t *testing.T) {
 	for range 50 {
 		if a := other.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 ||
 			len(a.samples) != samples-int(seg.Slots) {
-			t.Errorf("somebody else: %d failed, %d came", len(a.failures), len(a.samples))
+			t.Errorf("another client: %d failed, %d came", len(a.failures), len(a.samples))
 		} else {
 			for _, data := range a.samples {
 				if len(data) != size {

@@ -22,7 +22,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// What is not the protocol ends the connection with a message, and nobody else notices.
+// An invalid frame ends the connection with a message, and no other client notices.
 func TestWrongFrames(t *testing.T) {
 	server.SetTimeouts(t, 300*time.Millisecond, 20*time.Second)
 	m := newMemory(10, 100)
@@ -74,14 +74,14 @@ func TestWrongFrames(t *testing.T) {
 		}
 	}
 	if a := good.fetch(number, 0, 1, 2); len(a.failures) != 0 {
-		t.Errorf("somebody else: %+v", a)
+		t.Errorf("another client: %+v", a)
 	}
 	if a := good.fetch(number, 0, make([]int64, control.MaxIndices)...); len(a.failures) != 0 || a.refused != nil {
 		t.Errorf("as many as may be: %+v", a.refused)
 	}
 }
 
-// More than a connection may have under way is refused, and what is under way is answered.
+// The server refuses more requests than may be under way, and answers those under way.
 func TestTooMuchUnderWay(t *testing.T) {
 	m := newMemory(200, 100)
 	release := m.hold(t, 0)
@@ -114,8 +114,8 @@ func TestTooMuchUnderWay(t *testing.T) {
 	}
 }
 
-// A client that takes none of its answers costs no more than the limit, holds nobody up, and is
-// shown out.
+// A client that reads no answers costs no more than the limit, delays no other client, and is
+// disconnected.
 func TestClientThatNeverReads(t *testing.T) {
 	server.SetTimeouts(t, time.Second, time.Second)
 	const samples, size = 400, 1 << 20 // 400 MiB without a slot
@@ -129,18 +129,18 @@ func TestClientThatNeverReads(t *testing.T) {
 	most := 0
 	eventually(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
 	if a := other.fetch(otherNumber, 0, 7, 8); len(a.failures) != 0 {
-		t.Errorf("somebody else: %+v", a)
+		t.Errorf("another client: %+v", a)
 	}
 	eventually(t, "it is shown out", func() bool { most = max(most, s.Waiting()); return s.Connections() == 1 })
 	if most > control.MaxWaitingSend {
 		t.Errorf("%d bytes waited for it", most)
 	}
 	if a := other.fetch(otherNumber, 0, 9); len(a.failures) != 0 {
-		t.Errorf("somebody else, afterwards: %+v", a)
+		t.Errorf("another client, afterwards: %+v", a)
 	}
 }
 
-// A slow reader gets everything, though it never fits what may wait.
+// A slow reader gets all its samples, although they never fit the limit together.
 func TestSlowReader(t *testing.T) {
 	const samples, size = 150, 1 << 20
 	m := newMemory(samples, size)
@@ -163,7 +163,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A thousand clients that say nothing are no burden, and one that does something is served.
+// A thousand silent clients are no burden, and an active one is served.
 func TestIdleConnections(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -178,8 +178,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// A server that ends answers everybody, and leaves the cache warm to the next one, which reads
-// nothing again.
+// A server that ends answers all clients, and leaves the cache warm. The next server reads nothing
+// again.
 func TestRestartIsWarm(t *testing.T) {
 	m := newMemory(50, 1000)
 	o := options(t, m, server.CacheOptions{Parallel: 2})
@@ -222,7 +222,8 @@ func TestRestartIsWarm(t *testing.T) {
 	}
 }
 
-// Other data under the same name: a cold cache takes its place, and who has the old one keeps it.
+// Other data under the same name: a cold cache replaces the old one, and clients of the old one
+// keep it.
 func TestOtherDataIsCold(t *testing.T) {
 	m := newMemory(20, 1000)
 	o := options(t, m, server.CacheOptions{})
@@ -247,7 +248,7 @@ func TestOtherDataIsCold(t *testing.T) {
 	}
 }
 
-// One server for a cache, and one for a folder of sockets: the second one says who is in its way.
+// A cache has one server, and so has a folder of sockets. The second server names the first.
 func TestSecondServer(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
@@ -262,7 +263,7 @@ func TestSecondServer(t *testing.T) {
 		!strings.Contains(err.Error(), "/pets") {
 		t.Errorf("the same cache: %v", err)
 	}
-	m.fingerprint = "memory-2" // even if it would rather have another one
+	m.fingerprint = "memory-2" // even if its source has another one
 	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) {
 		t.Errorf("the same cache, other data: %v", err)
 	}
@@ -327,7 +328,7 @@ func done() context.Context {
 	return ctx
 }
 
-// A socket file that nobody listens on is an earlier server's, killed perhaps.
+// A socket file without a listener belongs to an earlier server, perhaps a killed one.
 func TestSocketOfTheDead(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
@@ -341,8 +342,8 @@ func TestSocketOfTheDead(t *testing.T) {
 	dial(t, s.Dir())
 }
 
-// Clients fetch, cancel, prefetch and vanish at random; in the end all is there, each sample was
-// read few times, and nothing is left over.
+// Clients fetch, cancel, prefetch and vanish at random. At the end all samples are in the cache,
+// each was read few times, and nothing is left over.
 func TestAnything(t *testing.T) {
 	const samples, size = 500, 2000
 	m := newMemory(samples, size)
@@ -365,7 +366,7 @@ func TestAnything(t *testing.T) {
 					}
 				}
 				if r.IntN(3) > 0 {
-					p.socket.CloseWrite() // it says no more, and reads on to the end
+					p.socket.CloseWrite() // it sends nothing more, and reads to the end
 					for {
 						if _, _, err := p.tryReceive(); err != nil {
 							break
@@ -396,8 +397,8 @@ func TestAnything(t *testing.T) {
 
 }
 
-// What a dead client left claimed is taken back though nobody wants it; what a live one has claimed
-// is not.
+// The janitor reclaims claims of a dead client even if no client needs the samples. It leaves
+// claims of live ones.
 func TestJanitor(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -428,7 +429,7 @@ func TestJanitor(t *testing.T) {
 	}
 }
 
-// A client that takes none of its answers does not keep a server from ending.
+// A client that reads no answers does not stop a server from ending.
 func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	const samples, size = 60, 1 << 20

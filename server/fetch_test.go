@@ -27,7 +27,8 @@ func shuffled(n int) []int64 {
 	return all
 }
 
-// Many clients ask for the same samples in different orders: each is read once, and all get all.
+// Many clients fetch the same samples in different orders. Each sample is read once, and all
+// clients get all samples.
 func TestEachSampleIsReadOnce(t *testing.T) {
 	const samples, size, clients = 2000, 500, 8
 	m := newMemory(samples, size)
@@ -59,11 +60,11 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 	}
 }
 
-// What has no slot comes as bytes, or as NO_SLOT to those who do not want that.
+// A sample without a slot comes as bytes, or as NO_SLOT to clients that want slots only.
 func TestWithoutASlot(t *testing.T) {
 	const samples, size = 30, 100000
 	m := newMemory(samples, size)
-	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // ten slots or so
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // about ten slots
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	c := view(t, seg)
@@ -93,7 +94,7 @@ func TestWithoutASlot(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	// The same sample twice in a request, and by two clients at once.
+	// The same sample twice in a request, and from two clients at once.
 	full := -1
 	for i := range samples {
 		if _, hit, _ := c.View(i); !hit {
@@ -133,7 +134,7 @@ func TestSamplesThatFail(t *testing.T) {
 	c := view(t, seg)
 	wantReady(t, c, 2, 100)
 	wantReady(t, c, 6, 100)
-	// A failure is not remembered: what is well again is read.
+	// A failure is not remembered: the next read may succeed.
 	m.mu.Lock()
 	delete(m.fails, 3)
 	m.mu.Unlock()
@@ -146,7 +147,7 @@ func TestSamplesThatFail(t *testing.T) {
 	}
 }
 
-// One request is cancelled: it is answered at once; what another client wants too is read on.
+// A cancelled request is answered at once. Samples that another client waits for are still read.
 func TestCancel(t *testing.T) {
 	m := newMemory(10, 100)
 	release := m.hold(t, 1)
@@ -165,7 +166,7 @@ func TestCancel(t *testing.T) {
 	otherID := other.id()
 	other.send(control.AppendFetch(nil, control.Fetch, otherID,
 		control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
-	// The other's request is in when one behind it was answered.
+	// The answer of a later request shows that the other request has arrived.
 	if a := other.fetch(otherNumber, 0, 5); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
@@ -175,7 +176,7 @@ func TestCancel(t *testing.T) {
 		a.failures[2].Code != control.CodeCancelled {
 		t.Errorf("%+v", a)
 	}
-	eventually(t, "the read that nobody wants is cancelled", func() bool { return m.cancelled.Load() == 1 })
+	eventually(t, "the read without waiters is cancelled", func() bool { return m.cancelled.Load() == 1 })
 	release()
 	if a := other.answer(otherID, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
@@ -184,13 +185,13 @@ func TestCancel(t *testing.T) {
 	if n := m.begun(1); n != 1 {
 		t.Errorf("read %d times", n)
 	}
-	p.send(control.AppendCancel(nil, 12345)) // of nothing: ignored
+	p.send(control.AppendCancel(nil, 12345)) // unknown request: ignored
 	if a := p.fetch(number, 0, 6); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 }
 
-// A client that goes away takes with it what only it wants.
+// When a client leaves, the server drops what only that client requested.
 func TestClientGoesAway(t *testing.T) {
 	m := newMemory(100, 100)
 	m.hold(t, 1)
@@ -213,7 +214,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// listed is a source that lists its reads.
+// listed is a source that records its reads.
 type listed struct {
 	*memory
 	mu   sync.Mutex
@@ -227,7 +228,7 @@ func (l *listed) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return l.memory.Read(ctx, i, dst)
 }
 
-// Who asks for little does not wait for who asked for much before.
+// A client that asks for little does not wait for one that asked for much before.
 func TestFair(t *testing.T) {
 	const much = 4000
 	m := newMemory(5000, 100)
@@ -247,12 +248,12 @@ func TestFair(t *testing.T) {
 	greedy.answer(id, much)
 	reads.mu.Lock()
 	defer reads.mu.Unlock()
-	if before := slices.Index(reads.list, 4502); before > 10 { // they take turns
+	if before := slices.Index(reads.list, 4502); before > 10 { // round robin
 		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
 	}
 }
 
-// Prefetched samples are read when no fetch waits, and answered at once.
+// Prefetched samples are read when no fetch waits. A PREFETCH is answered at once.
 func TestPrefetch(t *testing.T) {
 	m := newMemory(100, 100)
 	release := m.hold(t, 0)
@@ -272,8 +273,8 @@ func TestPrefetch(t *testing.T) {
 	second := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, second, control.FetchBody{Cache: number, Indices: []int64{20}}))
 	time.Sleep(5 * time.Millisecond)
-	// the prefetch cannot end before the fetch, whichever is first: if it were, the fetch would not
-	// be answered
+	// whichever comes first, the prefetch cannot end before the fetch: otherwise the fetch would
+	// get no answer
 	m.hold(t, 10)
 	release()
 	p.answer(first, 1)

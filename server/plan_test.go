@@ -47,7 +47,7 @@ func tell(t *testing.T, s *server.Server, method, path, body string) (code int, 
 	return r.StatusCode, string(text)
 }
 
-// planned is what a server tells of a plan.
+// planned is a plan as the server describes it.
 type planned struct {
 	Name                                    string
 	Epoch                                   uint64
@@ -70,7 +70,7 @@ func plansOf(t *testing.T, s *server.Server) (all []planned) {
 	return all
 }
 
-// planFor has a plan made of JSON, and returns what it began as.
+// planFor makes a plan of JSON, and returns its first state.
 func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 	t.Helper()
 	code, answer := tell(t, s, "POST", "/v1/caches/pets/plan", body)
@@ -80,7 +80,7 @@ func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 	return p
 }
 
-// orderOf is what ranks read of an epoch, side by side.
+// orderOf returns what ranks read of an epoch, interleaved.
 func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
 	t.Helper()
 	e, err := o.Epoch(epoch)
@@ -95,7 +95,7 @@ func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uin
 	return all
 }
 
-// sequence makes a source write down in which order it is read.
+// sequence makes a source record the order of its reads.
 func sequence(m *memory) func() []int {
 	var mu sync.Mutex
 	var all []int
@@ -111,7 +111,7 @@ func sequence(m *memory) func() []int {
 	}
 }
 
-// attachTo attaches a client to the cache, by the data socket.
+// attachTo attaches a client to the cache through the data socket.
 func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
 	t.Helper()
 	p := dial(t, s.Dir())
@@ -119,8 +119,8 @@ func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
 	return p, number, view(t, seg)
 }
 
-// With a plan, a reader that goes in its order finds everything there, though the server is never
-// more than so far ahead; without one it finds nothing.
+// With a plan, a reader that follows its order has only hits, although the server stays within
+// `ahead`. Without a plan it has none.
 func TestPlan(t *testing.T) {
 	const samples, ahead = 2000, 100
 	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`,
@@ -142,7 +142,7 @@ func TestPlan(t *testing.T) {
 		}
 		misses, most := 0, 0
 		for k, i := range indices {
-			if body != "" && k%50 == 0 { // the reader is as slow as the server needs it to be
+			if body != "" && k%50 == 0 { // the reader is slow enough for the server
 				eventually(t, "the server is ahead", func() bool { return len(read()) >= min(k+ahead, samples) })
 			}
 			most = max(most, len(read())-k)
@@ -168,7 +168,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// GET shows how far a plan is, and DELETE ends it: nothing more is read.
+// GET shows the progress of a plan, and DELETE ends it: the server reads nothing more for it.
 func TestPlanProgress(t *testing.T) {
 	m := newMemory(1000, 100)
 	m.fails[orderOf(t, order.Order{Samples: 1000}, 0, 0, 1, 0)[5]] = unix.EIO
@@ -193,7 +193,7 @@ func TestPlanProgress(t *testing.T) {
 	}
 	eventually(t, "it follows the reader", waiting(340, 40))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "other", "epoch": 1}`)
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=nobody", ""); code != 404 ||
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=unknown", ""); code != 404 ||
 		!strings.Contains(body, "the cache has: job, other") {
 		t.Error(code, body)
 	}
@@ -218,7 +218,7 @@ func TestPlanProgress(t *testing.T) {
 	}
 }
 
-// Fetches go before what is planned.
+// Fetches come before planned reads.
 func TestPlanComesAfterFetches(t *testing.T) {
 	m := newMemory(1000, 100)
 	read := sequence(m)
@@ -240,7 +240,7 @@ func TestPlanComesAfterFetches(t *testing.T) {
 	}
 }
 
-// Plans of one cache take turns.
+// The plans of one cache share the reads round robin.
 func TestPlansShare(t *testing.T) {
 	m := newMemory(4000, 100)
 	read := sequence(m)
@@ -265,7 +265,7 @@ func TestPlansShare(t *testing.T) {
 	}
 }
 
-// A plan of some ranks reads what these read, side by side, from where the job is.
+// A plan of some ranks reads their samples interleaved, from the position of the job.
 func TestPlanOfRanks(t *testing.T) {
 	m := newMemory(500, 100)
 	read := sequence(m)
@@ -281,8 +281,7 @@ func TestPlanOfRanks(t *testing.T) {
 	}
 }
 
-// A job that goes to its next epoch sends its plan anew, under the same name: the old one reads no
-// more.
+// A job sends the plan of its next epoch under the same name: the old plan ends.
 func TestPlanReplaced(t *testing.T) {
 	m := newMemory(2000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -299,8 +298,8 @@ func TestPlanReplaced(t *testing.T) {
 	}
 }
 
-// What has no room is not read: neither in a cache that is full, nor of one that holds the first
-// samples alone.
+// The server does not read samples without a slot, in a full cache or in one that holds only the
+// first samples.
 func TestPlanWithoutRoom(t *testing.T) {
 	for _, assign := range []shm.Assign{shm.AssignFirstCome, shm.AssignFirstIndices} {
 		m := newMemory(1000, 10000)
@@ -314,7 +313,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 		eventually(t, "it has looked at 600",
 			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
-		most := 4 // read before it was known
+		most := 4 // read before the cache was known to be full
 		if assign == shm.AssignFirstIndices {
 			most = 0
 		}
@@ -328,7 +327,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
 			t.Fatal(r, err)
 		}
-		for i := range 1000 { // an epoch of a reader
+		for i := range 1000 { // a reader's epoch
 			c.View(i)
 		}
 		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
@@ -338,7 +337,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 	}
 }
 
-// A cache whose samples differ in size has room as long as a sample fits: that takes a try now and
+// A variable-size cache may have capacity as long as a sample fits. The plan tries one now and
 // then, and no more.
 func TestPlanOfAFullArena(t *testing.T) {
 	m := newMemory(3000, 5000)
@@ -356,7 +355,7 @@ func TestPlanOfAFullArena(t *testing.T) {
 	}
 }
 
-// A plan that cannot be is refused, with what is wrong.
+// An invalid plan is refused with the reason.
 func TestPlanRefused(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -405,13 +404,13 @@ func TestPlanRefused(t *testing.T) {
 		`{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
 		t.Error(code, body)
 	}
-	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // takes the place of one
+	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // replaces one
 	if n := m.total(); n > 3 {
 		t.Errorf("%d reads", n)
 	}
 }
 
-// A plan goes on when the source is opened anew, and ends with its cache and with the server.
+// A plan goes on when the source is opened again, and ends with its cache and with the server.
 func TestPlanAndChanges(t *testing.T) {
 	m, other := newMemory(3000, 100), newMemory(3000, 100)
 	o := options(t, m, server.CacheOptions{Parallel: 1})
@@ -426,7 +425,7 @@ func TestPlanAndChanges(t *testing.T) {
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
 	eventually(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the very same data
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the same data
 		t.Fatal(err)
 	}
 	for i := range 100 {
@@ -436,7 +435,7 @@ func TestPlanAndChanges(t *testing.T) {
 		func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
 
 	other.fingerprint = "memory-2"
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // a cold cache in its place
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // replaced by a cold cache
 		t.Fatal(err)
 	}
 	if all := plansOf(t, s); len(all) != 0 {
@@ -446,7 +445,7 @@ func TestPlanAndChanges(t *testing.T) {
 	planFor(t, s, `{"kind": "sequential"}`)
 	eventually(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
 	before := other.total()
-	stop() // while reads are under way: goroutines left are a failure
+	stop() // while reads are under way: a goroutine that is left fails the test
 	if n := other.total() - before; n > 200 {
 		t.Errorf("%d reads while the server ended", n)
 	}
@@ -456,14 +455,14 @@ func TestPlanAndChanges(t *testing.T) {
 	}
 }
 
-// A plan that nobody follows ends by itself.
+// A plan that no client follows ends by itself.
 func TestPlanThatNobodyFollows(t *testing.T) {
 	server.SetPlanIdle(t, 100*time.Millisecond)
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 10}`)
-	for i := range 10 { // somebody does for a while
+	for i := range 10 { // a client follows for a while
 		time.Sleep(30 * time.Millisecond)
 		c.View(i)
 	}
@@ -476,8 +475,7 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 	}
 }
 
-// A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with
-// it.
+// A plan does not count as a use: a cache with only a plan is emptied, and the plan ends.
 func TestPlanOfAnUnusedCache(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: time.Second}))

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// deaf is a source whose held reads hear nothing of their context, as one that hangs in the kernel.
-// Close waits for them.
+// deaf is a source whose held reads ignore their context, as if they hung in the kernel. Close
+// waits for them.
 type deaf struct {
 	*memory
 	reads sync.WaitGroup
@@ -31,7 +31,7 @@ func (d *deaf) Read(_ context.Context, i int, dst []byte) (int, error) {
 
 func (d *deaf) Close() error { d.reads.Wait(); return nil }
 
-// hanging are options of a server with a cache over a deaf source and one over another.
+// hanging returns options of a server with a cache over a deaf source and one over another.
 func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	t.Helper()
 	server.SetJanitorPause(t, 50*time.Millisecond)
@@ -49,8 +49,8 @@ func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	}), d
 }
 
-// Ensure that a read that hangs is told to who waits, and keeps nobody from other samples and other
-// caches; that what it brings after all is stored; and that it is counted.
+// Ensure that clients get a failure for a read that hangs, that other samples and caches are
+// served, that its late result is stored, and that it is counted.
 func TestReadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 1)
 	s, _ := start(t, o)
@@ -98,8 +98,8 @@ func TestReadThatHangs(t *testing.T) {
 	wantReady(t, c, 3, 100)
 }
 
-// Ensure that reads that hang do not pile up without bound: past a number of them those who want
-// more are told at once, and when they return all is well again.
+// Ensure that the number of hanging reads is bounded. Beyond it, clients get a failure at once, and
+// after the reads return all is served again.
 func TestReadsThatHangAreBounded(t *testing.T) {
 	const samples, parallel = 300, 32
 	o, d := hanging(t, samples, parallel)
@@ -146,7 +146,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	}
 }
 
-// Ensure that a server ends beside a read that hangs, and that who waits for it is told.
+// Ensure that a server ends despite a hanging read, and that its clients get an answer.
 func TestEndsBesideAReadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	leaks := goleak.IgnoreCurrent()
@@ -175,12 +175,12 @@ func TestEndsBesideAReadThatHangs(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("it does not end")
 	}
-	release() // what it brings now finds nothing to store it in
+	release() // its late result finds no cache
 	goleak.VerifyNone(t, leaks)
 	wantReady(t, c, 4, 100)
 }
 
-// Ensure that a server ends beside a source that hangs while it reads ahead, and so does not close.
+// Ensure that a server ends despite a source that hangs in a read-ahead and so does not close.
 func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	o, d := hanging(t, 20, 2)
@@ -209,7 +209,7 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	release()
 }
 
-// Ensure that a cache is removed beside a read that hangs, and that who waits for it is told.
+// Ensure that a cache is removed despite a hanging read, and that its clients get an answer.
 func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	release := d.hold(t, 3)
@@ -232,7 +232,7 @@ func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	release()
 }
 
-// wantClosing: the first sample was not had because the cache closes, and all others were.
+// wantClosing checks that the first sample failed because the cache closes, and all others came.
 func wantClosing(t *testing.T, a answer) {
 	t.Helper()
 	if a.failures[0].Code != control.CodeClosing || len(a.failures) != 1 ||
@@ -241,8 +241,8 @@ func wantClosing(t *testing.T, a answer) {
 	}
 }
 
-// Ensure that what is prefetched is announced to a source that reads ahead: it is read beside the
-// cache's own readers, once, and taken from there.
+// Ensure that prefetched samples are announced to a source that reads ahead. It reads them once
+// beside the cache's own readers, which take them from there.
 func TestReadAhead(t *testing.T) {
 	m := newMemory(100, 100)
 	release := m.hold(t, 0)
@@ -271,7 +271,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// ready says whether samples are in the cache.
+// ready says whether all samples are in the cache.
 func ready(c *cache.Cache, indices ...int) bool {
 	for _, i := range indices {
 		if state, err := c.State(i); err != nil || state != cache.StateReady {

@@ -16,8 +16,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that caches that do not fit together are refused with the numbers before one of them is
-// made, by a server and by a check of its configuration.
+// Ensure that a server and a check of its configuration refuse caches that do not fit together,
+// with the numbers, before one of them is made.
 func TestCachesMustFit(t *testing.T) {
 	shelf := newShelf()
 	for id := range 4 {
@@ -59,8 +59,8 @@ func TestCachesMustFit(t *testing.T) {
 			t.Errorf("%s: there is %v, %v", name, left, err)
 		}
 	}
-	// What fits serves; what comes at run time is held against the same bound, with what is there;
-	// and what leaves makes room.
+	// Caches that fit are served. A cache added at run time must fit beside them, and a removed one
+	// frees its memory.
 	o := base
 	o.Total = 32 << 20
 	if err := server.Check(context.Background(), o); err != nil {
@@ -73,8 +73,8 @@ func TestCachesMustFit(t *testing.T) {
 	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 201)
 }
 
-// Ensure that a reload takes on what differs and leaves alone what does not, that what operators
-// made stays, and that a configuration that cannot be changes nothing.
+// Ensure that a reload applies what differs and leaves the rest, that caches of operators stay, and
+// that an invalid configuration changes nothing.
 func TestReload(t *testing.T) {
 	shelf := newShelf()
 	for id := range 6 {
@@ -163,7 +163,7 @@ func TestReload(t *testing.T) {
 	if a := p.fetch(before["same"].number, 0, shuffled(100)...); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
-	// And back: what was left is warm.
+	// Back to the first configuration: the removed cache is warm.
 	if err := s.Reload(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that nobody uses is emptied, if that is wanted, at the time that is wanted,
-// and is there for whoever comes.
+// Ensure that an unused cache is emptied after remove_unused, if that is set, and that new clients
+// get it again.
 func TestRemoveUnused(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	shelf := newShelf()
@@ -217,7 +217,7 @@ func TestRemoveUnused(t *testing.T) {
 	if full < 10<<20 {
 		t.Fatalf("%d bytes", full)
 	}
-	// A connection uses it, and so does a client that has no connection.
+	// A connection uses it, and so does a client without a connection.
 	time.Sleep(1500 * time.Millisecond)
 	if allocated() != full {
 		t.Fatal("it was emptied though a connection has it")
@@ -252,7 +252,7 @@ func TestRemoveUnused(t *testing.T) {
 	if a["stats"].(map[string]any)["ready"] != 100.0 {
 		t.Errorf("the other one: %v", a)
 	}
-	// Empty, it is left alone.
+	// An empty cache is left alone.
 	p.socket.Close()
 	empty := func() (uuid [16]byte) {
 		now, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})

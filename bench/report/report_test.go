@@ -21,7 +21,7 @@ func TestSpreadOf(t *testing.T) {
 	}
 }
 
-// Ratios are made of neighbouring runs, and their median decides.
+// Ratios compare neighbouring runs, and their median decides.
 func TestJudge(t *testing.T) {
 	gather := Measurement{Case: "c/gather", Size: "image", Subjects: []Subject{
 		{Name: "gather", Value: []float64{10, 10, 10}},
@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A subject that is not there is an error, except where peers were left out.
+// A missing subject is an error, unless peers were left out.
 func TestJudgeSubjects(t *testing.T) {
 	m := []Measurement{{Case: "python/view", Size: "image",
 		Subjects: []Subject{{Name: "Cache.get", Value: []float64{1}}}}}
@@ -130,13 +130,13 @@ func TestFile(t *testing.T) {
 	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json.gz" {
 		t.Error(got)
 	}
-	r.Group, r.Partial = "server", true // must not take the place of a whole one
+	r.Group, r.Partial = "server", true // must not replace a whole one
 	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz-server-partial.json.gz" {
 		t.Error(got)
 	}
 }
 
-// A bound counts as nothing, and says of what is missed that it cannot be reached.
+// A bound does not count. It marks a missed requirement as impossible on this machine.
 func TestBound(t *testing.T) {
 	m := Measurement{Case: "c",
 		Subjects: []Subject{{Name: "ours", Value: []float64{7, 8}}, {Name: "least", Value: []float64{6, 6}},
@@ -159,7 +159,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Above is about differences, which may be negative.
+// Above compares differences, which may be negative.
 func TestAbove(t *testing.T) {
 	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{70e-6, 30e-6, 90e-6}},
 		{Name: "base", Value: []float64{50e-6, 50e-6, 50e-6}}}}

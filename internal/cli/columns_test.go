@@ -22,7 +22,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Ensure that every name of a field is used once in a table, and is one.
+// Ensure that every field name is valid, and used once in a table.
 func TestColumns(t *testing.T) {
 	for name, fields := range map[string][]string{
 		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": fieldsOf(statsColumns),

@@ -10,7 +10,7 @@ import (
 )
 
 // Ensure that create makes what its flags say, prints the numbers, and says how long the cache
-// stays.
+// exists.
 func TestCreate(t *testing.T) {
 	dir := tmpfs(t)
 	out := ok(t, "create", "a", "--dir", dir, "--samples", "1000", "--shape", "3,32,32", "--size", "8MiB",
@@ -32,7 +32,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Ensure that each kind of sample, and each other flag, arrives.
+// Ensure that each kind of sample, and each other flag, has its effect.
 func TestCreateFlags(t *testing.T) {
 	dir := tmpfs(t)
 	for name, c := range map[string]struct {
@@ -87,8 +87,8 @@ func TestCreateFlags(t *testing.T) {
 		"goes with its last user", "stocached rm human")
 }
 
-// Ensure that what makes no sense, does not fit or is there already is refused with its code, the
-// numbers and the next step, and leaves nothing behind.
+// Ensure that create refuses what is invalid, does not fit or exists already, with its code, the
+// numbers and the next step, and leaves no file.
 func TestCreateRefuses(t *testing.T) {
 	dir := tmpfs(t)
 	ok(t, "create", "there", "--dir", dir, "--samples", "10", "--sample-bytes", "10")
@@ -147,7 +147,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that reserving shows a bar on a terminal, and nothing elsewhere.
+// Ensure that --reserve shows a bar on a terminal, and nothing elsewhere.
 func TestCreateReserveBar(t *testing.T) {
 	dir := tmpfs(t)
 	stderr, written := terminal(t)

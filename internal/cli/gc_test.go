@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// gone says whether a path is not there.
+// gone says whether a path does not exist.
 func gone(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := os.Lstat(path)
@@ -24,8 +24,8 @@ func gone(t *testing.T, path string) bool {
 	return err != nil
 }
 
-// Ensure that gc leaves a cache alone while a process uses it, also an idle one, and takes it once
-// that process was killed: the kernel says so, with the dead one's pid and claim still in the
+// Ensure that gc leaves a cache alone while a process uses it, even an idle one, and removes it
+// after that process was killed. It relies on the kernel: the pid and a claim are still in the
 // segment. Without --yes it never removes.
 func TestGCKilled(t *testing.T) {
 	dir, path := newCache(t, small())
@@ -50,8 +50,8 @@ func TestGCKilled(t *testing.T) {
 	}
 }
 
-// Ensure that gc removes nothing but verified segments of ours, whoever uses them or not, and that
-// an age only ever narrows it.
+// Ensure that gc removes only verified segments of this user, and that an age only narrows the
+// choice.
 func TestGCLeavesAlone(t *testing.T) {
 	dir, used := newCache(t, small())
 	newClient(t, used)
@@ -100,8 +100,8 @@ func TestGCLeavesAlone(t *testing.T) {
 	contains(t, stderr, "nothing to remove in "+dir)
 }
 
-// Ensure that a cache which somebody begins to use between judgement and removal is left alone, and
-// one that was replaced too.
+// Ensure that gc leaves a cache alone that a process begins to use, or that is replaced, between
+// check and removal.
 func TestGCRace(t *testing.T) {
 	dir, path := newCache(t, small())
 	judge := func() *candidate {
@@ -136,11 +136,11 @@ func TestGCRace(t *testing.T) {
 	}
 }
 
-// Ensure that no command follows a symbolic link that another user has put where this user's caches
-// are, whether it names a cache or its path, or walks over all.
+// Ensure that no command follows a symbolic link that another user has put in place of this user's
+// folder, for a name, a path or a list.
 func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	const uid = 54322
 	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
@@ -150,7 +150,7 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	}
 	as := func(args ...string) (int, string) {
 		t.Helper()
-		cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+		cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
 		cmd.Env, cmd.Dir = []string{childVariable + "=main"}, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()

@@ -10,8 +10,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that inspect shows header, schema, geometry, control words and clients as they are in the
-// segment.
+// Ensure that inspect shows header, schema, geometry, control words and clients of the segment.
 func TestInspect(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, Slots: 4, Fingerprint: "f\x1b1", Limit: 8 << 20, ClientRecords: 5,
 		Fields: []shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{2, 3}},
@@ -58,8 +57,8 @@ func TestInspect(t *testing.T) {
 		"image  float32  2,3", "test client")
 }
 
-// Ensure that inspect NAME INDEX takes a sample's word apart: not there, READY, being filled by a
-// live and by a dead client, without a slot, corrupt.
+// Ensure that inspect NAME INDEX explains a sample's word: EMPTY, READY, claimed by a live and by a
+// dead client, without a slot, corrupt.
 func TestInspectSample(t *testing.T) {
 	_, path := newCache(t, small())
 	c := newClient(t, path)

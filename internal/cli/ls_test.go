@@ -11,8 +11,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that ls shows the caches of a directory with who uses them, tells of files that are none,
-// and changes nothing.
+// Ensure that ls shows the caches of a directory with their clients, reports files that are not
+// caches, and changes nothing.
 func TestLs(t *testing.T) {
 	dir, path := newCache(t, small())
 	if err := os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600); err != nil {
@@ -48,7 +48,7 @@ func TestLs(t *testing.T) {
 	wantFields(t, rows[1], jsonObject{"clients_live": 1, "in_use": true})
 }
 
-// Ensure that a directory without caches, or none at all, is no error.
+// Ensure that a directory without caches, or a missing one, is not an error.
 func TestLsEmpty(t *testing.T) {
 	dir := tmpfs(t)
 	for _, d := range []string{dir, dir + "/none"} {
@@ -64,8 +64,8 @@ func TestLsEmpty(t *testing.T) {
 	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
 }
 
-// Ensure that a cache without a name in another process is found, is known by the name that ls
-// shows, and is gone with its process.
+// Ensure that ls finds a cache without a name in another process, that commands know it by the
+// shown name, and that it ends with its process.
 func TestLsUnnamed(t *testing.T) {
 	child := start(t, "unnamed")
 	find := func() jsonObject {
@@ -131,8 +131,7 @@ func TestLsUnnamed(t *testing.T) {
 	fails(t, exitNotFound, []string{path}, "stats", path)
 }
 
-// Ensure that the name of a cache without a name is made from its uuid, and that of a file from its
-// path.
+// Ensure that a cache without a name is displayed by its uuid, and a file by its path.
 func TestDisplayName(t *testing.T) {
 	if name := displayName(&shm.Header{UUID: [16]byte{0xab, 1, 2, 3, 4}}, ""); name != "stocached:ab010203" {
 		t.Error(name)

@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// internals are words of Go, of its libraries and of cobra that mean nothing to who runs a command.
+// internals are words of Go, its libraries and cobra that mean nothing to users.
 var internals = regexp.MustCompile(`strconv\.|<nil>|%!|map\[|interface ?\{|unconvertible|unmarshal|mapstructure|reflect\.|runtime error|goroutine|expected type|error\(s\)|flag\(s\)|\btime: |(^|[ (])json: |` +
 	`0x[0-9a-f]{8}|\bparsing "|invalid syntax|(invalid argument|invalid source|no such cache|invalid configuration): .*(invalid argument|invalid configuration): |group \[|\[[a-z]+ [a-z]+\]|\b1 [a-z]+s\b, expected|` +
 	`source data|got int|another kind of value`)
 
-// wantOurWords looks at what a command says that failed.
+// wantOurWords checks the message of a failed command.
 func wantOurWords(t *testing.T, what, stderr string) {
 	t.Helper()
 	if found := internals.FindString(stderr); found != "" {
@@ -33,11 +33,11 @@ func wantOurWords(t *testing.T, what, stderr string) {
 	}
 }
 
-// badValues are for flags of any kind.
+// badValues are bad values for flags of any kind.
 var badValues = []string{"", "-1", "0", "1.5", "99999999999999999999", "a:b:c", "\x1b[31m", "-5s"}
 
-// Ensure that every flag of every command, given any nonsense, is either taken or refused in words
-// of ours: with the flag's name where the nonsense is its value.
+// Ensure that every flag of every command accepts a bad value, or refuses it in our words: with the
+// flag's name if the value is bad.
 func TestMessagesOfFlags(t *testing.T) {
 	dir, segments := t.TempDir(), tmpfs(t)
 	records, config := filepath.Join(dir, "records"), filepath.Join(dir, "config.yaml")
@@ -51,7 +51,7 @@ func TestMessagesOfFlags(t *testing.T) {
 	}
 	ok(t, "create", "there", "--dir", segments, "--samples", "10", "--sample-bytes", "10")
 	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
-	arguments := map[string][]string{ // of commands that have any
+	arguments := map[string][]string{ // of commands that need some
 		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments},
 		"inspect": {"there", "--dir", segments}, "verify": {"there", "--dir", segments},
 		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments},
@@ -70,7 +70,7 @@ func TestMessagesOfFlags(t *testing.T) {
 			return
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name == "check" || f.Name == "watch" { // or what is good would not end
+			if f.Name == "check" || f.Name == "watch" { // a good value would not end
 				return
 			}
 			for _, bad := range badValues {
@@ -95,8 +95,7 @@ func TestMessagesOfFlags(t *testing.T) {
 	}
 }
 
-// Ensure that command lines that make no sense otherwise are refused in words of ours, with what
-// was wrong.
+// Ensure that other invalid command lines are refused in our words, with the reason.
 func TestMessagesOfCommandLines(t *testing.T) {
 	dir := tmpfs(t)
 	for _, c := range []struct{ line, want string }{
@@ -145,12 +144,12 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		wantOurWords(t, c.line, stderr)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("something was left behind: %v, %v", left, err)
+		t.Errorf("files were left: %v, %v", left, err)
 	}
 }
 
-// Ensure that every key of a configuration, given any nonsense, is either taken or refused in words
-// of ours, with the key's name; and that these are all keys there are.
+// Ensure that every key of a configuration accepts a bad value, or refuses it in our words with the
+// key's name; and that the test knows all keys.
 func TestMessagesOfConfigurations(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"records": make([]byte, 100), "files/a.png": []byte("no picture")} {
@@ -175,7 +174,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		return fmt.Sprintf("caches: [{name: pets, source: {%s}%s}]\n", source, more)
 	}
 	raw := cache(sources["raw"], "")
-	configurations := map[string]string{} // by key: KEY stands for it, VALUE for what it is given
+	configurations := map[string]string{} // by key: KEY stands for it, VALUE for its value
 	for _, key := range []string{"sockets", "limits", "admin", "metrics", "log", "caches"} {
 		configurations[key] = map[bool]string{true: "KEY: VALUE", false: raw + "KEY: VALUE"}[key == "caches"]
 	}
@@ -199,7 +198,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 				configurations[where] = cache(sources["dir"], ", decode: {KEY: VALUE}")
 			case heading == "decode":
 				configurations[where] = cache(sources["dir"], ", decode: {resize: [4, 4], KEY: VALUE}")
-			case of == "": // limits and its kind
+			case of == "": // limits, and one of its kind
 				configurations[where] = cache(sources["raw"]+", "+heading+": {KEY: VALUE}", "")
 				configurations[heading] = cache(sources["raw"]+", KEY: VALUE", "")
 			case strings.Contains(of, key+": "):
@@ -256,8 +255,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}
 }
 
-// documentedKeys are those of sources, by the heading above their table in docs/spec/sources.md.
-// (Package kinds tests that it has all of them.)
+// documentedKeys returns the keys of sources, by the heading above their table in
+// docs/spec/sources.md. (Package kinds tests that the document has all of them.)
 func documentedKeys(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/spec/sources.md")

@@ -19,8 +19,7 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 )
 
-// packPoints are the points at which a pack dies in these tests; @n: when it passes for the n-th
-// time.
+// packPoints are the points at which a pack dies in these tests; @n: at the n-th pass.
 var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8",
 	"pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
 	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described",
@@ -45,7 +44,7 @@ func TestEveryPackPointIsTested(t *testing.T) {
 		t.Errorf("documented are %v, tested %v", slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(tested)))
 	}
 	passed := map[string]bool{}
-	fault.SetHook(func(point string) { passed[point] = true }) // all of them in one goroutine
+	fault.SetHook(func(point string) { passed[point] = true }) // all in one goroutine
 	defer fault.SetHook(nil)
 	path, flags := rawSource(t, 92)
 	ok(t, args("pack", path, filepath.Join(t.TempDir(), "out"), flags, smallBlocks)...)
@@ -61,9 +60,8 @@ func faulty(order string, args ...string) *process {
 	return &process{Cmd: cmd}
 }
 
-// Ensure that a pack that was killed at any point leaves nothing that looks whole before it is, and
-// that the same command, run again, gives the same bytes as one that was not disturbed, and keeps
-// what was whole.
+// Ensure that a pack that was killed at any point leaves nothing that looks complete. The same
+// command then gives the same bytes as an undisturbed pack, and keeps what was complete.
 func TestPackKilledAtEveryPoint(t *testing.T) {
 	for _, compress := range []string{"none", "zstd"} {
 		const samples = 92 // 8 a block, 4 blocks a file: three files, the last short
@@ -72,7 +70,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 			return args("pack", path, out, flags, smallBlocks, "--compress", compress, "--json")
 		}
 		if compress == "zstd" {
-			// that does not compress: as many blocks
+			// incompressible: as many blocks
 			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +121,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// noise is bytes that do not compress.
+// noise returns incompressible bytes.
 func noise(n int) []byte {
 	b, x := make([]byte, n), uint64(1)
 	for k := range b {
@@ -135,10 +133,10 @@ func noise(n int) []byte {
 	return b
 }
 
-// Ensure that Ctrl-C ends a pack with an error that says how far it was and how it goes on, that
-// another pack beside it is refused, and that it then goes on.
+// Ensure that Ctrl-C ends a pack with an error that says how far it was and how to go on, that a
+// second pack at the same time is refused, and that the first goes on later.
 func TestPackInterrupted(t *testing.T) {
-	const samples = 8000 // which take much longer than a signal
+	const samples = 8000 // these take much longer than a signal
 	path, flags := rawSource(t, samples)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		out := filepath.Join(t.TempDir(), "out")

@@ -18,17 +18,17 @@ import (
 	"github.com/stocached/stocached/source/block"
 )
 
-// recordBytes are those of a record in the sources of these tests.
+// recordBytes is the size of a record in the sources of these tests.
 const recordBytes = 1000
 
-// record is a record of them.
+// record returns record i.
 func record(i int) []byte {
 	b := bytes.Repeat([]byte{byte(i), byte(i >> 8), 7, byte(i % 251)}, recordBytes/4)
 	b[len(b)-1] = byte(i * 31)
 	return b
 }
 
-// rawSource makes a file of n records, and the flags that say what it is.
+// rawSource makes a file of n records, and the flags that describe it.
 func rawSource(t testing.TB, n int) (path string, flags []string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "records.bin")
@@ -42,7 +42,7 @@ func rawSource(t testing.TB, n int) (path string, flags []string) {
 	return path, []string{"--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes)}
 }
 
-// smallBlocks makes many blocks and files of few samples.
+// smallBlocks are flags for many blocks and files of few samples.
 var smallBlocks = []string{"--block-size", "8KiB", "--file-size", "32KiB"}
 
 // wantRecords compares a dataset with the records.
@@ -64,7 +64,7 @@ func wantRecords(t testing.TB, folder string, n int) {
 	}
 }
 
-// tree is the files of a folder by name.
+// tree returns the files of a folder by name.
 func tree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -94,7 +94,7 @@ func args(parts ...any) (all []string) {
 	return all
 }
 
-// Ensure that a pack holds every sample, whatever the number of readers, and says what it did.
+// Ensure that a pack holds every sample, for any number of readers, and reports its work.
 func TestPack(t *testing.T) {
 	path, flags := rawSource(t, 700)
 	var first map[string]string
@@ -122,8 +122,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Ensure that small samples, which travel in batches, and large ones, which do not fit in a batch
-// or a block, come out as they went in.
+// Ensure that small samples, which travel in batches, and large ones, which exceed a batch or a
+// block, are packed unchanged.
 func TestPackSizes(t *testing.T) {
 	for _, c := range []struct{ samples, bytes int }{{100_000, 3}, {5, 3 << 20}, {1, 1}} {
 		data := make([]byte, c.samples*c.bytes)
@@ -154,7 +154,7 @@ func TestPackSizes(t *testing.T) {
 	}
 }
 
-// Ensure that a dataset that is there is neither made again nor overwritten.
+// Ensure that an existing dataset is neither made again nor overwritten.
 func TestPackAgain(t *testing.T) {
 	path, flags := rawSource(t, 100)
 	out := filepath.Join(t.TempDir(), "out")
@@ -172,7 +172,7 @@ func TestPackAgain(t *testing.T) {
 	if !maps.Equal(tree(t, out), before) {
 		t.Error("the dataset was changed")
 	}
-	// Damage to it is found by --verify, with the sample.
+	// --verify finds damage, and names the sample.
 	f, err := os.OpenFile(filepath.Join(out, "00000.stocblk"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -184,13 +184,13 @@ func TestPackAgain(t *testing.T) {
 	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
 }
 
-// Ensure that a source that fails half-way ends a pack with the sample's name, that what was whole
-// is kept, and that the same command goes on when it is well again.
+// Ensure that a source that fails ends a pack with the sample's name, that complete files are kept,
+// and that the same command goes on when the source works again.
 func TestPackOfABadSource(t *testing.T) {
 	path, flags := rawSource(t, 200)
 	good := filepath.Join(t.TempDir(), "good")
 	ok(t, args("pack", path, good, flags, smallBlocks)...)
-	damage(t, filepath.Join(good, "00003.stocblk"), 2500) // samples 84 on
+	damage(t, filepath.Join(good, "00003.stocblk"), 2500) // from sample 84 on
 	again := filepath.Join(t.TempDir(), "again")
 	code, out, stderr := cli(t, args("pack", good, again, smallBlocks)...)
 	if code != exitCorrupt || out != "" {
@@ -200,7 +200,7 @@ func TestPackOfABadSource(t *testing.T) {
 	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	// A source that changes is another one: the interrupted pack is not continued with it.
+	// A changed source is another source: the interrupted pack does not go on with it.
 	mend(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
 	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
 	ok(t, args("pack", good, again, smallBlocks, "--restart", "--verify")...)
@@ -219,8 +219,8 @@ func mend(t *testing.T, path string, at int64, b byte) {
 	}
 }
 
-// Ensure that a full disk is told before the first sample where the sizes are known, and by the
-// write where they are not, and that there is a way on.
+// Ensure that a full disk is reported before the first sample if the sizes are known, else by the
+// write, and that the pack can go on.
 func TestPackOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128k"); err != nil {
@@ -232,7 +232,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 		}
 	}()
 	data := make([]byte, 300*recordBytes)
-	for k := range data { // nothing to compress
+	for k := range data { // incompressible
 		data[k] = byte(k*k>>7 ^ k*2654435761>>11)
 	}
 	path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(dir, "out")
@@ -265,7 +265,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Ensure that a command line that makes no sense is told, before anything is made.
+// Ensure that an invalid command line is reported before anything is made.
 func TestPackUsage(t *testing.T) {
 	path, flags := rawSource(t, 10)
 	dir := t.TempDir()
@@ -300,7 +300,7 @@ func TestPackUsage(t *testing.T) {
 	}
 }
 
-// Ensure that a terminal gets bars with speed and time, and help explains every field.
+// Ensure that a terminal gets bars with speed and time, and that help explains every field.
 func TestPackBarAndHelp(t *testing.T) {
 	path, flags := rawSource(t, 100)
 	stderr, written := terminal(t)
@@ -320,7 +320,7 @@ func TestPackBarAndHelp(t *testing.T) {
 	}
 }
 
-// Ensure that the pace is of what was done since it began, and unknown before.
+// Ensure that the pace counts only what was done since it began, and is unknown before.
 func TestPace(t *testing.T) {
 	p := newPace(io.Discard, "x", 100)
 	if left := p.left(0, 100); left != "-" {
@@ -338,8 +338,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Ensure that samples come in order from readers that are slow at random, that the first error in
-// that order is the one told, and that nobody is left behind.
+// Ensure that samples come in order from readers of random speed, that the first error in that
+// order is returned, and that no goroutine is left.
 func TestInOrder(t *testing.T) {
 	path, flags := rawSource(t, 1000)
 	f := sourceFlags{kind: flags[1], set: flags[3:]}

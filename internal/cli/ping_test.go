@@ -12,8 +12,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Ensure that ping and health say in one line and by the exit status how a server is: serving,
-// without the cache, stopped, dead.
+// Ensure that ping and health report the state of a server in one line and by the exit status:
+// serving, without the cache, stopped, dead.
 func TestPingAndHealth(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	wantLine := func(begin string, args ...string) {
@@ -55,14 +55,14 @@ func TestPingAndHealth(t *testing.T) {
 			t.Errorf("%s took %v", command, took)
 		}
 	}
-	d.end(syscall.SIGKILL) // whose sockets stay
+	d.end(syscall.SIGKILL) // its sockets stay
 	for _, command := range []string{"ping", "health"} {
 		fails(t, exitNoServer, []string{"no server answers on " + d.sockets, "connection refused"}, command)
 	}
 }
 
-// Ensure that a server that answers and is not ready is told from one that does not answer, and
-// that one that talks nonsense is no server.
+// Ensure that health tells a server that answers and is not ready from one that does not answer,
+// and that a server that sends invalid answers counts as none.
 func TestHealthOfABadServer(t *testing.T) {
 	dir := t.TempDir()
 	answer := func(socket, text string) {
@@ -74,7 +74,7 @@ func TestHealthOfABadServer(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		go func() {
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-				c.Read(make([]byte, 1000)) // of one write, which fits
+				c.Read(make([]byte, 1000)) // one write, which fits
 				c.Write([]byte(text))
 				c.Close()
 			}

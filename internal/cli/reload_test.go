@@ -22,8 +22,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that on SIGHUP a server takes on what has changed in its file while clients fetch, says
-// what needs a restart, and changes nothing for a file that is not good.
+// Ensure that on SIGHUP a server applies the changes of its file while clients fetch, reports what
+// needs a restart, and changes nothing for an invalid file.
 func TestReload(t *testing.T) {
 	const n = 200
 	s := &served{t: t, segments: tmpfs(t)}
@@ -81,7 +81,7 @@ func TestReload(t *testing.T) {
 				}
 				wantFetch(t, c, rand.Perm(n)[:20])
 				if fetched.Add(1)%100 == 0 {
-					if _, err := c.Clear(context.Background()); err != nil { // so that there is something to fetch
+					if _, err := c.Clear(context.Background()); err != nil { // so that there are samples to fetch
 						t.Error(err)
 						return
 					}
@@ -135,10 +135,10 @@ func TestReload(t *testing.T) {
 	close(done)
 	readers.Wait()
 	if uuid() != first || fetched.Load() < 10 {
-		t.Errorf("the cache that stays was replaced, or nobody read it: %d fetches", fetched.Load())
+		t.Errorf("the cache that stays was replaced, or no client read it: %d fetches", fetched.Load())
 	}
 
-	// Another size: a cold one, and clients of the old one are told.
+	// Another size: a cold cache, and clients of the old one get an answer.
 	old := s.dial()
 	defer old.Close()
 	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
@@ -158,7 +158,7 @@ func TestReload(t *testing.T) {
 	end()
 }
 
-// Ensure that what else is in a file is taken on when one of its caches cannot be made.
+// Ensure that the rest of a file is applied when one of its caches cannot be made.
 func TestReloadInPart(t *testing.T) {
 	path, segments, _ := configure(t)
 	began, err := config.Load(path)

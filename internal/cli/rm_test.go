@@ -8,8 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that rm removes caches by name and by path, tries each, and ends in the code of the first
-// that failed.
+// Ensure that rm removes caches by name and by path, tries each, and ends with the code of the
+// first failure.
 func TestRm(t *testing.T) {
 	dir := tmpfs(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -35,7 +35,7 @@ func TestRm(t *testing.T) {
 	fails(t, exitUsage, []string{"one or more names", "stocached gc"}, "rm")
 }
 
-// Ensure that who uses a cache that is removed keeps it, and is counted.
+// Ensure that clients of a removed cache keep it, and are counted.
 func TestRmInUse(t *testing.T) {
 	dir, path := newCache(t, small())
 	c := newClient(t, path)
@@ -47,7 +47,7 @@ func TestRmInUse(t *testing.T) {
 	}
 }
 
-// Ensure that nothing but a segment of ours is removed, and a damaged one is.
+// Ensure that rm removes only segments of this user, damaged ones included.
 func TestRmForeign(t *testing.T) {
 	dir, path := newCache(t, small())
 	file := filepath.Join(dir, "notes.txt")

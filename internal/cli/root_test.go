@@ -43,8 +43,8 @@ func TestHelp(t *testing.T) {
 	contains(t, ok(t, "completion", "bash"), "__stocached")
 }
 
-// Ensure that each sentinel of the packages has the exit code that the help gives it, wrapped or
-// not, and that usage wins.
+// Ensure that each sentinel of the packages has the exit code of the help, wrapped or not, and that
+// usage has priority.
 func TestExitCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -72,8 +72,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Ensure that a command line that makes no sense is exit code 2 with a hint, whatever is wrong with
-// it.
+// Ensure that every invalid command line ends with exit code 2 and a hint.
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"frob"}, {"stats", "--frob"}, {"stats", "--interval", "x"}, {"--frob"},
 		{"version", "x"}, {"completion"}, {"completion", "tcsh"}, {"create", "a", "--samples", "-1"}, {"verify"}} {
@@ -85,13 +84,13 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Ensure that the shell completes names of caches where they belong.
-// What an error says of a file controls no terminal, whatever the file is called.
+// An error about a file cannot control a terminal, whatever the name of the file is.
 func TestErrorsControlNoTerminal(t *testing.T) {
 	fails(t, exitNotFound, []string{"none\ufffd[2J\ufffd2J"}, "source", "info",
 		filepath.Join(t.TempDir(), "none\x1b[2J\u009b2J"))
 }
 
+// Ensure that the shell completes names of caches as arguments of commands that take them.
 func TestCompletion(t *testing.T) {
 	dir, _ := newCache(t, small())
 	ok(t, "create", "train", "--dir", dir, "--samples", "10", "--sample-bytes", "100")

@@ -16,8 +16,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// pictures writes n JPEGs of one colour each, of different sizes, and one file that is none, and
-// returns their bytes in the order of their names.
+// pictures writes n JPEGs of one colour each, of different sizes, and one file that is not a JPEG.
+// It returns their bytes in the order of their names.
 func pictures(t *testing.T, dir string, n int) (files [][]byte) {
 	t.Helper()
 	for k := range n {
@@ -40,8 +40,8 @@ func pictures(t *testing.T, dir string, n int) (files [][]byte) {
 	return files
 }
 
-// Ensure that one folder of files is served as it is, and decoded: read through limits and retries,
-// right, with errors that name the file.
+// Ensure that one folder of files is served as it is, and decoded, through limits and retries, with
+// errors that name the file.
 func TestServeFiles(t *testing.T) {
 	dir := t.TempDir()
 	files := pictures(t, dir, 5)
@@ -81,7 +81,7 @@ sockets: {dir: %[3]s}
 			}
 		}
 	}
-	// what the server brings is a miss
+	// a sample that the server reads is a miss
 	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 {
 		t.Errorf("%d stored, %d hits, %v", stats.Stored, stats.Hits, err)
 	}

@@ -35,7 +35,7 @@ func configure(t *testing.T) (path, segments, sockets string) {
 }
 
 // Ensure that a server serves, says where, ends on SIGTERM, and leaves its cache; that a second one
-// is turned away; and that SIGKILL does no harm.
+// is refused; and that SIGKILL does no harm.
 func TestServe(t *testing.T) {
 	path, segments, sockets := configure(t)
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGINT} {
@@ -83,12 +83,12 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Ensure that a server that is ended while it opens its sources ends as well as any other: who
-// manages services takes another exit status for a failure.
+// Ensure that a server that is ended while it opens its sources exits with 0: a service manager
+// takes another exit status for a failure.
 func TestServeEndsWhileItBegins(t *testing.T) {
 	path, _, sockets := configure(t)
 	folder := filepath.Join(filepath.Dir(path), "files")
-	for k := range 20_000 { // to take a while
+	for k := range 20_000 { // this takes a while
 		if err := os.MkdirAll(filepath.Join(folder, fmt.Sprint(k%100)), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Ensure that a path in a request which can be no source is the fault of who asks, whatever the
-// kind of source, and makes nothing.
+// Ensure that a path that cannot be a source is an error of the operator, for every kind of source,
+// and makes nothing.
 func TestPathsThatCanBeNoSource(t *testing.T) {
 	s := newServed(t, 10, "all")
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestPathsThatCanBeNoSource(t *testing.T) {
 			}
 			post(source)
 		}
-		if path != in("fifo") && path != "/dev/null" { // which may be read as a list
+		if path != in("fifo") && path != "/dev/null" { // these may be read as a list
 			post(map[string]any{"kind": "dir", "path": filepath.Dir(s.records), "manifest": path})
 		}
 	}

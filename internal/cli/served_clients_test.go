@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stay is "stay SOCKETS FROM TO": a client that fetches these samples each time that it is told to,
-// checks them, and says "ready" then, until its standard input ends.
+// stay is "stay SOCKETS FROM TO": a client that fetches and checks these samples on each line of
+// input, and then says "ready", until its standard input ends.
 func stay(args []string) error {
 	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0], Label: "stay"})
 	if err != nil {
@@ -51,8 +51,8 @@ func stay(args []string) error {
 	return nil
 }
 
-// knock is "knock SOCKETS": who tries both sockets of a server, says what each did, and whether the
-// cache itself lets it in.
+// knock is "knock SOCKETS": a client that tries both sockets of a server, and reports the result of
+// each and whether it could open the cache itself.
 func knock(args []string) error {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		socket, err := net.Dial("unix", filepath.Join(args[0], name))
@@ -76,7 +76,7 @@ func knock(args []string) error {
 
 // stranger runs a child as another user.
 func stranger(mode string, args ...string) (string, error) {
-	cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+	cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
 	cmd.Env = []string{childVariable + "=" + mode}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
@@ -84,15 +84,15 @@ func stranger(mode string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// strangerID is a user that is not us: nobody.
+// strangerID is another user: nobody.
 const strangerID = 65534
 
-// Ensure that another user gets nothing: not at the folder of the sockets, and where modes would
-// let it in, not past the server, which knows by the credentials of the peer, tells it on the data
-// socket, logs it, and goes on with everybody else.
+// Ensure that another user gets nothing. The folder of the sockets excludes it. If modes let it in,
+// the server identifies it by the credentials of the peer, refuses it on the data socket, logs it,
+// and goes on with all others.
 func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -101,7 +101,8 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if err != nil || strings.Count(out, "permission denied") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for dir := s.sockets; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // from here on modes stop nobody
+	// from here on modes exclude no user
+	for dir := s.sockets; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	}
 }
 
-// descriptors counts what the server has open.
+// descriptors counts the open descriptors of the server.
 func (s *served) descriptors() int {
 	s.t.Helper()
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
@@ -151,7 +152,7 @@ func (s *served) descriptors() int {
 	return len(all)
 }
 
-// descriptorOf asks the server for a cache as a client does, and returns the descriptor that came.
+// descriptorOf asks the server for a cache as a client does, and returns the received descriptor.
 func (s *served) descriptorOf(name string) int {
 	s.t.Helper()
 	socket, err := net.DialUnix("unix", nil,
@@ -186,13 +187,13 @@ func (s *served) descriptorOf(name string) int {
 	}
 }
 
-// Ensure that the death of a server frees all that is a server's, whatever its clients do with the
-// descriptors that they got from it: those who share one have numbers of their own, the next server
-// has the cache at once, and all go on with that one.
+// Ensure that the death of a server frees all its locks, whatever its clients do with the
+// descriptors that they got from it. Clients that share a descriptor have their own owner numbers.
+// The next server has the cache at once, and all clients go on with it.
 func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
-	fd := s.descriptorOf("pets") // stays open, and so does the description that the server opened
+	fd := s.descriptorOf("pets") // stays open, and with it the server's open file description
 	var handles []*stocclient.Cache
 	for range 2 {
 		c, err := stocclient.AttachFD(fd, stocclient.AttachOptions{Label: "shares"})
@@ -200,7 +201,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, _, err := c.View(0); err != nil { // it counts, so it is registered
+		if _, _, err := c.View(0); err != nil { // View counts a hit, so the client is registered
 			t.Fatal(err)
 		}
 		handles = append(handles, c)
@@ -264,7 +265,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 		s.kill()
 		numbers("without it", 4)
 		began := time.Now()
-		s.start() // fails when somebody is in its way
+		s.start() // fails if another server blocks it
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("round %d: the next one took %v", round, took)
 		}
@@ -277,7 +278,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	if stats, err := handles[1].Stats(); err != nil || stats.Ready != n || stats.Stored != n {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	// Two servers at once, both as soon as the old one is dead: one has it, the other one says so.
+	// Two servers start as soon as the old one is dead: one gets the cache, the other reports it.
 	s.kill()
 	second := &served{t: t, path: filepath.Join(filepath.Dir(s.path), "second.yaml"), log: s.log}
 	text, err := os.ReadFile(s.path)
@@ -302,8 +303,8 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	contains(t, s.said(), "another server fills this cache")
 }
 
-// Ensure that the numbers of a cache are had from the segment alone: the same with the server,
-// while it is stopped, and when it is dead, and those that the server itself gives.
+// Ensure that the counters of a cache come from the segment alone: they are the same with the
+// server, while it is stopped, when it is dead, and from the server itself.
 func TestStatsWithoutTheServer(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
@@ -336,7 +337,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {
-		// of which this cache has none
+		// this cache has none of these
 		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") {
 			t.Errorf("%s: the segment holds %v, the server says %v", field, have, value)
 		}
@@ -345,7 +346,7 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		t.Helper()
 		now, _, ls := look()
 		for field, value := range with {
-			// which says whether one answers
+			// this field says whether a server answers
 			if strings.HasPrefix(field, "clients_") && len(but) > 0 || field == "server" {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 // configurations is the folder of good and bad configurations.
 const configurations = "../../server/config/testdata/"
 
-// Ensure that a check finds what is wrong with a source, of each cache at once, and makes nothing.
+// Ensure that a check reports the errors of all sources at once, and makes nothing.
 func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+
 		"good/opens.yaml: good, 2 caches\n"; got != want {

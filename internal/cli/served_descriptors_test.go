@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leave lets the server have room for so many more descriptors, and returns what it could have
-// before.
+// leave limits the server to `room` more descriptors, and returns the limit before.
 func (s *served) leave(room int) (before unix.Rlimit) {
 	s.t.Helper()
 	limit := 0
@@ -26,7 +25,7 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", s.process.Process.Pid, limit)); err == nil {
 			continue
 		}
-		if free++; free == room { // a new one gets the lowest number that is free
+		if free++; free == room { // a new descriptor gets the lowest free number
 			break
 		}
 	}
@@ -40,9 +39,9 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 	return before
 }
 
-// Ensure that a server whose table of descriptors is full goes on for those who are connected, says
-// what it could not open, tells its operator once and not ten times a second, costs nothing
-// meanwhile, and is well again when there is room.
+// Ensure that a server with a full table of descriptors goes on for connected clients, reports what
+// it could not open, logs it once and not ten times a second, uses no processor time meanwhile, and
+// recovers when descriptors are free.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")
@@ -61,7 +60,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 			t.Errorf("sample %d: %+v", i, f)
 		}
 	}
-	// Clients and operators who come.
+	// New clients and operators.
 	began := time.Now()
 	_, err := stocclient.Dial(context.Background(), "pets",
 		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
@@ -93,7 +92,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("%d lines of log", lines)
 	}
 
-	// Room for a connection, and for nothing that goes over it.
+	// Enough for a connection, but not for the files of its requests.
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 				sockets++
 			}
 		}
-		return sockets == 3 // two that it listens on, and a client
+		return sockets == 3 // its two listeners, and a client
 	}
 	for deadline := time.Now().Add(20 * time.Second); !forgotten(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -129,7 +128,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("a client that could connect and not attach: %v", err)
 	}
 
-	// Room again.
+	// Descriptors are free again.
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -36,8 +36,8 @@ func (s *served) stop() (resume func()) {
 	return resume
 }
 
-// Ensure that many goroutines may ask at once through one handle: those for which the connection
-// has no room wait, by number of requests as by number of indices.
+// Ensure that many goroutines can fetch at once through one handle: those beyond the limits of the
+// connection wait, by number of requests and by number of indices.
 func TestManyFetchesThroughOneHandle(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -63,7 +63,7 @@ func TestManyFetchesThroughOneHandle(t *testing.T) {
 	}
 }
 
-// Ensure that nobody is refused a fetch because of what was to be read later.
+// Ensure that no fetch is refused because of earlier prefetches.
 func TestFetchAfterManyPrefetches(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -77,8 +77,8 @@ func TestFetchAfterManyPrefetches(t *testing.T) {
 	wantFetch(t, c, rand.Perm(n)[:20])
 }
 
-// Ensure that a server which is stopped while it is sent a large request holds nobody up beyond the
-// end of a context, and that what it was not sent by then it never is.
+// Ensure that a server that is stopped during a large request blocks no caller beyond its context,
+// and that the rest of the request is never sent.
 func TestLargeRequestToAStoppedServer(t *testing.T) {
 	t.Parallel()
 	s := slowServed(t, 100)
@@ -86,7 +86,7 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	wantFetch(t, c, []int{99})
 	resume := s.stop()
 	var all sync.WaitGroup
-	for i := range 8 { // half a MiB each: more than a socket takes
+	for i := range 8 { // half a MiB each: more than a socket buffer
 		all.Go(func() {
 			for range 3 {
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -104,7 +104,7 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	resume()
 	wantFetch(t, c, between(50, 60))
 	if got := ready(t, c.Cache); got > 15 {
-		t.Errorf("%d samples are there: requests were sent that nobody waited for", got)
+		t.Errorf("%d samples are cached: requests were sent without a caller", got)
 	}
 	began := time.Now()
 	defer s.stop()()
@@ -115,8 +115,8 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	}
 }
 
-// Ensure that goroutines who need a connection wait for a server together, each no longer than its
-// context lets it; and that a server which does not answer is none, and too late.
+// Ensure that goroutines that need a connection wait for a server together, each no longer than its
+// context. A server that does not answer, or too late, counts as none.
 func TestGoroutinesWaitTogether(t *testing.T) {
 	t.Parallel()
 	for _, stopped := range []bool{false, true} {

@@ -20,13 +20,13 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// These tests need what `make test-languages` builds: the C library with its examples, and a Python
-// that has the package.
+// These tests need the results of `make test-languages`: the C library with its examples, and a
+// Python with the package.
 
 func init() { servedChildren["epoch"] = epoch }
 
-// epoch is "epoch SOCKETS SEED": a client that fetches every sample once, in batches and an order
-// of its own, and compares each.
+// epoch is "epoch SOCKETS SEED": a client that fetches every sample once, in batches and in its own
+// order, and compares each.
 func epoch(args []string) error {
 	seed, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -56,7 +56,7 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: SEED and the file that the samples come from.
+// pythonEpoch is the same in Python: SEED, and the file of the samples.
 const pythonEpoch = `
 import sys
 import numpy as np
@@ -73,7 +73,8 @@ with stocached.Cache.attach("pets") as cache:
         assert (rows.reshape(len(batch), -1) == records[batch]).all(), batch
 `
 
-// language is one way to read a whole epoch: a command whose exit status says that all was right.
+// language is one way to read a whole epoch: a command whose exit status says whether all was
+// right.
 type language struct {
 	name string
 	make func(s *served, seed int) *exec.Cmd
@@ -105,9 +106,9 @@ func languages(t *testing.T) []language {
 	}
 }
 
-// Ensure that 8 processes in three languages, each reading 5,000 samples in an order of its own
-// from a slow source, make the server read each sample exactly once, and all get the right bytes:
-// of one size and of many, with room for all; and that with room for some they get them as well.
+// Ensure that the server reads each sample exactly once for 8 processes in three languages that
+// read 5,000 samples in their own orders from a slow source, and that all get the right bytes: of
+// one size and of many, with slots for all. With fewer slots they get them too.
 func TestEverySampleIsReadOnce(t *testing.T) {
 	const processes = 8
 	for _, test := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that caches whose segment is damaged, or whose source is missing, keep no other cache from
-// its clients: each is named in the log, by health, in metrics and to who asks for it, nothing of
-// it is touched, and a reload takes on what is mended.
+// Ensure that the server leaves out caches with a damaged segment or a missing source, and serves
+// the others. The log, health, metrics and clients get the names, their files stay unchanged, and a
+// reload adds repaired ones.
 func TestDamagedCachesAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
 	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
@@ -120,8 +120,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		t.Error(v)
 	}
 
-	// A reload takes on what is mended, and goes on without the rest; one that was removed from the
-	// file is forgotten.
+	// A reload adds the repaired cache and leaves out the rest. It forgets one that was removed
+	// from the file.
 	if err := errors.Join(bad[1].mend(), bad[3].mend()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ import (
 
 func init() { servedChildren["impostor"] = impostor }
 
-// impostor is "impostor DIR": it listens on both sockets in a folder, answers well, and at the end
-// says how many bytes it got from clients.
+// impostor is "impostor DIR": it listens on both sockets in a folder, sends valid answers, and at
+// the end reports how many bytes it got from clients.
 func impostor(args []string) error {
 	var got atomic.Int64
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
@@ -95,21 +95,21 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 	}
 }
 
-// asked are the commands that look for a server.
+// asked are the commands that connect to a server.
 var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
 
-// Ensure that nothing is sent to a server of another user, and that it is named: whoever owns the
-// folder, whoever listens, and however the folder was found.
+// Ensure that nothing is sent to a server of another user, and that the error names the user, for
+// every owner of the folder, every listener, and every way to find the folder.
 func TestNothingIsSentToAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	for _, c := range []struct {
 		name   string
 		owner  int
 		mode   os.FileMode
 		byLink bool // the folder is a symbolic link
-		named  bool // the user has named it
+		named  bool // by an option or in the environment
 		want   string
 	}{
 		{"the default folder is another user's", strangerID, 0o755, false, false, "belongs to user id 65534"},
@@ -166,11 +166,11 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 	}
 }
 
-// Ensure that operators reach a server of another user where an administrator has given that user
-// the folder of the sockets, and where they name it.
+// Ensure that operators reach a server of another user if an administrator has given the folder of
+// the sockets to that user, and they name it.
 func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	dir := filepath.Join(strangersFolder(t, "/run"), "sockets")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)); err != nil {
@@ -192,7 +192,8 @@ func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	}
 }
 
-// strangersFolder is a folder of ours that other users may enter, in one for all users.
+// strangersFolder makes a folder of this user that other users may enter, inside a folder for all
+// users.
 func strangersFolder(t *testing.T, in string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(in, "stocached-test-")
@@ -206,7 +207,7 @@ func strangersFolder(t *testing.T, in string) string {
 	return dir
 }
 
-// Ensure that nothing which a server says does anything to a terminal.
+// Ensure that no text of a server controls a terminal.
 func TestServersWordsControlNoTerminal(t *testing.T) {
 	const bad = "a\x1b]0;b\x07c\u009b31md\u202ee\x7ff"
 	dir := t.TempDir()

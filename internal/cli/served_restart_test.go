@@ -12,8 +12,8 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// Ensure that programs live through restarts of their server: a fetch that meets a server that is
-// ending, ends under it, or is not there yet, waits for the next one and gets every sample.
+// Ensure that programs survive restarts of their server: a fetch that meets a server that is
+// ending, ends meanwhile, or has not started yet, waits for the next one and gets every sample.
 func TestFetchAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -57,9 +57,9 @@ func TestFetchAcrossRestarts(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a sample that was missed and brought counts as one miss, and as nothing else.
+// Ensure that a fetched sample counts as one miss, and as nothing else.
 func TestFetchCountsOnce(t *testing.T) {
-	for _, size := range []string{"all", "4300kB"} { // room for some only
+	for _, size := range []string{"all", "4300kB"} { // only some fit
 		s := newServed(t, 400, size)
 		c := s.dial()
 		for epoch := range 2 {
@@ -73,7 +73,7 @@ func TestFetchCountsOnce(t *testing.T) {
 					stats.Misses, err, c.Slots())
 			}
 		}
-		var there []int // which they are, several readers have decided
+		var there []int // several readers have decided which ones
 		for i := range c.Ready() {
 			if there = append(there, i); len(there) == 3 {
 				break

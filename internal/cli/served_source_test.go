@@ -32,16 +32,16 @@ func (s *served) writeTree(n int) {
 	}
 }
 
-// file is the path of file i of a tree.
+// file returns the path of file i of a tree.
 func (s *served) file(i int) string { return filepath.Join(s.records, fmt.Sprintf("%06d.bin", i)) }
 
-// startBound starts the server so that permissions of files bind it, though it be root's.
+// startBound starts the server so that permissions of files apply to it, even as root.
 func (s *served) startBound() {
 	s.t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread is not to be used for anything else afterwards
+		runtime.LockOSThread() // forever: no other code may use this thread
 		for _, capability := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil && os.Geteuid() == 0 {
 				s.t.Errorf("a capability cannot be dropped: %v", err)
@@ -52,8 +52,7 @@ func (s *served) startBound() {
 	<-done
 }
 
-// failures fetches samples one by one and returns what went wrong with each, "" for those that came
-// right.
+// failures fetches samples one by one and returns the failure of each, "" for those that came.
 func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclient.FetchFailure {
 	s.t.Helper()
 	samples, err := c.FetchSamples(context.Background(), indices)
@@ -76,9 +75,9 @@ func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclien
 	return wrong
 }
 
-// Ensure that each thing that can happen to a file behind a server is told with its code, its
-// reason and its name, that other bytes are never served, that the rest of the batch comes, and
-// that a file that is back is read.
+// Ensure that each failure of a served file is reported with its code, its reason and its name,
+// that wrong bytes are never served, that the rest of the batch comes, and that a repaired file is
+// read.
 func TestServedFilesThatFail(t *testing.T) {
 	const n = 14
 	s := configureServed(t, "source: {kind: dir, path: records}")
@@ -167,7 +166,7 @@ func TestServedFilesThatFail(t *testing.T) {
 		t.Errorf("%d samples are there, %v", stats.Ready, err)
 	}
 
-	// As they were: they are the same files again, to all that a server can know.
+	// The files are as before: the server cannot tell the difference.
 	if err := errors.Join(os.WriteFile(s.file(2), servedRecord(2), 0o600), os.Chtimes(s.file(2), modified, modified),
 		os.Chmod(s.file(7), 0o600)); err != nil {
 		t.Fatal(err)
@@ -192,12 +191,12 @@ func TestServedFilesThatFail(t *testing.T) {
 	}
 }
 
-// Ensure that a single file with all records that shrinks, goes or is written to under a server is
-// refused from then on, and that what is in the cache stays.
+// Ensure that a single file with all records that shrinks, disappears or changes under a server is
+// refused from then on, and that cached samples stay.
 func TestServedRecordsThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(path string) error
-		text string // "": it goes on
+		text string // "": the server goes on
 	}{
 		"shorter": {func(p string) error {
 			return os.Truncate(p, 50*servedBytes)
@@ -210,7 +209,7 @@ func TestServedRecordsThatFail(t *testing.T) {
 			later := time.Now().Add(time.Second)
 			return os.Chtimes(p, later, later)
 		}, "was written to"},
-		"gone": {os.Remove, ""}, // it is open
+		"gone": {os.Remove, ""}, // the server has it open
 		"replaced": {func(p string) error {
 			return errors.Join(os.WriteFile(p+"2", []byte("other"), 0o600), os.Rename(p+"2", p))
 		}, ""},
@@ -234,8 +233,8 @@ func TestServedRecordsThatFail(t *testing.T) {
 	}
 }
 
-// Ensure that a server whose source cannot be opened says which cache, which path and why, leaves a
-// cache that is there as it is, and starts when it can be.
+// Ensure that a server whose source does not open reports the cache, the path and the reason,
+// leaves an existing cache unchanged, and starts when the source opens.
 func TestServedSourceThatDoesNotOpen(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -274,8 +273,8 @@ func TestServedSourceThatDoesNotOpen(t *testing.T) {
 	wantFetch(t, c, first(100))
 }
 
-// Ensure that a slow cache of a server leaves the others alone, and that the server ends with the
-// reads under way, and begins no more.
+// Ensure that a slow cache of a server does not slow down others, and that the server ends after
+// the reads under way, without new ones.
 func TestServedSlowSource(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ import (
 
 const servedBytes = 3000
 
-// servedRecord is sample i of the source of these tests.
+// servedRecord returns sample i of the source of these tests.
 func servedRecord(i int) []byte {
 	data := make([]byte, servedBytes)
 	for k := range data {
@@ -39,13 +39,13 @@ func servedRecord(i int) []byte {
 type served struct {
 	t       *testing.T
 	path    string // of its configuration
-	records string // the file or folder that it reads
+	records string // the file or folder of its source
 	sockets string
-	log     string // what the processes that ran said
+	log     string // log of the processes that have ended
 	process *exec.Cmd
 
 	segments string
-	flooded  time.Time // when a client that sends without end gives up
+	flooded  time.Time // when a client that sends without end stops
 }
 
 // newServed configures and starts a server over n records. size: of the cache.
@@ -58,7 +58,7 @@ func newServed(t *testing.T, n int, size string) *served {
 	return s
 }
 
-// configureServed configures a server of one cache, whose data come next.
+// configureServed configures a server of one cache, before its data exists.
 func configureServed(t *testing.T, cache string) *served {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +98,7 @@ func (s *served) start() {
 	}
 }
 
-// launch starts the server, with variables in its environment, and returns what it prints.
+// launch starts the server, with variables in its environment, and returns its output.
 func (s *served) launch(environment ...string) io.Reader {
 	s.t.Helper()
 	log, err := os.OpenFile(cmp.Or(s.log, os.DevNull), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -121,7 +121,7 @@ func (s *served) launch(environment ...string) io.Reader {
 	return out
 }
 
-// said returns what all processes of this server have logged.
+// said returns the log of all processes of this server.
 func (s *served) said() string {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *served) said() string {
 	return string(text)
 }
 
-// ask asks the admin socket.
+// ask sends a request to the admin socket.
 func (s *served) ask(method, path, body string) (status int, answer string) {
 	s.t.Helper()
 	socket := &http.Transport{DisableKeepAlives: true,
@@ -153,7 +153,7 @@ func (s *served) ask(method, path, body string) (status int, answer string) {
 	return reply.StatusCode, string(text)
 }
 
-// answers returns what the admin socket answers.
+// answers returns the answer of the admin socket.
 func (s *served) answers(path string) string {
 	s.t.Helper()
 	status, answer := s.ask(http.MethodGet, path, "")
@@ -180,7 +180,7 @@ func (s *served) metric(name, labels string) float64 {
 	return 0
 }
 
-// kill ends the server as the kernel would, and waits until it is gone.
+// kill sends SIGKILL to the server, and waits until it has ended.
 func (s *served) kill() {
 	s.process.Process.Kill()
 	s.process.Wait()
@@ -196,7 +196,7 @@ func (s *served) dial() *stocclient.Served {
 	return c
 }
 
-// servedChildren are what a process of these tests can be, beside stocached itself and those of
+// servedChildren are further programs that a process of these tests can be, beside stocached and
 // child.
 var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock}
 
@@ -210,10 +210,10 @@ func fetchAll(args []string) error {
 	return errors.Join(err, c.Close())
 }
 
-// first are the indices 0..n-1.
+// first returns the indices 0..n-1.
 func first(n int) []int { return between(0, n) }
 
-// between are the indices from..to-1.
+// between returns the indices from..to-1.
 func between(from, to int) (indices []int) {
 	for i := from; i < to; i++ {
 		indices = append(indices, i)
@@ -221,7 +221,7 @@ func between(from, to int) (indices []int) {
 	return indices
 }
 
-// ready counts the samples that are there, and compares each.
+// ready counts the cached samples, and compares each.
 func ready(t *testing.T, c *stocclient.Cache) (n int) {
 	t.Helper()
 	for i, data := range c.Ready() {
@@ -251,8 +251,8 @@ func wantFetch(t *testing.T, c *stocclient.Served, indices []int) {
 	}
 }
 
-// Ensure that many goroutines and clients get every sample, with a slot or without, and that what
-// has a slot was stored once.
+// Ensure that many goroutines and clients get every sample, with or without a slot, and that
+// samples with a slot were stored once.
 func TestFetch(t *testing.T) {
 	const n = 400
 	for _, size := range []string{"all", "4500kB"} {
@@ -286,8 +286,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Ensure that hits go on without a server, that what needs it says how to start it, and that a
-// client finds a new one by itself.
+// Ensure that hits go on without a server, that errors of other calls say how to start one, and
+// that a client finds a new server by itself.
 func TestFetchWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, 100, "all")
@@ -308,14 +308,14 @@ func TestFetchWithoutServer(t *testing.T) {
 	wantFetch(t, c, rand.Perm(60))
 	s.kill()
 	s.start()
-	wantFetch(t, c, rand.Perm(100)) // whose connection ended, and who does not know it yet perhaps
+	wantFetch(t, c, rand.Perm(100)) // its connection has ended, perhaps without its knowledge
 	if stats, err := c.Stats(); err != nil || stats.Stored != 100 {
 		t.Errorf("%d stored, %v: the second server should have found the first one's", stats.Stored, err)
 	}
 }
 
-// Ensure that a stopped server holds nobody up for longer than they want to wait, and writes into
-// no buffer that was given up.
+// Ensure that a stopped server blocks no caller beyond its deadline, and writes into no buffer that
+// the caller has back.
 func TestFetchFromAStoppedServer(t *testing.T) {
 	s := newServed(t, 100, "4300kB")
 	c := s.dial()
@@ -345,8 +345,8 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	}
 }
 
-// Ensure that a client is told when the data behind its cache is other data by now, and that a new
-// handle gets that.
+// Ensure that a client gets an error when the data of its cache has changed, and that a new handle
+// gets the new data.
 func TestFetchAfterTheDataChanged(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -432,9 +432,9 @@ func TestPrefetch(t *testing.T) {
 // killsVariable is how often the server is killed under load, instead of 50 times.
 const killsVariable = "STOCACHED_TEST_KILLS"
 
-// Ensure that a server that is killed again and again, in the middle of everything, tears and loses
-// nothing: clients get right bytes or ErrNoServer, hits go on, and the next server finds what the
-// ones before have stored.
+// Ensure that a server that is killed again and again under load tears and loses nothing: clients
+// get right bytes or ErrNoServer, hits go on, and the next server finds what the ones before have
+// stored.
 func TestServerKilledUnderLoad(t *testing.T) {
 	const n = 3000
 	kills := 50
@@ -495,7 +495,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 		} else if after.Ready < n {
 			busy++
 		} else if r, err := observer.Clear(context.Background()); err != nil ||
-			r != stocclient.Stored { // so that there is something to do for the next ones
+			r != stocclient.Stored { // so that the next ones have samples to fill
 			t.Fatal(r, err)
 		}
 		s.start()

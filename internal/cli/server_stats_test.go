@@ -18,8 +18,8 @@ import (
 var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes",
 	"source_errors", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
-// Ensure that stats shows what the server says, and what the segment says whatever becomes of the
-// server: alive, stopped, killed, or to be found elsewhere.
+// Ensure that stats shows the counters of the server, and those of the segment in every state of
+// the server: alive, stopped, killed, or at other sockets.
 func TestStatsOfAServer(t *testing.T) {
 	const n = 40
 	tree := func(folder string) {
@@ -74,7 +74,7 @@ func TestStatsOfAServer(t *testing.T) {
 		t.Error(table)
 	}
 
-	// Elsewhere is no server, or one with another cache of that name.
+	// At other sockets there is no server, or one with another cache of that name.
 	other := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
 	wantSame := func(silent string, args ...string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestStatsOfAServer(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		for field, value := range got {
-			// what becomes of the server's own record
+			// the state of the server's own record
 			if field == "clients_live" || field == "clients_dead" || field == "recovered" {
 				continue
 			}

@@ -47,7 +47,7 @@ func blockSource(t testing.TB) (folder string, samples [][]byte) {
 	return folder, samples
 }
 
-// Ensure that info says what a source is.
+// Ensure that info describes a source.
 func TestSourceInfo(t *testing.T) {
 	folder, samples := blockSource(t)
 	total := 0
@@ -106,7 +106,7 @@ func TestSourceCat(t *testing.T) {
 	}
 }
 
-// Ensure that verify reads every sample, counts those that are bad, and names them.
+// Ensure that verify reads every sample, and counts and names the bad ones.
 func TestSourceVerify(t *testing.T) {
 	folder, samples := blockSource(t)
 	contains(t, ok(t, "source", "verify", folder), "read     60\n", "failed   0\n")
@@ -133,14 +133,13 @@ func TestSourceVerify(t *testing.T) {
 		t.Fatal(code, stderr, out)
 	}
 	wantFields(t, failures[1].(jsonObject), jsonObject{"index": 1, "where": second})
-	// Without checksums the schema still finds what cannot be a sample.
+	// Without checksums the schema still finds invalid samples.
 	_, out, _ = cli(t, "source", "verify", folder, "--json", "--source", "verify=false")
 	wantFields(t, decode[jsonObject](t, out), jsonObject{"read": 59, "failed": 1})
 	fails(t, exitUsage, []string{"--jobs"}, "source", "verify", folder, "-j", "5000")
 }
 
-// Ensure that what is said about a source in a command line becomes what a configuration would
-// have.
+// Ensure that a source in a command line gets the same settings as in a configuration.
 func TestSourceSettings(t *testing.T) {
 	s := source.Settings{"path": "p"}
 	if err := parseSettings(s,
@@ -176,8 +175,8 @@ func TestSourceSettings(t *testing.T) {
 	}
 }
 
-// Ensure that the commands take what a cache of a server takes: how a source is read, and how its
-// pictures are decoded.
+// Ensure that the commands accept the settings of a server's cache: how to read a source, and how
+// to decode its pictures.
 func TestSourceDecoded(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"420.jpg", "rgb.png"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that stats says what happened, by name and directory or by path, as a list, as a table and
-// as JSON.
+// Ensure that stats shows what happened, by name and directory or by path, as a list, as a table
+// and as JSON.
 func TestStats(t *testing.T) {
 	dir, path := newCache(t, small())
 	c := newClient(t, path)

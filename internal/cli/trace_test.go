@@ -14,11 +14,11 @@ import (
 	"github.com/stocached/stocached/internal/timeline"
 )
 
-// recording is a timeline that the Python recorder wrote: three epochs of 15 batches by three
-// workers, the samples cached to 0, 3/8 and 3/4.
+// recording is a timeline of the Python recorder: three epochs of 15 batches by three workers, with
+// 0, 3/8 and 3/4 of the samples cached.
 const recording = "../../internal/timeline/testdata/run.json"
 
-// Ensure that people are told where the time went, and what would help.
+// Ensure that people see where the time went, and what would help.
 func TestTrace(t *testing.T) {
 	out := ok(t, "trace", recording)
 	contains(t, out, "RANK  EPOCH  TIME",
@@ -57,8 +57,8 @@ func TestTraceJSON(t *testing.T) {
 	}
 }
 
-// Ensure that each kind of drawing is written by the ending of the file's name, whole, and that its
-// part can be chosen.
+// Ensure that the ending of the file's name chooses the kind of drawing, that the file is complete,
+// and that a part can be chosen.
 func TestTraceDraws(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -97,14 +97,14 @@ func TestTraceDraws(t *testing.T) {
 	}
 }
 
-// Ensure that the ranks of a job are put together, and that the one that waits most is looked at.
+// Ensure that the ranks of a job are merged, and that the one that waits most is analysed.
 func TestTraceOfRanks(t *testing.T) {
 	second, err := timeline.ReadFile(recording)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second.Loaders[0].Rank, second.Loaders[0].Clock.MonotonicNS = 1, second.Loaders[0].Clock.MonotonicNS+500_000_000
-	for _, track := range second.Loaders[0].Tracks { // it has no third epoch, and so its last is the second
+	for _, track := range second.Loaders[0].Tracks { // it has no third epoch, so its last is the second
 		track.Spans = slices.DeleteFunc(track.Spans, func(s timeline.Span) bool { return s.Epoch == 2 })
 	}
 	second.Loaders[0].Dropped, second.Loaders[0].DroppedFrom = 5, new(float64)
@@ -128,8 +128,8 @@ func TestTraceOfRanks(t *testing.T) {
 	fails(t, exitUsage, []string{"recording of rank 0 is there twice"}, "trace", recording, recording)
 }
 
-// Ensure that what cannot be read, drawn or chosen is refused with what is wrong, and that nothing
-// is written then.
+// Ensure that invalid input or choices are refused with the reason, and that nothing is written
+// then.
 func TestTraceRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

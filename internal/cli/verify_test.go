@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// damage changes a byte of the payload, as a foreign hand would.
+// damage changes a byte of the payload, as another program could.
 func damage(t *testing.T, path string, at uint64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -24,8 +24,8 @@ func damage(t *testing.T, path string, at uint64) {
 	}
 }
 
-// Ensure that verify finds exactly the samples that are not what was stored, and ends in a code of
-// its own.
+// Ensure that verify finds exactly the samples that differ from what was stored, and ends with its
+// own code.
 func TestVerify(t *testing.T) {
 	// several steps
 	_, path := newCache(t, shm.Options{Samples: 200000, Slots: 100, SampleBytes: 100, UnlinkLast: true})
@@ -70,7 +70,7 @@ func TestVerifyMany(t *testing.T) {
 	contains(t, stderr, "50 of 50", "18,19, ... (--json lists all)")
 }
 
-// Ensure that a terminal gets a bar, and an interrupt ends the work with an error that says how far
+// Ensure that a terminal gets a bar, and an interrupt ends verify with an error that says how far
 // it was.
 func TestVerifyBar(t *testing.T) {
 	_, path := newCache(t, small())

@@ -37,8 +37,7 @@ type daemon struct {
 	log      bytes.Buffer
 }
 
-// newDaemon writes a configuration, in whose caches FOLDER is where its data lies, and starts a
-// server.
+// newDaemon writes a configuration, with FOLDER as the folder of its data, and starts a server.
 func newDaemon(t *testing.T, prepare func(folder string), caches ...string) *daemon {
 	t.Helper()
 	folder := t.TempDir()
@@ -77,7 +76,7 @@ func (d *daemon) start() {
 	}
 }
 
-// end sends a signal and waits until the server is gone.
+// end sends a signal and waits until the server has ended.
 func (d *daemon) end(signal os.Signal) {
 	d.t.Helper()
 	if err := d.process.Process.Signal(signal); err != nil {
@@ -86,7 +85,7 @@ func (d *daemon) end(signal os.Signal) {
 	d.process.Wait()
 }
 
-// args are a command line with the sockets of the server.
+// args returns a command line with the sockets of the server.
 func (d *daemon) args(args ...string) []string { return append(args, "--sockets", d.sockets) }
 
 // warm fills a cache, which must succeed, and returns the JSON.
@@ -95,12 +94,12 @@ func (d *daemon) warm(name string, flags ...string) jsonObject {
 	return decode[jsonObject](d.t, ok(d.t, d.args(append([]string{"warm", name, "--json"}, flags...)...)...))
 }
 
-// attach looks at a cache of the server.
+// attach attaches read-only to a cache of the server.
 func (d *daemon) attach(name string) *cache.Cache {
 	return newClient(d.t, filepath.Join(d.segments, name))
 }
 
-// metric is the sum of a metric of the server over its labels.
+// metric returns the sum of a metric of the server over its labels.
 func (d *daemon) metric(name string) (sum float64) {
 	d.t.Helper()
 	_, body, err := admin{d.sockets}.get(context.Background(), "/metrics")
@@ -121,8 +120,8 @@ func (d *daemon) metric(name string) (sum float64) {
 	return sum
 }
 
-// warmRecords writes n records of 100 bytes, and warmCache is a cache of them; source, more: other
-// keys of the two.
+// warmRecords writes n records of 100 bytes, and warmCache is a cache of them. source, more:
+// further keys of the two.
 func warmRecords(t *testing.T, n int) func(folder string) {
 	return func(folder string) {
 		var all bytes.Buffer
@@ -140,7 +139,7 @@ func warmCache(name, source, more string) string {
 		more)
 }
 
-// wantRecordsIn compares what is in a cache with the records, and returns how many are there.
+// wantRecordsIn compares the cached samples with the records, and returns their number.
 func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 	t.Helper()
 	for i, data := range c.Ready() {
@@ -152,7 +151,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 	return there
 }
 
-// limited is the size of a cache that holds some of n records of 100 bytes.
+// limited returns the size of a cache that holds some of n records of 100 bytes.
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
 	g, err := shm.NewGeometry(0, shm.AssignFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
@@ -162,8 +161,8 @@ func limited(t *testing.T, n, slots uint64) string {
 	return fmt.Sprintf(", size: %d", g.SegmentBytes)
 }
 
-// Ensure that warm fills a cache with what is missing, says what it did, and has nothing to do the
-// second time.
+// Ensure that warm fills a cache with the missing samples, reports its work, and has nothing to do
+// the second time.
 func TestWarm(t *testing.T) {
 	const n = 2000
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
@@ -189,8 +188,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that cannot hold everything is filled to its last slot, without a read in
-// vain.
+// Ensure that a cache that cannot hold all samples is filled to its last slot, without unnecessary
+// reads.
 func TestWarmUntilFull(t *testing.T) {
 	const n = 2000
 	half := limited(t, n, 700)
@@ -219,7 +218,7 @@ func TestWarmUntilFull(t *testing.T) {
 	}
 }
 
-// Ensure that an arena is filled until a sample finds no room, and that this is no failure.
+// Ensure that an arena is filled until a sample does not fit, and that this is not a failure.
 func TestWarmArena(t *testing.T) {
 	t.Parallel()
 	const n = 600
@@ -254,7 +253,7 @@ func TestWarmArena(t *testing.T) {
 	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 {
 		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
 	}
-	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // what was under way when it was full
+	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // reads under way when it became full
 		t.Errorf("%v reads for %v samples", read, n+ready)
 	}
 	for i, data := range c.Ready() {
@@ -265,8 +264,8 @@ func TestWarmArena(t *testing.T) {
 	contains(t, ok(t, d.args("warm", "part")...), "part is full: ")
 }
 
-// Ensure that samples that cannot be read are counted and named, do not keep the others away, and
-// are the exit status.
+// Ensure that unreadable samples are counted and named, do not stop the others, and set the exit
+// status.
 func TestWarmWithBadSamples(t *testing.T) {
 	const n = 100
 	tree := func(folder string) {
@@ -294,7 +293,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 		t.Error("out of order:", stderr)
 	}
 	for i := 40; i < 60; i++ {
-		if err := os.Truncate(file(i), 7); err != nil { // a removed one may be open still
+		if err := os.Truncate(file(i), 7); err != nil { // a removed file may still be open
 			t.Fatal(err)
 		}
 	}
@@ -320,7 +319,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 // slow is a source of 333 samples a second.
 const slow = ", limits: {latency: 3ms}"
 
-// midway waits until some of a cache is filled.
+// midway waits until a part of a cache is filled.
 func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -336,8 +335,8 @@ func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	}
 }
 
-// Ensure that a fill whose server ends or is killed in the middle ends with an error that says so,
-// that the cache keeps what it has, and that the same command goes on from there.
+// Ensure that warm fails with a message if its server ends or is killed in the middle, that the
+// cache keeps its samples, and that the same command goes on from there.
 func TestWarmServerKilled(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -383,8 +382,8 @@ func TestWarmServerKilled(t *testing.T) {
 	}
 }
 
-// Ensure that a fill whose server stands still in the middle ends and says so, that a slow one is
-// waited for, and that it goes on from there.
+// Ensure that warm ends with a message if its server stops in the middle, that it waits for a slow
+// one, and that it goes on from there.
 func TestWarmServerStops(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -416,7 +415,7 @@ func TestWarmServerStops(t *testing.T) {
 	}
 }
 
-// Ensure that a fill goes on under the next server, if that comes soon.
+// Ensure that warm goes on with the next server if that starts soon.
 func TestWarmServerBack(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -447,8 +446,8 @@ func TestWarmServerBack(t *testing.T) {
 	}
 }
 
-// Ensure that Ctrl-C ends a fill at once and cleanly, that the server does not go on for nobody,
-// and that what is filled stays.
+// Ensure that Ctrl-C ends warm at once, that the server stops reading, and that the filled samples
+// stay.
 func TestWarmInterrupted(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -486,8 +485,8 @@ func TestWarmInterrupted(t *testing.T) {
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "failed_samples": 0})
 }
 
-// Ensure that others may fill meanwhile, and that a sample that somebody else is filling for ever
-// is told.
+// Ensure that other clients may fill meanwhile, and that warm reports a sample that another client
+// never finishes.
 func TestWarmBesideOthers(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -523,7 +522,8 @@ func TestWarmBesideOthers(t *testing.T) {
 	}
 }
 
-// Ensure that a source that changes under the server is told, and what helps; and that it does.
+// Ensure that warm reports a source that changes under the server, and that the suggested restart
+// helps.
 func TestWarmChangedSource(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 200), warmCache("pets", "", ""))
 	warmRecords(t, 201)(d.folder)
@@ -538,7 +538,7 @@ func TestWarmChangedSource(t *testing.T) {
 	wantFields(t, d.warm("pets"), jsonObject{"samples": 201, "ready": 201})
 }
 
-// Ensure that people see how far it is.
+// Ensure that people see the progress.
 func TestWarmBar(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -571,8 +571,7 @@ func TestWarmRefuses(t *testing.T) {
 	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
 }
 
-// Ensure that Fill has samples stored and none sent, and says of each that got no slot that it did
-// not.
+// Ensure that Fill stores samples without sending any, and reports each that got no slot.
 func TestFill(t *testing.T) {
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", limited(t, n, 100)))
@@ -619,8 +618,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that has slots left and gets no memory for them is an error that says so, and
-// that the fill goes on once there is some.
+// Ensure that warm fails with a message if a cache has free slots but no memory for them, and goes
+// on when there is some.
 func TestWarmWithoutMemory(t *testing.T) {
 	const n = 60
 	big := func(folder string) {
@@ -650,7 +649,7 @@ func TestWarmWithoutMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.start()
-	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before what it has mapped is taken from it
+	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before its mapped memory is removed
 	ballast := filepath.Join(small, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that stats --watch beside a process that uses the cache shows what it does, one line an
-// interval, and that it is not seen by it.
+// Ensure that stats --watch shows the activity of a process that uses the cache, one line an
+// interval, and that the process does not see it.
 func TestWatchPipe(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 1000, SampleBytes: 100})
 	child := start(t, "use", path)
@@ -54,7 +54,7 @@ func TestWatchPipe(t *testing.T) {
 		}
 	}
 	child.end(t)
-	// It goes on without the process, with nothing to tell.
+	// It goes on without the process, with zero rates.
 	row := watched(t, ok(t, "stats", path, "--watch", "--count", "1", "--interval", "10ms", "--json"))[0]
 	wantFields(t, row, jsonObject{"interval_hit_rate": nil, "hits_per_second": 0, "clients_live": 0, "clients_dead": 1})
 }
@@ -113,7 +113,7 @@ func TestWatchInterval(t *testing.T) {
 	}
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "interval_full": 1})
 
-	// Another cache of the same name is not an interval of this one.
+	// Another cache of the same name does not continue this one's interval.
 	if err := shm.Unlink(path); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestWatchInterval(t *testing.T) {
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "ready": 0})
 }
 
-// Ensure that a terminal gets one screen that is drawn anew, cut to its size.
+// Ensure that a terminal gets one screen that is redrawn, cut to its size.
 func TestWatchTerminal(t *testing.T) {
 	dir, path := newCache(t, small())
 	store(t, newClient(t, path), 0, 1)
@@ -197,7 +197,7 @@ func TestWatchWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody can make a cache of such a name.
+	// No program can make a cache of such a name.
 	fails(t, exitNotFound, []string{"stocached:12345678"}, "stats", "stocached:12345678", "--watch")
 	fails(t, exitUsage, []string{`"a b" is not`}, "stats", "a b", "--watch")
 }
@@ -217,7 +217,7 @@ func TestWatchGone(t *testing.T) {
 		}
 	}
 	go io.Copy(io.Discard, in)
-	child.end(t) // its last user, which watching is not: it takes the cache along
+	child.end(t) // its last user removes the cache; watching is no user
 	select {
 	case c := <-code:
 		if c != exitOK || !strings.Contains(stderr.String(), path+" is gone") {
@@ -229,8 +229,8 @@ func TestWatchGone(t *testing.T) {
 	fails(t, exitNotFound, []string{"no such cache"}, "stats", path)
 }
 
-// Ensure that an interrupt ends watching without an error, and that the program as a process prints
-// through a pipe at once.
+// Ensure that an interrupt ends watching without an error, and that the process writes each line to
+// a pipe at once.
 func TestWatchInterrupt(t *testing.T) {
 	_, path := newCache(t, small())
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {

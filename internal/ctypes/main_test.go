@@ -22,7 +22,7 @@ func python(t *testing.T) []byte {
 	return python
 }
 
-// Ensure that the Python module is the one that the header makes.
+// Ensure that the Python module is the generated one.
 func TestModuleIsFresh(t *testing.T) {
 	const path = "../../python/src/stocached/_native/_header.py"
 	have, err := os.ReadFile(path)
@@ -34,7 +34,7 @@ func TestModuleIsFresh(t *testing.T) {
 	}
 }
 
-// Ensure that nothing of the header is left out.
+// Ensure that the module has all of the header.
 func TestModuleIsComplete(t *testing.T) {
 	text, err := os.ReadFile(header)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestModuleIsComplete(t *testing.T) {
 	}
 }
 
-// Ensure that what the generator does not know is an error and not a wrong declaration.
+// Ensure that an unknown declaration is an error, and not a wrong result.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
 		"STOC_API float stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };",

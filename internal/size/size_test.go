@@ -2,7 +2,7 @@ package size
 
 import "testing"
 
-// Ensure that sizes are read as they are written, exactly, and that what is ambiguous is refused.
+// Ensure that sizes are read exactly, and that ambiguous ones are refused.
 func TestParse(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"0": 0, "4096": 4096, "17B": 17, "8GiB": 8 << 30, "500MB": 500e6, "1.5GiB": 3 << 29, " 2 TiB ": 2 << 40,

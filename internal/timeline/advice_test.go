@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// job is a training that run plays through by rule, so that a test can follow an advice and see
-// what comes of it. Times are ms.
+// job is a training that run simulates, so that a test can follow an advice and check its effect.
+// Times are ms.
 type job struct {
 	workers, batches, size  int
-	ahead                   int                 // batches that are worked on before the one that the loop has
+	ahead                   int                 // batches in work before the one that the loop has
 	misses                  int                 // of each batch
 	load                    float64             // of a sample
 	augment                 float64             // the random part of a sample; 0: none
 	batchAugment            float64             // of a batch, by the loop
 	slow                    map[int]float64     // load of the samples of these numbers
 	gather, transfer, fetch float64             // of a batch
-	overhead                float64             // of a batch, recorded by nobody
+	overhead                float64             // of a batch, not recorded
 	startup                 float64             // before workers begin
 	step                    float64             // of a batch
 	settings                map[string]any      // beside num_workers
@@ -36,7 +36,7 @@ func (j job) run() *Trace {
 	if j.cpus > 0 {
 		m.CPUs = j.cpus
 	}
-	free := make([]float64, max(j.workers, 1)) // when each worker is
+	free := make([]float64, max(j.workers, 1)) // when each worker is free
 	for k := range free {
 		free[k] = j.startup
 	}
@@ -136,8 +136,7 @@ func (j job) advice(kind string) *Advice {
 	return nil
 }
 
-// keepsUp is a job that nothing but a faster step helps; the others are like it but for what is
-// named.
+// keepsUp is a job that only a faster step helps. The other jobs change what their names say.
 func keepsUp() job {
 	return job{workers: 4, batches: 40, size: 16, ahead: 4, misses: 16, load: 1.9, step: 20}
 }
@@ -202,8 +201,7 @@ func idleWorkers() job {
 	return j
 }
 
-// slowAugments is a job whose samples all come out of the cache, on as many processors as it has
-// workers.
+// slowAugments is a job whose samples are all hits, with as many processors as workers.
 func slowAugments() job {
 	j := keepsUp()
 	j.workers, j.cpus, j.misses, j.augment, j.step = 2, 2, 0, 4, 5
@@ -217,8 +215,8 @@ func slowBatchAugments() job {
 	return j
 }
 
-// Ensure that each advice is given where it is right, with its numbers, and to no job that it would
-// not help.
+// Ensure that each advice is given to the right jobs, with its numbers, and not to jobs that it
+// would not help.
 func TestAdvice(t *testing.T) {
 	jobs := map[string]job{
 		"keeps up": keepsUp(), "few workers": fewWorkers(), "partly cached": partlyCached(),
@@ -229,7 +227,7 @@ func TestAdvice(t *testing.T) {
 	}
 	for _, c := range []struct {
 		kind  string
-		right map[string][]string // jobs that get it, and what it says
+		right map[string][]string // jobs that get it, and its text
 	}{
 		{"workers", map[string][]string{"few workers": {"Workers are busy 98 % and the training loop waits 34 %: 1 " +
 			"more (num_workers=2) would hide loading"},
@@ -281,7 +279,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// number is what a pattern's group says in an advice.
+// number returns the number in the group of a pattern.
 func number(t *testing.T, text, pattern string) float64 {
 	t.Helper()
 	match := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -295,8 +293,8 @@ func number(t *testing.T, text, pattern string) float64 {
 	return n
 }
 
-// Ensure that who follows an advice gets what it promises: the same job with more workers, a fuller
-// cache, or more batches ahead takes as long as was said.
+// Ensure that an advice has the promised effect: the same job with more workers, a fuller cache, or
+// more batches ahead takes as long as the advice says.
 func TestAdviceHolds(t *testing.T) {
 	check := func(name string, before, after job, gain float64) {
 		t.Helper()
@@ -325,7 +323,7 @@ func TestAdviceHolds(t *testing.T) {
 			if a := j.advice("cache"); a != nil {
 				fuller := j
 				want := number(t, a.Text, `hit rate of ([\d.]+)`)
-				fuller.misses = int(float64(j.size) * (1 - want)) // rounded down: the next possible
+				fuller.misses = int(float64(j.size) * (1 - want)) // rounded down to the next possible number
 				waiting := fuller.epoch().steady().waiting()
 				if waiting > waits {
 					t.Errorf("%d workers, %v ms a sample: at %v it should be hidden, and waits %.3f", workers, load,
@@ -357,7 +355,7 @@ func augments() job {
 	return j
 }
 
-// Ensure that what an advice says fits how the loader was set, and that too few batches get none.
+// Ensure that an advice fits the settings of the loader, and that too few batches get none.
 func TestAdviceFits(t *testing.T) {
 	j := fewWorkers()
 	j.cpus = 1
@@ -377,20 +375,20 @@ func TestAdviceFits(t *testing.T) {
 		t.Errorf("without workers nothing is hidden: %+v", a)
 	}
 	j = fewWorkers()
-	j.settings = map[string]any{"size": "8GiB"} // set, and not one hit: this epoch fills it
+	j.settings = map[string]any{"size": "8GiB"} // set, but without hits: this epoch fills it
 	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "see if the next epoch's hit rate gets there") {
 		t.Errorf("an epoch that fills the cache: %+v", a)
 	}
 	for misses, says := range map[int]string{16: "Every sample was loaded, as in an epoch that fills a cache",
 		4: "25 % of the samples were loaded, as in"} {
 		j = fewWorkers()
-		j.misses, j.load, j.settings = misses, 8, map[string]any{"name": "faces"} // room for all
+		j.misses, j.load, j.settings = misses, 8, map[string]any{"name": "faces"} // every sample fits
 		if a := j.advice("cache"); a == nil || !strings.HasPrefix(a.Text, says) || strings.Contains(a.Text, "size=") {
 			t.Errorf("%d misses of a cache with room for all: %+v", misses, a)
 		}
 	}
 
-	// The random part of samples is no less with more of them in the cache.
+	// More samples in the cache do not reduce the random part.
 	j = augments()
 	a := j.advice("cache")
 	if a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.75, loading would take 0.00 s instead "+
@@ -460,7 +458,7 @@ func TestAdviceFits(t *testing.T) {
 	if a := j.advice("prefetch"); a != nil {
 		t.Errorf("enough ahead already: %+v", a)
 	}
-	j = slowSamples() // workers have time, and 16 of 21 are hits: a hit more would change nothing
+	j = slowSamples() // workers have time, and 16 of 21 are hits: one more hit would change nothing
 	j.size, j.misses = 21, 5
 	for k := 40; k < 320; k += 40 {
 		j.slow[k+1] = 75
@@ -479,7 +477,7 @@ func TestAdviceFits(t *testing.T) {
 	}
 }
 
-// Ensure that numbers are written as people read them.
+// Ensure that numbers are formatted for people.
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
 		percent(0): "0.0 %", percent(0.0949): "9.5 %", percent(0.0996): "10 %", percent(0.5): "50 %",

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// drawn is the picture of a trace.
+// drawn returns the picture of a trace.
 func drawn(t *testing.T, tr *Trace, from, to int64) image.Image {
 	t.Helper()
 	var file bytes.Buffer
@@ -35,7 +35,7 @@ func drawn(t *testing.T, tr *Trace, from, to int64) image.Image {
 	return picture
 }
 
-// has says whether a colour is anywhere in a part of a picture.
+// has says whether a part of a picture contains a colour.
 func has(picture image.Image, part image.Rectangle, c color.RGBA) bool {
 	for y := part.Min.Y; y < part.Max.Y; y++ {
 		for x := part.Min.X; x < part.Max.X; x++ {
@@ -47,8 +47,8 @@ func has(picture image.Image, part image.Rectangle, c color.RGBA) bool {
 	return false
 }
 
-// Ensure that each span is where its times belong, in the colour of its kind: on the row of its
-// track, and nowhere else.
+// Ensure that each span is drawn at its times, in the colour of its kind, on the row of its track,
+// and nowhere else.
 func TestPicture(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Wait, 0, 0, 0, 100*ms, 8, 0)
@@ -85,8 +85,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Ensure that spans too narrow for a pixel show how dense they are, and that a single one is still
-// seen.
+// Ensure that spans narrower than a pixel show their density, and that a single one is visible.
 func TestPictureOfManySpans(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Step, 0, 0, 0, 1000*ms, 0, 0)
@@ -118,8 +117,8 @@ func TestPictureOfManySpans(t *testing.T) {
 	}
 }
 
-// Ensure that any number of rows makes a picture of bearable size, an empty trace a picture without
-// rows, and long names one that fits.
+// Ensure that any number of rows makes a picture of limited size, an empty trace a picture without
+// rows, and that long names fit.
 func TestPictureOfManyRows(t *testing.T) {
 	m := newMade(nil)
 	for k := range 600 {
@@ -134,8 +133,7 @@ func TestPictureOfManyRows(t *testing.T) {
 	drawn(t, long.trace(), 0, ms)
 }
 
-// Ensure that ticks are round numbers, few enough to be read, and written with no more digits than
-// they need.
+// Ensure that ticks are round numbers, not too many, and without unnecessary digits.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct {
 		length, step int64
@@ -152,7 +150,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// pageOf is the page of a trace, and the data in it.
+// pageOf returns the page of a trace, and the data in it.
 func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
 	t.Helper()
 	var file bytes.Buffer
@@ -171,7 +169,7 @@ func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
 	return text, data
 }
 
-// Ensure that a page needs nothing from anywhere, and that no name in a trace becomes a part of it.
+// Ensure that a page is self-contained, and that no name in a trace becomes part of its code.
 func TestPageIsWhole(t *testing.T) {
 	m := newMade(map[string]any{"dataset": "</script><script>alert(1)</script>"})
 	m.loop(Step, 0, 0, 0, ms, 0, 0)
@@ -192,8 +190,8 @@ func TestPageIsWhole(t *testing.T) {
 	}
 }
 
-// Ensure that the page gets every span of the part that is drawn, with its numbers, and what the
-// command says.
+// Ensure that the page has every span of the drawn part, with its numbers, and the texts of the
+// command.
 func TestPageData(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
@@ -231,8 +229,8 @@ func TestPageData(t *testing.T) {
 	}
 }
 
-// Ensure that all that a page says is about the part that it shows: at first all of it, and each
-// epoch when it is chosen; and that an epoch drawn alone says the same.
+// Ensure that all texts of a page are about the part that it shows: all of it at first, and each
+// epoch when it is chosen. An epoch drawn alone has the same texts.
 func TestPageViews(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
@@ -289,7 +287,7 @@ func TestPageViews(t *testing.T) {
 	}
 }
 
-// Ensure that more spans than a browser takes are refused with what to do.
+// Ensure that too many spans for a browser are refused with the next step.
 func TestPageTooLarge(t *testing.T) {
 	m := newMade(nil)
 	m.add(firstWorker, "worker 0", Span{Kind: Load})
@@ -300,8 +298,8 @@ func TestPageTooLarge(t *testing.T) {
 	}
 }
 
-// Ensure that the page works in a real browser, where there is one: its script runs to its end,
-// draws all spans, and complains about nothing.
+// Ensure that the page works in a real browser, if one is installed: its script ends without errors
+// and draws all spans.
 func TestPageInBrowser(t *testing.T) {
 	browser := ""
 	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome", "chrome"} {
@@ -327,7 +325,7 @@ func TestPageInBrowser(t *testing.T) {
 		}
 	}
 
-	// An epoch is chosen, and a sample looked for: its span is lit, and others are not.
+	// An epoch is chosen, and a sample searched: only its span is highlighted.
 	dom = opened(t, browser, text+`<script>
 		const lit = canvas => { const g = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data; let n = 0; for (let k = 0; k < g.length; k += 4) n += g[k] === 230 && g[k + 1] === 0 && g[k + 2] === 126; return n; };
 		draw();
@@ -353,7 +351,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 }
 
-// opened is what becomes of a page in a browser, which must not complain.
+// opened returns a page after its script has run in a browser, which must report no error.
 func opened(t *testing.T, browser, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -373,7 +371,7 @@ func opened(t *testing.T, browser, text string) string {
 		t.Skipf("%s does not run here: %v", browser, err)
 	}
 	for line := range strings.Lines(complaints.String()) {
-		// which the test does, and not the page
+		// an error of the test, not of the page
 		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "willReadFrequently") {
 			t.Error(line)
 		}

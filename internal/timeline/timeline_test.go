@@ -15,7 +15,7 @@ import (
 
 const ms = 1_000_000 // ns
 
-// made is a loader whose timeline a test draws up.
+// made is a loader whose timeline a test makes.
 type made struct{ *Loader }
 
 func newMade(settings map[string]any) made {
@@ -69,8 +69,8 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Ensure that a recording of a real loop is read as it was recorded: every span, its numbers, and
-// the settings.
+// Ensure that a recording of a real loop is read correctly: every span, its numbers, and the
+// settings.
 func TestReadRecording(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestReadRecording(t *testing.T) {
 	if len(epochs) != 3 {
 		t.Fatalf("%d epochs", len(epochs))
 	}
-	for n, want := range []int{0, 90, 180} { // what was cached when the epoch began
+	for n, want := range []int{0, 90, 180} { // cached samples at the begin of the epoch
 		e := epochs[n]
 		if e.Number != n || e.Batches != 15 || e.Samples != 240 || e.Hits != want || e.Misses != 240-want ||
 			e.Workers != 3 || e.loads != 240-want {
@@ -112,8 +112,8 @@ func TestReadRecording(t *testing.T) {
 	}
 }
 
-// Ensure that what is written is read back the same, packed or not, with names of our own and
-// without what is unknown.
+// Ensure that a written trace is read back unchanged, compressed or not, with our own names and
+// without unknown numbers.
 func TestWriteAndRead(t *testing.T) {
 	m := newMade(map[string]any{"num_workers": 1.0, "dataset": "a \"name\" with \\ and ü"})
 	m.Dropped, m.DroppedFrom = 3, new(float64)
@@ -154,7 +154,7 @@ func TestWriteAndRead(t *testing.T) {
 const header = `{"displayTimeUnit":"ms","otherData":{"format":"stocached trace","version":1,"ranks":[{"pid":1,"rank":0}]},"traceEvents":[`
 const thread = `{"ph":"M","pid":1,"tid":10001,"name":"thread_name","args":{"name":"training loop"}}`
 
-// Ensure that each kind of broken or foreign file is an ErrFormat that says what is wrong with it.
+// Ensure that each kind of broken or foreign file is an ErrFormat with the reason.
 func TestReadRefuses(t *testing.T) {
 	span := `{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":2,"name":"step","args":{}}`
 	for _, c := range []struct{ file, want string }{
@@ -207,7 +207,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that a file cut off at any byte is refused, and never read as if it were whole.
+// Ensure that a file cut off at any byte is refused.
 func TestReadCutOff(t *testing.T) {
 	whole, err := os.ReadFile("testdata/run.json")
 	if err != nil {
@@ -231,7 +231,8 @@ func TestReadCutOff(t *testing.T) {
 	}
 }
 
-// Ensure that reading never panics, and that what it takes is written and read again the same.
+// Ensure that Read never panics, and that a trace that it accepts is written and read again
+// unchanged.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":2,"name":"step","args":{"epoch":1}}]}`))
 	f.Add([]byte(header + "]}"))
@@ -254,8 +255,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Ensure that loaders are placed by the clock of their boot, or by the time of day on machines
-// apart, and are told apart afterwards.
+// Ensure that loaders are placed by the clock of their boot, or by the time of day on different
+// machines, and stay distinct.
 func TestMerge(t *testing.T) {
 	one := func(rank int, clock Clock) *Trace {
 		m := newMade(nil)
@@ -269,7 +270,7 @@ func TestMerge(t *testing.T) {
 		return tr
 	}
 	// Rank 1 began 1 ms before rank 0 on the same machine, whose time of day was set back by a
-	// second meanwhile; rank 2 on another one, 2 ms after rank 0.
+	// second meanwhile. Rank 2 began on another machine, 2 ms after rank 0.
 	got, err := Merge(one(0, Clock{"a", 5_000_000, 1e18}), one(1, Clock{"a", 4_000_000, 1e18 + 1e9}),
 		one(2, Clock{"b", 77, 1e18 + 2_000_000}))
 	if err != nil {
@@ -310,7 +311,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Ensure that times between ticks of the merged files stay multiples of a tick, which adjacent
+// Ensure that times between ticks of the merged files become multiples of a tick, which adjacent
 // spans need.
 func TestMergeKeepsTicks(t *testing.T) {
 	a, b := newMade(nil), newMade(nil)

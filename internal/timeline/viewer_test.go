@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// importer is a page that has Chrome's trace viewer, which comes with Go, import a file, and says
-// what it made of it.
+// importer is a page that lets Chrome's trace viewer, which comes with Go, import a file, and
+// prints what the viewer read.
 const importer = `<!doctype html><html><head><script src="webcomponents.min.js"></script><script>function onTraceViewerImportFail() {}</script>
 <link rel="import" href="trace_viewer_full.html"></head><body><pre id="said">nothing</pre><script>
 let begun = false;
@@ -39,7 +39,7 @@ async function run() {
 for (const event of ["HTMLImportsLoaded", "WebComponentsReady"]) window.addEventListener(event, run);
 </script></body></html>`
 
-// Ensure that Chrome's own trace viewer reads what recorders and Write write: without a warning,
+// Ensure that Chrome's own trace viewer reads the output of recorders and Write: without a warning,
 // every span, under the names of ranks and tracks and in their order.
 func TestChromeReads(t *testing.T) {
 	browser, err := exec.LookPath("chromium-headless-shell")

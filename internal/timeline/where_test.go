@@ -5,21 +5,21 @@ import (
 	"testing"
 )
 
-// Ensure that times of an epoch are what a timeline drawn up by hand says, and that what the
-// training loop waited for is told apart: loads of its batch, then fetches, gathers and transfers,
-// then the same of other batches, then nothing.
+// Ensure that the times of an epoch match a timeline made by hand, and that the causes of waiting
+// are told apart: loads of the awaited batch, then fetches, gathers and transfers, then the same of
+// other batches, then nothing.
 func TestWhere(t *testing.T) {
 	m := newMade(map[string]any{"num_workers": 2.0})
-	// batch 0: waited for from 0 to 100: loads of it until 60 (two side by side), its gather until
-	// 80, its transfer until 90, nothing until 100
+	// batch 0: awaited from 0 to 100: loads of it until 60 (two side by side), its gather until 80,
+	// its transfer until 90, nothing until 100
 	m.loop(Wait, 4, 0, 0, 100*ms, 8, 6)
 	m.load(0, 4, 0, 1, 10*ms, 60*ms)
 	m.load(1, 4, 0, 2, 10*ms, 40*ms)
 	m.stage(Gather, gatherTrack, 4, 0, 55*ms, 80*ms)
 	m.stage(Transfer, transferTrack, 4, 0, 80*ms, 90*ms)
 	m.loop(Step, 4, 0, 100*ms, 150*ms, 0, 0)
-	// batch 1: waited for from 150 to 200: fetched until 160; then a worker is busy with batch 2
-	// until 190, then a gather of batch 2 until 195
+	// batch 1: awaited from 150 to 200: a fetch until 160; then a worker is busy with batch 2 until
+	// 190, then a gather of batch 2 until 195
 	m.loop(Wait, 4, 1, 150*ms, 200*ms, 8, 8)
 	m.stage(Fetch, serverTrack, 4, 1, 120*ms, 160*ms)
 	m.load(0, 4, 2, 3, 155*ms, 190*ms)
@@ -67,8 +67,8 @@ func TestWhere(t *testing.T) {
 		e.Wait)
 }
 
-// Ensure that spans within spans are not counted twice, that what workers do ahead for the next
-// epoch is that epoch's, and that a recording whose end was dropped is cut there.
+// Ensure that spans within spans are not counted twice, that work ahead for the next epoch counts
+// for that epoch, and that a recording with dropped spans is cut there.
 func TestWhereEdges(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Wait, 0, 0, 0, 10*ms, 4, 0)
@@ -88,7 +88,7 @@ func TestWhereEdges(t *testing.T) {
 	}
 	near(t, "load of epoch 0", epochs[0].Work.Load, 0.010)
 	near(t, "load of epoch 1", epochs[1].Work.Load, 0.040)
-	near(t, "busy in epoch 0", epochs[0].Busy, 0.6) // 20 of its 50 ms for epoch 1
+	near(t, "busy in epoch 0", epochs[0].Busy, 0.6) // 20 of its 50 ms are for epoch 1
 	if e := epochs[1]; e.Batches != 1 || e.To != 90*ms {
 		t.Errorf("beyond what was dropped: %+v", e)
 	}
@@ -102,7 +102,7 @@ func TestWhereEdges(t *testing.T) {
 	if _, _, ok := m.trace().Epoch(2); ok {
 		t.Error("there is no epoch 2")
 	}
-	alone := newMade(nil) // without workers the training loop loads and gathers by itself, within its waits
+	alone := newMade(nil) // without workers the training loop loads and gathers within its waits
 	alone.loop(Wait, 0, 0, 0, 10*ms, 4, 2)
 	alone.stage(Gather, loopTrack, 0, 0, ms, 3*ms)
 	alone.stage(Load, loopTrack, 0, 0, 3*ms, 9*ms)
@@ -110,7 +110,7 @@ func TestWhereEdges(t *testing.T) {
 		math.Abs(e.WaitFor.Load-0.006) > 1e-9 || math.Abs(e.WaitFor.Other-0.002) > 1e-9 {
 		t.Errorf("without workers: %+v", e)
 	}
-	begun := newMade(nil) // workers start, and then the first batch is waited for
+	begun := newMade(nil) // workers start, and then the loop waits for the first batch
 	begun.loop(Wait, 0, -1, 0, 30*ms, -1, 0)
 	begun.loop(Wait, 0, 0, 30*ms, 50*ms, 4, 0)
 	begun.load(0, 0, 0, 1, 35*ms, 45*ms)
@@ -121,7 +121,8 @@ func TestWhereEdges(t *testing.T) {
 		math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
 		t.Errorf("with a start: %+v", e)
 	}
-	// a batch whose samples are loaded by one worker while others run the random part; then only
+	// one worker loads the samples of a batch while others run the random part; then only that is
+	// left
 	// that is left
 	apart := newMade(nil)
 	apart.loop(Wait, 0, 0, 0, 30*ms, 4, 2)
@@ -146,7 +147,7 @@ func TestWhereEdges(t *testing.T) {
 	}
 }
 
-// Ensure that advice is about the last epoch that is no mere beginning, of the rank that waits
+// Ensure that advice is about the last epoch that is not a mere beginning, of the rank that waits
 // most.
 func TestTypical(t *testing.T) {
 	a, b := newMade(nil), newMade(nil)

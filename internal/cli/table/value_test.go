@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Ensure that what is unknown is "-" for people and null for programs, and that nothing in a string
-// moves a cursor.
+// Ensure that an unknown value is "-" for people and null for programs, and that no string controls
+// a terminal.
 func TestValues(t *testing.T) {
 	for _, c := range []struct {
 		value      any
@@ -45,8 +45,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// Ensure that no size is written so that a unit has four digits before the point, or looks smaller
-// than it is.
+// Ensure that no size has four digits before the point, or looks smaller than it is.
 func TestBytes(t *testing.T) {
 	for n, want := range map[Bytes]string{
 		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB", 1 << 20: "1.0 MiB", 1500 << 20: "1.5 GiB",

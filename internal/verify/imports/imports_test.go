@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/stocached/stocached"
 
-// rule says what the packages of a folder (and the folders in it) may import beside the standard
+// rule says what the packages of a folder (and its subfolders) may import beside the standard
 // library and themselves.
 type rule struct {
 	ours   []string // folders of this module
@@ -76,8 +76,8 @@ var rules = map[string]rule{
 		"the command line is on top"},
 }
 
-// shown says which folders the tests of a folder may import as well: those whose users it is for,
-// so that its examples are what a user writes.
+// shown are further folders that the tests of a folder may import: the packages of its users, so
+// that examples are what a user writes.
 var shown = map[string][]string{"loader": {"client", "server"}}
 
 // helpers are what tests of any folder may import.
@@ -102,7 +102,7 @@ func TestDirection(t *testing.T) {
 	}
 }
 
-// Ensure that each kind of violation is seen, and that what is allowed is not one.
+// Ensure that check finds each kind of violation, and accepts what is allowed.
 func TestCheckSees(t *testing.T) {
 	for _, c := range []struct {
 		file, imports string
@@ -150,7 +150,7 @@ func TestCheckSees(t *testing.T) {
 		{"tools/lint/a.go", "golang.org/x/tools", ""},
 		{"shm/a.go", module + "/tools/lint", "shm/a.go imports tools/lint"},
 		{"novel/a.go", "os", "novel/a.go lies in a folder without a rule"},
-		{"bench/a.go", module + "/novel", ""}, // a module of its own
+		{"bench/a.go", module + "/novel", ""}, // another module
 	} {
 		tree := fstest.MapFS{
 			"go.mod":       {Data: []byte("module " + module)},
@@ -210,7 +210,7 @@ func check(tree fs.FS) (violations []string, files int, err error) {
 	return violations, files, err
 }
 
-// violation says what is wrong with a file's import; "": nothing.
+// violation describes what is wrong with a file's import; "": nothing.
 func violation(file, imported string) string {
 	folder, r, ok := ruleOf(path.Dir(file))
 	if imported == "C" {
@@ -221,7 +221,7 @@ func violation(file, imported string) string {
 			"not carry two runtimes"
 	}
 	if (within(file, "internal") || within(file, "tools")) && !ok {
-		return "" // tools and tests, on top of everything; who may import them is decided by the importer's rule
+		return "" // tools and tests may import everything; the importer's rule decides who may import them
 	}
 	if !ok {
 		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/verify/imports, with its reason",
