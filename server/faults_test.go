@@ -295,7 +295,7 @@ func TestRefusesToStart(t *testing.T) {
 		"long path": {func(o *server.Options) {
 			o.SocketsDir = filepath.Join(t.TempDir(), strings.Repeat("x", 100))
 		}, shm.ErrInvalid, "at most 107 bytes"},
-		"everybody's": {func(o *server.Options) {
+		"writable by all": {func(o *server.Options) {
 			o.SocketsDir = foreign
 		}, shm.ErrPermission, "no other user may write"},
 		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},

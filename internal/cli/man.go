@@ -42,14 +42,14 @@ or $SOURCE_DATE_EPOCH.`,
 	}
 }
 
-// anybody replaces what is true for the present user only by what is true for all users.
-var anybody = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
+// anyUser replaces what holds for the present user only by what holds for all users.
+var anyUser = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
 
 // markdownAll turns the texts of all commands into Markdown, the input of the pages.
 func markdownAll(c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	c.Long = markdown(anybody.Replace(c.Long))
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anybody.Replace(f.Usage)) })
+	c.Long = markdown(anyUser.Replace(c.Long))
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anyUser.Replace(f.Usage)) })
 	for _, c := range c.Commands() {
 		markdownAll(c)
 	}

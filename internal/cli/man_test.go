@@ -51,8 +51,8 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("%s:\n%s", page, complaints.String())
 		}
 		text := words(unstruck(shown.String()))
-		contains(t, text, words(c.Short), words(anybody.Replace(c.Long)), words(c.Example))
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anybody.Replace(f.Usage))) })
+		contains(t, text, words(c.Short), words(anyUser.Replace(c.Long)), words(c.Example))
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anyUser.Replace(f.Usage))) })
 	}
 	root := newRoot()
 	addCompletion(root)

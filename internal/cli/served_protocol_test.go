@@ -18,7 +18,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// ownMemory returns the bytes of memory that the server has for itself: all but caches and files.
+// ownMemory returns the bytes of the server's own memory: all but caches and files.
 func (s *served) ownMemory() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
@@ -38,7 +38,7 @@ func (s *served) ownMemory() int {
 	return 0
 }
 
-// raw connects without a word.
+// raw connects and sends nothing.
 func (s *served) raw() net.Conn {
 	s.t.Helper()
 	socket, err := net.Dial("unix", filepath.Join(s.sockets, control.DataSocket))
@@ -49,14 +49,14 @@ func (s *served) raw() net.Conn {
 	return socket
 }
 
-// greeting is what a client of the cache says first.
+// greeting returns the first frames of a client of the cache.
 func greeting() []byte {
 	frames := control.AppendHello(nil, 1,
 		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
 	return control.AppendAttach(frames, 2, "pets")
 }
 
-// hostile is something that clients do, and what it may cost.
+// hostile is a behaviour of clients, and its allowed cost.
 type hostile struct {
 	do      func(s *served)
 	most    int // bytes that the server may need for it
@@ -94,7 +94,7 @@ var hostilities = map[string]hostile{
 		for range 300 {
 			write(s, s.raw(), announced)
 		}
-	}, 32 * mebibyte, 600}, // each has got a descriptor of the cache, which is still in its socket
+	}, 32 * mebibyte, 600}, // each has a descriptor of the cache, which is still in its socket
 	"frames that announce more than there may be": {func(s *served) {
 		announced := control.AppendHeader(greeting(),
 			control.Header{Length: 1<<32 - 1, Type: control.Fetch, Request: 3})
@@ -145,7 +145,7 @@ var hostilities = map[string]hostile{
 	}, 2*control.MaxWaitingSend + 48*mebibyte, 4},
 }
 
-// write writes to a server that may have had enough.
+// write writes to a server that may have closed the connection.
 func write(s *served, socket net.Conn, frames []byte) {
 	s.t.Helper()
 	if _, err := socket.Write(frames); err != nil && !strings.Contains(err.Error(), "broken pipe") &&
@@ -154,7 +154,7 @@ func write(s *served, socket net.Conn, frames []byte) {
 	}
 }
 
-// flood sends requests for a while, and reads nothing: the server must not take them all.
+// flood sends requests for a while, and reads nothing: the server must stop reading them.
 func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 	socket := s.raw()
 	write(s, socket, greeting())
@@ -167,16 +167,16 @@ func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 			s.t.Fatal(err)
 		}
 		if _, err := socket.Write(frames); errors.Is(err, os.ErrDeadlineExceeded) {
-			return // as it should be
+			return // as expected
 		} else if err != nil {
 			s.t.Fatal(err)
 		}
 	}
-	s.t.Error("the server takes requests without end from somebody who takes no answers")
+	s.t.Error("the server reads requests without end from a client that reads no answers")
 }
 
-// Ensure that whatever clients do costs a server a bounded amount of memory and descriptors, which
-// it gives back, and hinders nobody else.
+// Ensure that hostile clients cost a server a bounded amount of memory and descriptors, which it
+// gives back, and affect no other client.
 func TestServerOfHostileClients(t *testing.T) {
 	for name, h := range hostilities {
 		t.Run(name, func(t *testing.T) {
@@ -207,13 +207,13 @@ func TestServerOfHostileClients(t *testing.T) {
 					again.Close()
 				}
 				if took := time.Since(began); took > 5*time.Second {
-					t.Errorf("%s: three fetches of somebody else took %v", when, took)
+					t.Errorf("%s: three fetches of another client took %v", when, took)
 				}
 			}
 			other("before")
 			memory, handles := s.ownMemory(), s.descriptors()
 			s.flooded = time.Now().Add(500 * time.Millisecond)
-			ended := t.Run("meanwhile", func(t *testing.T) { // whose end closes their connections
+			ended := t.Run("meanwhile", func(t *testing.T) { // its end closes their connections
 				one := *s
 				one.t = t
 				h.do(&one)
@@ -244,8 +244,8 @@ func TestServerOfHostileClients(t *testing.T) {
 	}
 }
 
-// Ensure that many clients which take nothing cost a server together no more than limits.clients,
-// however much each of them asks for, and that others are served meanwhile.
+// Ensure that many clients that read nothing cost a server together at most limits.clients, however
+// much each requests, and that others are served meanwhile.
 func TestSumOfClientsThatNeverRead(t *testing.T) {
 	const clients, limit = 60, 64 * mebibyte
 	for name, n := range map[string]int{"large samples": 300, "many indices": control.MaxIndices / 2} {
@@ -277,7 +277,7 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 			}
 			for range clients {
 				socket := s.raw()
-				go socket.Write(frames) // the server need not take all of it
+				go socket.Write(frames) // the server need not read all of it
 			}
 			waiting, requests := 0.0, 0.0
 			look := func() {
@@ -288,7 +288,7 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 				time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 				look()
 			}
-			for range 20 { // of somebody else, who takes what it asks for
+			for range 20 { // another client, which reads its answers
 				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 				if _, err := c.FetchSamples(ctx, []int{250, 299}); err != nil {
 					t.Error(err)
@@ -296,7 +296,7 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 				cancel()
 				look()
 			}
-			// the collector of garbage needs some, too
+			// the garbage collector needs some memory, too
 			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte {
 				t.Errorf("%d clients cost %d MiB", clients, most>>20)
 			}
@@ -310,7 +310,7 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 	}
 }
 
-// all are the indices 0..n-1.
+// all returns the indices 0..n-1.
 func all(n int) (indices []int64) {
 	for k := range n {
 		indices = append(indices, int64(k))

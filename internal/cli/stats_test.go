@@ -41,7 +41,7 @@ func TestStats(t *testing.T) {
 	}
 	contains(t, out[0], "HIT RATE", "RACES LOST", "LIVE")
 	contains(t, out[1], "0.8000")
-	for i := 3; i < 7; i++ { // the last one does not fit any more
+	for i := 3; i < 7; i++ { // the last one does not fit
 		if _, err := c.Set(i, content(i, 100), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestStats(t *testing.T) {
 		jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_dead": 1})
 }
 
-// Ensure that a variable-size cache, which has no slots, is shown as what it has.
+// Ensure that stats shows a variable-size cache, which has no slots, with the columns that apply.
 func TestStatsVariable(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
 	c := newClient(t, path)
@@ -70,8 +70,8 @@ func TestStatsVariable(t *testing.T) {
 	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
 }
 
-// Ensure that looking changes no byte, takes no page and no client record, whatever the command,
-// beside a client and without one.
+// Ensure that commands that inspect a cache change no byte, and take no page and no client record,
+// with and without a client.
 func TestLookingChangesNothing(t *testing.T) {
 	for _, o := range []shm.Options{
 		{Samples: 10, Slots: 6, SampleBytes: 100, ClientRecords: 3},
@@ -124,7 +124,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be looked at is reported with its code, and does not hide the others.
+// Ensure that a cache that cannot be read is reported with its code, and does not hide the others.
 func TestStatsErrors(t *testing.T) {
 	dir, path := newCache(t, small())
 	broken := filepath.Join(dir, "broken")
@@ -177,7 +177,7 @@ func symlink(t *testing.T, to string) string {
 	return link
 }
 
-// Ensure that a file that is truncated while it is looked at is an error and not a crash.
+// Ensure that a file that is truncated during a command is an error and not a crash.
 func TestTruncatedWhileLooking(t *testing.T) {
 	_, path := newCache(t, small())
 	d := dirFlag{}

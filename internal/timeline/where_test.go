@@ -123,7 +123,6 @@ func TestWhereEdges(t *testing.T) {
 	}
 	// one worker loads the samples of a batch while others run the random part; then only that is
 	// left
-	// that is left
 	apart := newMade(nil)
 	apart.loop(Wait, 0, 0, 0, 30*ms, 4, 2)
 	apart.load(0, 0, 0, 1, 0, 10*ms)

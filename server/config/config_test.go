@@ -87,7 +87,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Each wrong file has its message, with the key.
+// Each invalid file has its message, with the key.
 func TestRefuses(t *testing.T) {
 	one := "caches: [{name: pets, source: {kind: raw}}]\n"
 	for text, want := range map[string][]string{
@@ -130,7 +130,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The example is a good one, and has every key.
+// The example is valid, and has every key.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "..", "config.example.yaml")
 	c, err := config.Load(path)

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/server/config"
 )
 
-// Ensure that a cache is the same one in the file and as JSON.
+// Ensure that a cache means the same in the file and as JSON.
 func TestParseCache(t *testing.T) {
 	path := write(t, `
 caches:
@@ -48,7 +48,7 @@ caches:
 	}
 }
 
-// Ensure that JSON is refused as the file would be, all at once.
+// Ensure that JSON is refused like the file, with all complaints at once.
 func TestParseCacheRefuses(t *testing.T) {
 	for text, wants := range map[string][]string{
 		``:               {"no JSON object"},

@@ -37,8 +37,7 @@ func unpack(t *testing.T, archive string) (folder string) {
 	return folder
 }
 
-// wants are the lines of the file beside a configuration: parts of the message that it is refused
-// with.
+// wants returns the lines of the file beside a configuration: parts of its error message.
 func wants(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
@@ -57,7 +56,7 @@ func glob(t *testing.T, pattern string, atLeast int) []string {
 	return all
 }
 
-// Ensure that every good file is one, the example among them, and means something to a server.
+// Ensure that every good file, the example included, is accepted by a server.
 func TestGoodFiles(t *testing.T) {
 	for _, path := range append(glob(t, "testdata/good/*.yaml", 5), "../../config.example.yaml") {
 		c, err := config.Load(path)
@@ -97,8 +96,8 @@ func TestGoodFiles(t *testing.T) {
 	}
 }
 
-// Ensure that every bad file is refused with the message that is expected, which names the file;
-// and that there is a file for each complaint in the sources of this package.
+// Ensure that every bad file is refused with the expected message, which names the file, and that
+// each complaint in the sources of this package has a file.
 func TestBadFiles(t *testing.T) {
 	var said []string
 	for _, path := range glob(t, unpack(t, "bad.txtar")+"/*.yaml", 40) {
@@ -144,8 +143,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// complaints are the messages in the sources of the package: the texts that errors and complaints
-// are made of.
+// complaints returns the formats of errors and complaints in the sources of the package.
 func complaints(t *testing.T) (formats []string) {
 	t.Helper()
 	for _, path := range glob(t, "*.go", 3) {
@@ -177,7 +175,7 @@ func complaints(t *testing.T) (formats []string) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					// that one is of a file that is not there
+					// that one is about a missing file
 					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") {
 						formats = append(formats, text)
 					}

@@ -36,7 +36,7 @@ func TestQuick(t *testing.T) {
 	} else {
 		t.Logf("only the parts %s: %s has no stocached", only, r.python)
 	}
-	// the program expects libstocached.so beside it; here the place differs
+	// the program expects libstocached.so beside its own file; the test binary is elsewhere
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
 	result := quickly(t, r, only, "*.json.gz")
 	for _, v := range result.Verdicts {
@@ -102,7 +102,7 @@ func TestQuickLoader(t *testing.T) {
 	}
 }
 
-// A quick run of the server's parts, with redis-server and memcached where they are installed.
+// A quick run of the server's parts, with redis-server and memcached if installed.
 func TestQuickServer(t *testing.T) {
 	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Server, all: serverParts}
 	_, err1 := exec.LookPath("redis-server")
@@ -122,6 +122,6 @@ func TestQuickServer(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s was left behind: %v", r.dir, err)
+		t.Errorf("%s was not removed: %v", r.dir, err)
 	}
 }
