@@ -33,7 +33,7 @@ const ahead = 2
 const stepThreads = 1
 
 // Batches measures a loader's batches when all samples are in the cache, against gathering the same
-// samples alone; without a training step, and with one that takes as long as a gather.
+// samples alone. It does so without a training step, and with one that takes as long as a gather.
 func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	c, remove, err := z.filled(dir, "batches")
 	if err != nil {

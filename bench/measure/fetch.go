@@ -16,8 +16,8 @@ import (
 
 // FetchOne measures the fetch of one missing sample that its source has in the page cache, with the
 // copy to the caller's memory. Beside it: a bare pread and a bare pwrite to a file on the tmpfs,
-// the cost of a miss without a server; and another process that does these two on request. Two
-// measurements: the percentiles.
+// the cost of a miss without a server. Also beside it: another process that does these two on
+// request. Two measurements: the percentiles.
 func FetchOne(b *Box, r Records, size string, program []string, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {

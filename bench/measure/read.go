@@ -103,7 +103,7 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	return nil
 }
 
-// look is the least work of a counted lookup in a table in memory: it loads the word of sample i,
+// look is the least work of a counted lookup in a table in memory. It loads the word of sample i,
 // one of every 16 bytes, and adds 1 to counter.
 //
 //go:noinline

@@ -17,8 +17,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Box is where the cases of the server run: the program, a folder on the tmpfs for caches and
-// sockets, and a folder on a disk for the files of sources.
+// Box is where the cases of the server run. It has the program, a folder on the tmpfs for caches
+// and sockets, and a folder on a disk for the files of sources.
 type Box struct {
 	Program string // stocached
 	Dir     string // on the tmpfs

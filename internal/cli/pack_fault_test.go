@@ -133,8 +133,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// Ensure that Ctrl-C ends a pack with an error that says how far it was and how to go on, that a
-// second pack at the same time is refused, and that the first goes on later.
+// Ensure that Ctrl-C ends a pack with an error that says how far it was and how to go on. A second
+// pack at the same time is refused, and the first goes on later.
 func TestPackInterrupted(t *testing.T) {
 	const samples = 8000 // these take much longer than a signal
 	path, flags := rawSource(t, samples)

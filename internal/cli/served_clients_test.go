@@ -303,8 +303,8 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	contains(t, s.said(), "another server fills this cache")
 }
 
-// Ensure that the counters of a cache come from the segment alone: they are the same with the
-// server, while it is stopped, when it is dead, and from the server itself.
+// Ensure that the counters of a cache come from the segment alone. They are the same while the
+// server runs, is stopped or is dead, and when the server itself reports them.
 func TestStatsWithoutTheServer(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")

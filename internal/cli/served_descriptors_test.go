@@ -39,9 +39,9 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 	return before
 }
 
-// Ensure that a server with a full table of descriptors goes on for connected clients, reports what
-// it could not open, logs it once and not ten times a second, uses no processor time meanwhile, and
-// recovers when descriptors are free.
+// Ensure that a server with a full table of descriptors goes on for connected clients and reports
+// what it could not open. It logs the problem once and not ten times a second, uses no processor
+// time meanwhile, and recovers when descriptors are free.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")

@@ -609,7 +609,7 @@ var clientPoints = map[string][]dataset{
 	"register.done":  {lagging},
 }
 
-// Ensure that clients that die in the middle of a fetch affect no other client: others get every
+// Ensure that clients that die in the middle of a fetch affect no other client. Others get every
 // sample, the server reads each one once if it has a slot, and no claim is left.
 func TestClientKilledWhileItFetches(t *testing.T) {
 	code, err := os.ReadFile("../../client/link.go")

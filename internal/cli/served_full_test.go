@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that a file system that becomes full under a server only stops new fills: samples come
+// Ensure that a file system that becomes full under a server only stops new fills. Samples come
 // through the socket, cached ones stay, and fills go on when space is free again.
 func TestServedOnAFullFileSystem(t *testing.T) {
 	// first a whole huge page, so that all present pages are in use, whatever their size

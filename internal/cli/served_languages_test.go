@@ -106,9 +106,9 @@ func languages(t *testing.T) []language {
 	}
 }
 
-// Ensure that the server reads each sample exactly once for 8 processes in three languages that
-// read 5,000 samples in their own orders from a slow source, and that all get the right bytes: of
-// one size and of many, with slots for all. With fewer slots they get them too.
+// Ensure that 8 processes in three languages, each with its own order of 5,000 samples, make the
+// server read each sample of a slow source exactly once. All get the right bytes, of samples of one
+// size and of many. With fewer slots than samples they get them too.
 func TestEverySampleIsReadOnce(t *testing.T) {
 	const processes = 8
 	for _, test := range []struct {

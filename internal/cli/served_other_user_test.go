@@ -98,8 +98,8 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 // asked are the commands that connect to a server.
 var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
 
-// Ensure that nothing is sent to a server of another user, and that the error names the user, for
-// every owner of the folder, every listener, and every way to find the folder.
+// Ensure that nothing is sent to a server of another user, and that the error names the user. This
+// holds for every owner of the folder, every listener, and every way to find the folder.
 func TestNothingIsSentToAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		privileged(t, "run as another user", errors.New("not root"))

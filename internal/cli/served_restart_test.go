@@ -12,8 +12,8 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// Ensure that programs survive restarts of their server: a fetch that meets a server that is
-// ending, ends meanwhile, or has not started yet, waits for the next one and gets every sample.
+// Ensure that programs survive restarts of their server. A fetch waits for the next server and gets
+// every sample if its server is ending, ends meanwhile, or has not started yet.
 func TestFetchAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	const n = 3000

@@ -75,9 +75,8 @@ func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclien
 	return wrong
 }
 
-// Ensure that each failure of a served file is reported with its code, its reason and its name,
-// that wrong bytes are never served, that the rest of the batch comes, and that a repaired file is
-// read.
+// Ensure that each failure of a served file is reported with its code, its reason and its name.
+// Wrong bytes are never served, the rest of the batch comes, and a repaired file is read.
 func TestServedFilesThatFail(t *testing.T) {
 	const n = 14
 	s := configureServed(t, "source: {kind: dir, path: records}")

@@ -432,9 +432,9 @@ func TestPrefetch(t *testing.T) {
 // killsVariable is how often the server is killed under load, instead of 50 times.
 const killsVariable = "STOCACHED_TEST_KILLS"
 
-// Ensure that a server that is killed again and again under load tears and loses nothing: clients
-// get right bytes or ErrNoServer, hits go on, and the next server finds what the ones before have
-// stored.
+// Ensure that a server that is killed again and again under load tears and loses nothing. Clients
+// get right bytes or ErrNoServer, hits go on, and the next server finds all samples that earlier
+// ones have stored.
 func TestServerKilledUnderLoad(t *testing.T) {
 	const n = 3000
 	kills := 50

@@ -10,8 +10,8 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// Ensure that clients get a cache without a name only from its server, that it outlives the server
-// in its clients, and that it is cold when the next server begins.
+// Ensure that clients get a cache without a name only from its server. It outlives the server in
+// its clients, and is cold when the next server starts.
 func TestServedWithoutAName(t *testing.T) {
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
 	text := fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: "+

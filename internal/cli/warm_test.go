@@ -335,8 +335,8 @@ func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	}
 }
 
-// Ensure that warm fails with a message if its server ends or is killed in the middle, that the
-// cache keeps its samples, and that the same command goes on from there.
+// Ensure that warm fails with a message if its server ends or is killed in the middle. The cache
+// keeps its samples, and the same command goes on from there.
 func TestWarmServerKilled(t *testing.T) {
 	t.Parallel()
 	const n = 500

@@ -6,8 +6,8 @@ import (
 )
 
 // Ensure that the times of an epoch match a timeline made by hand, and that the causes of waiting
-// are told apart: loads of the awaited batch, then fetches, gathers and transfers, then the same of
-// other batches, then nothing.
+// are distinct. The order is: loads of the awaited batch, then its fetches, gathers and transfers,
+// then the same of other batches, then nothing.
 func TestWhere(t *testing.T) {
 	m := newMade(map[string]any{"num_workers": 2.0})
 	// batch 0: awaited from 0 to 100: loads of it until 60 (two side by side), its gather until 80,

@@ -6,8 +6,8 @@
 //
 //	worker <cache> <samples> <seconds> <seed>
 //
-// attaches to the cache by path. Until the seconds are over or it is killed, it does one of these
-// operations after the other on sample = random(seed) mod samples:
+// attaches to the cache by path. Until the seconds are over or it is killed, it does one operation
+// after the other on sample = random(seed) mod samples:
 //
 //   - of 16 operations, 9 get a copy of the sample, verify it on a hit, and set it on a miss;
 //   - 4 overwrite it;
