@@ -125,7 +125,7 @@ var dataLoaderNotes = map[string]string{
 	"loader/small": "50,000 samples in batches of 256. *order of ours*: seed=; *sampler of torch*: " +
 		"shuffle=True, whose sampler and batch sampler run in Python",
 	"loader/cold": "1,024 files of 256 x 256 pixels on a tmpfs, Pillow. *decode alone*: two processes " +
-		"share the files, and nobody collects what they decode. Three times as many runs as of the others, also of " +
+		"share the files, and drop the decoded images. Three times as many runs as of the others, also of " +
 		"loader/miss and loader/share",
 	"loader/share": "caches with slots for a share c, filled by an epoch before. Beside each epoch: what it " +
 		"would take if the others were as cold as without a cache, and these came as from gather",
