@@ -119,7 +119,7 @@ func (l operators) Accept() (net.Conn, error) {
 		if err == nil && mayAdminister(who, l.group) {
 			return c, nil
 		}
-		l.log.Warn("an operator of another user was turned away", "uid", who.UID, "groups", who.Groups, "error", err)
+		l.log.Warn("an operator of another user was refused", "uid", who.UID, "groups", who.Groups, "error", err)
 		c.Close()
 	}
 }

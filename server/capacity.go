@@ -80,7 +80,7 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		}
 	}
 	if len(coming) > 0 && unfilled > memory.Left && unfilled-memory.Left > freed {
-		return fmt.Errorf("%w: the caches of this server may yet take %s (%s in all: %s); %s; give them smaller "+
+		return fmt.Errorf("%w: the caches of this server may still take %s (%s in all: %s); %s; give them smaller "+
 			"sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
 			size.Text(unfilled), size.Text(sum), strings.Join(list, ", "), memory.Text)
 	}

@@ -124,11 +124,11 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 		}
 	}
 	o := in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2}))
-	wantNoRoom(t, dir, o, "the caches of this server may yet take", "available of", "floor of", "more memory")
+	wantNoRoom(t, dir, o, "the caches of this server may still take", "available of", "floor of", "more memory")
 	o.Caches = o.Caches[:1]
 	s, _ := start(t, o)
 	other := map[string]int{"a": 2, "b": 1}[o.Caches[0].Name]
-	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may yet take", "other ")
+	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may still take", "other ")
 	if err := s.Reload(context.Background(),
 		server.Options{Caches: append(o.Caches,
 			server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err,

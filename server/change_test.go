@@ -310,7 +310,7 @@ func TestOperatorsAreRefused(t *testing.T) {
 		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400,
 			[]string{"invalid configuration: sise: there is no such key"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is no size"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is not a size"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400,
 			[]string{"read_timeout: 5ms is less than 1s"}},
@@ -331,7 +331,7 @@ func TestOperatorsAreRefused(t *testing.T) {
 		{"PUT", "/v1/caches/pets", body("pets", 9, dir, ""), 507, []string{"it does not fit"}},
 		{"PUT", "/v1/caches/pets", body("pets", 77, dir, ""), 400, []string{"there is no source 77"}},
 		{"DELETE", "/v1/caches/pets?unlink=perhaps", "", 400, []string{"true or false"}},
-		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"there is only unlink"}},
+		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"the only parameter is unlink"}},
 		{"PATCH", "/v1/caches/pets", "", 404, []string{"GET, PUT and DELETE /v1/caches/NAME"}},
 	} {
 		wantRequest(t, s, c.method, c.path, c.body, c.code, c.texts...)

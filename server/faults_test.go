@@ -36,7 +36,7 @@ func TestWrongFrames(t *testing.T) {
 		text  string
 	}{
 		"no hello":   {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO is the first frame"},
-		"two hellos": {append(bytes.Clone(hello), hello...), control.CodeProtocol, "comes once"},
+		"two hellos": {append(bytes.Clone(hello), hello...), control.CodeProtocol, "only the first"},
 		"request 0": {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol,
 			"request 0"},
 		"an old version": {control.AppendHello(nil, 1, control.HelloBody{Version: 0}), control.CodeVersion,

@@ -364,7 +364,7 @@ func TestPlanRefused(t *testing.T) {
 		code       int
 		text       string
 	}{
-		{"pets", `{"kind": "shuffled", "samples": 999}`, 400, "the plan is of 999 samples, and the cache of 1000"},
+		{"pets", `{"kind": "shuffled", "samples": 999}`, 400, "the plan has 999 samples, and the cache 1000"},
 		{"pets", `{"kind": "shufled"}`, 400, "there are: sequential, shuffled, windows, blocks"},
 		{"pets", `{}`, 400, "kind"},
 		{"pets", `{"kind": "shuffled", "sead": 1}`, 400, "sead"},

@@ -160,7 +160,7 @@ func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
-		s.log.Warn("a client of another user was turned away", "uid", who.UID, "error", err)
+		s.log.Warn("a client of another user was refused", "uid", who.UID, "error", err)
 		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}

@@ -219,7 +219,7 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 		remove += " --dir " + f.dir
 	}
 	if o.UnlinkLast {
-		_, err = fmt.Fprintf(stdout, "this cache goes with its last user: it waits for the first, and is removed "+
+		_, err = fmt.Fprintf(stdout, "this cache ends with its last user: it waits for the first one, and is removed "+
 			"when the last one ends (sooner: %s)\n", remove)
 	} else {
 		_, err = fmt.Fprintf(stdout, "this cache stays until: %s\n", remove)

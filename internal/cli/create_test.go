@@ -84,7 +84,7 @@ func TestCreateFlags(t *testing.T) {
 		})
 	}
 	contains(t, ok(t, "create", "human", "--dir", dir, "--samples", "9", "--sample-bytes", "9", "--unlink", "last"),
-		"goes with its last user", "stocached rm human")
+		"ends with its last user", "stocached rm human")
 }
 
 // Ensure that create refuses what is invalid, does not fit or exists already, with its code, the

@@ -123,7 +123,7 @@ var controlColumns = table.Columns[inspected]{
 		func(s inspected) any { return s.phase().Owner() }),
 	table.Listed("clears", "clears", "that have ended",
 		func(s inspected) any { return table.Count(s.phase().Epoch()) }),
-	table.Listed("free_from", "free from", "slots below it were seen taken; none without a slot table",
+	table.Listed("free_from", "free from", "the search for a free slot starts here; none without a slot table",
 		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }),
 	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32",
 		func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),

@@ -242,8 +242,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		t.Errorf("%d configurations were tried, %d refused", tried, refused)
 	}
 	for text, want := range map[string]string{
-		"- a\n- b\n": "no YAML with keys: line 1: keys with values are wanted here",
-		"a: [":       "no YAML with keys: line 1", "\t": "no YAML with keys", "": "caches: there is none",
+		"- a\n- b\n": "not YAML with keys: line 1: expected keys with values",
+		"a: [":       "not YAML with keys: line 1", "\t": "not YAML with keys", "": "caches: a server needs",
 		"caches: {}\ncaches: []": "already defined",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

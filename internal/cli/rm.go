@@ -78,7 +78,7 @@ func (d *dirFlag) remove(name string) (removal, error) {
 		return r, err
 	}
 	if strings.HasPrefix(name, memfdName) || strings.HasPrefix(name, "/proc/") {
-		return fail(fmt.Errorf("%w: %s has no name to remove; it goes with the last process that has it (stocached "+
+		return fail(fmt.Errorf("%w: %s has no name to remove; it ends with the last process that has it (stocached "+
 			"ls shows them)", shm.ErrInvalid, name))
 	}
 	path, err := d.path(name)

@@ -129,7 +129,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 			t.Errorf("the admin socket: %s", admin)
 		}
 	}
-	contains(t, s.said(), "a client of another user was turned away", "an operator of another user was turned away",
+	contains(t, s.said(), "a client of another user was refused", "an operator of another user was refused",
 		fmt.Sprintf("uid=%d", strangerID))
 	wantFetch(t, c, first(100))
 	if got := s.answers("/healthz"); got != "ok\n" {

@@ -117,7 +117,7 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 		{"another user listens in our folder", 0, 0o755, false, true, "user id 65534 listens on"},
 		{"another user listens in our default folder", 0, 0o755, false, false, "user id 65534 listens on"},
 		{"others may write to the folder", 0, 0o777, false, true, "has mode 0777"},
-		{"the default folder is a link", 0, 0o755, true, false, "is no folder"},
+		{"the default folder is a link", 0, 0o755, true, false, "is not a folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			base := strangersFolder(t, "")

@@ -264,7 +264,7 @@ func TestSocketActivationRefuses(t *testing.T) {
 		want  string
 	}{
 		"stocached.socket": {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
-		"data.sock":        {[]string{filepath.Join(dir, "b.sock")}, "clients look for unix stream sockets"},
+		"data.sock":        {[]string{filepath.Join(dir, "b.sock")}, "clients need unix stream sockets"},
 		"data.sock:data.sock": {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")},
 			`2 sockets named "data.sock"`},
 		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket),

@@ -62,7 +62,7 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Bytes(s.StoredBytes) }),
 	table.Shown("allocated_bytes", "memory", "pages that the file has now, tables included",
 		func(s *stats) any { return table.Bytes(s.AllocatedBytes) }),
-	table.Listed("segment_bytes", "size", "the most that the file can take",
+	table.Listed("segment_bytes", "size", "the most bytes of the file",
 		func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
 	table.Listed("payload_bytes", "room", "bytes for samples: slots, or the arena of a variable-size cache",
 		func(s *stats) any { return table.Bytes(s.PayloadBytes) }),

@@ -18,7 +18,7 @@ func Merge(traces ...*Trace) (*Trace, error) {
 	for _, t := range traces {
 		for _, l := range t.Loaders {
 			if rank, again := seen[l.Clock]; again && rank == l.Rank && l.Clock != (Clock{}) {
-				return nil, fmt.Errorf("the recording of rank %d is there twice: give each file once", l.Rank)
+				return nil, fmt.Errorf("the recording of rank %d comes twice: give each file once", l.Rank)
 			}
 			seen[l.Clock] = l.Rank
 			for _, track := range l.Tracks {

@@ -49,7 +49,7 @@ func Read(r io.Reader) (*Trace, error) {
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, fmt.Errorf("%w: packed by gzip, but broken: %v", ErrFormat, err)
+			return nil, fmt.Errorf("%w: compressed by gzip, but broken: %v", ErrFormat, err)
 		}
 		in = bufio.NewReaderSize(unpacked, 1<<20)
 	}

@@ -60,7 +60,7 @@ func (s *Host) deleteCache(w http.ResponseWriter, r *http.Request) {
 	for key, values := range r.URL.Query() {
 		var err error
 		if unlink, err = strconv.ParseBool(values[0]); key != "unlink" || len(values) != 1 || err != nil {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only unlink, which is true or false", key,
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: the only parameter is unlink, true or false", key,
 				values[0]))
 			return
 		}
@@ -95,7 +95,7 @@ func (s *Host) takeCache(w http.ResponseWriter, r *http.Request) (o served.Optio
 		return o, false
 	}
 	if s.Parse == nil {
-		fail(w, http.StatusNotImplemented, "this server takes its caches from its own program only")
+		fail(w, http.StatusNotImplemented, "only the program of this server adds caches")
 		return o, false
 	}
 	o, err := s.Parse(body)

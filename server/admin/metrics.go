@@ -18,11 +18,11 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descSamples   = desc("samples", "Samples of the dataset.")
-	descSlots     = desc("slots", "Samples that have room; 0 in a variable-size cache, which has an arena.")
+	descSlots     = desc("slots", "Slots for samples; 0 in a variable-size cache, which has an arena.")
 	descFilled    = desc("slots_filled", "Samples in the cache now.")
 	descClients   = desc("clients", "Live clients, this server among them.")
 	descHits      = desc("hits_total", "Samples found by clients, since the cache was created.")
-	descMisses    = desc("misses_total", "Samples asked for by clients and not there, since the cache was created.")
+	descMisses    = desc("misses_total", "Samples requested by clients and missing, since the cache was created.")
 	descFills     = desc("fills_total", "Samples stored, by this server and by others, since the cache was created.")
 	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
 	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
@@ -30,19 +30,19 @@ var (
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descRecovered = desc("recovered_slots_total",
-		"Claims of dead clients that were taken back, since the cache was created.")
+		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
 		"errors of kind timeout), and have not returned yet.")
 	descLeftOut = desc("left_out", "1 for a cache of the configuration that this server could not make or adopt.")
-	descQueue   = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
+	descQueue   = desc("queue_depth", "Samples that have waiters and whose read has not begun.")
 )
 
 // Metrics of all connections together, without the label of a cache.
 var (
 	descWaiting = prometheus.NewDesc("stocached_client_bytes",
-		"Memory that connections have now: for what waits to be taken, and for requests under way.", []string{"kind"},
+		"Memory of connections now: of samples and answers that wait, and of requests under way.", []string{"kind"},
 		nil)
-	descLimit = prometheus.NewDesc("stocached_client_bytes_limit", "The most that it may be (limits.clients).",
+	descLimit = prometheus.NewDesc("stocached_client_bytes_limit", "The limit of this memory (limits.clients).",
 		[]string{"kind"}, nil)
 )
 

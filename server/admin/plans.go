@@ -44,7 +44,7 @@ func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 func (s *Host) getPlans(w http.ResponseWriter, r *http.Request) {
 	h, err := s.Require(r.PathValue("name"))
 	if err != nil {
-		s.refuse(w, "look at plans", r.PathValue("name"), err)
+		s.refuse(w, "list plans", r.PathValue("name"), err)
 		return
 	}
 	answers := h.Schedules.Statuses()
@@ -58,7 +58,7 @@ func (s *Host) deletePlans(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	for key := range query {
 		if key != "plan" || len(query[key]) != 1 || query.Get(key) == "" {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only plan, which is the name of one", key,
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: the only parameter is plan, the name of a plan", key,
 				query.Get(key)))
 			return
 		}

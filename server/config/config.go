@@ -149,7 +149,7 @@ var noKeys = regexp.MustCompile(`cannot unmarshal !!\w+.* into .*`)
 func syntax(err error) string {
 	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:",
 		"").Replace(err.Error())), " ")
-	return "no YAML with keys: " + noKeys.ReplaceAllString(text, "keys with values are wanted here")
+	return "not YAML with keys: " + noKeys.ReplaceAllString(text, "expected keys with values")
 }
 
 // complaints returns those about the types of values, or, if there are none, those of check about
@@ -203,7 +203,7 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 		}
 		n = uint64(value)
 	default:
-		return nil, fmt.Errorf("%s is no size, such as 8GiB or %s", source.Show(value), word)
+		return nil, fmt.Errorf("%s is not a size, such as 8GiB or %s", source.Show(value), word)
 	}
 	if n == 0 {
 		return nil, fmt.Errorf("a size of 0; write %s for %s", word, meaning)
@@ -253,7 +253,7 @@ func readBool(from, to reflect.Type, value any) (any, error) {
 func (c *Config) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
 	if len(c.Caches) == 0 {
-		complain("caches: there is none; a server needs one at least")
+		complain("caches: a server needs at least one cache")
 	}
 	names := map[string]int{}
 	for k := range c.Caches {

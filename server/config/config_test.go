@@ -91,7 +91,7 @@ func TestEnvironment(t *testing.T) {
 func TestRefuses(t *testing.T) {
 	one := "caches: [{name: pets, source: {kind: raw}}]\n"
 	for text, want := range map[string][]string{
-		"":                                      {"caches: there is none"},
+		"":                                      {"caches: a server needs"},
 		"caches: 3":                             {"caches"},
 		"caches: [{name: pets}]":                {"caches[0].source: a cache of a server needs one"},
 		"caches: [{source: {kind: raw}}]":       {`caches[0].name: `, `""`},

@@ -41,10 +41,10 @@ func decodeJSON(body []byte, into *Cache) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("no JSON object with the keys of a cache: %w", err)
+		return fmt.Errorf("not a JSON object with the keys of a cache: %w", err)
 	}
 	if _, ok := value.(map[string]any); !ok {
-		return errors.New("no JSON object with the keys of a cache")
+		return errors.New("not a JSON object with the keys of a cache")
 	}
 	settings := &mapstructure.DecoderConfig{Result: into}
 	strict(settings)

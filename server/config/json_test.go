@@ -51,8 +51,8 @@ caches:
 // Ensure that JSON is refused like the file, with all complaints at once.
 func TestParseCacheRefuses(t *testing.T) {
 	for text, wants := range map[string][]string{
-		``:               {"no JSON object"},
-		`3`:              {"no JSON object"},
+		``:               {"not a JSON object"},
+		`3`:              {"not a JSON object"},
 		`{"name": "x"}}`: {"something follows"},
 		`{"name": "x", "source": {"a": 1, "a": 2}}`: {`the key "a" comes twice`},
 		`{"Name": "x", "source": {"a": 1}}`:         {"Name: there is no such key"},
@@ -65,8 +65,8 @@ func TestParseCacheRefuses(t *testing.T) {
 		`{"name": "x", "remove_unused": "-1h", "source": {"a": 1}}`:   {"remove_unused: -1h0m0s is less than 1s"},
 		`{"name": "../x", "assign": "random"}`: {`"../x"`, `"random" is neither`,
 			"source: a cache of a server needs one"},
-		`{"name": "x", "source": ` + strings.Repeat("[", 1<<15) + `}`:        {"no JSON object"},
-		`{"name": "x", "source": {"a": 1e999}}`:                              {"no JSON object"},
+		`{"name": "x", "source": ` + strings.Repeat("[", 1<<15) + `}`:        {"not a JSON object"},
+		`{"name": "x", "source": {"a": 1e999}}`:                              {"not a JSON object"},
 		"{\"name\": \"x\", \"source\": {\"a\": \"\xff\xfe\"}, \"size\": []}": {"size"},
 	} {
 		_, err := new(config.Config).ParseCache([]byte(text))

@@ -20,7 +20,7 @@ func checkKeys(text []byte) (complaints []string) {
 		return nil // an empty file, or a file that the reader has refused
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		complaints = append(complaints, "---: there is a second document, of which nothing would be read")
+		complaints = append(complaints, "---: a second document, which the server would not read")
 	}
 	for _, node := range document.Content {
 		complaints = append(complaints, keysOf(node, reflect.TypeFor[Config](), "")...)

@@ -130,12 +130,12 @@ func (f *Filler) GiveUp(limit time.Duration) (n int) {
 	from, stuck := f.source, f.stuck
 	f.mu.Unlock()
 	for _, r := range slow {
-		f.fail(r, control.CodeRead, "sample %d (%s): the read has taken more than %v and was given up; see whether "+
+		f.fail(r, control.CodeRead, "sample %d (%s): the read took more than %v and was given up; check whether "+
 			"the disk or network of the source answers (read_timeout)", r.index,
 			from.Where(r.index), limit)
 	}
 	for _, r := range queued {
-		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so no more are begun; see "+
+		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so the server begins no more; check "+
 			"whether the disk or network of the source answers", r.index, from.Where(r.index), stuck)
 	}
 	return len(slow)

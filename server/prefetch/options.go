@@ -33,7 +33,7 @@ type Options struct {
 func (o *Options) order(samples uint64) (of order.Order, ends order.Ends, err error) {
 	of = order.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
 	if o.Samples != 0 && o.Samples != samples {
-		return of, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset "+
+		return of, 0, fmt.Errorf("%w: the plan has %d samples, and the cache %d; a plan of another dataset "+
 			"would read samples that no client asks for", order.ErrInvalid, o.Samples, samples)
 	}
 	var kinds []string

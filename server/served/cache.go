@@ -198,7 +198,7 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	case header.Fingerprint != want.Fingerprint:
 		return fmt.Sprintf("its fingerprint is %q, the source has %q", header.Fingerprint, want.Fingerprint)
 	case have.Samples != want.Samples:
-		return fmt.Sprintf("it is of %d samples, the source has %d", have.Samples, want.Samples)
+		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
 	case have.Variable() != want.Variable:

@@ -147,7 +147,7 @@ func (c *Connection) Serve() {
 	go func() {
 		defer close(writer)
 		if err := c.out.run(); err != nil {
-			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
+			c.host.Log.Info("a client reads no answers; its connection is closed", "client", c.label, "error", err)
 			c.out.abort()
 		}
 		c.socket.Close() // ends the reader, if it still runs
@@ -239,7 +239,7 @@ func whole(r *bufio.Reader) bool {
 func (c *Connection) take(h control.Header, body []byte, first bool) error {
 	switch {
 	case first != (h.Type == control.Hello):
-		return fmt.Errorf("%w: HELLO is the first frame of a connection, and comes once", control.ErrProtocol)
+		return fmt.Errorf("%w: HELLO must be the first frame of a connection, and only the first", control.ErrProtocol)
 	case h.Request == 0:
 		return fmt.Errorf("%w: a %v with request 0", control.ErrProtocol, h.Type)
 	}

@@ -136,7 +136,7 @@ func (m Memory) wait(group *cgroup.Group, workers []*process, c *cache.Cache) er
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %v: %d sets were refused, %d clients are there, %d samples stored",
+			return fmt.Errorf("after %v: %d sets were refused, %d clients are live, %d samples stored",
 				memoryTimeout, s.Full, s.ClientsLive, s.Stored)
 		}
 	}
