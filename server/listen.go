@@ -125,7 +125,8 @@ func removeStale(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		c.Close()
-		return fmt.Errorf("%w: another process answers on %s; end that server first, or set sockets.dir", ErrServed, path)
+		return fmt.Errorf("%w: another process answers on %s; end that server first, or set sockets.dir", ErrServed,
+			path)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("%w: another process listens on %s and does not answer (%w); end that server first, or set "+

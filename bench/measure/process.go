@@ -12,11 +12,17 @@ import (
 // process is a worker process, in any language. It attaches, prints "ready", and then answers each
 // line with one line, until its input ends:
 //
-//	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
-//	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
-//	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED   as hits, of samples that are copied; not pinned to a core
-//	PROGRAM... asked SOURCE BYTES    talks over a socket instead: see asked.go
-//	PROGRAM... tick                  a program with a timer of one second and a socket, and nothing to do
+//	PROGRAM... hits PATH CORE SEED
+//	    "go START NANOSECONDS": views from START (CLOCK_MONOTONIC) on, for this time;
+//	    answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
+//	PROGRAM... memory PATH
+//	    reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
+//	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED
+//	    like hits, with samples that are copied; not pinned to a core
+//	PROGRAM... asked SOURCE BYTES
+//	    uses a socket instead: see asked.go
+//	PROGRAM... tick
+//	    an idle program with a timer of one second and a socket
 //
 // worker.go is such a program; bench/python/worker.py knows hits and memory, c/worker.c hits only.
 type process struct {

@@ -196,7 +196,8 @@ func TestPackOfABadSource(t *testing.T) {
 	if code != exitCorrupt || out != "" {
 		t.Error(code, out)
 	}
-	contains(t, stderr, "00003.stocblk", "sample 98", "samples are complete in "+again+".part", "the same command goes on")
+	contains(t, stderr, "00003.stocblk", "sample 98", "samples are complete in "+again+".part",
+		"the same command goes on")
 	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -241,7 +242,8 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes),
 		smallBlocks)
-	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space", "--compress zstd"},
+	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space",
+		"--compress zstd"},
 		pack...)
 	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 		t.Error("something is left:", err)
@@ -251,7 +253,8 @@ func TestPackOnAFullDisk(t *testing.T) {
 	if code != exitMemory {
 		t.Error(code)
 	}
-	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+".part")
+	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+
+		".part")
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

@@ -231,7 +231,8 @@ func TestServerOfHostileClients(t *testing.T) {
 				}
 				t.Logf("%d MiB, %d descriptors", most>>20, s.descriptors()-handles)
 			})
-			for deadline := time.Now().Add(20 * time.Second); s.descriptors() > handles; time.Sleep(5 * time.Millisecond) {
+			deadline := time.Now().Add(20 * time.Second)
+			for ; s.descriptors() > handles; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d descriptors are not given back", s.descriptors()-handles)
 				}

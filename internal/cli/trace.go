@@ -64,7 +64,7 @@ var stageColumns = table.Columns[stage]{
 			"transfer: to pinned memory or a device; other: not recorded",
 		func(s stage) any { return s.name }),
 	table.Shown("work_seconds", "work",
-		"time for all samples of the epoch, summed over all workers",
+		"time for all samples of the epoch, summed over all threads and processes",
 		func(s stage) any { return table.Duration(s.work) }),
 	table.Shown("wait_seconds", "waited for", "time in which the training loop waited for it",
 		func(s stage) any { return table.Duration(s.wait) }),

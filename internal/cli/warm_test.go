@@ -474,7 +474,8 @@ func TestWarmInterrupted(t *testing.T) {
 	if code := p.ProcessState.ExitCode(); code != exitFailed || out.Len() != 0 {
 		t.Errorf("exit %d, %q", code, out.String())
 	}
-	for deadline := time.Now().Add(20 * time.Second); d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(20 * time.Second)
+	for ; d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server goes on")
 		}

@@ -73,9 +73,12 @@ var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_
 
 // brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
 // enter the kernel, and are called without the GIL.
-var brief = strings.Fields(`abi_version version strerror explain close close_keep_maps close_keep_payload info field view view_offset view_slot locate
-	locate_slot state hold fetch_end count_passed epoch_open epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
-	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel board_held board_repost board_stop board_spill`)
+var brief = strings.Fields(`
+	abi_version version strerror explain close close_keep_maps close_keep_payload info field view
+	view_offset view_slot locate locate_slot state hold fetch_end count_passed epoch_open
+	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
+	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel
+	board_held board_repost board_stop board_spill`)
 
 func generate(header string) ([]byte, error) {
 	var constants, classes, functions bytes.Buffer

@@ -23,7 +23,8 @@ type Epoch struct {
 	First float64 // part of Wait: until the epoch has begun and its first batch has come
 	// WaitFor divides Wait by the stage that the awaited batch still needed.
 	WaitFor Parts
-	// Work is the time spent on the epoch's samples, at any moment, summed over all workers.
+	// Work is the time spent on the epoch's samples, at any moment, summed over threads and
+	// processes.
 	Work Parts
 
 	Workers int

@@ -135,8 +135,9 @@ func (f *Filler) GiveUp(limit time.Duration) (n int) {
 			from.Where(r.index), limit)
 	}
 	for _, r := range queued {
-		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so the server begins no more; check "+
-			"whether the disk or network of the source answers", r.index, from.Where(r.index), stuck)
+		f.fail(r, control.CodeRead,
+			"sample %d (%s): %d reads of this source hang, so the server begins no more; check "+
+				"whether the disk or network of the source answers", r.index, from.Where(r.index), stuck)
 	}
 	return len(slow)
 }

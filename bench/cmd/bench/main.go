@@ -32,7 +32,8 @@ import (
 
 const usage = `Usage: bench [flags]
 
-Measures speed and memory and writes DATE-DESCRIPTION.json.gz, its page of tables (.md) and README.md into bench/results (with -quick: build/bench). Parts, in this order:
+Measures speed and memory and writes DATE-DESCRIPTION.json.gz, its page of tables (.md) and README.md into
+bench/results (with -quick: build/bench). Parts, in this order:
 %s
 With -server it writes DATE-DESCRIPTION-server.json.gz, .md and README.md, and has these parts:
 %s

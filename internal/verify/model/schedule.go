@@ -18,10 +18,11 @@ type Schedule struct {
 
 // Move is one line of a schedule:
 //
-//	"2 slot.taken"          thread 2 runs until it passes that fault point, and stands there
-//	"2 publish.entry STORED" the same, and the operation then has this result without passing another point
-//	"2 = BUSY"              thread 2 runs until its operation ends, with this result; of a get also "= HIT 3", with the value
-//	"1 dies"                client 1 dies where its threads stand
+//	"2 slot.taken"            thread 2 runs until it passes that fault point, and stops there
+//	"2 publish.entry STORED"  the same, and the operation then ends with this result, without passing another point
+//	"2 = BUSY"                thread 2 runs until its operation ends, with this result
+//	"2 = HIT 3"               the same of a get, with the value
+//	"1 dies"                  client 1 dies where its threads are
 type Move struct {
 	Thread int // or client
 	Dies   bool

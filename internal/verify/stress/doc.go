@@ -39,7 +39,8 @@
 //	1  sequence  how many samples this writer has written before, plus 1
 //	2  writer    pid of the writer
 //	3  check     splitmix64(sample ^ rotl(sequence, 21) ^ rotl(writer, 42) ^ length)
-//	4  stream    the splitmix64 generator with state = check: state += 0x9e3779b97f4a7c15, word = mix(state), word after word
+//	4  stream    the splitmix64 generator with state = check, word after word:
+//	             state += 0x9e3779b97f4a7c15, word = mix(state)
 //
 // A length that is not a multiple of 8 cuts the last word (low bytes first). splitmix64(x) is mix(x
 // + 0x9e3779b97f4a7c15) and
