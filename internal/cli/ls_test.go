@@ -107,7 +107,7 @@ func TestLsUnnamed(t *testing.T) {
 		wantFields(t, decode[jsonObject](t, ok(t, "verify", target, "--json")), jsonObject{"checked": 5, "corrupt": 0})
 		wantFields(t, decode[jsonObject](t, ok(t, "inspect", target, "2", "--json")),
 			jsonObject{"state": "READY", "length": 100})
-		fails(t, exitUsage, []string{"goes with the last process"}, "rm", target)
+		fails(t, exitUsage, []string{"ends with the last process"}, "rm", target)
 	}
 	_, out, _ := cli(t, "stats") // caches of others may end in any code
 	contains(t, out, name)

@@ -130,7 +130,7 @@ func (p *Schedule) run() {
 	p.cancelAll()
 	p.all.remove(p)
 	a := p.status()
-	p.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned,
+	p.log.Info("a plan has ended", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned,
 		"read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
 }
 
