@@ -391,7 +391,7 @@ func TestPlanRefused(t *testing.T) {
 		}
 	}
 	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 ||
-		!strings.Contains(body, "only plan") {
+		!strings.Contains(body, "only parameter is plan") {
 		t.Error(code, body)
 	}
 	if code, body := ask(t, s, "/v1/caches/cats/plan"); code != 404 {
