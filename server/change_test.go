@@ -299,8 +299,8 @@ func TestOperatorsAreRefused(t *testing.T) {
 		code               int
 		texts              []string
 	}{
-		{"POST", "/v1/caches", ``, 400, []string{"no JSON object"}},
-		{"POST", "/v1/caches", `[]`, 400, []string{"no JSON object"}},
+		{"POST", "/v1/caches", ``, 400, []string{"not a JSON object"}},
+		{"POST", "/v1/caches", `[]`, 400, []string{"not a JSON object"}},
 		{"POST", "/v1/caches", `{"name": "x"} {}`, 400, []string{"something follows"}},
 		{"POST", "/v1/caches", `{"name": "x", "name": "y"}`, 400, []string{`the key "name" comes twice`}},
 		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},

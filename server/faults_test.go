@@ -35,7 +35,7 @@ func TestWrongFrames(t *testing.T) {
 		code  control.Code
 		text  string
 	}{
-		"no hello":   {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO is the first frame"},
+		"no hello":   {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO must be the first frame"},
 		"two hellos": {append(bytes.Clone(hello), hello...), control.CodeProtocol, "only the first"},
 		"request 0": {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol,
 			"request 0"},

@@ -71,7 +71,7 @@ func TestReadThatHangs(t *testing.T) {
 	}
 	for _, position := range []uint32{0, 3} {
 		if f := a.failures[position]; f.Code != control.CodeRead ||
-			!strings.Contains(f.Text, "sample 3 (memory 3): the read has taken more than 1s") ||
+			!strings.Contains(f.Text, "sample 3 (memory 3): the read took more than 1s") ||
 			!strings.Contains(f.Text, "read_timeout") {
 			t.Errorf("%+v", f)
 		}
@@ -121,7 +121,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		if f.Code != control.CodeRead {
 			t.Errorf("%+v", f)
 		}
-		if strings.Contains(f.Text, "reads of this source hang, so no more are begun") {
+		if strings.Contains(f.Text, "reads of this source hang, so the server begins no more") {
 			atOnce++
 		}
 	}
