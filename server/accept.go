@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// acceptPause is how long the server waits after an accept has failed.
+// acceptPause is how long the server waits after a failed accept.
 const acceptPause = 100 * time.Millisecond
 
-// retryingListener accepts connections even after the process ran out of descriptors: connected clients go on, and others wait. It logs the begin and the end of that once each.
+// retryingListener keeps accepting after the process has run out of descriptors. Connected clients
+// go on, new ones wait. It logs the begin and the end of such a time once each.
 type retryingListener struct {
 	*net.UnixListener
 	log *slog.Logger
 }
 
-// AcceptUnix returns the next connection. net.ErrClosed, and no other error.
+// AcceptUnix returns the next connection. Its only error is net.ErrClosed.
 func (l retryingListener) AcceptUnix() (*net.UnixConn, error) {
 	for waiting := false; ; {
 		c, err := l.UnixListener.AcceptUnix()
@@ -29,7 +30,8 @@ func (l retryingListener) AcceptUnix() (*net.UnixConn, error) {
 		case errors.Is(err, net.ErrClosed):
 			return nil, err
 		case !waiting:
-			l.log.Error("no connection can be accepted, and who connects has to wait; end clients, or raise the limit of open files (ulimit -n, LimitNOFILE= in a unit file)",
+			l.log.Error("no connection can be accepted, and new clients have to wait; end clients, or raise the "+
+				"limit of open files (ulimit -n, LimitNOFILE= in a unit file)",
 				"socket", l.Addr(), "error", err)
 			waiting = true
 		}

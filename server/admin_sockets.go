@@ -14,15 +14,15 @@ import (
 	"github.com/stocached/stocached/server/admin"
 )
 
-// adminSockets are where operators are answered: the admin socket, and metrics on TCP where that is configured.
+// adminSockets answer operators: the admin socket, and metrics on TCP if configured.
 type adminSockets struct {
 	http    []*http.Server
 	sockets []net.Listener
-	ctx     context.Context // of requests; ends with close
+	ctx     context.Context // of requests; close ends it
 	cancel  context.CancelFunc
 }
 
-// newAdminSockets listens.
+// newAdminSockets listens on all of them.
 func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	a = &adminSockets{}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -31,7 +31,8 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 			err = errors.Join(err, a.close())
 		}
 	}()
-	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready, Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
+	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready,
+		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
 		StartPlan: s.plan, Missing: s.inConfiguration, Replies: s.sessions.Replies, Requests: s.sessions.Requests}
 	group, err := groupID(o.Admin.Group)
 	if err != nil {
@@ -65,11 +66,15 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 
 func (a *adminSockets) add(l net.Listener, h http.Handler, log *slog.Logger) {
 	a.sockets = append(a.sockets, l)
-	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), BaseContext: func(net.Listener) context.Context { return a.ctx }})
+	a.http = append(a.http, &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 60 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context {
+			return a.ctx
+		}})
 }
 
-// serve answers until close.
+// serve answers until close is called.
 func (a *adminSockets) serve(s *Server) {
 	for k, h := range a.http {
 		s.background.Go(func() {
@@ -96,7 +101,8 @@ func (a *adminSockets) close() error {
 	return errors.Join(errs...)
 }
 
-// operators is a listener that turns away other users but those of a group, if there is one.
+// operators is a listener that refuses users other than the owner and the members of a group, if
+// any.
 type operators struct {
 	*net.UnixListener
 	log   *slog.Logger
@@ -113,7 +119,7 @@ func (l operators) Accept() (net.Conn, error) {
 		if err == nil && mayAdminister(who, l.group) {
 			return c, nil
 		}
-		l.log.Warn("an operator of another user was turned away", "uid", who.UID, "groups", who.Groups, "error", err)
+		l.log.Warn("an operator of another user was refused", "uid", who.UID, "groups", who.Groups, "error", err)
 		c.Close()
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ask asks the admin socket for a path.
+// ask requests a path from the admin socket.
 func ask(t *testing.T, s *server.Server, path string) (code int, body string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -66,14 +66,16 @@ func TestAdmin(t *testing.T) {
 		Source      string
 		Stats       map[string]any
 	}
-	if err := json.Unmarshal([]byte(body), &one); code != 200 || err != nil || one.Name != "pets" || one.Samples != 20 || one.Fingerprint != "memory-1" || one.Source != "memory" ||
+	if err := json.Unmarshal([]byte(body), &one); code != 200 || err != nil || one.Name != "pets" ||
+		one.Samples != 20 || one.Fingerprint != "memory-1" || one.Source != "memory" ||
 		one.Stats["ready"] != 3.0 || one.Stats["hits"] != 1.0 || one.Stats["misses"] != 1.0 {
 		t.Errorf("%d %v %+v", code, err, one)
 	}
 	for _, path := range []string{"/v1/caches", "/stats"} {
 		code, body = ask(t, s, path)
 		var all []map[string]any
-		if err := json.Unmarshal([]byte(body), &all); code != 200 || err != nil || len(all) != 1 || all[0]["name"] != "pets" {
+		if err := json.Unmarshal([]byte(body), &all); code != 200 || err != nil || len(all) != 1 ||
+			all[0]["name"] != "pets" {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
@@ -94,10 +96,14 @@ func TestAdmin(t *testing.T) {
 		t.Fatal(r.Status, err, s.MetricsAddress())
 	}
 	for _, line := range []string{
-		`stocached_samples{cache="pets"} 20`, `stocached_slots{cache="pets"} 20`, `stocached_slots_filled{cache="pets"} 3`, `stocached_clients{cache="pets"} 2`,
-		`stocached_hits_total{cache="pets"} 1`, `stocached_misses_total{cache="pets"} 1`, `stocached_fills_total{cache="pets"} 3`, `stocached_fill_bytes_total{cache="pets"} 3000`,
-		`stocached_source_reads_total{cache="pets"} 3`, `stocached_source_read_bytes_total{cache="pets"} 3000`, `stocached_source_errors_total{cache="pets",kind="io"} 1`,
-		`stocached_fill_seconds_count{cache="pets"} 3`, `stocached_fill_seconds_bucket{cache="pets",le="+Inf"} 3`, `stocached_recovered_slots_total{cache="pets"} 0`, `stocached_queue_depth{cache="pets"} 0`,
+		`stocached_samples{cache="pets"} 20`, `stocached_slots{cache="pets"} 20`,
+		`stocached_slots_filled{cache="pets"} 3`, `stocached_clients{cache="pets"} 2`,
+		`stocached_hits_total{cache="pets"} 1`, `stocached_misses_total{cache="pets"} 1`,
+		`stocached_fills_total{cache="pets"} 3`, `stocached_fill_bytes_total{cache="pets"} 3000`,
+		`stocached_source_reads_total{cache="pets"} 3`, `stocached_source_read_bytes_total{cache="pets"} 3000`,
+		`stocached_source_errors_total{cache="pets",kind="io"} 1`,
+		`stocached_fill_seconds_count{cache="pets"} 3`, `stocached_fill_seconds_bucket{cache="pets",le="+Inf"} 3`,
+		`stocached_recovered_slots_total{cache="pets"} 0`, `stocached_queue_depth{cache="pets"} 0`,
 	} {
 		if !strings.Contains(string(text), line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)

@@ -15,11 +15,13 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that a server that finds a segment whose last user is just taking it along makes a new one.
+// Ensure that a server makes a new segment if the last user of the segment that it finds is just
+// removing it.
 func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
-	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10, Fields: m.Info().Schema.Fields, Assign: shm.AssignFirstCome, Fingerprint: m.fingerprint})
+	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10,
+		Fields: m.Info().Schema.Fields, Assign: shm.AssignFirstCome, Fingerprint: m.fingerprint})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	}
 	var leaving sync.WaitGroup
 	leaving.Go(func() {
-		time.Sleep(300 * time.Millisecond) // by when the server waits for it
+		time.Sleep(300 * time.Millisecond) // by then the server waits for it
 		if err := seg.Remove(); err != nil {
 			t.Error(err)
 		}
@@ -51,7 +53,8 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that is emptied and cannot come back, because its folder is out of reach, is one that the server has no more: nobody waits for it.
+// Ensure that a server drops an emptied cache that it cannot make again because its folder is
+// unreachable. Its clients get an error at once.
 func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	m := newMemory(100, 100<<10)
@@ -66,7 +69,7 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
-	if err := os.Symlink(dir, dir); err != nil { // so that not even whether its file is there can be found out
+	if err := os.Symlink(dir, dir); err != nil { // so that the server cannot even find out whether the file exists
 		t.Fatal(err)
 	}
 	p.socket.Close()
@@ -86,7 +89,8 @@ func TestEmptiedCacheThatCannotComeBack(t *testing.T) {
 	}
 }
 
-// Ensure that what a server counts by itself goes on when another cache takes the place of one, and when one is emptied.
+// Ensure that a server's own counters go on when another cache replaces one, and when a cache is
+// emptied.
 func TestCountersGoOn(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	shelf := newShelf()
@@ -100,7 +104,8 @@ func TestCountersGoOn(t *testing.T) {
 	p.fetch(number, 0, shuffled(60)...)
 	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "remove_unused": "1s"`), 200)
 	_, text := ask(t, s, "/metrics")
-	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`, `stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {
+	for _, line := range []string{`stocached_source_reads_total{cache="pets"} 60`,
+		`stocached_fill_seconds_count{cache="pets"} 60`, `stocached_slots_filled{cache="pets"} 0`} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
 		}
@@ -119,12 +124,14 @@ func TestCountersGoOn(t *testing.T) {
 	})
 	eventually(t, "it is back, and all was counted", func() bool {
 		_, text := ask(t, s, "/metrics")
-		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") && strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="corrupt"} 1`+"\n") &&
+		return strings.Contains(text, `stocached_source_reads_total{cache="pets"} 79`+"\n") &&
+			strings.Contains(text, `stocached_source_errors_total{cache="pets",kind="corrupt"} 1`+"\n") &&
 			strings.Contains(text, `stocached_slots_filled{cache="pets"} 0`+"\n")
 	})
 }
 
-// Ensure that a server that is given one of its two sockets opens the other one beside it, where clients and operators look for both.
+// Ensure that a server that gets one of its two sockets opens the other one in the same folder,
+// where clients and operators expect both.
 func TestOneSocketIsGiven(t *testing.T) {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})

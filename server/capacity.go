@@ -9,9 +9,11 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// checkCapacity checks that segments for the coming caches fit beside those that stay, before any is created: ErrMemory with the numbers. total is the operator's bound on all of them;
-// 0: none. An existing segment that is the wanted one takes no more of the tmpfs. Another one is removed, and its pages count as free unless another process has it attached.
-// Nothing is reserved: other processes may take what was free.
+// checkCapacity checks, before it is created, whether the segment of each coming cache fits beside
+// those that stay. ErrMemory has the numbers. total is the operator's bound on all segments; 0:
+// none. An existing segment of the same data and size needs no more of the tmpfs. Any other
+// existing segment is removed, and its pages count as free unless another process has attached it.
+// Nothing is reserved: other processes may take the free memory.
 func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
 	sum, list := uint64(0), []string{}
 	add := func(name string, bytes uint64) {
@@ -51,7 +53,7 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		}
 		unfilled += p.Bytes
 		if p.Options.Unnamed {
-			continue // in no tmpfs that has a size
+			continue // it is not in a tmpfs that has a size
 		}
 		if there.Same {
 			unfilled -= min(there.Allocated, p.Bytes)
@@ -65,23 +67,27 @@ func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepa
 		}
 	}
 	if total != 0 && sum > total {
-		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them smaller sizes (size), or raise it", shm.ErrMemory, size.Text(sum),
+		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them "+
+			"smaller sizes (size), or raise it", shm.ErrMemory, size.Text(sum),
 			strings.Join(list, ", "), size.Text(total))
 	}
 	for _, n := range needs {
 		if n.bytes > n.space.Left && n.bytes-n.space.Left > n.freed {
-			return fmt.Errorf("%w: new segments of %s are needed (%s); %s; give the caches smaller sizes (size), remove others (stocached gc, stocached rm NAME), or enlarge the tmpfs "+
-				"(mount -o remount,size=...)", shm.ErrMemory, size.Text(n.bytes), strings.Join(n.list, ", "), n.space.Text)
+			return fmt.Errorf("%w: new segments of %s are needed (%s); %s; give the caches smaller sizes (size), "+
+				"remove others (stocached gc, stocached rm NAME), or enlarge the tmpfs "+
+				"(mount -o remount,size=...)", shm.ErrMemory, size.Text(n.bytes), strings.Join(n.list, ", "),
+				n.space.Text)
 		}
 	}
 	if len(coming) > 0 && unfilled > memory.Left && unfilled-memory.Left > freed {
-		return fmt.Errorf("%w: the caches of this server may yet take %s (%s in all: %s); %s; give them smaller sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
+		return fmt.Errorf("%w: the caches of this server may still take %s (%s in all: %s); %s; give them smaller "+
+			"sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
 			size.Text(unfilled), size.Text(sum), strings.Join(list, ", "), memory.Text)
 	}
 	return nil
 }
 
-// need is what is new in one tmpfs.
+// need is the sum of the new segments in one tmpfs.
 type need struct {
 	space        shm.Space
 	bytes, freed uint64

@@ -18,7 +18,8 @@ import (
 func mount(t *testing.T, size string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size="+size); errors.Is(err, unix.EPERM) {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size="+size); errors.Is(err,
+		unix.EPERM) {
 		t.Skip("this user may not mount a tmpfs: run the tests as root to see what a server makes of a small one")
 	} else if err != nil {
 		t.Fatal(err)
@@ -39,7 +40,8 @@ func in(dir string, o server.Options) server.Options {
 	return o
 }
 
-// wantNoRoom: neither a server nor a check of its configuration finds room, both say why, and nothing is made.
+// wantNoRoom checks that a server and a check of its configuration both report that the caches do
+// not fit, and make nothing.
 func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 	t.Helper()
 	s, err := server.New(context.Background(), o)
@@ -58,24 +60,28 @@ func wantNoRoom(t *testing.T, dir string, o server.Options, texts ...string) {
 	}
 }
 
-// Ensure that caches are made in a small tmpfs only if there is room for all of them together, each of which would fit alone; and that what leaves, or is replaced, makes room.
+// Ensure that caches are made in a small tmpfs only if all of them fit together, even if each fits
+// alone. A cache that is removed or replaced frees its memory.
 func TestSmallTmpfs(t *testing.T) {
 	dir := mount(t, "40m")
 	shelf := newShelf()
 	for id := 1; id <= 3; id++ {
-		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 may be taken of 40
+		shelf.put(id, 1000, 10<<10) // 13.8 MiB each; 36 of 40 are usable
 	}
 	shelf.put(4, 2000, 10<<10) // 23.5 MiB
-	wantNoRoom(t, dir, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2, "c": 3})), "new segments of 41.3 MiB are needed", "a 13.8 MiB", "c 13.8 MiB", "41943040 bytes (40.0 MiB) free",
+	wantNoRoom(t, dir, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2, "c": 3})),
+		"new segments of 41.3 MiB are needed", "a 13.8 MiB", "c 13.8 MiB", "41943040 bytes (40.0 MiB) free",
 		"4194304 bytes (4.0 MiB) of headroom", "leaves 37748736 bytes (36.0 MiB)")
 
 	s, stop := start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2})))
-	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "new segments of 13.8 MiB", "that other caches (2) have yet to fill")
+	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "new segments of 13.8 MiB",
+		"that other caches (2) have yet to fill")
 	p := dial(t, s.Dir())
 	number, seg := p.attach("a")
 	p.fetch(number, 0, shuffled(1000)...)
 	c := view(t, seg)
-	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB") // somebody has what is there
+	// a client has the existing cache
+	wantRequest(t, s, "PUT", "/v1/caches/a", body("a", 4, dir, ""), 507, "new segments of 23.5 MiB", "a 23.5 MiB")
 	wantMarked(t, c, shelf.sources[1], 7)
 	wantRequest(t, s, "GET", "/v1/caches/a", "", 200)
 	wantRequest(t, s, "DELETE", "/v1/caches/b?unlink=true", "", 200)
@@ -83,7 +89,8 @@ func TestSmallTmpfs(t *testing.T) {
 	if a := p.fetch(number, 0, shuffled(1000)...); len(a.failures) != 0 {
 		t.Errorf("the cache that could not be replaced: %+v", a)
 	}
-	// When nobody has the old one, its memory is the new one's: 13.8 MiB filled and 23.5 more would not fit.
+	// When no client has the old cache, the new one gets its memory: 13.8 MiB filled and 23.5 more
+	// would not fit.
 	c.Close()
 	seg.Close()
 	p.socket.Close()
@@ -96,11 +103,11 @@ func TestSmallTmpfs(t *testing.T) {
 	}
 	wantMarked(t, view(t, seg), shelf.sources[4], 1999)
 	stop()
-	// What is there already, full, needs nothing new.
+	// An existing, full cache needs no new memory.
 	start(t, in(dir, onShelf(t, shelf, map[string]int{"a": 4})))
 }
 
-// Ensure that caches are held against memory together, where a tmpfs would take them all.
+// Ensure that the memory must be enough for all caches together, even if a tmpfs would hold them.
 func TestCachesMustFitIntoMemory(t *testing.T) {
 	dir := mount(t, "100000g")
 	room, err := shm.RoomIn(dir)
@@ -117,12 +124,15 @@ func TestCachesMustFitIntoMemory(t *testing.T) {
 		}
 	}
 	o := in(dir, onShelf(t, shelf, map[string]int{"a": 1, "b": 2}))
-	wantNoRoom(t, dir, o, "the caches of this server may yet take", "available of", "floor of", "more memory")
+	wantNoRoom(t, dir, o, "the caches of this server may still take", "available of", "floor of", "more memory")
 	o.Caches = o.Caches[:1]
 	s, _ := start(t, o)
 	other := map[string]int{"a": 2, "b": 1}[o.Caches[0].Name]
-	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may yet take", "other ")
-	if err := s.Reload(context.Background(), server.Options{Caches: append(o.Caches, server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err, shm.ErrMemory) {
+	wantRequest(t, s, "POST", "/v1/caches", body("other", other, dir, ""), 507, "may still take", "other ")
+	if err := s.Reload(context.Background(),
+		server.Options{Caches: append(o.Caches,
+			server.CacheOptions{Name: "other", Dir: dir, Source: source.Settings{"id": other}})}); !errors.Is(err,
+		shm.ErrMemory) {
 		t.Error(err)
 	}
 }

@@ -11,19 +11,21 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// removalWait is how long reads under way have when their cache is removed: none, their clients are told that it closes.
+// removalWait is how long a removal waits for reads under way: not at all. Their clients get the
+// answer that the cache closes.
 const removalWait = 0
 
-// Add serves one more cache, as New does. ErrHasCache, ErrMemory when it does not fit beside the others, ErrEnding; errors of New.
+// Add serves one more cache, as New does. Errors: ErrHasCache, ErrEnding, ErrMemory when the cache
+// does not fit beside the others; errors of New.
 func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	if err := s.hasNot(o.Name); err != nil {
-		return err // before a source is opened for nothing
+		return err // before it opens a source in vain
 	}
 	p, err := served.Prepare(ctx, o, s.open)
 	if err != nil {
 		return err
 	}
-	s.changes.Lock() // a source that hangs while it is opened holds up no other change
+	s.changes.Lock() // only now: a source that hangs in open must not block other changes
 	defer s.changes.Unlock()
 	if err = s.hasNot(o.Name); err == nil {
 		err = checkCapacity(s.total, s.served(), []*served.Prepared{p})
@@ -37,7 +39,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 	return err
 }
 
-// hasNot is ErrHasCache when there is a cache of a name.
+// hasNot returns ErrHasCache if there is a cache of that name.
 func (s *Server) hasNot(name string) error {
 	if s.cache(name) != nil {
 		return fmt.Errorf("%w: %s; replace it (PUT), or remove it first (DELETE)", ErrHasCache, name)
@@ -45,10 +47,11 @@ func (s *Server) hasNot(name string) error {
 	return nil
 }
 
-// begin serves a prepared cache. On failure its source stays the caller's. With changes held.
+// begin serves a prepared cache. After an error the caller still owns its source. The caller holds
+// changes.
 func (s *Server) begin(p *served.Prepared) error {
 	if s.ending() {
-		return ErrEnding // before a segment is removed for nothing
+		return ErrEnding // before it removes a segment in vain
 	}
 	h, err := p.Serve(s.log)
 	if err != nil {
@@ -60,7 +63,8 @@ func (s *Server) begin(p *served.Prepared) error {
 	return nil
 }
 
-// put makes a cache the one of its name. false: the server is ending, and has not taken it.
+// put registers a cache under its name. It returns false, and does not register it, if the server
+// is ending.
 func (s *Server) put(h *served.Cache) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,15 +76,17 @@ func (s *Server) put(h *served.Cache) bool {
 	return true
 }
 
-// Remove ends a cache. Clients that wait for its samples are told that it closes; clients that are attached keep it, without a server. The segment stays, warm, for the next server
-// of it. With unlink the segment is removed, and its memory is freed when its last client is gone. ErrNoCache, ErrEnding.
+// Remove ends a cache. Clients that wait for its samples get the answer that it closes. Attached
+// clients keep it, without a server. The segment stays, warm, for the next server. With unlink the
+// segment is removed, and its memory is free when its last client has ended. Errors: ErrNoCache,
+// ErrEnding.
 func (s *Server) Remove(name string, unlink bool) error {
 	s.changes.Lock()
 	defer s.changes.Unlock()
 	return s.remove(name, unlink)
 }
 
-// remove is Remove with changes held.
+// remove is Remove. The caller holds changes.
 func (s *Server) remove(name string, unlink bool) error {
 	s.mu.Lock()
 	h := s.caches[name]
@@ -104,9 +110,11 @@ func (s *Server) remove(name string, unlink bool) error {
 	return errors.Join(err, h.Shut(removalWait, false))
 }
 
-// Replace gives a cache other options, and opens its source again. If the samples and the size of the segment stay the same, so does the segment, and no client notices. Otherwise a
-// cold cache takes its place: clients that wait for samples are told that the old one closes, and clients that are attached keep it. If the new one fails, the old one goes on.
-// ErrNoCache, ErrMemory, ErrEnding; errors of New.
+// Replace gives a cache other options, and opens its source again. If the samples and the size of
+// the segment stay the same, the segment stays too, and no client notices. Otherwise a cold cache
+// takes its place. Clients that wait for samples get the answer that the old cache closes; attached
+// clients keep it. If the new one fails, the old one goes on. Errors: ErrNoCache, ErrMemory,
+// ErrEnding; errors of New.
 func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	if _, err := s.has(o.Name); err != nil {
 		return err
@@ -130,7 +138,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 	return err
 }
 
-// has returns a cache. ErrNoCache.
+// has returns a cache. Errors: ErrNoCache.
 func (s *Server) has(name string) (*served.Cache, error) {
 	if h := s.cache(name); h != nil {
 		return h, nil
@@ -138,24 +146,25 @@ func (s *Server) has(name string) (*served.Cache, error) {
 	return nil, fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, name, s.names())
 }
 
-// without returns the caches but one.
+// without returns all caches but one.
 func without(all []*served.Cache, one *served.Cache) []*served.Cache {
 	return slices.DeleteFunc(all, func(h *served.Cache) bool { return h == one })
 }
 
-// exchange replaces a served cache by a prepared one. On failure the old one comes back, and the source of the new one stays the caller's. With changes held.
+// exchange replaces a served cache by a prepared one. After an error it serves the old one again,
+// and the caller still owns the source of the new one. The caller holds changes.
 func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 	elsewhere := h.Options().Path() != p.Options.Path()
 	if h.Fits(p) {
 		if err := h.Refill(p); err != nil {
 			return err
 		}
-		h.Log.Info("reads from its source anew; the segment stays")
+		h.Log.Info("reads from its source, opened again; the segment stays")
 		return nil
 	}
 	path := h.Segment().Path()
 	p.Succeed(h)
-	// The old one ends before the new one is made: both together may be more than there is room for.
+	// The old cache ends before the new one is made: memory may be too small for both.
 	if err := h.Shut(removalWait, true); err != nil {
 		h.Log.Warn("closing the cache that is replaced", "error", err)
 	}
@@ -169,11 +178,12 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 			h.Log.Warn("the old segment stays", "error", err)
 		}
 	}
-	h.Log.Info("replaced; who is attached to the old one keeps it")
+	h.Log.Info("replaced; attached clients keep the old one")
 	return nil
 }
 
-// bringBack serves a cache again that was shut with its source kept. On failure this server does not have it any more. With changes held.
+// bringBack serves a cache again that was shut with its source open. After an error the server no
+// longer has it. The caller holds changes.
 func (s *Server) bringBack(h *served.Cache) error {
 	err := s.begin(h.Again())
 	if err == nil {
@@ -184,17 +194,18 @@ func (s *Server) bringBack(h *served.Cache) error {
 	s.mu.Unlock()
 	delete(s.fromFile, h.Name)
 	h.CloseSource()
-	err = fmt.Errorf("this server has cache %s no more: %w", h.Name, err)
+	err = fmt.Errorf("this server no longer has cache %s: %w", h.Name, err)
 	if !errors.Is(err, ErrEnding) {
 		s.leaveOut(h.Name, err)
 	}
 	return err
 }
 
-// empty replaces an unused cache by a cold one of the same source, which frees its memory. It does nothing when the cache is in use by now, or another change is under way.
+// empty replaces an unused cache by a cold one of the same source, to free its memory. It does
+// nothing if the cache is in use again or another change is under way.
 func (s *Server) empty(h *served.Cache) {
 	if !s.changes.TryLock() {
-		return // the janitor comes again
+		return // the janitor tries again
 	}
 	defer s.changes.Unlock()
 	if s.cache(h.Name) != h {
@@ -202,9 +213,9 @@ func (s *Server) empty(h *served.Cache) {
 	}
 	left, err := h.LeaveUnused()
 	if err != nil {
-		h.Log.Error("removing a cache that nobody uses", "error", err)
+		h.Log.Error("removing a cache without clients", "error", err)
 	}
 	if left && s.bringBack(h) == nil && err == nil {
-		h.Log.Info("emptied, as nobody has used it; its memory is free", "for", h.Options().RemoveUnused)
+		h.Log.Info("emptied, as no client used it; its memory is free", "for", h.Options().RemoveUnused)
 	}
 }

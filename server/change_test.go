@@ -28,7 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelf is a collection of sources, one for each value of the key id. Samples of one are not those of another.
+// shelf is a set of sources, one for each value of the key id. Their samples differ.
 type shelf struct {
 	mu      sync.Mutex
 	sources map[int]*marked
@@ -37,7 +37,7 @@ type shelf struct {
 
 func newShelf() *shelf { return &shelf{sources: map[int]*marked{}} }
 
-// put makes a source of samples that carry a mark.
+// put makes a source whose samples carry a mark.
 func (s *shelf) put(id, samples, bytes int) *marked {
 	m := &marked{memory: newMemory(samples, bytes), id: id}
 	m.fingerprint = fmt.Sprint("shelf-", id)
@@ -59,7 +59,7 @@ func (s *shelf) open(_ context.Context, settings source.Settings) (source.Source
 	return &opened{marked: m}, nil
 }
 
-// marked is a memory whose samples carry a mark in every byte.
+// marked is a source in memory whose samples carry a mark in every byte.
 type marked struct {
 	*memory
 	id int
@@ -81,7 +81,7 @@ func (m *marked) content(i int) []byte {
 	return data
 }
 
-// opened is one opening of a marked source: closed, it reads no more.
+// opened is one opening of a marked source. After Close it reads no more.
 type opened struct {
 	*marked
 	closed atomic.Bool
@@ -96,7 +96,8 @@ func (o *opened) Read(ctx context.Context, i int, dst []byte) (int, error) {
 
 func (o *opened) Close() error { o.closed.Store(true); return nil }
 
-// onShelf are options of a server with caches over the sources of a shelf, named by name, and operators.
+// onShelf returns options of a server with caches over the sources of a shelf, by name, and with
+// operators.
 func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	t.Helper()
 	dir := tmpfs(t)
@@ -110,7 +111,7 @@ func onShelf(t *testing.T, s *shelf, ids map[string]int) server.Options {
 	return server.WithSource(o, s.open)
 }
 
-// request sends an operator's request and returns what came back.
+// request sends an operator's request and returns the answer.
 func request(t *testing.T, s *server.Server, method, path, body string) (code int, answer map[string]any, text string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -136,7 +137,7 @@ func request(t *testing.T, s *server.Server, method, path, body string) (code in
 	return got.StatusCode, answer, string(all)
 }
 
-// wantRequest is request, for what is to be answered.
+// wantRequest is request with the expected answer.
 func wantRequest(t *testing.T, s *server.Server, method, path, body string, code int, texts ...string) map[string]any {
 	t.Helper()
 	got, answer, text := request(t, s, method, path, body)
@@ -151,7 +152,7 @@ func wantRequest(t *testing.T, s *server.Server, method, path, body string, code
 	return answer
 }
 
-// wantMarked: the sample is in the cache, and that of this source.
+// wantMarked checks that the cache has the sample of this source.
 func wantMarked(t *testing.T, c *cache.Cache, m *marked, i int) {
 	t.Helper()
 	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, m.content(i)) {
@@ -163,7 +164,8 @@ func body(name string, id int, dir string, more string) string {
 	return fmt.Sprintf(`{"name": %q, "dir": %q, "source": {"kind": "shelf", "id": %d}%s}`, name, dir, id, more)
 }
 
-// Ensure that operators make and remove caches while clients fetch from others, that who waits for a removed one is told, and that its number means nothing ever after.
+// Ensure that operators add and remove caches while clients fetch from others, that waiting clients
+// of a removed cache get an answer, and that its number is never used again.
 func TestCachesComeAndGo(t *testing.T) {
 	shelf := newShelf()
 	pets, cats := shelf.put(1, 100, 1000), shelf.put(2, 50, 2000)
@@ -177,7 +179,8 @@ func TestCachesComeAndGo(t *testing.T) {
 	if made["name"] != "cats" || made["samples"] != 50.0 || made["adopted"] != false {
 		t.Errorf("%v", made)
 	}
-	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409, "this server has a cache of that name: cats", "PUT")
+	wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 409,
+		"this server has a cache of that name: cats", "PUT")
 	number, seg := p.attach("cats")
 	if a := p.fetch(number, 0, shuffled(40)...); len(a.failures) != 0 || a.refused != nil {
 		t.Fatalf("%+v", a)
@@ -185,11 +188,12 @@ func TestCachesComeAndGo(t *testing.T) {
 	c := view(t, seg)
 	path := seg.Path()
 
-	// Two reads are under way, and more are queued: all are told.
+	// Two reads are under way, and more are queued: all get an answer.
 	cats.hold(t, 45)
 	cats.hold(t, 46)
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
+	p.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48, 1}}))
 	eventually(t, "they are being read", func() bool { return cats.begun(45) == 1 && cats.begun(46) == 1 })
 	wantRequest(t, s, "DELETE", "/v1/caches/cats", "", 200)
 	a := p.answer(id, 5)
@@ -210,7 +214,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	for i := range 40 {
 		_, hit, _ := c.View(i)
 		if !hit {
-			continue // of another order
+			continue // of another sequence
 		}
 		wantMarked(t, c, cats, i)
 	}
@@ -218,10 +222,11 @@ func TestCachesComeAndGo(t *testing.T) {
 		t.Errorf("its segment is gone: %v", err)
 	}
 
-	// Its number means nothing, whatever comes after.
+	// Its number stays invalid, whatever follows.
 	dogs := shelf.put(3, 50, 2000)
 	wantRequest(t, s, "POST", "/v1/caches", body("dogs", 3, dir, ""), 201)
-	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing || a.failures[1].Code != control.CodeClosing {
+	if a := p.fetch(number, 0, 1, 47); len(a.failures) != 2 || a.failures[0].Code != control.CodeClosing ||
+		a.failures[1].Code != control.CodeClosing {
 		t.Errorf("a fetch from a removed cache: %+v", a)
 	}
 	if n := p.prefetch(number, 48); n != 0 {
@@ -237,7 +242,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	p.fetch(dogsNumber, 0, 7)
 	wantMarked(t, view(t, dogsSegment), dogs, 7)
 
-	// What stays is warm for who hosts it again.
+	// The segment is warm when it is served again.
 	back := wantRequest(t, s, "POST", "/v1/caches", body("cats", 2, dir, ""), 201)
 	if back["adopted"] != true || back["stats"].(map[string]any)["ready"] != 40.0 {
 		t.Errorf("%v", back)
@@ -261,7 +266,7 @@ func TestCachesComeAndGo(t *testing.T) {
 	}
 }
 
-// prefetch asks and returns how many were queued.
+// prefetch sends a PREFETCH and returns the number of queued samples.
 func (p *peer) prefetch(cache uint32, indices ...int64) int {
 	p.t.Helper()
 	p.send(control.AppendFetch(nil, control.Prefetch, p.id(), control.FetchBody{Cache: cache, Indices: indices}))
@@ -273,7 +278,7 @@ func (p *peer) prefetch(cache uint32, indices ...int64) int {
 	return n
 }
 
-// Ensure that operators are told what is wrong with what they ask for, and that nothing comes of it.
+// Ensure that operators get the reason when a request is wrong, and that nothing changes.
 func TestOperatorsAreRefused(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)
@@ -285,7 +290,8 @@ func TestOperatorsAreRefused(t *testing.T) {
 	if err := os.WriteFile(inTheWay, []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 }) // what the other one leaves running is looked for at its end
+	// the end of the test checks for goroutines that another test left
+	eventually(t, "it serves", func() bool { code, _ := ask(t, s, "/readyz"); return code == 200 })
 	other := onShelf(t, shelf, map[string]int{"taken": 1})
 	start(t, other)
 	for _, c := range []struct {
@@ -293,32 +299,39 @@ func TestOperatorsAreRefused(t *testing.T) {
 		code               int
 		texts              []string
 	}{
-		{"POST", "/v1/caches", ``, 400, []string{"no JSON object"}},
-		{"POST", "/v1/caches", `[]`, 400, []string{"no JSON object"}},
+		{"POST", "/v1/caches", ``, 400, []string{"not a JSON object"}},
+		{"POST", "/v1/caches", `[]`, 400, []string{"not a JSON object"}},
 		{"POST", "/v1/caches", `{"name": "x"} {}`, 400, []string{"something follows"}},
 		{"POST", "/v1/caches", `{"name": "x", "name": "y"}`, 400, []string{`the key "name" comes twice`}},
 		{"POST", "/v1/caches", `{"name": "x"`, 400, []string{"unexpected"}},
 		{"POST", "/v1/caches", `{"name": "x"}`, 400, []string{"source: a cache of a server needs one"}},
-		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400, []string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400, []string{"invalid configuration: sise: there is no such key"}},
+		{"POST", "/v1/caches", `{"name": "../x", "source": {"id": 1}, "parallel": 99}`, 400,
+			[]string{`"../x"`, "parallel: 99 reads at a time are not in 1..32"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "sise": 1`), 400,
+			[]string{"invalid configuration: sise: there is no such key"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "size": "big"`), 400, []string{`"big" is not a size`}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is no size"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "size": 1.5`), 400, []string{"1.5 is not a size"}},
 		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": 5`), 400, []string{"5 has no unit"}},
-		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400, []string{"read_timeout: 5ms is less than 1s"}},
+		{"POST", "/v1/caches", body("x", 1, dir, `, "read_timeout": "5ms"`), 400,
+			[]string{"read_timeout: 5ms is less than 1s"}},
 		{"POST", "/v1/caches", body("x", 77, dir, ""), 400, []string{"cache x: invalid source: there is no source 77"}},
 		{"POST", "/v1/caches", body("x", 1, "/proc", ""), 400, []string{"not on a tmpfs"}},
-		{"POST", "/v1/caches", body("x", 1, "/dev/shm/"+strings.Repeat("x", 300), ""), 400, []string{"file name too long"}},
+		{"POST", "/v1/caches", body("x", 1, "/dev/shm/"+strings.Repeat("x", 300), ""), 400,
+			[]string{"file name too long"}},
 		{"POST", "/v1/caches", body("x", 1, strings.Repeat("/x", 3000), ""), 400, []string{"file name too long"}},
 		{"POST", "/v1/caches", body("way", 1, dir, ""), 400, []string{"not a valid segment"}},
-		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409, []string{"another server fills this cache"}},
+		{"POST", "/v1/caches", body("taken", 1, other.Caches[0].Dir, ""), 409,
+			[]string{"another server fills this cache"}},
 		{"POST", "/v1/caches", body("x", 9, dir, ""), 507, []string{"it does not fit", "x 40", "tmpfs of " + dir}},
-		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413, []string{"at most 65536 bytes"}},
+		{"POST", "/v1/caches", body("x", 1, dir, "") + strings.Repeat(" ", 65<<10), 413,
+			[]string{"at most 65536 bytes"}},
 		{"PUT", "/v1/caches/pets", body("cats", 1, dir, ""), 400, []string{`names cache "pets", and the body "cats"`}},
-		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404, []string{"this server has no such cache: cats; it has: pets"}},
+		{"PUT", "/v1/caches/cats", body("cats", 1, dir, ""), 404,
+			[]string{"this server has no such cache: cats; it has: pets"}},
 		{"PUT", "/v1/caches/pets", body("pets", 9, dir, ""), 507, []string{"it does not fit"}},
 		{"PUT", "/v1/caches/pets", body("pets", 77, dir, ""), 400, []string{"there is no source 77"}},
 		{"DELETE", "/v1/caches/pets?unlink=perhaps", "", 400, []string{"true or false"}},
-		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"there is only unlink"}},
+		{"DELETE", "/v1/caches/pets?force=true", "", 400, []string{"the only parameter is unlink"}},
 		{"PATCH", "/v1/caches/pets", "", 404, []string{"GET, PUT and DELETE /v1/caches/NAME"}},
 	} {
 		wantRequest(t, s, c.method, c.path, c.body, c.code, c.texts...)
@@ -341,7 +354,8 @@ func TestOperatorsAreRefused(t *testing.T) {
 	wantMarked(t, view(t, seg), shelf.sources[1], 3)
 }
 
-// Ensure that a cache is replaced by a cold one of other data or size, of which old clients are told, and that its segment stays when the data is the same.
+// Ensure that a cold cache with other data or size replaces a cache, that old clients get an
+// answer, and that the segment stays if the data is the same.
 func TestReplace(t *testing.T) {
 	shelf := newShelf()
 	one, two := shelf.put(1, 100, 1000), shelf.put(2, 100, 1000)
@@ -353,10 +367,11 @@ func TestReplace(t *testing.T) {
 	p.fetch(number, 0, shuffled(60)...)
 	c := view(t, seg)
 
-	// The same data, otherwise read: the segment stays, and a fetch that is under way goes on.
+	// The same data with other read settings: the segment stays, and a fetch under way goes on.
 	release := one.hold(t, 70)
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
+	p.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{70, 71, 72, 73, 74, 75, 76}}))
 	eventually(t, "it is being read", func() bool { return one.begun(70) == 1 })
 	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "parallel": 9`), 200)
 	release()
@@ -366,9 +381,10 @@ func TestReplace(t *testing.T) {
 	if answer["uuid"] != fmt.Sprintf("%x", seg.Header.UUID) || shelf.opened != 2 {
 		t.Errorf("%v; opened %d times", answer, shelf.opened)
 	}
-	// So many reads at a time, and then fewer.
+	// More reads at a time, and then fewer.
 	for _, parallel := range []int{9, 2} {
-		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)), 200)
+		wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, fmt.Sprintf(`, "parallel": %d`, parallel)),
+			200)
 		first := 80
 		if parallel == 2 {
 			first = 90
@@ -398,14 +414,14 @@ func TestReplace(t *testing.T) {
 		p.answer(id, 10)
 	}
 
-	// Other data: a cold one.
+	// Other data: a cold cache.
 	wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, ""), 200)
 	if a := p.fetch(number, 0, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeClosing {
 		t.Errorf("of the old one: %+v", a)
 	}
 	for i := range 60 {
 		if _, hit, _ := c.View(i); hit {
-			wantMarked(t, c, one, i) // who is attached keeps it
+			wantMarked(t, c, one, i) // attached clients keep the old one
 		}
 	}
 	now, segNow := p.attach("pets")
@@ -419,9 +435,10 @@ func TestReplace(t *testing.T) {
 	p.fetch(now, 0, 5)
 	wantMarked(t, fresh, two, 5)
 
-	// Another size, then another folder: cold again, and the old file is gone.
+	// Another size, then another folder: a cold cache each time, and the old file is removed.
 	slots := segNow.Slots
-	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`), 200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
+	if a := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 2, dir, `, "size": "4250kB"`),
+		200); a["slots"] == float64(slots) || a["slots"] == 0.0 {
 		t.Errorf("%v", a)
 	}
 	elsewhere := tmpfs(t)
@@ -438,7 +455,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Ensure that clients get right bytes or are told that a cache closes, whatever operators do meanwhile, and that all ends well.
+// Ensure that clients get right bytes, or the answer that a cache closes, whatever operators do
+// meanwhile, and that all ends without an error.
 func TestChangesUnderLoad(t *testing.T) {
 	shelf := newShelf()
 	const ids = 5
@@ -485,7 +503,7 @@ func TestChangesUnderLoad(t *testing.T) {
 				fmt.Sscanf(seg.Header.Fingerprint, "shelf-%d", &id)
 				all = append(all, seen{number, c, shelf.sources[id]})
 			}
-			one := all[rand.IntN(len(all))] // the removed ones too
+			one := all[rand.IntN(len(all))] // also the removed ones
 			indices := shuffled(200)[:20]
 			a := p.fetch(one.number, 0, indices...)
 			if a.refused != nil || len(a.samples) != 0 {
@@ -521,7 +539,8 @@ func TestChangesUnderLoad(t *testing.T) {
 				case 1:
 					request(t, s, "POST", "/v1/caches", body(name, id, dir, ""))
 				default:
-					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name, body(name, id, dir, "")); code != 200 && code != 404 {
+					if code, _, text := request(t, s, "PUT", "/v1/caches/"+name,
+						body(name, id, dir, "")); code != 200 && code != 404 {
 						t.Errorf("%d %s", code, text)
 					}
 				}
@@ -538,7 +557,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	stop()
 }
 
-// tryAttach is attach, where there may be no such cache.
+// tryAttach is attach for a cache that may not exist.
 func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool) {
 	p.t.Helper()
 	p.send(control.AppendAttach(nil, p.id(), name))
@@ -579,7 +598,8 @@ func (p *peer) tryAttach(name string) (number uint32, seg *shm.Segment, ok bool)
 	return m.Cache, seg, true
 }
 
-// Ensure that a source that hangs while it is opened holds up no other change and no end of the server, and that who asked for it is told.
+// Ensure that a source that hangs in open blocks no other change and not the end of the server, and
+// that its operator gets an answer.
 func TestSourceThatHangsWhileItIsOpened(t *testing.T) {
 	shelf := newShelf()
 	shelf.put(1, 100, 1000)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is a client that speaks frames and nothing else. Safe for one goroutine.
+// peer is a client that only exchanges frames. Safe for one goroutine.
 type peer struct {
 	t      *testing.T
 	socket *net.UnixConn
@@ -22,11 +22,12 @@ type peer struct {
 	next   uint64
 }
 
-// dial connects and says hello.
+// dial connects and sends HELLO.
 func dial(t *testing.T, dir string) *peer {
 	t.Helper()
 	p := connect(t, dir)
-	p.send(control.AppendHello(nil, p.id(), control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
+	p.send(control.AppendHello(nil, p.id(),
+		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "test"}))
 	h, body := p.receive()
 	if h.Type != control.Welcome {
 		t.Fatalf("%v: %q", h.Type, body)
@@ -73,11 +74,11 @@ func (p *peer) tryReceive() (control.Header, []byte, error) {
 	return h, body, err
 }
 
-// attach returns the number of a cache and a segment that is attached through the descriptor that came with it.
+// attach returns the number of a cache, and a segment attached through the received descriptor.
 func (p *peer) attach(name string) (uint32, *shm.Segment) {
 	p.t.Helper()
 	p.send(control.AppendAttach(nil, p.id(), name))
-	// The descriptor comes with the first byte of the frame, before anything is buffered.
+	// The descriptor comes with the first byte of the frame, so read it before buffering.
 	frame, rights := make([]byte, control.HeaderBytes+24), make([]byte, unix.CmsgSpace(4))
 	p.socket.SetReadDeadline(time.Now().Add(20 * time.Second))
 	n, oobn, _, _, err := p.socket.ReadMsgUnix(frame, rights)
@@ -105,14 +106,14 @@ func (p *peer) attach(name string) (uint32, *shm.Segment) {
 	return m.Cache, seg
 }
 
-// answer is what came for a fetch.
+// answer is the answer of a fetch.
 type answer struct {
 	samples  map[uint32][]byte
 	failures map[uint32]control.Failure
 	refused  *control.RemoteError
 }
 
-// fetch asks and waits for the answer.
+// fetch sends a FETCH and waits for the answer.
 func (p *peer) fetch(cache uint32, flags uint32, indices ...int64) answer {
 	p.t.Helper()
 	id := p.id()

@@ -1,7 +1,11 @@
-// Package server runs the caches of a machine: it creates or adopts them, listens on the sockets, changes caches while it runs, and ends.
+// Package server runs the caches of a machine. It creates or adopts them, listens on the sockets,
+// and changes caches while it runs.
 //
-// Server (server.go) has the life cycle. A served cache (package served) is a segment with a source; its filler (fill) reads samples, for the connections of clients (session) and for
-// the plans of jobs (prefetch). Operators (admin) have caches added, replaced and removed (change.go, reload.go), if they fit (capacity.go). The janitor (janitor.go) cleans up.
+// Server (server.go) has the life cycle. A served cache (package served) is a segment with a
+// source. Its filler (fill) reads samples for the sessions of clients (session) and for the plans
+// of jobs (prefetch). Operators (admin) add, replace and remove caches (change.go, reload.go). A
+// new cache must fit into memory (capacity.go). The janitor (janitor.go) cleans up.
 //
-// Imports point one way: config -> server -> admin -> session -> served -> prefetch -> fill. A hit passes none of this, and every cache works without its server.
+// Imports point one way: config -> server -> admin -> session -> served -> prefetch -> fill. A hit
+// uses none of these packages, and every cache works without its server.
 package server

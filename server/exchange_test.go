@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// closing is a source that says how often it was closed.
+// closing is a source that counts its closes.
 type closing struct {
 	source.Source
 	closed atomic.Int32
@@ -25,7 +25,8 @@ func (c *closing) Close() error {
 	return c.Source.Close()
 }
 
-// Ensure that a cache that the server's end has shut takes no other source, which nobody would close.
+// Ensure that a cache that the end of the server has shut takes no other source, which would stay
+// open.
 func TestExchangeWhileTheServerEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	if err := os.WriteFile(path, make([]byte, 1000), 0o600); err != nil {
@@ -38,7 +39,8 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	defer os.RemoveAll(dir)
 	var opened []*closing
 	o := Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Caches: []CacheOptions{{Name: "pets", Dir: dir, Source: source.Settings{"kind": "raw", "path": path, "sample_bytes": 10}}}}
+		Caches: []CacheOptions{{Name: "pets", Dir: dir,
+			Source: source.Settings{"kind": "raw", "path": path, "sample_bytes": 10}}}}
 	kind := o.opener()
 	o.open = func(ctx context.Context, settings source.Settings) (source.Source, error) {
 		s, err := kind(ctx, settings)

@@ -12,20 +12,20 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// WithSource makes a server open its sources by another function.
+// WithSource makes a server open its sources with another function.
 func WithSource(o Options, open func(ctx context.Context, s source.Settings) (source.Source, error)) Options {
 	o.open = open
 	return o
 }
 
-// SetTimeouts changes how long a frame may take, and a client may stall, until the test ends.
+// SetTimeouts changes FrameTimeout and StallTimeout until the test ends.
 func SetTimeouts(t *testing.T, frame, stall time.Duration) {
 	oldFrame, oldStall := session.FrameTimeout, session.StallTimeout
 	session.FrameTimeout, session.StallTimeout = frame, stall
 	t.Cleanup(func() { session.FrameTimeout, session.StallTimeout = oldFrame, oldStall })
 }
 
-// Waiting returns the most bytes of samples that wait to be written to any one client.
+// Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,36 +35,37 @@ func (s *Server) Waiting() (most int) {
 	return most
 }
 
-// Connections returns how many clients there are.
+// Connections returns the number of clients.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.connections)
 }
 
-// MetricsAddress is where metrics are answered on TCP.
+// MetricsAddress returns the TCP address of the metrics.
 func (s *Server) MetricsAddress() net.Addr { return s.metricsAddress }
 
-// SetDrainTimeout changes how long a server's end waits for its clients, until the test ends.
+// SetDrainTimeout changes how long the end of a server waits for its clients, until the test ends.
 func SetDrainTimeout(t *testing.T, d time.Duration) {
 	old := served.DrainTimeout
 	served.DrainTimeout = d
 	t.Cleanup(func() { served.DrainTimeout = old })
 }
 
-// SetJanitorPause changes how often a server looks after its caches, and so how exactly it keeps read_timeout and remove_unused, until the test ends.
+// SetJanitorPause changes the pause of the janitor, and so the precision of read_timeout and
+// remove_unused, until the test ends.
 func SetJanitorPause(t *testing.T, d time.Duration) {
 	old := janitorPause
 	janitorPause = d
 	t.Cleanup(func() { janitorPause = old })
 }
 
-// Waiters returns how many waiters of a cache are in queues.
+// Waiters returns the number of waiters in the queues of a cache.
 func (s *Server) Waiters(name string) int {
 	return s.cache(name).Filler().Waiters()
 }
 
-// Readers returns how many goroutines there are to read for a cache.
+// Readers returns the number of readers of a cache.
 func (s *Server) Readers(name string) int {
 	return s.cache(name).Filler().Readers()
 }
@@ -72,10 +73,10 @@ func (s *Server) Readers(name string) int {
 // Ending says whether the server has begun to end.
 func (s *Server) Ending() bool { return s.ending() }
 
-// Queued returns how many samples of a cache are wanted and not being read.
+// Queued returns how many samples of a cache have waiters and no read yet.
 func (s *Server) Queued(name string) int { return s.cache(name).Filler().Queued() }
 
-// SetPlanIdle changes how long a plan lives that nobody follows, until the test ends.
+// SetPlanIdle changes prefetch.Idle until the test ends.
 func SetPlanIdle(t *testing.T, d time.Duration) {
 	old := prefetch.Idle
 	prefetch.Idle = d

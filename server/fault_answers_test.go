@@ -8,16 +8,18 @@ import (
 	"github.com/stocached/stocached/server"
 )
 
-// A client that has more answers waiting than are kept is heard again when it takes them, is forgotten when it goes away instead, and keeps no server from ending.
+// When a client has too many answers waiting, the server stops reading its frames. It goes on when
+// the client reads them, forgets a client that leaves, and can still end.
 func TestMoreAnswersThanMayWait(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	s, stop := start(t, options(t, newMemory(10, 100), server.CacheOptions{}))
-	const requests = 20_000 // whose answers fit no socket
+	const requests = 20_000 // their answers fit into no socket buffer
 	flood := func(p *peer) chan error {
 		sent := make(chan error, 1)
 		go func() {
 			for id := range uint64(requests) {
-				if _, err := p.socket.Write(control.AppendAttach(nil, 100+id, "no such cache, and a name that is as long as a name may be, so that the answer is a long one too")); err != nil {
+				if _, err := p.socket.Write(control.AppendAttach(nil, 100+id,
+					"no such cache, and a name that is as long as a name may be, so that the answer is a long one too")); err != nil {
 					sent <- err
 					return
 				}
@@ -26,7 +28,7 @@ func TestMoreAnswersThanMayWait(t *testing.T) {
 		}()
 		select {
 		case err := <-sent:
-			t.Fatalf("the server takes requests without end from somebody who takes no answers: %v", err)
+			t.Fatalf("the server reads requests without end from a client that reads no answers: %v", err)
 		case <-time.After(300 * time.Millisecond):
 		}
 		return sent

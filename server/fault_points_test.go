@@ -26,7 +26,7 @@ func once(t *testing.T, point string, do func()) (passed *atomic.Int32) {
 	return passed
 }
 
-// A sample that somebody else stores while the server reads it is there: the server keeps that one.
+// If a client stores a sample while the server reads it, the server keeps that one.
 func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	m := newMemory(10, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -47,7 +47,8 @@ func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	}
 }
 
-// A sample that a live client has claimed and does not finish is sent as bytes: nobody waits for that client. When it gives up, or dies, the next fetch stores it.
+// The server sends a sample as bytes if a live client has claimed it and does not finish. When that
+// client gives up or dies, the next fetch stores it.
 func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	m := newMemory(10, 1000)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -80,7 +81,8 @@ func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	wantReady(t, c, 3, 1000)
 }
 
-// A cache that is cleared while the server stores into it ends up with what was asked for after the clear, and nothing is torn.
+// A clear while the server stores: the cache ends with what was requested after the clear, and no
+// sample is torn.
 func TestPointClearedMeanwhile(t *testing.T) {
 	for _, point := range []string{"fill.taken", "fill.read", "fill.stored"} {
 		m := newMemory(10, 1000)
@@ -109,7 +111,8 @@ func TestPointClearedMeanwhile(t *testing.T) {
 	}
 }
 
-// A sample that is given up by all who wanted it, and wanted again by another one while its read is still going on, is answered to that one, once.
+// All waiters of a sample give up, and another client requests it while the read still goes on.
+// This client gets one answer.
 func TestPointCancelledMeanwhile(t *testing.T) {
 	for _, point := range []string{"fill.taken", "fill.read", "fill.stored"} {
 		m := newMemory(10, 1000)
@@ -141,7 +144,7 @@ func TestPointCancelledMeanwhile(t *testing.T) {
 	}
 }
 
-// A client that vanishes at the moment that its sample is there takes nothing with it.
+// A client that vanishes when its sample arrives affects no other client.
 func TestPointClientVanishes(t *testing.T) {
 	for _, point := range []string{"fill.stored", "send.piece"} {
 		m := newMemory(100, 1<<20)
@@ -160,8 +163,9 @@ func TestPointClientVanishes(t *testing.T) {
 		if a := other.fetch(number, 0, upTo(100)...); len(a.failures) != 0 || len(a.samples) != 100-int(seg.Slots) {
 			t.Errorf("%s: %d failed, %d came", point, len(a.failures), len(a.samples))
 		}
-		if took := time.Since(began); took > 25*time.Second { // a client that takes nothing is waited for a little longer
-			t.Errorf("%s: somebody else waited %v", point, took)
+		// the server waits a little longer for a client that reads nothing
+		if took := time.Since(began); took > 25*time.Second {
+			t.Errorf("%s: another client waited %v", point, took)
 		}
 		fault.SetHook(nil)
 		stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// last reads to the end of a connection, and returns the error that it ended with; nil: it ended without one.
+// last reads to the end of a connection, and returns the error at its end; nil: none.
 func (p *peer) last() *control.RemoteError {
 	p.t.Helper()
 	var remote *control.RemoteError
@@ -57,7 +57,8 @@ func TestFramesInPieces(t *testing.T) {
 	number, _ := p.attach("pets")
 	frames = frames[:0]
 	for k := range 50 {
-		frames = control.AppendFetch(frames, control.Fetch, uint64(100+k), control.FetchBody{Cache: number, Indices: []int64{int64(k % 10)}})
+		frames = control.AppendFetch(frames, control.Fetch, uint64(100+k),
+			control.FetchBody{Cache: number, Indices: []int64{int64(k % 10)}})
 	}
 	p.send(frames)
 	answered := map[uint64]bool{}
@@ -73,7 +74,8 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// A frame that comes by bits and bits is not waited for longer than one that does not come: time runs from its first byte. Between frames there is all the time there is.
+// The time of a frame runs from its first byte, so slow pieces do not extend it. Between frames
+// there is no limit.
 func TestSlowLoris(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	server.SetTimeouts(t, limit, 20*time.Second)
@@ -81,7 +83,8 @@ func TestSlowLoris(t *testing.T) {
 	hello := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version})
 	large := control.AppendFetch(nil, control.Fetch, 2, control.FetchBody{Indices: make([]int64, 1000)})
 	var all sync.WaitGroup
-	for name, frames := range map[string][]byte{"in the header": hello[:10], "in the body": hello[:len(hello)-1], "in a later frame": append(bytes.Clone(hello), large...)} {
+	for name, frames := range map[string][]byte{"in the header": hello[:10], "in the body": hello[:len(hello)-1],
+		"in a later frame": append(bytes.Clone(hello), large...)} {
 		all.Go(func() {
 			p := connect(t, s.Dir())
 			began := time.Now()
@@ -94,10 +97,12 @@ func TestSlowLoris(t *testing.T) {
 				}
 			}()
 			remote := p.last()
-			if remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "a frame took more than 300ms to arrive") {
+			if remote == nil || remote.Code != control.CodeProtocol ||
+				!strings.Contains(remote.Text, "a frame took more than 300ms to arrive") {
 				t.Errorf("%s: %+v", name, remote)
 			}
-			if took := time.Since(began); took > 10*time.Second { // sent to its end, the one in a later frame takes two minutes
+			// the client in the middle of a frame; the one in a later frame has two minutes
+			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("%s: it took %v", name, took)
 			}
 		})
@@ -111,7 +116,7 @@ func TestSlowLoris(t *testing.T) {
 	}
 }
 
-// Batches as large as may be are taken, larger ones are not; indices that cannot be fail by themselves.
+// The server accepts batches up to the limit, and refuses larger ones. Invalid indices fail alone.
 func TestBatchesOfAnySize(t *testing.T) {
 	const samples, size = 100, 50
 	s, _ := start(t, options(t, newMemory(samples, size), server.CacheOptions{}))
@@ -125,29 +130,34 @@ func TestBatchesOfAnySize(t *testing.T) {
 		t.Errorf("as many as may be: %d failed, %v", len(a.failures), a.refused)
 	}
 	for _, i := range []int64{samples, -1, 1 << 40, -1 << 63, 1<<63 - 1} {
-		if a := good.fetch(number, 0, 3, i, 4); len(a.failures) != 1 || a.failures[1].Code != control.CodeIndex || !strings.Contains(a.failures[1].Text, "99") {
+		if a := good.fetch(number, 0, 3, i, 4); len(a.failures) != 1 || a.failures[1].Code != control.CodeIndex ||
+			!strings.Contains(a.failures[1].Text, "99") {
 			t.Errorf("index %d: %+v", i, a.failures)
 		}
 	}
 	for k := range indices {
 		indices[k] = -1
 	}
-	if a := good.fetch(number, 0, indices...); len(a.failures) != len(indices) { // each is told, though the texts of all would be more than a frame holds
+	// each has a failure, although the texts of all exceed a frame
+	if a := good.fetch(number, 0, indices...); len(a.failures) != len(indices) {
 		t.Errorf("%d of %d failed", len(a.failures), len(indices))
 	}
 	over := dial(t, s.Dir())
-	over.send(control.AppendFetch(nil, control.Fetch, 9, control.FetchBody{Indices: make([]int64, control.MaxIndices+1)}))
-	if remote := over.last(); remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "524304 bytes") || !strings.Contains(remote.Text, "65536") {
+	over.send(control.AppendFetch(nil, control.Fetch, 9,
+		control.FetchBody{Indices: make([]int64, control.MaxIndices+1)}))
+	if remote := over.last(); remote == nil || remote.Code != control.CodeProtocol ||
+		!strings.Contains(remote.Text, "524304 bytes") || !strings.Contains(remote.Text, "65536") {
 		t.Errorf("one more: %+v", remote)
 	}
 	wantReady(t, view(t, seg), 3, size)
 }
 
-// A client that speaks a later version as well is answered in ours.
+// A client that also knows a later version gets an answer in ours.
 func TestLaterVersion(t *testing.T) {
 	s, _ := start(t, options(t, newMemory(10, 100), server.CacheOptions{}))
 	p := connect(t, s.Dir())
-	p.send(control.AppendHello(nil, 1, control.HelloBody{Version: 0xFFFF, Kind: 0xFFFF, Label: strings.Repeat("é", 31)}))
+	p.send(control.AppendHello(nil, 1,
+		control.HelloBody{Version: 0xFFFF, Kind: 0xFFFF, Label: strings.Repeat("é", 31)}))
 	h, body := p.receive()
 	m, err := control.ParseWelcome(body)
 	if h.Type != control.Welcome || err != nil || m.Version != control.Version || m.MaxIndices != control.MaxIndices {
@@ -159,7 +169,8 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// Conversations that were damaged at random, cut off, and gone on with, end in an error or an answer, never the server; it keeps nothing of them, and another client notices nothing.
+// Damaged and truncated conversations end in an error or an answer, never in the end of the server.
+// Nothing of them stays, and other clients notice nothing.
 func TestDamagedConversations(t *testing.T) {
 	server.SetTimeouts(t, 200*time.Millisecond, 20*time.Second)
 	const samples, size = 50, 20_000
@@ -171,13 +182,15 @@ func TestDamagedConversations(t *testing.T) {
 		t.Fatalf("%d slots: some samples should have none", seg.Slots)
 	}
 	c := view(t, seg)
-	whole := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "damaged"})
+	whole := control.AppendHello(nil, 1,
+		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "damaged"})
 	whole = control.AppendAttach(whole, 2, "pets")
 	whole = control.AppendFetch(whole, control.Fetch, 3, control.FetchBody{Indices: shuffled(20)})
 	whole = control.AppendFetch(whole, control.Prefetch, 4, control.FetchBody{Indices: shuffled(20)})
 	whole = control.AppendCancel(whole, 3)
 	whole = control.AppendAttach(whole, 5, "dogs")
-	whole = control.AppendFetch(whole, control.Fetch, 6, control.FetchBody{Flags: control.SlotsOnly, Indices: shuffled(50)})
+	whole = control.AppendFetch(whole, control.Fetch, 6,
+		control.FetchBody{Flags: control.SlotsOnly, Indices: shuffled(50)})
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var clients sync.WaitGroup
@@ -196,12 +209,13 @@ func TestDamagedConversations(t *testing.T) {
 				if r.IntN(3) == 0 {
 					frames = frames[:r.IntN(len(frames)+1)]
 				}
-				socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: s.Dir() + "/" + control.DataSocket, Net: "unix"})
+				socket, err := net.DialUnix("unix", nil,
+					&net.UnixAddr{Name: s.Dir() + "/" + control.DataSocket, Net: "unix"})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				socket.Write(frames) // it may have been shown out already
+				socket.Write(frames) // the server may have closed the connection already
 				if r.IntN(2) == 0 {
 					socket.CloseWrite()
 					socket.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -214,8 +228,9 @@ func TestDamagedConversations(t *testing.T) {
 		})
 	}
 	for range 50 {
-		if a := other.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 || len(a.samples) != samples-int(seg.Slots) {
-			t.Errorf("somebody else: %d failed, %d came", len(a.failures), len(a.samples))
+		if a := other.fetch(number, 0, shuffled(samples)...); len(a.failures) != 0 ||
+			len(a.samples) != samples-int(seg.Slots) {
+			t.Errorf("another client: %d failed, %d came", len(a.failures), len(a.samples))
 		} else {
 			for _, data := range a.samples {
 				if len(data) != size {

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faulty are options of a server with a cache for each of these sources, by its name. settings are keys of all sources beside their kinds'.
+// faulty returns options of a server with a cache for each of these sources, by name. settings are
+// further keys of all sources.
 func faulty(t *testing.T, sources map[string]*faults.Source, parallel int, settings source.Settings) server.Options {
 	t.Helper()
 	o := server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -37,7 +38,7 @@ func faulty(t *testing.T, sources map[string]*faults.Source, parallel int, setti
 	})
 }
 
-// upTo are the indices 0..n-1.
+// upTo returns the indices 0..n-1.
 func upTo(n int) (indices []int64) {
 	for i := range int64(n) {
 		indices = append(indices, i)
@@ -45,7 +46,7 @@ func upTo(n int) (indices []int64) {
 	return indices
 }
 
-// wantMetric wants a line of what Prometheus gets.
+// wantMetric waits for a line of the metrics.
 func wantMetric(t *testing.T, s *server.Server, line string) {
 	t.Helper()
 	if _, text := ask(t, s, "/metrics"); !strings.Contains(text, "\n"+line+"\n") {
@@ -53,7 +54,8 @@ func wantMetric(t *testing.T, s *server.Server, line string) {
 	}
 }
 
-// A device that fails reads is told of with the sample and the reason, the rest of the batch comes, nothing of it is kept, and the next fetch tries again.
+// A failed read is reported with the sample and the reason. The rest of the batch comes, nothing of
+// the failed sample stays, and the next fetch tries again.
 func TestDeviceFails(t *testing.T) {
 	m := newMemory(20, 1000)
 	f := faults.Wrap(m, faults.Rule{Samples: []int{7, 8}, Err: unix.EIO})
@@ -62,7 +64,8 @@ func TestDeviceFails(t *testing.T) {
 	number, seg := p.attach("pets")
 	a := p.fetch(number, 0, upTo(20)...)
 	for _, position := range []uint32{7, 8} {
-		if g := a.failures[position]; g.Code != control.CodeRead || !strings.Contains(g.Text, fmt.Sprintf("sample %d (memory %d)", position, position)) ||
+		if g := a.failures[position]; g.Code != control.CodeRead ||
+			!strings.Contains(g.Text, fmt.Sprintf("sample %d (memory %d)", position, position)) ||
 			!strings.Contains(g.Text, "input/output error") {
 			t.Errorf("position %d: %+v", position, g)
 		}
@@ -86,11 +89,14 @@ func TestDeviceFails(t *testing.T) {
 	wantReady(t, c, 7, 1000)
 }
 
-// With retries, a device that fails now and then is not noticed; one that goes on failing is, with how often it was tried.
+// With retries, rare failures of a device are not noticed. Lasting failures are reported with the
+// number of tries.
 func TestDeviceFailsNowAndThen(t *testing.T) {
 	m := newMemory(20, 1000)
-	f := faults.Wrap(m, faults.Rule{Samples: []int{3}, Times: 2, Err: unix.EIO}, faults.Rule{Samples: []int{4}, Err: unix.EIO})
-	s, _ := start(t, faulty(t, map[string]*faults.Source{"pets": f}, 2, source.Settings{"retry": map[string]any{"tries": 3, "seconds": 20.0}}))
+	f := faults.Wrap(m, faults.Rule{Samples: []int{3}, Times: 2, Err: unix.EIO},
+		faults.Rule{Samples: []int{4}, Err: unix.EIO})
+	s, _ := start(t, faulty(t, map[string]*faults.Source{"pets": f}, 2,
+		source.Settings{"retry": map[string]any{"tries": 3, "seconds": 20.0}}))
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	a := p.fetch(number, 0, upTo(6)...)
@@ -102,7 +108,7 @@ func TestDeviceFailsNowAndThen(t *testing.T) {
 	}
 }
 
-// Whatever a source says is wrong has the code of its kind and is counted as such.
+// Each kind of error of a source has its code and its counter.
 func TestSourceFailures(t *testing.T) {
 	m := newMemory(10, 1000)
 	want := map[int]struct {
@@ -130,22 +136,24 @@ func TestSourceFailures(t *testing.T) {
 		t.Errorf("%+v", a.failures)
 	}
 	for i, w := range want {
-		if g := a.failures[uint32(i)]; g.Code != w.code || !strings.Contains(g.Text, w.err.Error()) || !strings.Contains(g.Text, fmt.Sprintf("memory %d", i)) {
+		if g := a.failures[uint32(i)]; g.Code != w.code || !strings.Contains(g.Text, w.err.Error()) ||
+			!strings.Contains(g.Text, fmt.Sprintf("memory %d", i)) {
 			t.Errorf("%v: %+v", w.err, g)
 		}
 		wantMetric(t, s, fmt.Sprintf(`stocached_source_errors_total{cache="pets",kind=%q} 1`, w.kind))
 	}
 }
 
-// Reads of one cache that hang in the device, all that it may have at a time, stop nobody else: not another cache, not operators, not a client that gives up, not one that
-// comes. When the device is back, who waited is answered.
+// When all reads of a cache hang in the device, other caches, operators, clients that give up and
+// new clients go on. When the device is back, waiting clients get their answers.
 func TestStuckReads(t *testing.T) {
 	const parallel = 2
 	stuck := make(chan struct{})
 	release := sync.OnceFunc(func() { close(stuck) })
 	defer release()
 	hanging := faults.Wrap(newMemory(20, 1000), faults.Rule{Stuck: stuck})
-	s, _ := start(t, faulty(t, map[string]*faults.Source{"hanging": hanging, "pets": faults.Wrap(newMemory(20, 1000))}, parallel, nil))
+	s, _ := start(t, faulty(t,
+		map[string]*faults.Source{"hanging": hanging, "pets": faults.Wrap(newMemory(20, 1000))}, parallel, nil))
 	waiting, gone, other := dial(t, s.Dir()), dial(t, s.Dir()), dial(t, s.Dir())
 	number, seg := waiting.attach("hanging")
 	id := waiting.id()
@@ -174,7 +182,7 @@ func TestStuckReads(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("all that took %v", took)
 	}
-	c := view(t, seg) // and so do hits
+	c := view(t, seg) // hits go on as well
 	if r, err := c.Set(19, content(19, 1000), 0); r != cache.Stored || err != nil {
 		t.Error(r, err)
 	}
@@ -189,10 +197,11 @@ func TestStuckReads(t *testing.T) {
 	}
 }
 
-// A slow cache leaves others as fast as they are, and answers its own clients in turn.
+// A slow cache does not slow down others, and serves its clients round robin.
 func TestSlowSource(t *testing.T) {
 	slow := faults.Wrap(newMemory(200, 1000), faults.Rule{Delay: 20 * time.Millisecond})
-	s, _ := start(t, faulty(t, map[string]*faults.Source{"slow": slow, "pets": faults.Wrap(newMemory(200, 1000))}, 2, nil))
+	s, _ := start(t, faulty(t, map[string]*faults.Source{"slow": slow, "pets": faults.Wrap(newMemory(200, 1000))}, 2,
+		nil))
 	much, little, other := dial(t, s.Dir()), dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := much.attach("slow")
 	id := much.id()
@@ -207,7 +216,7 @@ func TestSlowSource(t *testing.T) {
 		t.Errorf("%+v", a.failures)
 	}
 	if done := slow.TotalReads(); done > 60 {
-		t.Errorf("two samples came after %d reads, most of them for somebody else who asked for more", done)
+		t.Errorf("two samples came after %d reads, most of them for a client that had asked for more", done)
 	}
 	if a := much.answer(id, 150); len(a.failures) != 0 {
 		t.Errorf("%+v", a.failures)

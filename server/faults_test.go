@@ -22,7 +22,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// What is not the protocol ends the connection with a message, and nobody else notices.
+// An invalid frame ends the connection with a message, and no other client notices.
 func TestWrongFrames(t *testing.T) {
 	server.SetTimeouts(t, 300*time.Millisecond, 20*time.Second)
 	m := newMemory(10, 100)
@@ -35,16 +35,24 @@ func TestWrongFrames(t *testing.T) {
 		code  control.Code
 		text  string
 	}{
-		"no hello":           {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO is the first frame"},
-		"two hellos":         {append(bytes.Clone(hello), hello...), control.CodeProtocol, "comes once"},
-		"request 0":          {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol, "request 0"},
-		"an old version":     {control.AppendHello(nil, 1, control.HelloBody{Version: 0}), control.CodeVersion, "speaks version 1, the client 0"},
-		"not even a frame":   {[]byte("GET / HTTP/1.1\r\n\r\n"), control.CodeProtocol, "type"},
-		"from a server":      {append(bytes.Clone(hello), control.AppendWelcome(nil, 2, control.WelcomeBody{Version: 1})...), control.CodeProtocol, "wrong side"},
-		"too long":           {append(bytes.Clone(hello), control.AppendHeader(nil, control.Header{Length: 1 << 30, Type: control.Fetch, Request: 2})...), control.CodeProtocol, "at most 1048576"},
-		"no indices":         {append(bytes.Clone(hello), control.AppendFetch(nil, control.Fetch, 2, control.FetchBody{})...), control.CodeProtocol, "indices"},
-		"a half frame":       {append(bytes.Clone(hello), control.AppendAttach(nil, 2, "pets")[:18]...), control.CodeProtocol, "more than 300ms to arrive"},
-		"a cancel with body": {append(bytes.Clone(hello), 1, 0, 0, 0, byte(control.Cancel), 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7), control.CodeProtocol, "CANCEL of 1 bytes"},
+		"no hello":   {control.AppendAttach(nil, 1, "pets"), control.CodeProtocol, "HELLO must be the first frame"},
+		"two hellos": {append(bytes.Clone(hello), hello...), control.CodeProtocol, "only the first"},
+		"request 0": {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol,
+			"request 0"},
+		"an old version": {control.AppendHello(nil, 1, control.HelloBody{Version: 0}), control.CodeVersion,
+			"speaks version 1, the client 0"},
+		"not even a frame": {[]byte("GET / HTTP/1.1\r\n\r\n"), control.CodeProtocol, "type"},
+		"from a server": {append(bytes.Clone(hello),
+			control.AppendWelcome(nil, 2, control.WelcomeBody{Version: 1})...), control.CodeProtocol, "wrong side"},
+		"too long": {append(bytes.Clone(hello),
+			control.AppendHeader(nil, control.Header{Length: 1 << 30, Type: control.Fetch, Request: 2})...),
+			control.CodeProtocol, "at most 1048576"},
+		"no indices": {append(bytes.Clone(hello),
+			control.AppendFetch(nil, control.Fetch, 2, control.FetchBody{})...), control.CodeProtocol, "indices"},
+		"a half frame": {append(bytes.Clone(hello), control.AppendAttach(nil, 2, "pets")[:18]...),
+			control.CodeProtocol, "more than 300ms to arrive"},
+		"a cancel with body": {append(bytes.Clone(hello), 1, 0, 0, 0, byte(control.Cancel), 0, 0, 0, 2, 0, 0, 0, 0, 0,
+			0, 0, 7), control.CodeProtocol, "CANCEL of 1 bytes"},
 	} {
 		p := connect(t, s.Dir())
 		p.send(c.bytes)
@@ -66,14 +74,14 @@ func TestWrongFrames(t *testing.T) {
 		}
 	}
 	if a := good.fetch(number, 0, 1, 2); len(a.failures) != 0 {
-		t.Errorf("somebody else: %+v", a)
+		t.Errorf("another client: %+v", a)
 	}
 	if a := good.fetch(number, 0, make([]int64, control.MaxIndices)...); len(a.failures) != 0 || a.refused != nil {
 		t.Errorf("as many as may be: %+v", a.refused)
 	}
 }
 
-// More than a connection may have under way is refused, and what is under way is answered.
+// The server refuses more requests than may be under way, and answers those under way.
 func TestTooMuchUnderWay(t *testing.T) {
 	m := newMemory(200, 100)
 	release := m.hold(t, 0)
@@ -83,9 +91,11 @@ func TestTooMuchUnderWay(t *testing.T) {
 	ids := []uint64{}
 	for k := range control.MaxRequests {
 		ids = append(ids, p.id())
-		p.send(control.AppendFetch(nil, control.Fetch, ids[k], control.FetchBody{Cache: number, Indices: []int64{0, int64(k)}}))
+		p.send(control.AppendFetch(nil, control.Fetch, ids[k],
+			control.FetchBody{Cache: number, Indices: []int64{0, int64(k)}}))
 	}
-	if a := p.fetch(number, 0, 1); a.refused == nil || a.refused.Code != control.CodeLimit || !strings.Contains(a.refused.Text, "64 requests with 128 indices") {
+	if a := p.fetch(number, 0, 1); a.refused == nil || a.refused.Code != control.CodeLimit ||
+		!strings.Contains(a.refused.Text, "64 requests with 128 indices") {
 		t.Errorf("%+v", a.refused)
 	}
 	id := p.id()
@@ -104,7 +114,8 @@ func TestTooMuchUnderWay(t *testing.T) {
 	}
 }
 
-// A client that takes none of its answers costs no more than the limit, holds nobody up, and is shown out.
+// A client that reads no answers costs no more than the limit, delays no other client, and is
+// disconnected.
 func TestClientThatNeverReads(t *testing.T) {
 	server.SetTimeouts(t, time.Second, time.Second)
 	const samples, size = 400, 1 << 20 // 400 MiB without a slot
@@ -113,22 +124,23 @@ func TestClientThatNeverReads(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: shuffled(samples)}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+		control.FetchBody{Cache: number, Indices: shuffled(samples)}))
 	most := 0
 	eventually(t, "something waits for it", func() bool { most = s.Waiting(); return most > 0 })
 	if a := other.fetch(otherNumber, 0, 7, 8); len(a.failures) != 0 {
-		t.Errorf("somebody else: %+v", a)
+		t.Errorf("another client: %+v", a)
 	}
 	eventually(t, "it is shown out", func() bool { most = max(most, s.Waiting()); return s.Connections() == 1 })
 	if most > control.MaxWaitingSend {
 		t.Errorf("%d bytes waited for it", most)
 	}
 	if a := other.fetch(otherNumber, 0, 9); len(a.failures) != 0 {
-		t.Errorf("somebody else, afterwards: %+v", a)
+		t.Errorf("another client, afterwards: %+v", a)
 	}
 }
 
-// A slow reader gets everything, though it never fits what may wait.
+// A slow reader gets all its samples, although they never fit the limit together.
 func TestSlowReader(t *testing.T) {
 	const samples, size = 150, 1 << 20
 	m := newMemory(samples, size)
@@ -151,7 +163,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A thousand clients that say nothing are no burden, and one that does something is served.
+// A thousand silent clients are no burden, and an active one is served.
 func TestIdleConnections(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -166,7 +178,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// A server that ends answers everybody, and leaves the cache warm to the next one, which reads nothing again.
+// A server that ends answers all clients, and leaves the cache warm. The next server reads nothing
+// again.
 func TestRestartIsWarm(t *testing.T) {
 	m := newMemory(50, 1000)
 	o := options(t, m, server.CacheOptions{Parallel: 2})
@@ -178,7 +191,8 @@ func TestRestartIsWarm(t *testing.T) {
 	}
 	release := m.hold(t, 45)
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48}}))
+	p.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{45, 46, 47, 48}}))
 	eventually(t, "it is being read", func() bool { return m.begun(45) == 1 })
 	go func() {
 		time.Sleep(50 * time.Millisecond)
@@ -208,7 +222,8 @@ func TestRestartIsWarm(t *testing.T) {
 	}
 }
 
-// Other data under the same name: a cold cache takes its place, and who has the old one keeps it.
+// Other data under the same name: a cold cache replaces the old one, and clients of the old one
+// keep it.
 func TestOtherDataIsCold(t *testing.T) {
 	m := newMemory(20, 1000)
 	o := options(t, m, server.CacheOptions{})
@@ -233,20 +248,22 @@ func TestOtherDataIsCold(t *testing.T) {
 	}
 }
 
-// One server for a cache, and one for a folder of sockets: the second one says who is in its way.
+// A cache has one server, and so has a folder of sockets. The second server names the first.
 func TestSecondServer(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
 	start(t, o)
-	if _, err := server.New(context.Background(), o); !errors.Is(err, server.ErrServed) || !strings.Contains(err.Error(), "data.sock") {
+	if _, err := server.New(context.Background(), o); !errors.Is(err, server.ErrServed) ||
+		!strings.Contains(err.Error(), "data.sock") {
 		t.Errorf("the same sockets: %v", err)
 	}
 	other := o
 	other.SocketsDir = t.TempDir()
-	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) || !strings.Contains(err.Error(), "/pets") {
+	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) ||
+		!strings.Contains(err.Error(), "/pets") {
 		t.Errorf("the same cache: %v", err)
 	}
-	m.fingerprint = "memory-2" // even if it would rather have another one
+	m.fingerprint = "memory-2" // even if its source has another one
 	if _, err := server.New(context.Background(), other); !errors.Is(err, server.ErrServed) {
 		t.Errorf("the same cache, other data: %v", err)
 	}
@@ -267,25 +284,36 @@ func TestRefusesToStart(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"name":             {func(o *server.Options) { o.Caches[0].Name = "a b" }, shm.ErrInvalid, `"a b"`},
-		"two of one name":  {func(o *server.Options) { o.Caches = append(o.Caches, o.Caches[0]) }, shm.ErrInvalid, "two caches are named pets"},
-		"parallel":         {func(o *server.Options) { o.Caches[0].Parallel = 33 }, shm.ErrInvalid, "parallel is 33, not in 1..32"},
-		"size":             {func(o *server.Options) { o.Caches[0].Size = 1 << 20 }, shm.ErrMemory, "pets"},
-		"long path":        {func(o *server.Options) { o.SocketsDir = filepath.Join(t.TempDir(), strings.Repeat("x", 100)) }, shm.ErrInvalid, "at most 107 bytes"},
-		"everybody's":      {func(o *server.Options) { o.SocketsDir = foreign }, shm.ErrPermission, "nobody else may write"},
+		"name": {func(o *server.Options) { o.Caches[0].Name = "a b" }, shm.ErrInvalid, `"a b"`},
+		"two of one name": {func(o *server.Options) {
+			o.Caches = append(o.Caches, o.Caches[0])
+		}, shm.ErrInvalid, "two caches are named pets"},
+		"parallel": {func(o *server.Options) {
+			o.Caches[0].Parallel = 33
+		}, shm.ErrInvalid, "parallel is 33, not in 1..32"},
+		"size": {func(o *server.Options) { o.Caches[0].Size = 1 << 20 }, shm.ErrMemory, "pets"},
+		"long path": {func(o *server.Options) {
+			o.SocketsDir = filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+		}, shm.ErrInvalid, "at most 107 bytes"},
+		"writable by all": {func(o *server.Options) {
+			o.SocketsDir = foreign
+		}, shm.ErrPermission, "no other user may write"},
 		"no segment there": {func(o *server.Options) { o.Caches[0].Dir = inTheWay }, shm.ErrFormat, "pets"},
 	} {
 		o := options(t, m, server.CacheOptions{})
 		c.change(&o)
-		if s, err := server.New(context.Background(), o); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+		if s, err := server.New(context.Background(), o); !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.text)
 			if err == nil {
 				s.Serve(done())
 			}
 		}
 	}
-	o := server.WithSource(options(t, m, server.CacheOptions{}), func(context.Context, source.Settings) (source.Source, error) { return nil, fmt.Errorf("no disk today") })
-	if _, err := server.New(context.Background(), o); err == nil || !strings.Contains(err.Error(), "cache pets: no disk today") {
+	o := server.WithSource(options(t, m, server.CacheOptions{}),
+		func(context.Context, source.Settings) (source.Source, error) { return nil, fmt.Errorf("no disk today") })
+	if _, err := server.New(context.Background(), o); err == nil ||
+		!strings.Contains(err.Error(), "cache pets: no disk today") {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(inTheWay, "pets")); err != nil || string(text) != "no segment" {
@@ -300,7 +328,7 @@ func done() context.Context {
 	return ctx
 }
 
-// A socket file that nobody listens on is an earlier server's, killed perhaps.
+// A socket file without a listener belongs to an earlier server, perhaps a killed one.
 func TestSocketOfTheDead(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
@@ -314,7 +342,8 @@ func TestSocketOfTheDead(t *testing.T) {
 	dial(t, s.Dir())
 }
 
-// Clients fetch, cancel, prefetch and vanish at random; in the end all is there, each sample was read few times, and nothing is left over.
+// Clients fetch, cancel, prefetch and vanish at random. At the end all samples are in the cache,
+// each was read few times, and nothing is left over.
 func TestAnything(t *testing.T) {
 	const samples, size = 500, 2000
 	m := newMemory(samples, size)
@@ -330,13 +359,14 @@ func TestAnything(t *testing.T) {
 				for range r.IntN(6) {
 					id := p.id()
 					kind := []control.Type{control.Fetch, control.Fetch, control.Prefetch}[r.IntN(3)]
-					p.send(control.AppendFetch(nil, kind, id, control.FetchBody{Cache: number, Indices: shuffled(samples)[:1+r.IntN(100)]}))
+					p.send(control.AppendFetch(nil, kind, id,
+						control.FetchBody{Cache: number, Indices: shuffled(samples)[:1+r.IntN(100)]}))
 					if r.IntN(2) == 0 {
 						p.send(control.AppendCancel(nil, id))
 					}
 				}
 				if r.IntN(3) > 0 {
-					p.socket.CloseWrite() // it says no more, and reads on to the end
+					p.socket.CloseWrite() // it sends nothing more, and reads to the end
 					for {
 						if _, _, err := p.tryReceive(); err != nil {
 							break
@@ -367,7 +397,8 @@ func TestAnything(t *testing.T) {
 
 }
 
-// What a dead client left claimed is taken back though nobody wants it; what a live one has claimed is not.
+// The janitor reclaims claims of a dead client even if no client needs the samples. It leaves
+// claims of live ones.
 func TestJanitor(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -398,7 +429,7 @@ func TestJanitor(t *testing.T) {
 	}
 }
 
-// A client that takes none of its answers does not keep a server from ending.
+// A client that reads no answers does not stop a server from ending.
 func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	const samples, size = 60, 1 << 20
@@ -406,7 +437,8 @@ func TestEndsBesideAClientThatNeverReads(t *testing.T) {
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 8 << 20, Parallel: 2}))
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: shuffled(samples)}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+		control.FetchBody{Cache: number, Indices: shuffled(samples)}))
 	eventually(t, "something waits for it", func() bool { return s.Waiting() > 1<<20 })
 	began := time.Now()
 	stop()

@@ -27,7 +27,8 @@ func shuffled(n int) []int64 {
 	return all
 }
 
-// Many clients ask for the same samples in different orders: each is read once, and all get all.
+// Many clients fetch the same samples in different orders. Each sample is read once, and all
+// clients get all samples.
 func TestEachSampleIsReadOnce(t *testing.T) {
 	const samples, size, clients = 2000, 500, 8
 	m := newMemory(samples, size)
@@ -40,7 +41,8 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 		c := view(t, seg)
 		readers.Go(func() {
 			for batch := shuffled(samples); len(batch) > 0; batch = batch[250:] {
-				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 || len(a.samples) != 0 {
+				if a := p.fetch(number, 0, batch[:250]...); a.refused != nil || len(a.failures) != 0 ||
+					len(a.samples) != 0 {
 					t.Errorf("%+v", a)
 					return
 				}
@@ -58,11 +60,11 @@ func TestEachSampleIsReadOnce(t *testing.T) {
 	}
 }
 
-// What has no slot comes as bytes, or as NO_SLOT to those who do not want that.
+// A sample without a slot comes as bytes, or as NO_SLOT to clients that want slots only.
 func TestWithoutASlot(t *testing.T) {
 	const samples, size = 30, 100000
 	m := newMemory(samples, size)
-	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // ten slots or so
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: 4<<20 + 10*size})) // about ten slots
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	c := view(t, seg)
@@ -92,14 +94,15 @@ func TestWithoutASlot(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	// The same sample twice in a request, and by two clients at once.
+	// The same sample twice in a request, and from two clients at once.
 	full := -1
 	for i := range samples {
 		if _, hit, _ := c.View(i); !hit {
 			full = i
 		}
 	}
-	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) || !bytes.Equal(a.samples[1], content(full, size)) {
+	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) ||
+		!bytes.Equal(a.samples[1], content(full, size)) {
 		t.Error("one sample asked for twice came wrong")
 	}
 }
@@ -117,7 +120,8 @@ func TestSamplesThatFail(t *testing.T) {
 		code control.Code
 		text string
 	}{
-		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"}, 2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
+		1: {control.CodeRead, "sample 3 (memory 3): read /data/3.jpg: input/output error"},
+		2: {control.CodeChanged, "/data/4.jpg"}, 3: {control.CodeDamaged, "/data/5.jpg"},
 		4: {control.CodeIndex, "-1"}, 5: {control.CodeIndex, "10"}, 6: {control.CodeIndex, "4611686018427387904"},
 	} {
 		if f := a.failures[position]; f.Code != want.code || !strings.Contains(f.Text, want.text) {
@@ -130,7 +134,7 @@ func TestSamplesThatFail(t *testing.T) {
 	c := view(t, seg)
 	wantReady(t, c, 2, 100)
 	wantReady(t, c, 6, 100)
-	// A failure is not remembered: what is well again is read.
+	// A failure is not remembered: the next read may succeed.
 	m.mu.Lock()
 	delete(m.fails, 3)
 	m.mu.Unlock()
@@ -143,7 +147,7 @@ func TestSamplesThatFail(t *testing.T) {
 	}
 }
 
-// One request is cancelled: it is answered at once; what another client wants too is read on.
+// A cancelled request is answered at once. Samples that another client waits for are still read.
 func TestCancel(t *testing.T) {
 	m := newMemory(10, 100)
 	release := m.hold(t, 1)
@@ -160,17 +164,19 @@ func TestCancel(t *testing.T) {
 		return err == nil && state == cache.StateReady && m.begun(1) == 1 && m.begun(2) == 1
 	})
 	otherID := other.id()
-	other.send(control.AppendFetch(nil, control.Fetch, otherID, control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
-	// The other's request is in when one behind it was answered.
+	other.send(control.AppendFetch(nil, control.Fetch, otherID,
+		control.FetchBody{Cache: otherNumber, Indices: []int64{1}}))
+	// The answer of a later request shows that the other request has arrived.
 	if a := other.fetch(otherNumber, 0, 5); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 	p.send(control.AppendCancel(nil, id))
 	a := p.answer(id, 3)
-	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled || a.failures[2].Code != control.CodeCancelled {
+	if len(a.failures) != 2 || a.failures[1].Code != control.CodeCancelled ||
+		a.failures[2].Code != control.CodeCancelled {
 		t.Errorf("%+v", a)
 	}
-	eventually(t, "the read that nobody wants is cancelled", func() bool { return m.cancelled.Load() == 1 })
+	eventually(t, "the read without waiters is cancelled", func() bool { return m.cancelled.Load() == 1 })
 	release()
 	if a := other.answer(otherID, 1); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
@@ -179,13 +185,13 @@ func TestCancel(t *testing.T) {
 	if n := m.begun(1); n != 1 {
 		t.Errorf("read %d times", n)
 	}
-	p.send(control.AppendCancel(nil, 12345)) // of nothing: ignored
+	p.send(control.AppendCancel(nil, 12345)) // unknown request: ignored
 	if a := p.fetch(number, 0, 6); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
 }
 
-// A client that goes away takes with it what only it wants.
+// When a client leaves, the server drops what only that client requested.
 func TestClientGoesAway(t *testing.T) {
 	m := newMemory(100, 100)
 	m.hold(t, 1)
@@ -193,7 +199,8 @@ func TestClientGoesAway(t *testing.T) {
 	p, other := dial(t, s.Dir()), dial(t, s.Dir())
 	number, _ := p.attach("pets")
 	otherNumber, _ := other.attach("pets")
-	p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
+	p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+		control.FetchBody{Cache: number, Indices: []int64{1, 2, 3, 4, 5, 6}}))
 	eventually(t, "it is being read", func() bool { return m.begun(1) == 1 })
 	p.socket.Close()
 	if a := other.fetch(otherNumber, 0, 50, 51); len(a.failures) != 0 {
@@ -207,7 +214,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// listed is a source that lists its reads.
+// listed is a source that records its reads.
 type listed struct {
 	*memory
 	mu   sync.Mutex
@@ -221,13 +228,14 @@ func (l *listed) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return l.memory.Read(ctx, i, dst)
 }
 
-// Who asks for little does not wait for who asked for much before.
+// A client that asks for little does not wait for one that asked for much before.
 func TestFair(t *testing.T) {
 	const much = 4000
 	m := newMemory(5000, 100)
 	release := m.hold(t, 0)
 	reads := &listed{memory: m}
-	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}), func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
+	s, _ := start(t, server.WithSource(options(t, m, server.CacheOptions{Parallel: 1}),
+		func(context.Context, source.Settings) (source.Source, error) { return reads, nil }))
 	greedy, modest := dial(t, s.Dir()), dial(t, s.Dir())
 	a, _ := greedy.attach("pets")
 	b, _ := modest.attach("pets")
@@ -240,12 +248,12 @@ func TestFair(t *testing.T) {
 	greedy.answer(id, much)
 	reads.mu.Lock()
 	defer reads.mu.Unlock()
-	if before := slices.Index(reads.list, 4502); before > 10 { // they take turns
+	if before := slices.Index(reads.list, 4502); before > 10 { // round robin
 		t.Errorf("%d samples of the greedy client were read before 3 of the modest one", before)
 	}
 }
 
-// Prefetched samples are read when no fetch waits, and answered at once.
+// Prefetched samples are read when no fetch waits. A PREFETCH is answered at once.
 func TestPrefetch(t *testing.T) {
 	m := newMemory(100, 100)
 	release := m.hold(t, 0)
@@ -256,7 +264,8 @@ func TestPrefetch(t *testing.T) {
 	p.send(control.AppendFetch(nil, control.Fetch, first, control.FetchBody{Cache: number, Indices: []int64{0}}))
 	eventually(t, "the first is being read", func() bool { return m.begun(0) == 1 })
 	id := p.id()
-	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
+	p.send(control.AppendFetch(nil, control.Prefetch, id,
+		control.FetchBody{Cache: number, Indices: []int64{10, 11, 12}}))
 	h, body := p.receive()
 	if queued, err := control.ParsePrefetched(body); h.Request != id || queued != 3 || err != nil {
 		t.Errorf("%+v: %d queued, %v", h, queued, err)
@@ -264,7 +273,9 @@ func TestPrefetch(t *testing.T) {
 	second := p.id()
 	p.send(control.AppendFetch(nil, control.Fetch, second, control.FetchBody{Cache: number, Indices: []int64{20}}))
 	time.Sleep(5 * time.Millisecond)
-	m.hold(t, 10) // the prefetch cannot end before the fetch, whichever is first: if it were, the fetch would not be answered
+	// whichever comes first, the prefetch cannot end before the fetch: otherwise the fetch would
+	// get no answer
+	m.hold(t, 10)
 	release()
 	p.answer(first, 1)
 	p.answer(second, 1)

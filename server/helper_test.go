@@ -20,15 +20,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// memory is a source whose reads a test can count, hold up and make fail.
+// memory is a source whose reads a test can count, hold and fail.
 type memory struct {
 	samples, bytes int
 	fingerprint    string
 	latency        time.Duration
-	reads          []atomic.Int32 // of each sample, begun
-	cancelled      atomic.Int32   // reads that ended because their context did
-	onRead         func(i int)    // called when one begins; nil: not
-	variable       bool           // its samples might differ in size
+	reads          []atomic.Int32 // reads begun, of each sample
+	cancelled      atomic.Int32   // reads that their context ended
+	onRead         func(i int)    // called when a read begins; nil: not called
+	variable       bool           // declares samples of variable size
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it
@@ -36,10 +36,11 @@ type memory struct {
 }
 
 func newMemory(samples, bytes int) *memory {
-	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples), gate: map[int]chan struct{}{}, fails: map[int]error{}}
+	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples),
+		gate: map[int]chan struct{}{}, fails: map[int]error{}}
 }
 
-// content is what sample i is: every byte depends on it.
+// content returns the bytes of sample i: every byte depends on i.
 func content(i, n int) []byte {
 	data := make([]byte, n)
 	for k := range data {
@@ -87,7 +88,7 @@ func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 func (m *memory) Where(i int) string { return fmt.Sprintf("memory %d", i) }
 func (m *memory) Close() error       { return nil }
 
-// hold makes reads of a sample wait until the returned function is called.
+// hold makes reads of a sample wait until release is called.
 func (m *memory) hold(t *testing.T, i int) (release func()) {
 	gate := make(chan struct{})
 	m.mu.Lock()
@@ -107,7 +108,7 @@ func (m *memory) total() (n int) {
 	return n
 }
 
-// tmpfs is a folder of this test for segments.
+// tmpfs makes a folder for segments of this test.
 func tmpfs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-test-")
@@ -127,7 +128,8 @@ func options(t *testing.T, m *memory, c server.CacheOptions) server.Options {
 	if c.Dir == "" {
 		c.Dir = tmpfs(t)
 	}
-	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	o := server.Options{Caches: []server.CacheOptions{c}, SocketsDir: t.TempDir(),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	return server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) { return m, nil })
 }
 
@@ -169,7 +171,7 @@ func view(t *testing.T, seg *shm.Segment) *cache.Cache {
 	return c
 }
 
-// wantReady: the sample is in the cache, and right.
+// wantReady checks that the cache has the sample with the right bytes.
 func wantReady(t *testing.T, c *cache.Cache, i, n int) {
 	t.Helper()
 	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, content(i, n)) {
@@ -177,7 +179,7 @@ func wantReady(t *testing.T, c *cache.Cache, i, n int) {
 	}
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {

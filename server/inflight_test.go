@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// startFetch asks and does not wait.
+// startFetch sends a FETCH and does not wait.
 func (p *peer) startFetch(cache uint32, indices ...int64) (id uint64) {
 	p.t.Helper()
 	id = p.id()
@@ -19,7 +19,8 @@ func (p *peer) startFetch(cache uint32, indices ...int64) (id uint64) {
 	return id
 }
 
-// Ensure that who gives up a read that hears nothing of it and asks again, over and over, waits for that read and takes no further reader: others go on, and the sample is read once.
+// Ensure that a client that cancels and repeats a fetch of a read that ignores its context waits
+// for that read. It uses no further reader, others go on, and the sample is read once.
 func TestAskedForAgainWhileItIsRead(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	o.Caches[0].ReadTimeout = time.Minute
@@ -50,7 +51,7 @@ func TestAskedForAgainWhileItIsRead(t *testing.T) {
 	wantReady(t, view(t, seg), 3, 100)
 }
 
-// Ensure that who asks for a sample whose read was just given up by all others gets it.
+// Ensure that a client gets a sample that it requests just after all others have given it up.
 func TestAskedForAsItIsGivenUp(t *testing.T) {
 	m := newMemory(200, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
@@ -73,7 +74,8 @@ func TestAskedForAsItIsGivenUp(t *testing.T) {
 	}
 }
 
-// Ensure that a source that says by itself that a read was cancelled has failed: the client has cancelled nothing.
+// Ensure that a source that itself reports a cancelled read has failed: the client has cancelled
+// nothing.
 func TestSourceThatCancels(t *testing.T) {
 	m := newMemory(10, 100)
 	m.fails[3] = source.ErrClosed
@@ -81,12 +83,14 @@ func TestSourceThatCancels(t *testing.T) {
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	p := dial(t, s.Dir())
 	number, _ := p.attach("pets")
-	if a := p.fetch(number, 0, 4, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeRead || !strings.Contains(a.failures[0].Text, "sample 4 (memory 4): context canceled") {
+	if a := p.fetch(number, 0, 4, 5); len(a.failures) != 1 || a.failures[0].Code != control.CodeRead ||
+		!strings.Contains(a.failures[0].Text, "sample 4 (memory 4): context canceled") {
 		t.Errorf("%+v", a)
 	}
 }
 
-// Ensure that it takes no time to speak of to give up as many wants of one sample as there may be, in which nobody else is answered.
+// Ensure that cancelling the largest number of waiters of one sample takes little time, in which
+// other clients wait.
 func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
@@ -101,7 +105,7 @@ func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 	for range control.MaxUnderWay / control.MaxIndices {
 		ids = append(ids, p.startFetch(number, indices...))
 	}
-	p.fetch(number, 0, 11) // is answered when the others have been heard
+	p.fetch(number, 0, 11) // is answered after the others
 	began := time.Now()
 	for _, id := range ids {
 		p.send(control.AppendCancel(nil, id))
@@ -111,13 +115,14 @@ func TestManyWantsOfOneSampleAreGivenUp(t *testing.T) {
 			t.Errorf("%d of %d failed", len(a.failures), len(indices))
 		}
 	}
-	if took := time.Since(began); took > 15*time.Second { // some tenths of a second, where nobody else computes
+	if took := time.Since(began); took > 15*time.Second { // some tenths of a second on an idle machine
 		t.Errorf("it took %v", took)
 	}
 	release()
 }
 
-// Ensure that what was given up is forgotten at once, though its client's turn does not come, and so that a client that asks and gives up for ever needs no memory.
+// Ensure that cancelled waiters are dropped at once, even if their queue is not served. A client
+// that requests and cancels forever needs no memory.
 func TestGivenUpWantsAreForgotten(t *testing.T) {
 	m := newMemory(2000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -141,7 +146,7 @@ func TestGivenUpWantsAreForgotten(t *testing.T) {
 	}
 }
 
-// Ensure that wants that nobody reads, because too many reads hang, are forgotten when they were answered.
+// Ensure that waiters are dropped after their answer when too many reads hang.
 func TestDroppedWantsAreForgotten(t *testing.T) {
 	const samples = 300
 	o, d := hanging(t, samples, 32)
@@ -160,9 +165,10 @@ func TestDroppedWantsAreForgotten(t *testing.T) {
 	}
 }
 
-// Ensure that a client whose answers wait when the server ends gets all that waits, and is told what became of the rest: what there is no room for is not read again, and not forgotten.
+// Ensure that a client whose answers wait when the server ends gets all of them, and a failure for
+// the rest. Samples that do not fit are not read again, and not forgotten.
 func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
-	const size = 33 << 20 // two of them are more than may wait
+	const size = 33 << 20 // two of them exceed the limit
 	m := newMemory(5, size)
 	s, stop := start(t, options(t, m, server.CacheOptions{Size: 40 << 20, Parallel: 2}))
 	p := dial(t, s.Dir())
@@ -185,7 +191,7 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	release()
 	eventually(t, "all reads have ended", func() bool { return s.Readers("pets") == 0 })
-	time.Sleep(50 * time.Millisecond) // in which nothing may be dropped
+	time.Sleep(50 * time.Millisecond) // nothing may be dropped in this time
 	if a := p.answer(first, 1); len(a.failures) != 0 || !bytes.Equal(a.samples[0], content(1, size)) {
 		t.Errorf("%d failed, %d came", len(a.failures), len(a.samples))
 	}
@@ -195,7 +201,8 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	<-ended
 }
 
-// Ensure that two requests of one number end the connection, of which nobody could tell the answers apart.
+// Ensure that two requests of one number end the connection, because their answers could not be
+// told apart.
 func TestRequestOfANumberThatIsUnderWay(t *testing.T) {
 	m := newMemory(10, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -204,7 +211,8 @@ func TestRequestOfANumberThatIsUnderWay(t *testing.T) {
 	number, _ := p.attach("pets")
 	id := p.startFetch(number, 3)
 	p.send(control.AppendFetch(nil, control.Prefetch, id, control.FetchBody{Cache: number, Indices: []int64{4}}))
-	if remote := p.last(); remote == nil || remote.Code != control.CodeProtocol || !strings.Contains(remote.Text, "under way already") {
+	if remote := p.last(); remote == nil || remote.Code != control.CodeProtocol ||
+		!strings.Contains(remote.Text, "under way already") {
 		t.Errorf("%+v", remote)
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"time"
 )
 
-// janitorPause is how often the janitor takes back slots that dead clients left claimed. A client that wants such a sample takes it back at once; the janitor frees all others.
-// It also is how exactly read_timeout and remove_unused are kept.
+// janitorPause is how often the janitor reclaims the slots of dead clients. A client that needs
+// such a sample reclaims it at once; the janitor frees the others. The pause is also the precision
+// of read_timeout and remove_unused.
 var janitorPause = time.Second
 
 // clean cleans up all caches until stop is closed.

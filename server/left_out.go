@@ -12,10 +12,12 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// A cache of the configuration whose source does not open, or whose segment is damaged, keeps no other cache from its clients: the server leaves it out and says so, in its log, in
-// /readyz and in its metrics. A reload tries it again.
+// If a source does not open or a segment is damaged, the server leaves that one cache out and
+// serves all others. It reports the cache in its log, in /readyz and in its metrics. A reload tries
+// the cache again.
 
-// mayLeaveOut says whether an error concerns one cache alone. A configuration that makes no sense, and a second server, concern all.
+// mayLeaveOut says whether an error concerns one cache only. An invalid configuration and a second
+// server concern all caches.
 func mayLeaveOut(ctx context.Context, err error) bool {
 	for _, all := range []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding} {
 		if errors.Is(err, all) {
@@ -25,7 +27,7 @@ func mayLeaveOut(ctx context.Context, err error) bool {
 	return ctx.Err() == nil
 }
 
-// leaveOut notes why the server does not have a cache of its configuration.
+// leaveOut records why the server does not have a cache of its configuration.
 func (s *Server) leaveOut(name string, why error) {
 	s.log.Error("a cache is left out", "cache", name, "error", why)
 	s.mu.Lock()
@@ -33,21 +35,21 @@ func (s *Server) leaveOut(name string, why error) {
 	s.mu.Unlock()
 }
 
-// keepLeftOut forgets caches that the configuration has no more.
+// keepLeftOut forgets caches that the configuration no longer names.
 func (s *Server) keepLeftOut(named map[string]bool) {
 	s.mu.Lock()
 	maps.DeleteFunc(s.leftOut, func(name string, _ error) bool { return !named[name] })
 	s.mu.Unlock()
 }
 
-// whyLeftOut returns why a cache is left out; nil: it is not.
+// whyLeftOut returns why a cache is left out; nil: it is not left out.
 func (s *Server) whyLeftOut(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leftOut[name]
 }
 
-// LeftOut returns a line for each cache of the configuration that this server does not have, with the reason.
+// LeftOut returns a line with the reason for each cache of the configuration that is left out.
 func (s *Server) LeftOut() (lines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,7 @@ func (s *Server) LeftOut() (lines []string) {
 	return lines
 }
 
-// absent says that there is no such cache, and why.
+// absent says why this server has no cache of that name.
 func (s *Server) absent(name string) string {
 	if why := s.whyLeftOut(name); why != nil {
 		return fmt.Sprintf("this server has left it out: %v", why)
@@ -65,7 +67,7 @@ func (s *Server) absent(name string) string {
 	return fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names())
 }
 
-// inConfiguration yields the caches that this server has with 0, and those that are left out with 1.
+// inConfiguration maps the caches of this server to 0 and those left out to 1.
 func (s *Server) inConfiguration() map[string]float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

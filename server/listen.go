@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen listens on a socket: on the one given, else on one of that name in the folder of the sockets. A group may use it; nil: only this user.
+// listen returns the given socket, or listens on the socket of that name in the folder of the
+// sockets. A group may use it; nil: only this user.
 func (o *Options) listen(given *net.UnixListener, name string, group *uint32) (*net.UnixListener, error) {
 	if given != nil {
 		return given, nil // the service manager has set its mode
@@ -41,7 +42,8 @@ func (o *Options) listen(given *net.UnixListener, name string, group *uint32) (*
 	return l, nil
 }
 
-// openFolder makes the folder of the sockets if need be, and lets a group, if any, reach what is in it.
+// openFolder makes the folder of the sockets if needed. A group, if any, can then reach the sockets
+// in it.
 func openFolder(dir string, group *uint32) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("folder of the sockets: %w", err)
@@ -50,8 +52,10 @@ func openFolder(dir string, group *uint32) error {
 	switch err := unix.Lstat(dir, &st); {
 	case err != nil:
 		return fmt.Errorf("folder of the sockets: %s: %w", dir, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0: // perhaps another user's in /tmp
-		return fmt.Errorf("%w: %s must be a folder of user id %d that nobody else may write to; remove it, or set sockets.dir", shm.ErrPermission, dir, os.Geteuid())
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() ||
+		st.Mode&0o022 != 0: // perhaps another user's folder in /tmp
+		return fmt.Errorf("%w: %s must be a folder of user id %d that no other user may write to; remove it, or set "+
+			"sockets.dir", shm.ErrPermission, dir, os.Geteuid())
 	}
 	if group == nil || st.Mode&0o001 != 0 || st.Gid == *group && st.Mode&0o010 != 0 {
 		return nil
@@ -62,10 +66,12 @@ func openFolder(dir string, group *uint32) error {
 	return os.Chmod(dir, os.FileMode(st.Mode&0o777|0o010))
 }
 
-// listen listens on a socket of this user. It replaces a socket without a listener, which a killed server has left. ErrServed when there is a listener, even one that does not answer.
+// listen listens on a socket of this user. It replaces a socket without a listener, which a killed
+// server left. ErrServed: the socket has a listener, even one that does not answer.
 func listen(path string) (*net.UnixListener, error) {
 	if len(path) > control.MaxSocketPath {
-		return nil, fmt.Errorf("%w: the path of a socket has at most %d bytes, %s has %d; set sockets.dir or %s to a shorter one", shm.ErrInvalid, control.MaxSocketPath, path, len(path),
+		return nil, fmt.Errorf("%w: the path of a socket has at most %d bytes, %s has %d; set sockets.dir or %s to "+
+			"a shorter one", shm.ErrInvalid, control.MaxSocketPath, path, len(path),
 			control.SocketsVariable)
 	}
 	alone, err := lockFolder(filepath.Dir(path))
@@ -87,7 +93,8 @@ func listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// lockFolder keeps others from looking for stale sockets in a folder, until it is closed: two servers that begin at the same time would take each other's new one for that.
+// lockFolder locks a folder until the file is closed, so that one server at a time removes stale
+// sockets. Two servers that start together could otherwise remove each other's new socket.
 func lockFolder(dir string) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -103,25 +110,27 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 }
 
-// removeStale removes a socket without a listener, and nothing else. ErrServed, ErrInvalid.
+// removeStale removes a socket without a listener, and nothing else. Errors: ErrServed, ErrInvalid.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // its server was just ending
+		return nil // its server has just ended
 	}
 	if err != nil {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("%w: %s is in the way and is no socket; remove it, or set sockets.dir", shm.ErrInvalid, path)
+		return fmt.Errorf("%w: %s exists and is not a socket; remove it, or set sockets.dir", shm.ErrInvalid, path)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		c.Close()
-		return fmt.Errorf("%w: somebody answers on %s; end that server first, or set sockets.dir", ErrServed, path)
+		return fmt.Errorf("%w: another process answers on %s; end that server first, or set sockets.dir", ErrServed,
+			path)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("%w: somebody listens on %s and does not answer (%w); end that server first, or set sockets.dir", ErrServed, path, err)
+		return fmt.Errorf("%w: another process listens on %s and does not answer (%w); end that server first, or set "+
+			"sockets.dir", ErrServed, path, err)
 	}
 	return os.Remove(path)
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stale leaves a socket as a killed server does.
+// stale leaves a socket like a killed server does.
 func stale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -27,7 +27,8 @@ func stale(t *testing.T, path string) {
 	}
 }
 
-// Ensure that of servers that begin at the same time beside the socket of a killed one exactly one listens, and that it can be reached.
+// Ensure that exactly one of several servers that start at the same time beside a stale socket
+// listens, and is reachable.
 func TestManyListenAtOnce(t *testing.T) {
 	for round := range 200 {
 		path := filepath.Join(t.TempDir(), "s")
@@ -64,14 +65,15 @@ func TestManyListenAtOnce(t *testing.T) {
 	}
 }
 
-// Ensure that nothing is removed but a socket that nobody listens on: no file, and not the socket of a server that is stopped.
+// Ensure that listen removes only a socket without a listener: no file, and not the socket of a
+// stopped server.
 func TestListenRemovesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(file); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("%v", err)
 	}
 	if text, err := os.ReadFile(file); string(text) != "mine" || err != nil {
@@ -87,7 +89,7 @@ func TestListenRemovesNothingElse(t *testing.T) {
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: stopped}), unix.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
-	for { // until nobody else fits
+	for { // until the backlog is full
 		c, err := net.Dial("unix", stopped)
 		if err != nil {
 			break

@@ -11,15 +11,16 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// isOwner says whether a peer is our own user, or root.
+// isOwner says whether a peer runs as our own user or as root.
 func isOwner(p sockets.Peer) bool { return p.UID == 0 || p.UID == os.Getuid() }
 
-// mayAdminister says whether a peer is the owner, or a member of a group of operators; nil: there is no group.
+// mayAdminister says whether a peer is the owner or a member of the group of operators. nil: there
+// is no group.
 func mayAdminister(p sockets.Peer, group *uint32) bool {
 	return isOwner(p) || group != nil && slices.Contains(p.Groups, *group)
 }
 
-// groupID finds a group by its name or number; nil for "". ErrInvalid.
+// groupID finds a group by its name or number. It returns nil for "". Errors: ErrInvalid.
 func groupID(name string) (*uint32, error) {
 	if name == "" {
 		return nil, nil

@@ -18,25 +18,30 @@ type Options struct {
 	Caches     []CacheOptions
 	SocketsDir string       // "": control.SocketsDir()
 	Log        *slog.Logger // nil: slog.Default()
-	// Total bounds the bytes of all segments together. 0: only what tmpfs and memory can hold does.
+	// Total bounds the bytes of all segments together. 0: tmpfs and memory are the only bounds.
 	Total uint64
-	// ClientBytes bounds the memory of all connections together: a half is for samples and answers that wait to be taken, a half for requests under way. 0: 512 MiB.
+	// ClientBytes bounds the memory of all connections together. Half is for samples and answers
+	// that wait to be sent, half for requests under way. 0: 512 MiB.
 	ClientBytes uint64
-	// MetricsListen is host:port for metrics on TCP, without a host on the loopback. "": only on the admin socket.
+	// MetricsListen is host:port for metrics on TCP. Without a host it is the loopback. "": metrics
+	// are on the admin socket only.
 	MetricsListen string
 	Admin         AdminOptions
-	// ParseCache makes options of the JSON that operators send for a cache. What it complains about is their error. nil: no caches are made or replaced at run time by them.
+	// ParseCache makes options of the JSON that operators send for a cache. Operators get its error
+	// as their answer. nil: operators cannot add or replace caches.
 	ParseCache func(body []byte) (CacheOptions, error)
-	// DataSocket and AdminSocket are listeners that the service manager opened, and belong to the server from New on. nil: the server opens its own, in the folder of the other one,
-	// else in SocketsDir.
+	// DataSocket and AdminSocket are listeners that the service manager opened. The server owns
+	// them from New on. nil: the server opens its own, in the folder of the other one, or else in
+	// SocketsDir.
 	DataSocket, AdminSocket *net.UnixListener
 
-	open served.OpenFunc // nil: kinds.Open. For tests
+	open served.OpenFunc // nil: kinds.Open; tests set it
 }
 
 // AdminOptions say who may use the admin socket, and for what.
 type AdminOptions struct {
-	// Group opens it to the members of a group, by name or number; its folder as well, as far as they need that to reach it. "": to the server's own user, and root.
+	// Group names a group whose members may use the admin socket, by name or number. The server
+	// also lets them reach its folder. "": only the server's own user and root.
 	Group string
 	Pprof bool // profiles of the running server, under /debug/pprof/
 }
@@ -48,10 +53,10 @@ func (o *Options) opener() served.OpenFunc {
 	return o.open
 }
 
-// clientShare is a half of the memory of all connections.
+// clientShare is half of the memory of all connections.
 func (o *Options) clientShare() int { return int(cmp.Or(o.ClientBytes, defaultClientBytes) / 2) }
 
-// socketsDir is where clients look for the sockets.
+// socketsDir is the folder where clients find the sockets.
 func (o *Options) socketsDir() string {
 	for _, given := range []*net.UnixListener{o.DataSocket, o.AdminSocket} {
 		if given != nil {
@@ -61,13 +66,13 @@ func (o *Options) socketsDir() string {
 	return cmp.Or(o.SocketsDir, control.SocketsDir())
 }
 
-// What connections take together: half of limits.clients for samples and answers that wait to be taken, half for requests under way.
+// Limits on the memory of all connections together (limits.clients).
 const (
 	MinClientBytes     = 16 << 20
 	defaultClientBytes = 512 << 20
 )
 
-// What packages below this one call by shorter names.
+// Shorter names for types of the packages below.
 type (
 	// CacheOptions are one cache of a server.
 	CacheOptions = served.Options
@@ -75,18 +80,18 @@ type (
 	PlanOptions = prefetch.Options
 )
 
-// Errors of packages below this one.
+// Errors of the packages below.
 var (
-	// ErrServed is the error of a second server for a cache, or for the sockets.
+	// ErrServed: another server has the cache or the sockets.
 	ErrServed = served.ErrServed
 	// ErrNoCache: this server has no cache of that name.
 	ErrNoCache = served.ErrNoCache
 	// ErrHasCache: this server has a cache of that name already.
 	ErrHasCache = served.ErrHasCache
-	// ErrEnding: the server is ending, and changes nothing any more.
+	// ErrEnding: the server is ending and accepts no changes.
 	ErrEnding = fill.ErrEnding
 	// ErrNoPlan: the cache has no plan of that name.
 	ErrNoPlan = prefetch.ErrNoPlan
-	// ErrManyPlans: the cache has as many plans as it may have.
+	// ErrManyPlans: the cache has reached its limit of plans.
 	ErrManyPlans = prefetch.ErrManyPlans
 )

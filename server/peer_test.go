@@ -21,19 +21,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as runs a function as another user: on a thread of its own, which ends with it, so that the process stays who it is.
+// as runs a function as another user, on its own thread, which ends afterwards. So the process
+// keeps its user.
 func as(t *testing.T, uid, gid int, groups []uint32, do func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can be somebody else: run the tests as root to see who is let in")
+		t.Skip("only root can change the user: run the tests as root to check the permissions")
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		list := make([]uint32, max(len(groups), 1))
 		copy(list, groups)
-		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(list))), 0)
+		_, _, e1 := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)),
+			uintptr(unsafe.Pointer(unsafe.SliceData(list))), 0)
 		_, _, e2 := syscall.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid))
 		_, _, e3 := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
 		if e1|e2|e3 != 0 {
@@ -45,7 +47,7 @@ func as(t *testing.T, uid, gid int, groups []uint32, do func()) {
 	<-done
 }
 
-// get asks for a path over a socket that was connected by the calling thread.
+// get requests a path over a socket that the calling thread has connected.
 func get(socket net.Conn, path string) string {
 	socket.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := socket.Write([]byte("GET " + path + " HTTP/1.0\r\n\r\n")); err != nil {
@@ -59,11 +61,12 @@ func get(socket net.Conn, path string) string {
 	return string(answer[:n])
 }
 
-// Ensure that operators of a group get in by any of their groups, that nobody else does, and that clients of the data socket are the server's own user still.
+// Ensure that members of the operators' group are accepted by any of their groups, that others are
+// not, and that the data socket still accepts only the server's own user.
 func TestAdminGroup(t *testing.T) {
 	const group, nobody = 54321, 65534
 	dir := t.TempDir()
-	for _, above := range []string{filepath.Dir(dir), dir} { // so that others get as far as the folder of the sockets
+	for _, above := range []string{filepath.Dir(dir), dir} { // so that others can reach the folder of the sockets
 		if err := os.Chmod(above, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +77,8 @@ func TestAdminGroup(t *testing.T) {
 	o.Admin.Group = strconv.Itoa(group)
 	if os.Getuid() == 0 {
 		s, _ := start(t, o)
-		for name, want := range map[string]os.FileMode{"": 0o710, control.AdminSocket: 0o660, control.DataSocket: 0o600} {
+		for name, want := range map[string]os.FileMode{"": 0o710, control.AdminSocket: 0o660,
+			control.DataSocket: 0o600} {
 			st, err := os.Stat(filepath.Join(s.Dir(), name))
 			if err != nil || st.Mode().Perm() != want {
 				t.Errorf("%q: %v, %v, want %v", name, st.Mode(), err, want)
@@ -83,9 +87,10 @@ func TestAdminGroup(t *testing.T) {
 				t.Errorf("%q has group %d", name, gid)
 			}
 		}
-		// The mode keeps strangers out; without it, the server does.
+		// The mode excludes other users; without it, the server does.
 		for _, mode := range []os.FileMode{0o660, 0o666} {
-			if err := errors.Join(os.Chmod(filepath.Join(s.Dir(), control.AdminSocket), mode), os.Chmod(filepath.Join(s.Dir(), control.DataSocket), mode&0o666)); err != nil {
+			if err := errors.Join(os.Chmod(filepath.Join(s.Dir(), control.AdminSocket), mode),
+				os.Chmod(filepath.Join(s.Dir(), control.DataSocket), mode&0o666)); err != nil {
 				t.Fatal(err)
 			}
 			if mode == 0o666 {
@@ -128,7 +133,8 @@ func TestAdminGroup(t *testing.T) {
 					defer data.Close()
 					data.SetDeadline(time.Now().Add(10 * time.Second))
 					answer := make([]byte, 200)
-					if n, err := data.Read(answer); err != nil || !strings.Contains(string(answer[:n]), "you are 65534") {
+					if n, err := data.Read(answer); err != nil ||
+						!strings.Contains(string(answer[:n]), "you are 65534") {
 						t.Errorf("a client of another user: %q, %v", answer[:n], err)
 					}
 				})
@@ -139,13 +145,15 @@ func TestAdminGroup(t *testing.T) {
 		}
 	}
 	o.Admin.Group, o.SocketsDir = "there-is-no-such-group", t.TempDir()
-	if err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "admin.group") {
+	if err := server.Check(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
+		!strings.Contains(err.Error(), "admin.group") {
 		t.Error(err)
 	}
-	if _, err := server.New(context.Background(), o); !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "admin.group") {
+	if _, err := server.New(context.Background(), o); !errors.Is(err, shm.ErrInvalid) ||
+		!strings.Contains(err.Error(), "admin.group") {
 		t.Error(err)
 	}
-	as(t, 0, 0, nil, func() {}) // says, where it cannot, that all this was left out
+	as(t, 0, 0, nil, func() {}) // reports, if it cannot change the user, that all this was skipped
 }
 
 func many(n uint32) (groups []uint32) {
@@ -155,13 +163,14 @@ func many(n uint32) (groups []uint32) {
 	return groups
 }
 
-// Ensure that profiles are answered when they are wanted, and only then.
+// Ensure that profiles are answered if configured, and only then.
 func TestProfiles(t *testing.T) {
 	for _, want := range []bool{false, true} {
 		o := options(t, newMemory(10, 100), server.CacheOptions{})
 		o.Admin.Pprof = want
 		s, stop := start(t, o)
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=1", "/debug/pprof/cmdline"} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1",
+			"/debug/pprof/profile?seconds=1", "/debug/pprof/cmdline"} {
 			code, body := ask(t, s, path)
 			if (code == 200) != want || len(body) == 0 {
 				t.Errorf("%s: %d %.100s", path, code, body)

@@ -8,13 +8,15 @@ import (
 	"github.com/stocached/stocached/server/served"
 )
 
-// Plan has the samples of a cache read ahead in the order of a job, until the end of its epoch. ErrNoCache; order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Plan starts a plan: the server reads the samples of a cache ahead, in the order of a job, until
+// the end of its epoch. Errors: ErrNoCache, ErrManyPlans, ErrEnding; order.ErrInvalid and
+// shm.ErrInvalid for wrong options.
 func (s *Server) Plan(name string, o PlanOptions) error {
 	_, err := s.plan(name, o)
 	return err
 }
 
-// plan is Plan, and returns what the plan starts as.
+// plan is Plan, and also returns the first status of the plan.
 func (s *Server) plan(name string, o PlanOptions) (prefetch.Status, error) {
 	h, err := s.require(name)
 	if err != nil {
@@ -30,7 +32,7 @@ func (s *Server) plan(name string, o PlanOptions) (prefetch.Status, error) {
 	return status, err
 }
 
-// require enters a cache, which the caller has to leave. ErrNoCache, ErrEnding.
+// require enters a cache; the caller must leave it. Errors: ErrNoCache, ErrEnding.
 func (s *Server) require(name string) (*served.Cache, error) {
 	if h := s.enter(name); h != nil {
 		return h, nil
@@ -41,7 +43,8 @@ func (s *Server) require(name string) (*served.Cache, error) {
 	return nil, fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
 }
 
-// EndPlan ends a plan of a cache, all of them with the name "", and returns their names. ErrNoCache, ErrNoPlan, ErrEnding.
+// EndPlan ends one plan of a cache, or all of them if plan is "", and returns their names. Errors:
+// ErrNoCache, ErrNoPlan, ErrEnding.
 func (s *Server) EndPlan(name, plan string) (ended []string, err error) {
 	h, err := s.require(name)
 	if err != nil {

@@ -47,7 +47,7 @@ func tell(t *testing.T, s *server.Server, method, path, body string) (code int, 
 	return r.StatusCode, string(text)
 }
 
-// planned is what a server tells of a plan.
+// planned is a plan as the server describes it.
 type planned struct {
 	Name                                    string
 	Epoch                                   uint64
@@ -70,7 +70,7 @@ func plansOf(t *testing.T, s *server.Server) (all []planned) {
 	return all
 }
 
-// planFor has a plan made of JSON, and returns what it began as.
+// planFor makes a plan of JSON, and returns its first state.
 func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 	t.Helper()
 	code, answer := tell(t, s, "POST", "/v1/caches/pets/plan", body)
@@ -80,7 +80,7 @@ func planFor(t *testing.T, s *server.Server, body string) (p planned) {
 	return p
 }
 
-// orderOf is what ranks read of an epoch, side by side.
+// orderOf returns what ranks read of an epoch, interleaved.
 func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uint64) (all []int) {
 	t.Helper()
 	e, err := o.Epoch(epoch)
@@ -95,7 +95,7 @@ func orderOf(t *testing.T, o order.Order, epoch, from, ranks uint64, mine ...uin
 	return all
 }
 
-// sequence makes a source write down in which order it is read.
+// sequence makes a source record the order of its reads.
 func sequence(m *memory) func() []int {
 	var mu sync.Mutex
 	var all []int
@@ -111,7 +111,7 @@ func sequence(m *memory) func() []int {
 	}
 }
 
-// attachTo attaches a client to the cache, by the data socket.
+// attachTo attaches a client to the cache through the data socket.
 func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
 	t.Helper()
 	p := dial(t, s.Dir())
@@ -119,10 +119,12 @@ func attachTo(t *testing.T, s *server.Server) (*peer, uint32, *cache.Cache) {
 	return p, number, view(t, seg)
 }
 
-// With a plan, a reader that goes in its order finds everything there, though the server is never more than so far ahead; without one it finds nothing.
+// With a plan, a reader that follows its order has only hits, although the server stays within
+// `ahead`. Without a plan it has none.
 func TestPlan(t *testing.T) {
 	const samples, ahead = 2000, 100
-	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`, `{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
+	for _, body := range []string{"", `{"kind": "shuffled", "seed": 7, "epoch": 3, "ahead": 100, "samples": 2000}`,
+		`{"kind": "blocks", "seed": 7, "epoch": 3, "ahead": 100, "window": 4, "block": 16}`} {
 		m := newMemory(samples, 100)
 		read := sequence(m)
 		s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -133,13 +135,14 @@ func TestPlan(t *testing.T) {
 		}
 		indices := orderOf(t, of, 3, 0, 1, 0)
 		if body != "" {
-			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples || p.Epoch != 3 {
+			if p := planFor(t, s, body); p.Total != samples || p.Ahead != ahead || p.Samples != samples ||
+				p.Epoch != 3 {
 				t.Fatalf("%+v", p)
 			}
 		}
 		misses, most := 0, 0
 		for k, i := range indices {
-			if body != "" && k%50 == 0 { // the reader is as slow as the server needs it to be
+			if body != "" && k%50 == 0 { // the reader is slow enough for the server
 				eventually(t, "the server is ahead", func() bool { return len(read()) >= min(k+ahead, samples) })
 			}
 			most = max(most, len(read())-k)
@@ -165,7 +168,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// GET shows how far a plan is, and DELETE ends it: nothing more is read.
+// GET shows the progress of a plan, and DELETE ends it: the server reads nothing more for it.
 func TestPlanProgress(t *testing.T) {
 	m := newMemory(1000, 100)
 	m.fails[orderOf(t, order.Order{Samples: 1000}, 0, 0, 1, 0)[5]] = unix.EIO
@@ -190,16 +193,19 @@ func TestPlanProgress(t *testing.T) {
 	}
 	eventually(t, "it follows the reader", waiting(340, 40))
 	planFor(t, s, `{"kind": "sequential", "ahead": 300, "name": "other", "epoch": 1}`)
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=nobody", ""); code != 404 || !strings.Contains(body, "the cache has: job, other") {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=unknown", ""); code != 404 ||
+		!strings.Contains(body, "the cache has: job, other") {
 		t.Error(code, body)
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=job", ""); code != 200 || !strings.Contains(body, `"job"`) {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?plan=job", ""); code != 200 ||
+		!strings.Contains(body, `"job"`) {
 		t.Error(code, body)
 	}
 	if all := plansOf(t, s); len(all) != 1 || all[0].Name != "other" {
 		t.Errorf("%+v", all)
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan", ""); code != 200 || !strings.Contains(body, `"other"`) || len(plansOf(t, s)) != 0 {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan", ""); code != 200 ||
+		!strings.Contains(body, `"other"`) || len(plansOf(t, s)) != 0 {
 		t.Error(code, body)
 	}
 	before := m.total()
@@ -212,7 +218,7 @@ func TestPlanProgress(t *testing.T) {
 	}
 }
 
-// Fetches go before what is planned.
+// Fetches come before planned reads.
 func TestPlanComesAfterFetches(t *testing.T) {
 	m := newMemory(1000, 100)
 	read := sequence(m)
@@ -220,7 +226,8 @@ func TestPlanComesAfterFetches(t *testing.T) {
 	p, number, _ := attachTo(t, s)
 	release := m.hold(t, 0)
 	planFor(t, s, `{"kind": "sequential"}`)
-	eventually(t, "sample 0 is being read, and others wait", func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
+	eventually(t, "sample 0 is being read, and others wait",
+		func() bool { return m.begun(0) == 1 && plansOf(t, s)[0].UnderWay > 100 })
 	done := make(chan answer, 1)
 	go func() { done <- p.fetch(number, 0, 900, 901, 902) }()
 	eventually(t, "the fetch waits too", func() bool { return s.Queued("pets") > plansOf(t, s)[0].UnderWay })
@@ -233,7 +240,7 @@ func TestPlanComesAfterFetches(t *testing.T) {
 	}
 }
 
-// Plans of one cache take turns.
+// The plans of one cache share the reads round robin.
 func TestPlansShare(t *testing.T) {
 	m := newMemory(4000, 100)
 	read := sequence(m)
@@ -258,7 +265,7 @@ func TestPlansShare(t *testing.T) {
 	}
 }
 
-// A plan of some ranks reads what these read, side by side, from where the job is.
+// A plan of some ranks reads their samples interleaved, from the position of the job.
 func TestPlanOfRanks(t *testing.T) {
 	m := newMemory(500, 100)
 	read := sequence(m)
@@ -274,7 +281,7 @@ func TestPlanOfRanks(t *testing.T) {
 	}
 }
 
-// A job that goes to its next epoch sends its plan anew, under the same name: the old one reads no more.
+// A job sends the plan of its next epoch under the same name: the old plan ends.
 func TestPlanReplaced(t *testing.T) {
 	m := newMemory(2000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1}))
@@ -283,13 +290,16 @@ func TestPlanReplaced(t *testing.T) {
 	eventually(t, "it reads", func() bool { return m.begun(0) == 1 })
 	planFor(t, s, `{"kind": "sequential", "epoch": 1, "position": 1000, "ahead": 50}`)
 	release()
-	eventually(t, "the new one waits", func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
-	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 || m.begun(99) != 0 {
+	eventually(t, "the new one waits",
+		func() bool { p := plansOf(t, s); return p[0].State == "waiting" && p[0].Read == 50 })
+	if p := plansOf(t, s); len(p) != 1 || p[0].Epoch != 1 || m.begun(1049) != 1 || m.begun(1050) != 0 ||
+		m.begun(99) != 0 {
 		t.Errorf("%+v", p)
 	}
 }
 
-// What has no room is not read: neither in a cache that is full, nor of one that holds the first samples alone.
+// The server does not read samples without a slot, in a full cache or in one that holds only the
+// first samples.
 func TestPlanWithoutRoom(t *testing.T) {
 	for _, assign := range []shm.Assign{shm.AssignFirstCome, shm.AssignFirstIndices} {
 		m := newMemory(1000, 10000)
@@ -300,9 +310,10 @@ func TestPlanWithoutRoom(t *testing.T) {
 			t.Fatalf("%d slots show nothing", slots)
 		}
 		planFor(t, s, `{"kind": "sequential", "ahead": 600}`)
-		eventually(t, "it has looked at 600", func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
+		eventually(t, "it has looked at 600",
+			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
-		most := 4 // read before it was known
+		most := 4 // read before the cache was known to be full
 		if assign == shm.AssignFirstIndices {
 			most = 0
 		}
@@ -316,7 +327,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
 			t.Fatal(r, err)
 		}
-		for i := range 1000 { // an epoch of a reader
+		for i := range 1000 { // a reader's epoch
 			c.View(i)
 		}
 		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
@@ -326,7 +337,8 @@ func TestPlanWithoutRoom(t *testing.T) {
 	}
 }
 
-// A cache whose samples differ in size has room as long as a sample fits: that takes a try now and then, and no more.
+// A variable-size cache may have capacity as long as a sample fits. The plan tries one now and
+// then, and no more.
 func TestPlanOfAFullArena(t *testing.T) {
 	m := newMemory(3000, 5000)
 	m.variable = true
@@ -343,7 +355,7 @@ func TestPlanOfAFullArena(t *testing.T) {
 	}
 }
 
-// A plan that cannot be is refused, with what is wrong.
+// An invalid plan is refused with the reason.
 func TestPlanRefused(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
@@ -352,11 +364,11 @@ func TestPlanRefused(t *testing.T) {
 		code       int
 		text       string
 	}{
-		{"pets", `{"kind": "shuffled", "samples": 999}`, 400, "the plan is of 999 samples, and the cache of 1000"},
+		{"pets", `{"kind": "shuffled", "samples": 999}`, 400, "the plan has 999 samples, and the cache 1000"},
 		{"pets", `{"kind": "shufled"}`, 400, "there are: sequential, shuffled, windows, blocks"},
 		{"pets", `{}`, 400, "kind"},
 		{"pets", `{"kind": "shuffled", "sead": 1}`, 400, "sead"},
-		{"pets", `{"kind": "shuffled"} {}`, 400, "more behind it"},
+		{"pets", `{"kind": "shuffled"} {}`, 400, "more after it"},
 		{"pets", `{"kind": "shuffled"`, 400, "a plan is JSON"},
 		{"pets", `{"kind": "blocks", "window": 2}`, 400, "blocks need a size"},
 		{"pets", `{"kind": "shuffled", "world_size": 2, "ranks": [2]}`, 400, "rank 2 is not in 0..1"},
@@ -368,7 +380,8 @@ func TestPlanRefused(t *testing.T) {
 		{"cats", `{"kind": "shuffled"}`, 404, "it has: pets"},
 		{"pets", strings.Repeat(" ", 1<<17), 413, "65536"},
 	} {
-		if code, body := tell(t, s, "POST", "/v1/caches/"+c.path+"/plan", c.body); code != c.code || !strings.Contains(body, c.text) {
+		if code, body := tell(t, s, "POST", "/v1/caches/"+c.path+"/plan", c.body); code != c.code ||
+			!strings.Contains(body, c.text) {
 			t.Errorf("%.60s: %d %s; want %d and %q", c.body, code, body, c.code, c.text)
 		}
 	}
@@ -377,7 +390,8 @@ func TestPlanRefused(t *testing.T) {
 			t.Error(code, body)
 		}
 	}
-	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 || !strings.Contains(body, "only plan") {
+	if code, body := tell(t, s, "DELETE", "/v1/caches/pets/plan?all=yes", ""); code != 400 ||
+		!strings.Contains(body, "only parameter is plan") {
 		t.Error(code, body)
 	}
 	if code, body := ask(t, s, "/v1/caches/cats/plan"); code != 404 {
@@ -386,16 +400,17 @@ func TestPlanRefused(t *testing.T) {
 	for k := range 16 {
 		planFor(t, s, fmt.Sprintf(`{"kind": "sequential", "ahead": 1, "name": "plan-%d"}`, k))
 	}
-	if code, body := tell(t, s, "POST", "/v1/caches/pets/plan", `{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
+	if code, body := tell(t, s, "POST", "/v1/caches/pets/plan",
+		`{"kind": "sequential", "name": "one-more"}`); code != 409 || !strings.Contains(body, "it has 16 already") {
 		t.Error(code, body)
 	}
-	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // takes the place of one
+	planFor(t, s, `{"kind": "sequential", "ahead": 1, "name": "plan-3", "epoch": 5}`) // replaces one
 	if n := m.total(); n > 3 {
 		t.Errorf("%d reads", n)
 	}
 }
 
-// A plan goes on when the source is opened anew, and ends with its cache and with the server.
+// A plan goes on when the source is opened again, and ends with its cache and with the server.
 func TestPlanAndChanges(t *testing.T) {
 	m, other := newMemory(3000, 100), newMemory(3000, 100)
 	o := options(t, m, server.CacheOptions{Parallel: 1})
@@ -410,16 +425,17 @@ func TestPlanAndChanges(t *testing.T) {
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 100}`)
 	eventually(t, "it waits", func() bool { return plansOf(t, s)[0].Read == 100 })
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the very same data
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // the same data
 		t.Fatal(err)
 	}
 	for i := range 100 {
 		c.View(i)
 	}
-	eventually(t, "it reads from the new source", func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
+	eventually(t, "it reads from the new source",
+		func() bool { return other.total() == 100 && plansOf(t, s)[0].Read == 200 })
 
 	other.fingerprint = "memory-2"
-	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // a cold cache in its place
+	if err := s.Replace(t.Context(), o.Caches[0]); err != nil { // replaced by a cold cache
 		t.Fatal(err)
 	}
 	if all := plansOf(t, s); len(all) != 0 {
@@ -429,23 +445,24 @@ func TestPlanAndChanges(t *testing.T) {
 	planFor(t, s, `{"kind": "sequential"}`)
 	eventually(t, "it reads", func() bool { return plansOf(t, s)[0].UnderWay > 100 })
 	before := other.total()
-	stop() // while reads are under way: goroutines left are a failure
+	stop() // while reads are under way: a goroutine that is left fails the test
 	if n := other.total() - before; n > 200 {
 		t.Errorf("%d reads while the server ended", n)
 	}
-	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil || !strings.Contains(err.Error(), "ending") {
+	if err := s.Plan("pets", server.PlanOptions{Kind: "sequential"}); err == nil ||
+		!strings.Contains(err.Error(), "ending") {
 		t.Error(err)
 	}
 }
 
-// A plan that nobody follows ends by itself.
+// A plan that no client follows ends by itself.
 func TestPlanThatNobodyFollows(t *testing.T) {
 	server.SetPlanIdle(t, 100*time.Millisecond)
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 10}`)
-	for i := range 10 { // somebody does for a while
+	for i := range 10 { // a client follows for a while
 		time.Sleep(30 * time.Millisecond)
 		c.View(i)
 	}
@@ -458,7 +475,7 @@ func TestPlanThatNobodyFollows(t *testing.T) {
 	}
 }
 
-// A plan is no use of its cache: one that nobody uses but a plan is emptied, and the plan ends with it.
+// A plan does not count as a use: a cache with only a plan is emptied, and the plan ends.
 func TestPlanOfAnUnusedCache(t *testing.T) {
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{RemoveUnused: time.Second}))

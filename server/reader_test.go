@@ -16,7 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// deaf is a source whose held reads hear nothing of their context, as one that hangs in the kernel. Close waits for them.
+// deaf is a source whose held reads ignore their context, as if they hung in the kernel. Close
+// waits for them.
 type deaf struct {
 	*memory
 	reads sync.WaitGroup
@@ -30,14 +31,15 @@ func (d *deaf) Read(_ context.Context, i int, dst []byte) (int, error) {
 
 func (d *deaf) Close() error { d.reads.Wait(); return nil }
 
-// hanging are options of a server with a cache over a deaf source and one over another.
+// hanging returns options of a server with a cache over a deaf source and one over another.
 func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	t.Helper()
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	d = &deaf{memory: newMemory(samples, 100)}
 	other := newMemory(10, 100)
 	dir := tmpfs(t)
-	o = options(t, d.memory, server.CacheOptions{Dir: dir, Parallel: parallel, ReadTimeout: time.Second, Source: source.Settings{"deaf": true}})
+	o = options(t, d.memory, server.CacheOptions{Dir: dir, Parallel: parallel, ReadTimeout: time.Second,
+		Source: source.Settings{"deaf": true}})
 	o.Caches = append(o.Caches, server.CacheOptions{Name: "other", Dir: dir, Parallel: 1})
 	return server.WithSource(o, func(_ context.Context, settings source.Settings) (source.Source, error) {
 		if settings["deaf"] == true {
@@ -47,7 +49,8 @@ func hanging(t *testing.T, samples, parallel int) (o server.Options, d *deaf) {
 	}), d
 }
 
-// Ensure that a read that hangs is told to who waits, and keeps nobody from other samples and other caches; that what it brings after all is stored; and that it is counted.
+// Ensure that clients get a failure for a read that hangs, that other samples and caches are
+// served, that its late result is stored, and that it is counted.
 func TestReadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 1)
 	s, _ := start(t, o)
@@ -67,7 +70,9 @@ func TestReadThatHangs(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	for _, position := range []uint32{0, 3} {
-		if f := a.failures[position]; f.Code != control.CodeRead || !strings.Contains(f.Text, "sample 3 (memory 3): the read has taken more than 1s") || !strings.Contains(f.Text, "read_timeout") {
+		if f := a.failures[position]; f.Code != control.CodeRead ||
+			!strings.Contains(f.Text, "sample 3 (memory 3): the read took more than 1s") ||
+			!strings.Contains(f.Text, "read_timeout") {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -81,17 +86,20 @@ func TestReadThatHangs(t *testing.T) {
 		t.Errorf("other samples: %+v", a)
 	}
 	metrics := func() string { _, text := ask(t, s, "/metrics"); return text }
-	for _, line := range []string{`stocached_stuck_reads{cache="pets"} 1`, `stocached_source_errors_total{cache="pets",kind="timeout"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
+	for _, line := range []string{`stocached_stuck_reads{cache="pets"} 1`,
+		`stocached_source_errors_total{cache="pets",kind="timeout"} 1`, `stocached_stuck_reads{cache="other"} 0`} {
 		if text := metrics(); !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
 		}
 	}
 	release()
-	eventually(t, "it has returned", func() bool { return strings.Contains(metrics(), `stocached_stuck_reads{cache="pets"} 0`+"\n") })
+	eventually(t, "it has returned",
+		func() bool { return strings.Contains(metrics(), `stocached_stuck_reads{cache="pets"} 0`+"\n") })
 	wantReady(t, c, 3, 100)
 }
 
-// Ensure that reads that hang do not pile up without bound: past a number of them those who want more are told at once, and when they return all is well again.
+// Ensure that the number of hanging reads is bounded. Beyond it, clients get a failure at once, and
+// after the reads return all is served again.
 func TestReadsThatHangAreBounded(t *testing.T) {
 	const samples, parallel = 300, 32
 	o, d := hanging(t, samples, parallel)
@@ -113,7 +121,7 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		if f.Code != control.CodeRead {
 			t.Errorf("%+v", f)
 		}
-		if strings.Contains(f.Text, "reads of this source hang, so no more are begun") {
+		if strings.Contains(f.Text, "reads of this source hang, so the server begins no more") {
 			atOnce++
 		}
 	}
@@ -131,13 +139,14 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 		release()
 	}
 	c := view(t, seg)
-	eventually(t, "it is well again", func() bool { return len(p.fetch(number, 0, shuffled(samples)...).failures) == 0 })
+	eventually(t, "it is well again",
+		func() bool { return len(p.fetch(number, 0, shuffled(samples)...).failures) == 0 })
 	for i := range samples {
 		wantReady(t, c, i, 100)
 	}
 }
 
-// Ensure that a server ends beside a read that hangs, and that who waits for it is told.
+// Ensure that a server ends despite a hanging read, and that its clients get an answer.
 func TestEndsBesideAReadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	leaks := goleak.IgnoreCurrent()
@@ -166,12 +175,12 @@ func TestEndsBesideAReadThatHangs(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("it does not end")
 	}
-	release() // what it brings now finds nothing to store it in
+	release() // its late result finds no cache
 	goleak.VerifyNone(t, leaks)
 	wantReady(t, c, 4, 100)
 }
 
-// Ensure that a server ends beside a source that hangs while it reads ahead, and so does not close.
+// Ensure that a server ends despite a source that hangs in a read-ahead and so does not close.
 func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	server.SetDrainTimeout(t, 300*time.Millisecond)
 	o, d := hanging(t, 20, 2)
@@ -200,7 +209,7 @@ func TestEndsBesideAReadAheadThatHangs(t *testing.T) {
 	release()
 }
 
-// Ensure that a cache is removed beside a read that hangs, and that who waits for it is told.
+// Ensure that a cache is removed despite a hanging read, and that its clients get an answer.
 func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	o, d := hanging(t, 20, 2)
 	release := d.hold(t, 3)
@@ -223,19 +232,23 @@ func TestRemoveBesideAReadThatHangs(t *testing.T) {
 	release()
 }
 
-// wantClosing: the first sample was not had because the cache closes, and all others were.
+// wantClosing checks that the first sample failed because the cache closes, and all others came.
 func wantClosing(t *testing.T, a answer) {
 	t.Helper()
-	if a.failures[0].Code != control.CodeClosing || len(a.failures) != 1 || !strings.Contains(a.failures[0].Text, "ending, or has removed") {
+	if a.failures[0].Code != control.CodeClosing || len(a.failures) != 1 ||
+		!strings.Contains(a.failures[0].Text, "ending, or has removed") {
 		t.Errorf("%+v", a)
 	}
 }
 
-// Ensure that what is prefetched is announced to a source that reads ahead: it is read beside the cache's own readers, once, and taken from there.
+// Ensure that prefetched samples are announced to a source that reads ahead. It reads them once
+// beside the cache's own readers, which take them from there.
 func TestReadAhead(t *testing.T) {
 	m := newMemory(100, 100)
 	release := m.hold(t, 0)
-	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 1, Source: source.Settings{"read_ahead": map[string]any{"size": "1MiB", "readers": 2}}}))
+	s, _ := start(t, options(t, m,
+		server.CacheOptions{Parallel: 1,
+			Source: source.Settings{"read_ahead": map[string]any{"size": "1MiB", "readers": 2}}}))
 	p := dial(t, s.Dir())
 	number, seg := p.attach("pets")
 	c := view(t, seg)
@@ -245,7 +258,8 @@ func TestReadAhead(t *testing.T) {
 	if n := p.prefetch(number, 10, 11, 12); n != 3 {
 		t.Errorf("%d queued", n)
 	}
-	eventually(t, "they are read ahead", func() bool { return m.begun(10) == 1 && m.begun(11) == 1 && m.begun(12) == 1 })
+	eventually(t, "they are read ahead",
+		func() bool { return m.begun(10) == 1 && m.begun(11) == 1 && m.begun(12) == 1 })
 	release()
 	p.answer(id, 1)
 	eventually(t, "they are stored", func() bool { return ready(c, 10, 11, 12) })
@@ -257,7 +271,7 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// ready says whether samples are in the cache.
+// ready says whether all samples are in the cache.
 func ready(c *cache.Cache, indices ...int) bool {
 	for _, i := range indices {
 		if state, err := c.State(i); err != nil || state != cache.StateReady {

@@ -10,20 +10,23 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// ErrPartly is the error of a reload that was taken on but for some caches.
-var ErrPartly = errors.New("all was taken on but this")
+// ErrPartly is the error of a reload that failed for some caches and succeeded for the rest.
+var ErrPartly = errors.New("applied except for some caches")
 
-// reload is what is going to be done when another configuration is taken on.
+// reload is what a new configuration changes.
 type reload struct {
 	named    map[string]bool // the caches of the configuration
-	leftOut  []error         // why caches that were left out before are again
-	adjusted []CacheOptions  // what is in force already, but for what can be adjusted
+	leftOut  []error         // why caches that were left out still are
+	adjusted []CacheOptions  // caches whose data and size stay, with settings that can change
 	coming   []*served.Prepared
 }
 
-// Reload takes on another configuration's caches and Total; what else differs takes a new server. Caches that the configuration had and has no more are removed, as Remove does, new
-// ones are added, others replaced as Replace does when they differ from what is in force. Caches that Add made stay. It changes nothing when a source does not open,
-// unless its cache was left out before, or when all together do not fit. Errors of Add and Replace; ErrPartly with those of caches that could not be taken on, when all else was.
+// Reload takes Caches and Total of a new configuration; other settings need a new server. It
+// removes, as Remove does, the caches that the configuration no longer names. It adds new ones, and
+// replaces those that differ, as Replace does. Caches that Add made stay. Reload changes nothing if
+// the caches do not fit together, or if a source does not open whose cache was not left out before.
+// Errors: those of Add and Replace; ErrPartly with the errors of the caches that failed, when all
+// other changes were made.
 func (s *Server) Reload(ctx context.Context, o Options) error {
 	p, err := s.intend(ctx, &o)
 	if err != nil {
@@ -70,7 +73,7 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 	return nil
 }
 
-// intend compares a configuration with what is in force, and opens the sources of what is to come.
+// intend compares a configuration with the present caches, and opens the sources of new ones.
 func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) {
 	p = &reload{named: map[string]bool{}}
 	defer func() {
@@ -104,7 +107,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 	return p, nil
 }
 
-// inForce says whether a cache is there, of the very samples and size.
+// inForce says whether the server has this cache with the same samples and size.
 func (s *Server) inForce(c *CacheOptions) bool {
 	h := s.enter(c.Name)
 	if h == nil {
@@ -114,7 +117,8 @@ func (s *Server) inForce(c *CacheOptions) bool {
 	return h.SameData(*c)
 }
 
-// review says which caches the configuration has no more, and whether what it has fits. With changes held.
+// review lists the caches that the configuration no longer names, and checks the capacity for the
+// rest. The caller holds changes.
 func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 	for _, c := range p.adjusted {
 		if !s.inForce(&c) {

@@ -16,7 +16,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Ensure that caches that do not fit together are refused with the numbers before one of them is made, by a server and by a check of its configuration.
+// Ensure that a server and a check of its configuration refuse caches that do not fit together,
+// with the numbers, before one of them is made.
 func TestCachesMustFit(t *testing.T) {
 	shelf := newShelf()
 	for id := range 4 {
@@ -29,10 +30,12 @@ func TestCachesMustFit(t *testing.T) {
 		change func(o *server.Options)
 		texts  []string
 	}{
-		"the operator's bound": {func(o *server.Options) { o.Total = 20 << 20 }, []string{"the caches of this server are 27", "a 13.8 MiB", "b 13.8 MiB", "limits.total is 20.0 MiB"}},
+		"the operator's bound": {func(o *server.Options) { o.Total = 20 << 20 },
+			[]string{"the caches of this server are 27", "a 13.8 MiB", "b 13.8 MiB", "limits.total is 20.0 MiB"}},
 		"the tmpfs": {func(o *server.Options) {
 			o.Caches = append(o.Caches, server.CacheOptions{Name: "huge", Dir: dir, Source: source.Settings{"id": 9}})
-		}, []string{"new segments of 40", "huge 40", "a 13.8 MiB", "the tmpfs of " + dir, "headroom", "enlarge the tmpfs"}},
+		}, []string{"new segments of 40", "huge 40", "a 13.8 MiB", "the tmpfs of " + dir, "headroom",
+			"enlarge the tmpfs"}},
 	} {
 		o := base
 		o.Caches = append([]server.CacheOptions(nil), base.Caches...)
@@ -56,19 +59,22 @@ func TestCachesMustFit(t *testing.T) {
 			t.Errorf("%s: there is %v, %v", name, left, err)
 		}
 	}
-	// What fits serves; what comes at run time is held against the same bound, with what is there; and what leaves makes room.
+	// Caches that fit are served. A cache added at run time must fit beside them, and a removed one
+	// frees its memory.
 	o := base
 	o.Total = 32 << 20
 	if err := server.Check(context.Background(), o); err != nil {
 		t.Error(err)
 	}
 	s, _ := start(t, o)
-	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "41.3 MiB in all", "a 13.8 MiB", "b 13.8 MiB", "c 13.8 MiB", "limits.total is 32.0 MiB")
+	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 507, "41.3 MiB in all", "a 13.8 MiB", "b 13.8 MiB",
+		"c 13.8 MiB", "limits.total is 32.0 MiB")
 	wantRequest(t, s, "DELETE", "/v1/caches/a", "", 200)
 	wantRequest(t, s, "POST", "/v1/caches", body("c", 3, dir, ""), 201)
 }
 
-// Ensure that a reload takes on what differs and leaves alone what does not, that what operators made stays, and that a configuration that cannot be changes nothing.
+// Ensure that a reload applies what differs and leaves the rest, that caches of operators stay, and
+// that an invalid configuration changes nothing.
 func TestReload(t *testing.T) {
 	shelf := newShelf()
 	for id := range 6 {
@@ -101,17 +107,24 @@ func TestReload(t *testing.T) {
 		return server.CacheOptions{Name: name, Dir: dir, Source: source.Settings{"id": id}, Parallel: parallel}
 	}
 	next := o
-	next.Caches = []server.CacheOptions{cache("same", 1, 0), cache("faster", 2, 20), cache("other", 0, 0), cache("comes", 3, 0)}
+	next.Caches = []server.CacheOptions{cache("same", 1, 0), cache("faster", 2, 20), cache("other", 0, 0),
+		cache("comes", 3, 0)}
 
 	// Each of these changes nothing.
 	for name, c := range map[string]struct {
 		change func(o *server.Options)
 		want   error
 	}{
-		"a source that is not": {func(o *server.Options) { o.Caches = append(o.Caches, cache("none", 77, 0)) }, source.ErrInvalid},
-		"too large":            {func(o *server.Options) { o.Total = 1 << 20 }, shm.ErrMemory},
-		"two of a name":        {func(o *server.Options) { o.Caches = append(o.Caches, cache("same", 1, 0)) }, shm.ErrInvalid},
-		"what cannot be":       {func(o *server.Options) { o.Caches = append(o.Caches, cache("x", 1, 99)) }, shm.ErrInvalid},
+		"a source that is not": {func(o *server.Options) {
+			o.Caches = append(o.Caches, cache("none", 77, 0))
+		}, source.ErrInvalid},
+		"too large": {func(o *server.Options) { o.Total = 1 << 20 }, shm.ErrMemory},
+		"two of a name": {func(o *server.Options) {
+			o.Caches = append(o.Caches, cache("same", 1, 0))
+		}, shm.ErrInvalid},
+		"what cannot be": {func(o *server.Options) {
+			o.Caches = append(o.Caches, cache("x", 1, 99))
+		}, shm.ErrInvalid},
 	} {
 		wrong := next
 		wrong.Caches = append([]server.CacheOptions(nil), next.Caches...)
@@ -137,7 +150,8 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s is another one", name)
 		}
 	}
-	if _, there := after["leaves"]; there || after["other"].uuid == before["other"].uuid || after["comes"].uuid == [16]byte{} {
+	if _, there := after["leaves"]; there || after["other"].uuid == before["other"].uuid ||
+		after["comes"].uuid == [16]byte{} {
 		t.Errorf("%v, before %v", after, before)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "leaves")); err != nil {
@@ -149,12 +163,13 @@ func TestReload(t *testing.T) {
 	if a := p.fetch(before["same"].number, 0, shuffled(100)...); len(a.failures) != 0 {
 		t.Errorf("%+v", a)
 	}
-	// And back: what was left is warm.
+	// Back to the first configuration: the removed cache is warm.
 	if err := s.Reload(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
 	back := now()
-	if back["leaves"].uuid != before["leaves"].uuid || back["other"].uuid == before["other"].uuid || back["made"] != before["made"] {
+	if back["leaves"].uuid != before["leaves"].uuid || back["other"].uuid == before["other"].uuid ||
+		back["made"] != before["made"] {
 		t.Errorf("%v, before %v", back, before)
 	}
 	if _, there := back["comes"]; there {
@@ -162,7 +177,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that nobody uses is emptied, if that is wanted, at the time that is wanted, and is there for whoever comes.
+// Ensure that an unused cache is emptied after remove_unused, if that is set, and that new clients
+// get it again.
 func TestRemoveUnused(t *testing.T) {
 	server.SetJanitorPause(t, 50*time.Millisecond)
 	shelf := newShelf()
@@ -201,7 +217,7 @@ func TestRemoveUnused(t *testing.T) {
 	if full < 10<<20 {
 		t.Fatalf("%d bytes", full)
 	}
-	// A connection uses it, and so does a client that has no connection.
+	// A connection uses it, and so does a client without a connection.
 	time.Sleep(1500 * time.Millisecond)
 	if allocated() != full {
 		t.Fatal("it was emptied though a connection has it")
@@ -236,7 +252,7 @@ func TestRemoveUnused(t *testing.T) {
 	if a["stats"].(map[string]any)["ready"] != 100.0 {
 		t.Errorf("the other one: %v", a)
 	}
-	// Empty, it is left alone.
+	// An empty cache is left alone.
 	p.socket.Close()
 	empty := func() (uuid [16]byte) {
 		now, err := shm.Open(path, shm.OpenOptions{ReadOnly: true})

@@ -23,7 +23,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Server serves caches and answers on the data socket. New makes it, Serve runs it until its context ends.
+// Server serves caches and answers on the data socket. New makes it. Serve runs it until its
+// context ends.
 type Server struct {
 	log    *slog.Logger
 	dir    string
@@ -34,28 +35,32 @@ type Server struct {
 
 	metricsAddress net.Addr // of metrics on TCP; nil: none
 	sessions       *session.Host
-	background     sync.WaitGroup // what answers operators, and the janitor
+	background     sync.WaitGroup // the handlers of operators, and the janitor
 	stop           chan struct{}  // closed to end the janitor
 
-	changes  sync.Mutex      // held to add, remove and replace caches; protects what follows
-	total    uint64          // of the segments' bytes; 0: no bound
-	fromFile map[string]bool // caches that the configuration has: a reload without one removes it
+	changes  sync.Mutex      // held to add, remove and replace caches; protects the fields up to mu
+	total    uint64          // bound on the bytes of all segments; 0: none
+	fromFile map[string]bool // caches that the configuration names: a reload without one removes it
 
-	mu          sync.Mutex // protects what follows
+	mu          sync.Mutex // protects the fields below
 	caches      map[string]*served.Cache
-	leftOut     map[string]error // caches of the configuration that are not among them, and why
+	leftOut     map[string]error // caches of the configuration that are not in caches, and why
 	connections map[*session.Connection]bool
 	serving     bool
 	closed      bool
 }
 
-// New opens the sources, makes or adopts the segments, and listens. Nothing is made when the caches do not fit together: ErrMemory. ErrServed when another server has one of the
-// caches, or the sockets. A cache whose source does not open or whose segment is damaged is left out; when that is all of them: errors of sources and of package shm, with the cache's
-// name. On failure nothing is left open; segments stay.
+// New opens the sources, makes or adopts the segments, and listens. It makes nothing if the caches
+// do not fit together (ErrMemory), or if another server has a cache or the sockets (ErrServed). New
+// leaves out a cache whose source does not open or whose segment is damaged. If that is all of
+// them, New returns their errors, of sources and of package shm, with the caches' names. After an
+// error nothing stays open; segments stay.
 func New(ctx context.Context, o Options) (s *Server, err error) {
-	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache, total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
+	s = &Server{log: cmp.Or(o.Log, slog.Default()), dir: o.socketsDir(), open: o.opener(), parse: o.ParseCache,
+		total: o.Total, stop: make(chan struct{}), fromFile: map[string]bool{}, caches: map[string]*served.Cache{},
 		leftOut: map[string]error{}, connections: map[*session.Connection]bool{}}
-	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained), Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
+	s.sessions = &session.Host{Log: s.log, Replies: session.NewBudget(o.clientShare(), s.drained),
+		Requests: session.NewBudget(o.clientShare(), nil), Enter: s.enter, Absent: s.absent,
 		Ending: s.ending, Drained: s.drained}
 	if _, err := rand.Read(s.sessions.Boot[:]); err != nil {
 		return nil, err
@@ -101,7 +106,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 	return s, nil
 }
 
-// prepare opens all sources, and says whether the segments fit. On failure none is left open.
+// prepare opens all sources, and checks that the segments fit. After an error none stays open.
 func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prepared, err error) {
 	defer func() {
 		if err != nil {
@@ -127,7 +132,8 @@ func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prep
 	return coming, checkCapacity(o.Total, nil, coming)
 }
 
-// Serve answers until ctx ends: then it fails what is queued, waits for reads under way and for answers to be taken, and lets the caches go, warm.
+// Serve answers until ctx ends. Then it fails queued requests, waits for reads under way and for
+// answers to be sent, and leaves the caches warm.
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.socket.Close() })
 	defer stop()
@@ -154,7 +160,7 @@ func (s *Server) accept(socket *net.UnixConn) {
 	defer socket.Close()
 	c := session.New(s.sessions, socket)
 	if who, err := sockets.PeerOf(socket); err != nil || !isOwner(who) {
-		s.log.Warn("a client of another user was turned away", "uid", who.UID, "error", err)
+		s.log.Warn("a client of another user was refused", "uid", who.UID, "error", err)
 		c.Refuse(fmt.Sprintf("this server belongs to user id %d, and you are %d", os.Getuid(), who.UID))
 		return
 	}
@@ -178,7 +184,7 @@ func (s *Server) cache(name string) *served.Cache {
 	return s.caches[name]
 }
 
-// enter enters the cache of a name, which the caller has to leave; nil: there is none.
+// enter enters the cache of a name; the caller must leave it. nil: there is none.
 func (s *Server) enter(name string) *served.Cache {
 	for {
 		h := s.cache(name)
@@ -188,7 +194,7 @@ func (s *Server) enter(name string) *served.Cache {
 		if s.ending() {
 			return nil
 		}
-		time.Sleep(time.Millisecond) // it is being replaced: the next one is about to be there
+		time.Sleep(time.Millisecond) // the cache is being replaced: its successor follows soon
 	}
 }
 
@@ -208,7 +214,7 @@ func (s *Server) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(s.caches)), ", ")
 }
 
-// drained is called when a client has room again for samples without a slot.
+// drained is called when a client can again take samples without a slot.
 func (s *Server) drained() {
 	s.mu.Lock()
 	caches := slices.Collect(maps.Values(s.caches))
@@ -218,7 +224,7 @@ func (s *Server) drained() {
 	}
 }
 
-// Caches returns how many caches there are.
+// Caches returns the number of caches.
 func (s *Server) Caches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +260,7 @@ func (s *Server) close() error {
 	fault.At("drain.sockets")
 	var fillers sync.WaitGroup
 	for _, h := range caches {
-		fillers.Go(func() { h.Filler().Close(served.DrainTimeout) }) // every fetch is answered from here on
+		fillers.Go(func() { h.Filler().Close(served.DrainTimeout) }) // from here on every fetch has its answer
 	}
 	fillers.Wait()
 	fault.At("drain.fillers")
@@ -272,7 +278,8 @@ func (s *Server) close() error {
 	return errors.Join(append(errs, ended...)...)
 }
 
-// Check opens the source of every cache and says what is wrong, all of it, and whether the segments fit, without making or changing anything.
+// Check opens the source of every cache, checks whether the segments fit, and returns all errors.
+// It makes and changes nothing.
 func Check(ctx context.Context, o Options) error {
 	var all []*served.Prepared
 	var errs []error
@@ -297,7 +304,7 @@ func Check(ctx context.Context, o Options) error {
 	return checkCapacity(o.Total, nil, all)
 }
 
-// served returns the caches in the order of their names.
+// served returns the caches sorted by name.
 func (s *Server) served() []*served.Cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +316,7 @@ func (s *Server) served() []*served.Cache {
 	return all
 }
 
-// ready says whether clients are answered.
+// ready says whether the server answers clients.
 func (s *Server) ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

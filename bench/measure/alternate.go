@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subject is one way to do it.
+// Subject is one of the things that are compared.
 type Subject struct {
 	Name    string
 	Samples int          // in a run
@@ -20,12 +20,13 @@ type Subject struct {
 	Run     func() error
 	Clean   func() error // after each run, not timed; may be nil
 
-	Helper func() int // the process whose processor time counts beside this one's, such as a server; nil: none
-	Times  *[]float64 // Latencies only: Run puts the seconds of each of its samples here
+	Helper func() int // process whose processor time is added, such as a server; nil: none
+	Times  *[]float64 // Latencies only: Run writes the seconds of each of its samples here
 }
 
-// Alternate runs the subjects in turn: one round that is not measured, to warm up, and then runs of them. Every other round goes backwards, so that a drift of the
-// machine meets all alike.
+// Alternate runs the subjects in turn: one round to warm up, which is not measured, and then runs
+// rounds. Every other round goes backwards, so that a drift of the machine affects all subjects
+// alike.
 func Alternate(name, size string, runs int, subjects ...Subject) (report.Measurement, error) {
 	m := report.Measurement{Case: name, Size: size}
 	for _, s := range subjects {
@@ -46,9 +47,10 @@ func Alternate(name, size string, runs int, subjects ...Subject) (report.Measure
 	return m, err
 }
 
-// rounds calls one for each of n subjects in turn, runs times, after a round to warm up that is not measured.
+// rounds calls one for each of n subjects in turn, runs times, after a round to warm up.
 func rounds(runs, n int, one func(k int, measured bool) error) error {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection in the middle of a run would be ours or theirs by chance
+	// a collection in the middle of a run would be ours or theirs by chance
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := -1; round < runs; round++ {
 		for _, k := range forthAndBack(n, round) {
 			if err := one(k, round >= 0); err != nil {
@@ -60,7 +62,7 @@ func rounds(runs, n int, one func(k int, measured bool) error) error {
 	return nil
 }
 
-// forthAndBack is the order of a round: every other one goes backwards.
+// forthAndBack returns the order of a round: every other one goes backwards.
 func forthAndBack(n, round int) []int {
 	order := make([]int, n)
 	for k := range order {
@@ -72,7 +74,8 @@ func forthAndBack(n, round int) []int {
 	return order
 }
 
-// Latencies is Alternate of what each sample takes by itself: two measurements, NAME-p50 and NAME-p99, of the percentiles of each run.
+// Latencies is Alternate for the time of each single sample. It returns two measurements, NAME-p50
+// and NAME-p99, of the percentiles of each run.
 func Latencies(name, size string, runs int, subjects ...Subject) ([]report.Measurement, error) {
 	percentiles := []struct {
 		name string
@@ -101,14 +104,15 @@ func Latencies(name, size string, runs int, subjects ...Subject) ([]report.Measu
 		times, n := slices.Sorted(slices.Values(*s.Times)), float64(s.Samples)
 		for p := range all {
 			to := &all[p].Subjects[k]
-			to.Value, to.CPU, to.Faults = append(to.Value, times[int(percentiles[p].at*n)]), append(to.CPU, cpu/n), append(to.Faults, faults/n)
+			to.Value, to.CPU, to.Faults = append(to.Value, times[int(percentiles[p].at*n)]), append(to.CPU, cpu/n),
+				append(to.Faults, faults/n)
 		}
 		return nil
 	})
 	return all, err
 }
 
-// once returns seconds, processor seconds and minor page faults of one run.
+// once returns the seconds, processor seconds and minor page faults of one run.
 func (s *Subject) once() (wall, cpu, faults float64, err error) {
 	if s.Setup != nil {
 		if err := s.Setup(); err != nil {
@@ -146,10 +150,10 @@ func seconds(u *unix.Rusage) float64 {
 	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
 }
 
-// processorTime returns the processor seconds of another process of ours so far.
+// processorTime returns the processor seconds of another process so far.
 func processorTime(pid int) (float64, error) {
 	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|2, &t); err != nil { // what clock_getcpuclockid makes of a process id
+	if err := unix.ClockGettime(int32(^pid)<<3|2, &t); err != nil { // the clock of clock_getcpuclockid
 		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
 	}
 	return float64(t.Nano()) / 1e9, nil

@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asked is another process that reads a sample and writes it to a file on the tmpfs when it is asked to, over a unix socket, one sample at a time: by blocking system calls and nothing else.
-// It is the least that any server does for a miss.
+// asked is another process that reads a sample and writes it to a file on the tmpfs on request.
+// Requests come over a unix socket, one sample at a time. It uses only blocking system calls, the
+// least that any server does for a miss.
 type asked struct {
 	command *exec.Cmd
 	socket  *os.File
 	pages   []byte // of the file, to copy from
 }
 
-// askedWorker is the worker that is asked: asked SOURCE BYTES, with the socket and the file that it writes to as descriptors 3 and 4.
+// askedWorker is that worker: asked SOURCE BYTES, with the socket and the output file as
+// descriptors 3 and 4.
 func askedWorker(source string, bytes int) error {
 	runtime.LockOSThread()
 	f, err := os.Open(source)
@@ -46,7 +48,7 @@ func askedWorker(source string, bytes int) error {
 	}
 }
 
-// startAsked starts it. out stays the caller's.
+// startAsked starts the worker. The caller still owns out.
 func startAsked(program []string, source string, r Records, out *os.File) (a *asked, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -55,7 +57,8 @@ func startAsked(program []string, source string, r Records, out *os.File) (a *as
 	theirs := os.NewFile(uintptr(pair[1]), "socket")
 	defer theirs.Close()
 	a = &asked{socket: os.NewFile(uintptr(pair[0]), "socket")}
-	a.command = exec.Command(program[0], append(program[1:len(program):len(program)], "asked", source, strconv.Itoa(r.Bytes))...)
+	a.command = exec.Command(program[0],
+		append(program[1:len(program):len(program)], "asked", source, strconv.Itoa(r.Bytes))...)
 	a.command.Stderr, a.command.ExtraFiles = os.Stderr, []*os.File{theirs, out}
 	a.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := a.command.Start(); err != nil {
@@ -67,7 +70,7 @@ func startAsked(program []string, source string, r Records, out *os.File) (a *as
 	return a, nil
 }
 
-// fetch asks for a sample, waits, and copies it.
+// fetch requests a sample, waits, and copies it.
 func (a *asked) fetch(i int, dst []byte) error {
 	var message [8]byte
 	binary.LittleEndian.PutUint64(message[:], uint64(i))
@@ -85,5 +88,5 @@ func (a *asked) end() (err error) {
 	if a.pages != nil {
 		err = unix.Munmap(a.pages)
 	}
-	return errors.Join(err, a.socket.Close(), a.command.Wait()) // its end of the socket ends it
+	return errors.Join(err, a.socket.Close(), a.command.Wait()) // the worker ends when its socket is closed
 }

@@ -15,21 +15,25 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// BatchSizes are those of the loader's cases; quick ones only show that everything works. A run reads an epoch, or Reads samples of it.
+// BatchSizes are the sizes of the loader's cases; quick ones only show that all works. A run reads
+// an epoch, or Reads samples of it.
 func BatchSizes(quick bool) []Size {
 	if quick {
-		return []Size{{Name: "image", Bytes: 196608, Samples: 128, Reads: 128, Batch: 64}, {Name: "small", Bytes: 3072, Samples: 2048, Reads: 2048, Batch: 256}}
+		return []Size{{Name: "image", Bytes: 196608, Samples: 128, Reads: 128, Batch: 64},
+			{Name: "small", Bytes: 3072, Samples: 2048, Reads: 2048, Batch: 256}}
 	}
-	return []Size{{Name: "image", Bytes: 196608, Samples: 1500, Reads: 1472, Batch: 64}, {Name: "small", Bytes: 3072, Samples: 200000, Reads: 65536, Batch: 256}}
+	return []Size{{Name: "image", Bytes: 196608, Samples: 1500, Reads: 1472, Batch: 64},
+		{Name: "small", Bytes: 3072, Samples: 200000, Reads: 65536, Batch: 256}}
 }
 
-// ahead is how many batches are made ahead, and how many buffers gathering alone goes through beside it.
+// ahead is the number of batches made ahead. Gathering alone uses as many further buffers.
 const ahead = 2
 
-// stepThreads gather while a step is under way: the other core has the step.
+// stepThreads gather during a step: the other core runs the step.
 const stepThreads = 1
 
-// Batches measures a loader's batches when every sample is in the cache, against gathering the same samples alone; without a step of training and with one that takes as long as a gather.
+// Batches measures a loader's batches when all samples are in the cache, against gathering the same
+// samples alone. It does so without a training step, and with one that takes as long as a gather.
 func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	c, remove, err := z.filled(dir, "batches")
 	if err != nil {
@@ -51,7 +55,8 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 	gather := func(threads int, step func()) func() error {
 		return func() error {
 			for at := 0; at < len(indices); at += z.Batch {
-				n, err := c.Gather(indices[at:at+z.Batch], client.Whole, buffers[at/z.Batch%len(buffers)], z.Bytes, nil, threads)
+				n, err := c.Gather(indices[at:at+z.Batch], client.Whole, buffers[at/z.Batch%len(buffers)], z.Bytes,
+					nil, threads)
 				if n != z.Batch || err != nil {
 					return errors.Join(errMiss, err)
 				}
@@ -61,7 +66,8 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 		}
 	}
 	batches := func(threads int, step func()) (func() error, error) {
-		l, err := loader.New(loader.FromCache(c, miss), loader.Options{BatchSize: z.Batch, Order: order, Ahead: ahead, Threads: threads})
+		l, err := loader.New(loader.FromCache(c, miss),
+			loader.Options{BatchSize: z.Batch, Order: order, Ahead: ahead, Threads: threads})
 		return func() error {
 			if err := l.SetEpoch(0); err != nil {
 				return err
@@ -120,7 +126,7 @@ func Batches(z Size, dir string, runs int, emit func(report.Measurement)) error 
 
 func miss(context.Context, int, []byte) ([]byte, error) { return nil, errMiss }
 
-// asLongAs returns a busy loop that computes for as long as the n-th part of a run, by the fastest of three.
+// asLongAs returns a busy loop that takes the n-th part of the time of a run, the fastest of three.
 func asLongAs(run func() error, n int) (step func(), err error) {
 	best := time.Duration(0)
 	for range 3 {
@@ -139,10 +145,10 @@ func asLongAs(run func() error, n int) (step func(), err error) {
 	return func() { computed += compute(turns) }, nil
 }
 
-// computed keeps what was computed, so that it is.
+// computed keeps the results, so that the compiler does not remove the loop.
 var computed uint64
 
-// compute takes processor time and no memory.
+// compute uses processor time and no memory.
 //
 //go:noinline
 func compute(turns int) (x uint64) {
@@ -152,13 +158,13 @@ func compute(turns int) (x uint64) {
 	return x
 }
 
-// sleeping is a source whose samples take a sleep and nothing else.
+// sleeping is a source whose reads only sleep.
 type sleeping struct {
-	source.Source // what else there is of one, which nobody asks for
+	source.Source // the other methods, which are not called
 	samples       int
 }
 
-// latency of a sample of it.
+// latency of a read.
 const latency = time.Millisecond
 
 func (s sleeping) Info() source.Info {
@@ -178,7 +184,8 @@ func (s sleeping) Read(_ context.Context, _ int, dst []byte) (int, error) {
 	return len(dst), nil
 }
 
-// SleepingLoads measures how loads of a millisecond's sleep scale with the goroutines of a loader, against as many bare goroutines that sleep.
+// SleepingLoads measures how loads that sleep for a millisecond scale with the goroutines of a
+// loader, against as many bare goroutines that sleep.
 func SleepingLoads(quick bool, runs int, emit func(report.Measurement)) error {
 	perWorker := 320
 	if quick {
@@ -186,7 +193,8 @@ func SleepingLoads(quick bool, runs int, emit func(report.Measurement)) error {
 	}
 	for workers := 1; workers <= 8; workers++ {
 		samples := perWorker * workers
-		l, err := loader.New(loader.FromSource(sleeping{samples: samples}), loader.Options{BatchSize: 32, Workers: workers})
+		l, err := loader.New(loader.FromSource(sleeping{samples: samples}),
+			loader.Options{BatchSize: 32, Workers: workers})
 		if err != nil {
 			return err
 		}

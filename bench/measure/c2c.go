@@ -16,8 +16,9 @@ import (
 // C2CCase is the case that C2C measures.
 const C2CCase = "hits/perf-c2c"
 
-// C2C lets `perf c2c` look at two processes that view the same samples on two cores: loads that found a line modified in the other core's cache (HITM) would show
-// a line that both write. Few machines in the cloud count such events; then the measurement is missing, with what perf said.
+// C2C runs `perf c2c` on two processes that view the same samples on two cores. Loads that find a
+// line modified in the other core's cache (HITM) show a line that both write. Few cloud machines
+// count such events; without them the measurement is missing, with the message of perf.
 func C2C(z Size, path string, program []string, state string) (report.Measurement, error) {
 	m := report.Measurement{Case: C2CCase, Size: z.Name}
 	if _, err := exec.LookPath("perf"); err != nil {
@@ -26,14 +27,16 @@ func C2C(z Size, path string, program []string, state string) (report.Measuremen
 	}
 	data := filepath.Join(state, "c2c.data")
 	defer os.Remove(data)
-	workers, end, err := launchAll(program, 2, func(k int) []string { return []string{"hits", path, fmt.Sprint(k), fmt.Sprint(k + 1)} })
+	workers, end, err := launchAll(program, 2,
+		func(k int) []string { return []string{"hits", path, fmt.Sprint(k), fmt.Sprint(k + 1)} })
 	if err != nil {
 		return m, err
 	}
 	defer end()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	record := exec.CommandContext(ctx, "perf", "c2c", "record", "-o", data, "-p", fmt.Sprintf("%d,%d", workers[0].command.Process.Pid, workers[1].command.Process.Pid),
+	record := exec.CommandContext(ctx, "perf", "c2c", "record", "-o", data, "-p",
+		fmt.Sprintf("%d,%d", workers[0].command.Process.Pid, workers[1].command.Process.Pid),
 		"--", "sleep", "1")
 	said := make(chan string, 1)
 	go func() {
@@ -62,7 +65,8 @@ func C2C(z Size, path string, program []string, state string) (report.Measuremen
 		}
 		return "?"
 	}
-	m.Note = fmt.Sprintf("of %s sampled loads, %s found a line modified by the other core", count("Load Operations"), count("Load Local HITM"))
+	m.Note = fmt.Sprintf("of %s sampled loads, %s found a line modified by the other core", count("Load Operations"),
+		count("Load Local HITM"))
 	return m, nil
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/stocached/stocached/client"
 )
 
-// Dir is a directory of this run's own on /dev/shm, for caches and the bare files they are compared with.
+// Dir makes a directory for this run on /dev/shm, for caches and the bare files they are compared
+// with.
 func Dir() (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp("/dev/shm", "stocached-bench-")
 	if err != nil {
@@ -20,7 +21,8 @@ func Dir() (dir string, remove func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, nil
 }
 
-// options of a cache of this size: named, because a memfd may have other pages than the tmpfs of the bare files.
+// options returns those of a cache of this size. It is named, because a memfd may have other pages
+// than the tmpfs of the bare files.
 func (z Size) options(dir string) client.Options {
 	return client.Options{Dir: dir, Samples: z.Samples, SampleBytes: z.Bytes}
 }
@@ -40,7 +42,7 @@ func fresh(dir, name string, o client.Options) (*client.Cache, func() error, err
 	}, nil
 }
 
-// filled makes a cache that has every sample, sample i in slot i.
+// filled makes a cache with all samples, sample i in slot i.
 func (z Size) filled(dir, name string) (*client.Cache, func() error, error) {
 	c, remove, err := fresh(dir, name, z.options(dir))
 	if err != nil {
@@ -57,7 +59,7 @@ func (z Size) filled(dir, name string) (*client.Cache, func() error, error) {
 	return c, remove, nil
 }
 
-// Filled makes a cache that has every sample and leaves it to others, who attach by its path.
+// Filled makes a cache with all samples for other processes, which attach by its path.
 func Filled(z Size, dir string) (path string, remove func() error, err error) {
 	c, _, err := z.filled(dir, "filled")
 	if err != nil {
@@ -67,7 +69,8 @@ func Filled(z Size, dir string) (path string, remove func() error, err error) {
 	return path, func() error { return client.Remove(path) }, c.Close()
 }
 
-// data returns some samples to store: several, as a loader that decodes one after the other has it, and few enough for the processor's cache.
+// data returns some samples to store: several, as from a loader that decodes one after the other,
+// and few enough for the processor's cache.
 func (z Size) data() [][]byte {
 	rng := rand.NewChaCha8([32]byte{})
 	data := make([][]byte, min(16, max(1, 4<<20/z.Bytes)))
@@ -81,8 +84,8 @@ func (z Size) data() [][]byte {
 // order returns a random order of all samples, the same one every time.
 func (z Size) order() []int { return rand.New(rand.NewPCG(1, 2)).Perm(z.Samples) }
 
-// payload returns the samples of a filled cache as one array: what a bare loop reads, the same bytes in the same pages. It relies on sample i being in slot i
-// and on slots without padding, and checks both at the ends.
+// payload returns the samples of a filled cache as one array, for a bare loop over the same pages.
+// It relies on sample i being in slot i and on slots without padding, and checks both at the ends.
 func (z Size) payload(c *client.Cache) ([]byte, error) {
 	first, _, err := c.View(0)
 	if err != nil {
@@ -90,7 +93,7 @@ func (z Size) payload(c *client.Cache) ([]byte, error) {
 	}
 	last, hit, err := c.View(z.Samples - 1)
 	if err != nil || !hit {
-		return nil, fmt.Errorf("sample %d is not there: %w", z.Samples-1, err)
+		return nil, fmt.Errorf("sample %d is not in the cache: %w", z.Samples-1, err)
 	}
 	all := unsafe.Slice(unsafe.SliceData(first), z.Samples*z.Bytes)
 	if unsafe.SliceData(all[(z.Samples-1)*z.Bytes:]) != unsafe.SliceData(last) {

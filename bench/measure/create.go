@@ -10,7 +10,7 @@ import (
 // GiB is the limit of the caches that are created, images in them.
 const GiB = 1 << 30
 
-// Create measures making a cache of 1 GiB, named, with room for images.
+// Create measures the creation of a named cache of 1 GiB for images.
 func Create(dir string, runs int) (report.Measurement, error) {
 	var remove func() error
 	return Alternate("go/create", "", runs, Subject{Name: "Create", Samples: 1,
@@ -22,7 +22,8 @@ func Create(dir string, runs int) (report.Measurement, error) {
 	})
 }
 
-// HugeOptions are those of the cache that attaching is measured with: so many samples that its index alone takes 1.6 GB, and a payload that is all holes.
+// HugeOptions are those of the cache that attaching is measured with. It has so many samples that
+// its index alone has 1.6 GB. Its payload is one hole.
 func HugeOptions(dir string, quick bool) client.Options {
 	n := 100_000_000
 	if quick {
@@ -31,20 +32,20 @@ func HugeOptions(dir string, quick bool) client.Options {
 	return client.Options{Dir: dir, Samples: n, SampleBytes: 16, Assign: client.FirstIndices}
 }
 
-// Huge makes it; others attach by its path.
+// Huge makes that cache. Others attach by its path.
 func Huge(dir string, quick bool) (path string, remove func() error, err error) {
 	_, remove, err = fresh(dir, "huge", HugeOptions(dir, quick))
 	return filepath.Join(dir, "huge"), remove, err
 }
 
-// Attach measures attaching, registering as a client included.
+// Attach measures attaching, with the registration of a client.
 func Attach(path string, runs int) (report.Measurement, error) {
 	var c *client.Cache
 	return Alternate("go/attach", "", runs, Subject{Name: "Attach", Samples: 1,
 		Run: func() (err error) {
 			c, err = client.Attach(path, client.AttachOptions{})
 			if err == nil {
-				_, _, err = c.View(0) // whatever is left to the first use counts as well
+				_, _, err = c.View(0) // includes what is left to the first use
 			}
 			return err
 		},

@@ -11,14 +11,16 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// The crowd: so many readers, spread over so many caches of one server.
+// Number of readers, and of caches of one server.
 const (
 	crowdReaders = 100
 	crowdCaches  = 64
 )
 
-// Crowd measures what a fetch of one sample takes that is not there, of many readers at the same time, each with a connection and a handle of its own, who ask for the next one as soon as
-// they have the last: beside one reader of a server with one cache. Two measurements: the percentiles. each is how many samples a reader of the crowd fetches.
+// Crowd measures the fetch of one missing sample by many readers at the same time, beside one
+// reader of a server with one cache. Each reader has its own connection and handle, and requests
+// the next sample as soon as it has the last. each is the number of samples of a reader. Two
+// measurements: the percentiles.
 func Crowd(b *Box, r Records, size string, each, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -34,11 +36,12 @@ func Crowd(b *Box, r Records, size string, each, runs int) (all []report.Measure
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, one.end()) }()
-	return Latencies("server/crowd", size, runs, many.subject(r, fmt.Sprintf("%d readers, %d caches", crowdReaders, crowdCaches), each),
+	return Latencies("server/crowd", size, runs,
+		many.subject(r, fmt.Sprintf("%d readers, %d caches", crowdReaders, crowdCaches), each),
 		one.subject(r, "1 reader, 1 cache", r.Samples))
 }
 
-// crowd is a server and those who read from it.
+// crowd is a server and its readers.
 type crowd struct {
 	server  *server
 	readers []*client.Served // reader k reads cache k % caches
@@ -71,7 +74,7 @@ func (c *crowd) end() (err error) {
 	return errors.Join(err, c.server.end())
 }
 
-// subject fetches each samples by every reader, no sample twice.
+// subject fetches `each` samples with every reader, no sample twice.
 func (c *crowd) subject(r Records, name string, each int) Subject {
 	var times []float64
 	order := r.order()

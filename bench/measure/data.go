@@ -18,19 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Data are the files that sources read, in a folder of this run's own on a disk. Each kind is made when it is asked for first, and stays in the page cache.
+// Data has the files of sources, in a folder for this run on a disk. Each kind is made on first
+// use, and stays in the page cache.
 type Data struct {
 	Dir  string
 	made map[string]bool
 }
 
-// Records is a dataset: so many samples of so many bytes each.
+// Records is a dataset: the number and the size of its samples.
 type Records struct{ Samples, Bytes int }
 
 // Remove removes the files.
 func (d *Data) Remove() error { return os.RemoveAll(d.Dir) }
 
-// once makes what a name stands for, and waits until it is on the disk: writing it back must not disturb what is measured.
+// once makes a file or folder once, and waits until it is on the disk, so that writing it back does
+// not disturb the measurements.
 func (d *Data) once(name string, make func(path string) error) (path string, err error) {
 	path = filepath.Join(d.Dir, name)
 	if d.made[path] {
@@ -58,7 +60,7 @@ func syncDisk(dir string) error {
 	return unix.Syncfs(int(f.Fd()))
 }
 
-// samples hands out the samples of a dataset, one after the other, in one buffer.
+// samples passes the samples of a dataset to one, one after the other, in one buffer.
 func (r Records) samples(one func(i int, sample []byte) error) error {
 	sample := make([]byte, r.Bytes)
 	rng := rand.NewChaCha8([32]byte{})
@@ -72,27 +74,32 @@ func (r Records) samples(one func(i int, sample []byte) error) error {
 	return nil
 }
 
-// raw is a file of records.
+// raw makes a file of records.
 func (d *Data) raw(r Records) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%dx%d.raw", r.Samples, r.Bytes), func(path string) error {
 		f, err := os.Create(path)
 		if err != nil {
 			return err
 		}
-		return errors.Join(r.samples(func(_ int, sample []byte) error { _, err := f.Write(sample); return err }), f.Close())
+		return errors.Join(r.samples(func(_ int, sample []byte) error {
+			_, err := f.Write(sample)
+			return err
+		}), f.Close())
 	})
 	return source.Settings{"kind": "raw", "path": path, "sample_bytes": r.Bytes}, err
 }
 
-// block are the same records in block files, made with the defaults of `stocached pack`.
+// block makes block files of the same records, with the defaults of `stocached pack`.
 func (d *Data) block(r Records) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%dx%d.block", r.Samples, r.Bytes), func(path string) error {
-		schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(r.Bytes)}}}, false)
+		schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(r.Bytes)}}},
+			false)
 		if err != nil {
 			return err
 		}
 		ctx := context.Background()
-		w, err := block.Create(ctx, path, block.Options{Schema: schema, Source: block.Origin{Kind: "bench", Fingerprint: fmt.Sprint(r)}})
+		w, err := block.Create(ctx, path,
+			block.Options{Schema: schema, Source: block.Origin{Kind: "bench", Fingerprint: fmt.Sprint(r)}})
 		if err != nil {
 			return err
 		}
@@ -107,7 +114,7 @@ func (d *Data) block(r Records) (source.Settings, error) {
 // filesPerFolder of a tree.
 const filesPerFolder = 1000
 
-// tree are the same records as files of a tree.
+// tree makes a tree of files of the same records.
 func (d *Data) tree(r Records) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%dx%d.dir", r.Samples, r.Bytes), func(path string) error {
 		return r.samples(func(i int, sample []byte) error {
@@ -122,18 +129,19 @@ func (d *Data) tree(r Records) (source.Settings, error) {
 	return source.Settings{"kind": "dir", "path": path}, err
 }
 
-// fileOf is the file of sample i: their order by path is that of the samples.
+// fileOf returns the file of sample i. The order of the paths is that of the samples.
 func fileOf(tree string, i int) string {
 	return fmt.Sprintf("%s/%05d/%08d", tree, i/filesPerFolder, i)
 }
 
-// hugeBlock is a dataset of very many small samples in block files.
+// hugeBlock makes a dataset of very many small samples in block files.
 func (d *Data) hugeBlock(samples int) (source.Settings, error) { return d.block(Records{samples, 16}) }
 
-// hugeShards is how many shards hugeTar has.
+// hugeShards is the number of shards of hugeTar.
 const hugeShards = 10
 
-// hugeTar is a dataset of very many small samples in tar shards. The shards have one file, by as many names: what is in them does not matter, and each has an index of its own.
+// hugeTar makes a dataset of very many small samples in tar shards. All shards are names of one
+// file: their content does not matter, and each has its own index.
 func (d *Data) hugeTar(samples int) (source.Settings, error) {
 	path, err := d.once(fmt.Sprintf("%d.tars", samples), func(dir string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -148,7 +156,8 @@ func (d *Data) hugeTar(samples int) (source.Settings, error) {
 		t := tar.NewWriter(w)
 		sample := make([]byte, 16)
 		for i := 0; i < samples/hugeShards && err == nil; i++ {
-			if err = t.WriteHeader(&tar.Header{Name: fmt.Sprintf("%09d.bin", i), Mode: 0o644, Size: int64(len(sample))}); err == nil {
+			if err = t.WriteHeader(&tar.Header{Name: fmt.Sprintf("%09d.bin", i), Mode: 0o644,
+				Size: int64(len(sample))}); err == nil {
 				_, err = t.Write(sample)
 			}
 		}

@@ -14,9 +14,10 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// FetchOne measures what one sample takes that is not in the cache, and that its source has in the page cache: a fetch, whole, with the copy to the caller's memory, beside a bare
-// pread and a bare pwrite to a file on the tmpfs, as a miss costs them without anybody else to ask; and beside another process that does these two when it is asked. Two
-// measurements: the percentiles.
+// FetchOne measures the fetch of one missing sample that its source has in the page cache, with the
+// copy to the caller's memory. Beside it: a bare pread and a bare pwrite to a file on the tmpfs,
+// the cost of a miss without a server. Also beside it: another process that does these two on
+// request. Two measurements: the percentiles.
 func FetchOne(b *Box, r Records, size string, program []string, runs int) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -37,11 +38,15 @@ func FetchOne(b *Box, r Records, size string, program []string, runs int) (all [
 		Subject{Name: "Fetch", Samples: len(order), Times: &ours,
 			Setup: func() (err error) { h, err = b.hosted("one", b.cache("one", s)); return err },
 			Run: func() error {
-				return timed(&ours, order, func(i int) error { return h.client.Fetch(context.Background(), []int{i}, buffer, r.Bytes) })
+				return timed(&ours, order,
+					func(i int) error { return h.client.Fetch(context.Background(), []int{i}, buffer, r.Bytes) })
 			},
 			Clean: func() error { return h.end() }, Helper: func() int { return h.pid() }},
 		Subject{Name: "pread, pwrite", Samples: len(order), Times: &theirs,
-			Setup: func() (err error) { out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), false); return err },
+			Setup: func() (err error) {
+				out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), false)
+				return err
+			},
 			Run: func() error {
 				return timed(&theirs, order, func(i int) error {
 					if err := read(i, buffer); err != nil {
@@ -58,11 +63,13 @@ func FetchOne(b *Box, r Records, size string, program []string, runs int) (all [
 				}
 				return err
 			},
-			Run:   func() error { return timed(&others, order, func(i int) error { return other.fetch(i, buffer) }) },
-			Clean: func() error { return errors.Join(other.end(), out.Close()) }, Helper: func() int { return other.command.Process.Pid }})
+			Run: func() error { return timed(&others, order, func(i int) error { return other.fetch(i, buffer) }) },
+			Clean: func() error {
+				return errors.Join(other.end(), out.Close())
+			}, Helper: func() int { return other.command.Process.Pid }})
 }
 
-// timed notes what each takes.
+// timed records the time of each sample.
 func timed(times *[]float64, order []int, one func(i int) error) error {
 	for _, i := range order {
 		began := time.Now()
@@ -74,8 +81,8 @@ func timed(times *[]float64, order []int, one func(i int) error) error {
 	return nil
 }
 
-// FetchBatch measures batches of which nothing is in the cache, beside the reads of their samples by as many goroutines as the server reads with, and beside the same with a pwrite
-// to a file on the tmpfs behind each.
+// FetchBatch measures batches of missing samples. Beside it: reads of the samples by as many
+// goroutines as the server has, and the same with a pwrite to a file on the tmpfs after each.
 func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -104,7 +111,10 @@ func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measu
 			return nil
 		}}
 	}
-	ours := batches("Fetch", func(indices []int) error { return h.client.Fetch(context.Background(), indices, rows, r.Bytes) })
+	ours := batches("Fetch", func(indices []int) error {
+		return h.client.Fetch(context.Background(), indices, rows,
+			r.Bytes)
+	})
 	ours.Setup, ours.Helper = func() error { return emptied(h.client) }, func() int { return h.pid() }
 	var out *os.File
 	bound := batches("pread, pwrite", func(indices []int) error {
@@ -121,10 +131,11 @@ func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measu
 		batches("pread", func(indices []int) error { return each(indices, r.Bytes, read) }), bound)
 }
 
-// device is a source whose reads take their time: files of a network, say.
+// device is a slow source, such as files of a network.
 var device = source.Settings{"latency": "5ms", "heads": parallel, "bytes_per_second": "1GB"}
 
-// FetchSlow is FetchBatch from a device whose reads take their time, beside the same reads of the same device by as many goroutines.
+// FetchSlow is FetchBatch from a slow device, beside the same reads of the device by as many
+// goroutines.
 func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	settings, err := b.Data.raw(r)
 	if err != nil {
@@ -149,7 +160,9 @@ func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measur
 	rows := make([]byte, batch*r.Bytes)
 	touch(rows)
 	return Alternate("server/fetch-batch-slow", size, runs,
-		Subject{Name: "Fetch", Samples: batch, Setup: func() error { return emptied(h.client) }, Helper: func() int { return h.pid() },
+		Subject{Name: "Fetch", Samples: batch, Setup: func() error {
+			return emptied(h.client)
+		}, Helper: func() int { return h.pid() },
 			Run: func() error { return h.client.Fetch(context.Background(), order, rows, r.Bytes) }},
 		Subject{Name: "reads", Samples: batch, Run: func() error {
 			return each(order, r.Bytes, func(i int, buffer []byte) error {
@@ -159,7 +172,7 @@ func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measur
 		}})
 }
 
-// FetchHits measures batches that are in the cache, all of them, beside Gather of the same handle.
+// FetchHits measures batches that are completely in the cache, beside Gather of the same handle.
 func FetchHits(b *Box, r Records, size string, batch, runs int) (m report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -190,7 +203,10 @@ func FetchHits(b *Box, r Records, size string, batch, runs int) (m report.Measur
 		}}
 	}
 	return Alternate("server/fetch-hits", size, runs,
-		batches("Fetch", func(indices []int) error { return h.client.Fetch(context.Background(), indices, rows, r.Bytes) }),
+		batches("Fetch", func(indices []int) error {
+			return h.client.Fetch(context.Background(), indices, rows,
+				r.Bytes)
+		}),
 		batches("Gather", func(indices []int) error {
 			if n, err := h.client.Gather(indices, client.Whole, rows, r.Bytes, hit, 1); n != batch || err != nil {
 				return fmt.Errorf("%d of %d: %w", n, batch, errors.Join(errMiss, err))

@@ -15,14 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillBatch is how many samples a request asks for; fillRequests of them are under way, so that the server always has something to do.
+// fillBatch is the number of samples of a request. fillRequests requests are under way, so that the
+// server is never idle.
 const (
 	fillBatch    = 256
 	fillRequests = 2
 )
 
-// FillRaw, FillBlock and FillTree measure how fast a server fills a whole cache, from files in the page cache, beside as many goroutines as it reads with that do only what
-// cannot be left out: read the same bytes, in the same order, into reused buffers; and, to show how much of the time that is, write them to a file on the tmpfs as well.
+// FillRaw, FillBlock and FillTree measure how fast a server fills a whole cache from files in the
+// page cache. Beside it, as many goroutines as the server has do only what is necessary: they read
+// the same bytes in the same order into reused buffers. Others also write them to a file on the
+// tmpfs, to show the time of that.
 func FillRaw(b *Box, r Records, size string, runs int) (report.Measurement, error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -31,7 +34,7 @@ func FillRaw(b *Box, r Records, size string, runs int) (report.Measurement, erro
 	return b.fill("server/fill-raw", size, r, s, runs, oneFile(s["path"].(string)), "pread")
 }
 
-// FillBlock is that of a dataset in block files, beside reads of the same file as FillRaw's.
+// FillBlock is the same from block files, beside the reads of FillRaw's file.
 func FillBlock(b *Box, r Records, size string, runs int) (report.Measurement, error) {
 	raw, err := b.Data.raw(r)
 	if err != nil {
@@ -44,7 +47,7 @@ func FillBlock(b *Box, r Records, size string, runs int) (report.Measurement, er
 	return b.fill("server/fill-block", size, r, s, runs, oneFile(raw["path"].(string)), "pread")
 }
 
-// FillTree is that of a tree of files.
+// FillTree is the same from a tree of files.
 func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, error) {
 	s, err := b.Data.tree(r)
 	if err != nil {
@@ -53,7 +56,8 @@ func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, err
 	return b.fill("server/fill-dir", size, r, s, runs, manyFiles(s["path"].(string)), "open, read, close")
 }
 
-// opener returns how the bytes of a sample are read into a buffer, and what ends that.
+// opener returns a function that reads the bytes of a sample into a buffer, and one that closes the
+// files.
 type opener func() (read func(i int, dst []byte) error, end func() error, err error)
 
 func oneFile(path string) opener {
@@ -72,7 +76,7 @@ func manyFiles(tree string) opener {
 	}
 }
 
-// readFile is open, read and close by their system calls.
+// readFile opens, reads and closes a file by system calls.
 func readFile(path string, dst []byte) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +99,8 @@ func writeAt(fd int, p []byte, offset int64) error {
 	return nil
 }
 
-func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, open opener, reads string) (m report.Measurement, err error) {
+func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, open opener,
+	reads string) (m report.Measurement, err error) {
 	read, end, err := open()
 	if err != nil {
 		return m, err
@@ -111,7 +116,10 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	bare := func(reserve bool) Subject {
 		var out *os.File
 		return Subject{Name: reads + ", pwrite", Samples: r.Samples,
-			Setup: func() (err error) { out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), reserve); return err },
+			Setup: func() (err error) {
+				out, err = bareFile(b.Dir, int64(r.Samples)*int64(r.Bytes), reserve)
+				return err
+			},
 			Run: func() error {
 				return each(order, r.Bytes, func(i int, buffer []byte) error {
 					if err := read(i, buffer); err != nil {
@@ -127,14 +135,18 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	return Alternate(name, size, runs,
 		Subject{Name: "server", Samples: r.Samples,
 			Setup: func() (err error) { cold, err = b.hosted("cold", b.cache("cold", s)); return err },
-			Run:   func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
-		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error { return emptied(warm.client) },
+			Run: func() error {
+				return fillAll(cold.client, order)
+			}, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
+		Subject{Name: "server, into pages that are there", Samples: r.Samples, Setup: func() error {
+			return emptied(warm.client)
+		},
 			Run: func() error { return fillAll(warm.client, order) }, Helper: func() int { return warm.pid() }},
 		Subject{Name: reads, Samples: r.Samples, Run: func() error { return each(order, r.Bytes, read) }},
 		intoNew, again)
 }
 
-// order is a random order of all samples, the same one every time.
+// order returns a random order of all samples, always the same one.
 func (r Records) order() []int { return Size{Samples: r.Samples}.order() }
 
 // hostedCache is a server with one cache, and a client of it.
@@ -157,7 +169,7 @@ func (b *Box) hosted(name string, c served) (*hostedCache, error) {
 
 func (h *hostedCache) end() error { return errors.Join(h.client.Close(), h.server.end()) }
 
-// fillAll has a server fill all samples of an order, batch by batch.
+// fillAll lets a server fill all samples of an order, batch by batch.
 func fillAll(c *client.Served, order []int) error {
 	return shared(fillRequests, (len(order)+fillBatch-1)/fillBatch, func() func(k int) error {
 		return func(k int) error {
@@ -166,7 +178,8 @@ func fillAll(c *client.Served, order []int) error {
 	})
 }
 
-// each calls do for the samples of an order on as many goroutines as a server reads with, each with a buffer of its own.
+// each calls do for the samples of an order on as many goroutines as a server has, each with its
+// own buffer.
 func each(order []int, bytes int, do func(i int, buffer []byte) error) error {
 	return shared(parallel, len(order), func() func(k int) error {
 		buffer := make([]byte, bytes)
@@ -174,7 +187,7 @@ func each(order []int, bytes int, do func(i int, buffer []byte) error) error {
 	})
 }
 
-// shared shares 0..n-1 among goroutines; start makes what one of them calls.
+// shared divides 0..n-1 among goroutines. start makes the function that one of them calls.
 func shared(goroutines, n int, start func() func(k int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup

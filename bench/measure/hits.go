@@ -10,9 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hits measures views without copies by 1, 2 and 4 processes, each pinned to a core (0 or 1): if a hit wrote a cache line that processes share, two of them on
-// two cores would not be twice as fast as one. Values are seconds a view of all processes together; "1 process" is the mean of each core on its own.
-func Hits(name string, z Size, path string, program []string, runs int, window time.Duration) (report.Measurement, error) {
+// Hits measures views without copies by 1, 2 and 4 processes, each pinned to a core (0 or 1). If a
+// hit wrote a shared cache line, two processes on two cores would not be twice as fast as one.
+// Values are seconds a view of all processes together. "1 process" is the mean of each core alone.
+func Hits(name string, z Size, path string, program []string, runs int, window time.Duration) (report.Measurement,
+	error) {
 	m := report.Measurement{Case: "hits/" + name, Size: z.Name}
 	if runtime.NumCPU() < 2 {
 		m.Missing = "needs two cores"
@@ -30,7 +32,8 @@ func Hits(name string, z Size, path string, program []string, runs int, window t
 		var rates, cpus [4]float64 // of worker 0, of worker 1, of both, of all four
 		for _, k := range forthAndBack(4, round) {
 			var err error
-			if rates[k], cpus[k], err = together([][]*process{workers[:1], workers[1:2], workers[:2], workers}[k], window); err != nil {
+			if rates[k], cpus[k], err = together([][]*process{workers[:1], workers[1:2], workers[:2], workers}[k],
+				window); err != nil {
 				return m, err
 			}
 		}
@@ -47,13 +50,14 @@ func Hits(name string, z Size, path string, program []string, runs int, window t
 	return m, nil
 }
 
-// together lets workers view for a while, all at the same time, and returns views a second and processor seconds a view.
+// together lets workers view for a while, all at the same time. It returns views a second and
+// processor seconds a view.
 func together(workers []*process, window time.Duration) (rate, cpu float64, err error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0, 0, err
 	}
-	start := now.Nano() + int64(20*time.Millisecond) // time enough to tell everybody
+	start := now.Nano() + int64(20*time.Millisecond) // enough time to tell all workers
 	for _, w := range workers {
 		if err := w.tell("go %d %d", start, window.Nanoseconds()); err != nil {
 			return 0, 0, err

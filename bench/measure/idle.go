@@ -18,9 +18,9 @@ const (
 	bytesMB = "MB"
 )
 
-// Idle measures what a server does while nobody wants anything of it: how often its threads leave a processor that they had waited for, and the memory of its own. It has two caches,
-// a client is attached to one of them, and it has filled something before. Beside it, at the same time, a Go program that has a timer of one second, as the janitor has, and a
-// socket that nobody connects to.
+// Idle measures an idle server: how often its threads wait, and its own memory. It has two caches,
+// has filled some samples, and has one attached client. Beside it runs a Go program with a timer of
+// one second, as the janitor has, and a socket without clients.
 func Idle(b *Box, r Records, program []string, window time.Duration) (all []report.Measurement, err error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -44,7 +44,7 @@ func Idle(b *Box, r Records, program []string, window time.Duration) (all []repo
 		return nil, err
 	}
 	defer end()
-	time.Sleep(3 * time.Second) // a connection is answered, garbage collected: what is not idle yet
+	time.Sleep(3 * time.Second) // until connections are answered and garbage is collected
 	pids := []int{h.pid(), ticks[0].command.Process.Pid}
 	var before, after [2]int
 	for k, pid := range pids {
@@ -60,19 +60,22 @@ func Idle(b *Box, r Records, program []string, window time.Duration) (all []repo
 		}
 	}
 	took := time.Since(began).Seconds()
-	wakes := report.Measurement{Case: "server/idle", Note: "voluntary context switches of all threads; one that found nothing to do and went to sleep again is one of them"}
+	wakes := report.Measurement{Case: "server/idle", Note: "voluntary context switches of all threads; one that " +
+		"found nothing to do and went to sleep again is one of them"}
 	for k, name := range []string{"server", "a timer of one second"} {
-		wakes.Subjects = append(wakes.Subjects, report.Subject{Name: name, Unit: aSecond, Value: []float64{float64(after[k]-before[k]) / took}})
+		wakes.Subjects = append(wakes.Subjects,
+			report.Subject{Name: name, Unit: aSecond, Value: []float64{float64(after[k]-before[k]) / took}})
 	}
 	own, err := anonymous(h.pid())
 	if err != nil {
 		return nil, err
 	}
-	memory := report.Measurement{Case: "server/idle-memory", Note: "RssAnon", Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Value: []float64{float64(own) / 1e6}}}}
+	memory := report.Measurement{Case: "server/idle-memory", Note: "RssAnon",
+		Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Value: []float64{float64(own) / 1e6}}}}
 	return []report.Measurement{wakes, memory}, nil
 }
 
-// wakeUps is how often the threads of a process have waited for something so far.
+// wakeUps returns how often the threads of a process have waited so far.
 func wakeUps(pid int) (sum int, err error) {
 	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(all) == 0 {
@@ -93,7 +96,7 @@ func wakeUps(pid int) (sum int, err error) {
 	return sum, nil
 }
 
-// tickWorker is the worker that has a timer and a socket, and nothing to do.
+// tickWorker is an idle worker with a timer and a socket.
 func tickWorker() error {
 	dir, err := os.MkdirTemp("", "stocached-bench-tick-")
 	if err != nil {
@@ -105,7 +108,7 @@ func tickWorker() error {
 		return err
 	}
 	defer socket.Close()
-	go socket.Accept() //nolint:errcheck // nobody comes
+	go socket.Accept() //nolint:errcheck // no client connects
 	go func() {
 		for range time.NewTicker(time.Second).C { //nolint:staticcheck // it ticks until the process ends
 		}

@@ -12,11 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const copies = "copies" // of what is filled
+const copies = "copies" // of the stored bytes
 
-// Filling measures the memory of the segment, less its control part, while it fills: in copies of what has been stored.
+// Filling measures the memory of the segment without its control part while the cache fills, in
+// copies of the stored bytes.
 func Filling(z Size, dir string) (report.Measurement, error) {
-	m := report.Measurement{Case: "memory/filling", Size: z.Name, Note: "pages of the segment, control part and all, beside the bytes stored"}
+	m := report.Measurement{Case: "memory/filling", Size: z.Name,
+		Note: "pages of the segment, control part and all, beside the bytes stored"}
 	c, remove, err := fresh(dir, "filling", z.options(dir))
 	if err != nil {
 		return m, err
@@ -26,7 +28,8 @@ func Filling(z Size, dir string) (report.Measurement, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Note = fmt.Sprintf("pages of the payload beside the bytes stored; the control part takes %d bytes, %.1f %% of a full payload", empty, 100*float64(empty)/float64(z.Samples*z.Bytes))
+	m.Note = fmt.Sprintf("pages of the payload beside the bytes stored; the control part takes %d bytes, %.1f %% "+
+		"of a full payload", empty, 100*float64(empty)/float64(z.Samples*z.Bytes))
 	data := z.data()
 	stored := 0
 	for _, step := range []struct {
@@ -42,7 +45,9 @@ func Filling(z Size, dir string) (report.Measurement, error) {
 		if err != nil {
 			return m, err
 		}
-		m.Subjects = append(m.Subjects, report.Subject{Name: step.name, Unit: copies, Samples: stored, Value: []float64{float64(now-empty) / float64(stored*z.Bytes)}})
+		m.Subjects = append(m.Subjects,
+			report.Subject{Name: step.name, Unit: copies, Samples: stored,
+				Value: []float64{float64(now-empty) / float64(stored*z.Bytes)}})
 	}
 	return m, nil
 }
@@ -53,17 +58,20 @@ func allocated(path string) (int64, error) {
 	return st.Blocks * 512, err
 }
 
-// Workers measures the memory of a filled cache that n processes have read whole: the sum of their shares (PSS) of it, in copies.
+// Workers measures the memory of a filled cache after n processes have read it completely: the sum
+// of their shares (PSS), in copies.
 func Workers(name string, z Size, path string, program []string, numbers ...int) (report.Measurement, error) {
-	m := report.Measurement{Case: "memory/" + name, Size: z.Name, Note: "sum of the PSS of the segment in all workers, control part included"}
+	m := report.Measurement{Case: "memory/" + name, Size: z.Name,
+		Note: "sum of the PSS of the segment in all workers, control part included"}
 	for _, n := range numbers {
 		sum, err := sumOfShares(n, path, program)
 		if err != nil {
 			return m, err
 		}
 		plural := map[bool]string{true: "s"}[n > 1]
-		m.Subjects = append(m.Subjects, report.Subject{Name: fmt.Sprintf("%d worker%s", n, plural), Unit: copies, Samples: z.Samples,
-			Value: []float64{float64(sum) / float64(z.Samples*z.Bytes)}})
+		m.Subjects = append(m.Subjects, report.Subject{Name: fmt.Sprintf("%d worker%s", n, plural), Unit: copies,
+			Samples: z.Samples,
+			Value:   []float64{float64(sum) / float64(z.Samples*z.Bytes)}})
 	}
 	return m, nil
 }
@@ -75,7 +83,7 @@ func sumOfShares(n int, path string, program []string) (int64, error) {
 	}
 	defer end()
 	var sum int64
-	for _, w := range workers { // all of them have read it, none leaves before all have answered
+	for _, w := range workers { // all have read it, and none ends before all have answered
 		var share int64
 		if err := w.tell("measure"); err != nil {
 			return 0, err
@@ -88,8 +96,9 @@ func sumOfShares(n int, path string, program []string) (int64, error) {
 	return sum, nil
 }
 
-// share adds up the PSS of the mappings of a file in a process, in bytes; 0 when it maps none of its pages. The file is known by its inode, as smaps has it: who got it as a
-// descriptor may not see its name.
+// share adds up the PSS of the mappings of a file in a process, in bytes; 0: it maps none of its
+// pages. smaps has the inode of the file. A process that got the file as a descriptor may not see
+// its name.
 func share(smaps string, inode uint64) (int64, error) {
 	var sum int64
 	inside := false
@@ -109,7 +118,7 @@ func share(smaps string, inode uint64) (int64, error) {
 	return sum, nil
 }
 
-// shareOf is the share of a process of ours in a file; 0 when it maps none of its pages.
+// shareOf returns the share of one of our processes in a file; 0: it maps none of its pages.
 func shareOf(pid int, path string) (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -18,22 +18,25 @@ import (
 // peer is another way to share samples between processes of a machine.
 type peer struct {
 	name    string
-	address string     // what its readers are told: see reader.go
+	address string     // argument of its readers: see reader.go
 	kind    string     // of its readers
 	pid     func() int // of its server; nil: it has none
 	memory  func() (int64, error)
 	end     func() error
 }
 
-// otherwise is the same with readers of another kind. It keeps nothing of its own.
+// otherwise returns the same peer with readers of another kind. It owns nothing.
 func (p *peer) otherwise(kind string) *peer {
 	return &peer{name: kind, kind: kind, address: p.address, pid: p.pid, end: func() error { return nil }}
 }
 
-// redis starts redis-server on a socket of its own, without files, and fills it. Its readers ask for a whole batch at once.
+// redis starts redis-server on its own socket, without files, and fills it. Its readers request a
+// whole batch at once.
 func (b *Box) redis(r Records) (*peer, error) {
 	socket := filepath.Join(b.Dir, "redis.sock")
-	return b.daemon("redis", "redis-server", socket, r, []string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", b.Dir},
+	return b.daemon("redis", "redis-server", socket, r,
+		[]string{"--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--daemonize", "no",
+			"--dir", b.Dir},
 		func(w *bufio.ReadWriter, i int, sample []byte) error {
 			key := strconv.Itoa(i)
 			fmt.Fprintf(w, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(sample), sample)
@@ -41,20 +44,22 @@ func (b *Box) redis(r Records) (*peer, error) {
 		})
 }
 
-// memcached starts memcached on a socket of its own, with memory for all, and fills it.
+// memcached starts memcached on its own socket, with enough memory, and fills it.
 func (b *Box) memcached(r Records) (*peer, error) {
 	socket := filepath.Join(b.Dir, "memcached.sock")
-	arguments := []string{"-s", socket, "-m", strconv.Itoa(r.Samples*r.Bytes>>20*3/2 + 128), "-M"} // -M: an error when it is full, no eviction
+	// -M: an error when it is full, no eviction
+	arguments := []string{"-s", socket, "-m", strconv.Itoa(r.Samples*r.Bytes>>20*3/2 + 128), "-M"}
 	if os.Getuid() == 0 {
 		arguments = append(arguments, "-u", "root")
 	}
-	return b.daemon("memcached", "memcached", socket, r, arguments, func(w *bufio.ReadWriter, i int, sample []byte) error {
-		fmt.Fprintf(w, "set %d 0 0 %d\r\n%s\r\n", i, len(sample), sample)
-		return answered(w, "STORED\r\n")
-	})
+	return b.daemon("memcached", "memcached", socket, r, arguments,
+		func(w *bufio.ReadWriter, i int, sample []byte) error {
+			fmt.Fprintf(w, "set %d 0 0 %d\r\n%s\r\n", i, len(sample), sample)
+			return answered(w, "STORED\r\n")
+		})
 }
 
-// answered sends what was written, and reads the line that must come.
+// answered sends the request, and reads the expected line.
 func answered(w *bufio.ReadWriter, want string) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -65,7 +70,8 @@ func answered(w *bufio.ReadWriter, want string) error {
 	return nil
 }
 
-func (b *Box) daemon(name, program, socket string, r Records, arguments []string, store func(w *bufio.ReadWriter, i int, sample []byte) error) (*peer, error) {
+func (b *Box) daemon(name, program, socket string, r Records, arguments []string,
+	store func(w *bufio.ReadWriter, i int, sample []byte) error) (*peer, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return nil, fmt.Errorf("%w; on Debian and Ubuntu: sudo apt-get install -y redis-server memcached", err)
 	}
@@ -98,7 +104,7 @@ func (b *Box) daemon(name, program, socket string, r Records, arguments []string
 	return p, nil
 }
 
-// dialSoon connects to a socket that is about to be there.
+// dialSoon connects to a socket that will exist soon.
 func dialSoon(socket string) (c net.Conn, err error) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if c, err = net.Dial("unix", socket); err == nil {
@@ -108,7 +114,7 @@ func dialSoon(socket string) (c net.Conn, err error) {
 	return nil, err
 }
 
-// files are the samples as files of a folder on the tmpfs.
+// files returns the samples as files of a folder on the tmpfs.
 func (b *Box) files(r Records) (*peer, error) {
 	dir := filepath.Join(b.Dir, "plain-files")
 	p := &peer{name: "plain files", address: dir, kind: "files", end: func() error { return os.RemoveAll(dir) }}
@@ -132,7 +138,7 @@ func (b *Box) files(r Records) (*peer, error) {
 	})
 }
 
-// anonymous returns the memory of a process that is nobody's file, in bytes.
+// anonymous returns the memory of a process without mapped files, in bytes.
 func anonymous(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -147,7 +153,8 @@ func anonymous(pid int) (int64, error) {
 	return 0, fmt.Errorf("process %d: its status has no RssAnon", pid)
 }
 
-// askRedisOne reads samples into rows by a GET each, and waits for the answer before it asks for the next one.
+// askRedisOne reads samples into rows by one GET each. It waits for each answer before the next
+// GET.
 func askRedisOne(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	head := fmt.Sprintf("$%d\r\n", bytes)
 	for k, i := range indices {
@@ -163,7 +170,8 @@ func askRedisOne(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) err
 	return nil
 }
 
-// askRedis reads samples into rows by MGETs of some keys each, all of them sent before the first answer is read.
+// askRedis reads samples into rows by MGETs of several keys. It sends all of them before it reads
+// the first answer.
 func askRedis(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	for part := range pieces(indices, 16) {
 		fmt.Fprintf(c, "*%d\r\n$4\r\nMGET\r\n", len(part)+1)
@@ -190,7 +198,8 @@ func askRedis(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error 
 	return nil
 }
 
-// askMemcached reads samples into rows by gets of some keys each, all of them sent before the first answer is read.
+// askMemcached reads samples into rows by gets of several keys. It sends all of them before it
+// reads the first answer.
 func askMemcached(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) error {
 	for part := range pieces(indices, 64) {
 		fmt.Fprint(c, "get")
@@ -216,7 +225,7 @@ func askMemcached(c *bufio.ReadWriter, indices []int, rows []byte, bytes int) er
 	return nil
 }
 
-// takeRow reads a value, which has a line before it and the end of one behind it.
+// takeRow reads a value between its head line and the end of its line.
 func takeRow(c *bufio.ReadWriter, head string, row []byte) error {
 	if err := expect(c, head); err != nil {
 		return err
@@ -235,7 +244,7 @@ func expect(c *bufio.ReadWriter, want string) error {
 	return err
 }
 
-// pieces are parts of a list, n long but for the last one.
+// pieces splits a list into parts of n, the last one shorter.
 func pieces(indices []int, n int) func(func([]int) bool) {
 	return func(yield func([]int) bool) {
 		for ; len(indices) > 0; indices = indices[min(n, len(indices)):] {

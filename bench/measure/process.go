@@ -9,13 +9,20 @@ import (
 	"strings"
 )
 
-// process is a worker process, in any language. It attaches, prints "ready" and then answers each line with one of its own, until its input ends:
+// process is a worker process, in any language. It attaches, prints "ready", and then answers each
+// line with one line, until its input ends:
 //
-//	PROGRAM... hits PATH CORE SEED   "go START NANOSECONDS" (START on CLOCK_MONOTONIC): views from then on, for so long; answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
-//	PROGRAM... memory PATH           reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
-//	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED   as hits, of samples that are copied; not pinned to a core
-//	PROGRAM... asked SOURCE BYTES    talks over a socket instead: see asked.go
-//	PROGRAM... tick                  a program with a timer of one second and a socket, and nothing to do
+//	PROGRAM... hits PATH CORE SEED
+//	    "go START NANOSECONDS": views from START (CLOCK_MONOTONIC) on, for this time;
+//	    answers "VIEWS NANOSECONDS CPU-NANOSECONDS"
+//	PROGRAM... memory PATH
+//	    reads every sample before "ready"; "measure": answers the bytes of its share (PSS) of the segment
+//	PROGRAM... read KIND ADDRESS SAMPLES BYTES SEED
+//	    like hits, with samples that are copied; not pinned to a core
+//	PROGRAM... asked SOURCE BYTES
+//	    uses a socket instead: see asked.go
+//	PROGRAM... tick
+//	    an idle program with a timer of one second and a socket
 //
 // worker.go is such a program; bench/python/worker.py knows hits and memory, c/worker.c hits only.
 type process struct {
@@ -24,7 +31,7 @@ type process struct {
 	out     *bufio.Scanner
 }
 
-// launch does not wait until the worker is ready; that is its first answer.
+// launch starts a worker. It does not wait for "ready", the worker's first answer.
 func launch(program []string, arguments ...string) (*process, error) {
 	p := &process{command: exec.Command(program[0], append(program[1:len(program):len(program)], arguments...)...)}
 	p.command.Stderr = os.Stderr
@@ -57,7 +64,7 @@ func (p *process) answer(format string, values ...any) error {
 
 func (p *process) end() {
 	p.in.Close()
-	p.command.Wait() //nolint:errcheck // what it had to say it has said
+	p.command.Wait() //nolint:errcheck // its exit status says nothing new
 }
 
 // launchAll starts n workers and waits until all of them are ready.

@@ -28,7 +28,7 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	order := z.order()
 	touch(all)
 
-	// Pages as an index has them, not huge ones.
+	// Normal pages as of an index, not huge ones.
 	pages, err := unix.Mmap(-1, 0, 16*len(order), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
@@ -85,7 +85,8 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 		}},
 		Subject{Name: "copy after a lookup", Samples: z.Reads, Setup: turn.take(z.Reads), Run: func() error {
 			for _, i := range turn.now {
-				copy(dst, all[i*int(look(table, i, counter))*z.Bytes:][:z.Bytes]) // the word is 1: where to copy from depends on it
+				// the word is 1: where to copy from depends on it
+				copy(dst, all[i*int(look(table, i, counter))*z.Bytes:][:z.Bytes])
 			}
 			return nil
 		}})
@@ -102,7 +103,8 @@ func Reads(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	return nil
 }
 
-// look is the least that a counted lookup in a table in memory takes: loads the word of sample i, one of every 16 bytes, and adds 1 to counter.
+// look is the least work of a counted lookup in a table in memory. It loads the word of sample i,
+// one of every 16 bytes, and adds 1 to counter.
 //
 //go:noinline
 func look(table []atomic.Uint64, i int, counter *atomic.Uint64) uint64 {
@@ -152,7 +154,8 @@ func gather(z Size, c *client.Cache, all []byte, order []int, runs int) (report.
 		}))
 }
 
-// walk hands out a random order piece by piece, so that no run finds the samples of the one before in the processor's cache, if there are more than a run reads.
+// walk hands out a random order piece by piece. So a run does not find the samples of the run
+// before in the processor's cache, if there are more samples than one run reads.
 type walk struct {
 	order []int
 	at    int

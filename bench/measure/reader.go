@@ -19,12 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readBatch is how many samples a reader takes at a time.
+// readBatch is the number of samples that a reader reads at a time.
 const readBatch = 64
 
-// SharedReaders measures 1, 2 and 4 processes that read batches of samples, all of which are there, into memory of their own: from a cache that a server has filled, and from what
-// else shares samples between processes. Values are seconds a sample of all processes together. And what the samples take in memory while 4 of them read.
-func SharedReaders(b *Box, r Records, size string, program []string, runs int, window time.Duration, peers bool) (all []report.Measurement, err error) {
+// SharedReaders measures 1, 2 and 4 processes that read batches of samples into their own memory.
+// They read from a cache that a server has filled, and from other ways to share samples. Values are
+// seconds a sample of all processes together. It also measures the memory of the samples while 4
+// processes read them.
+func SharedReaders(b *Box, r Records, size string, program []string, runs int, window time.Duration,
+	peers bool) (all []report.Measurement, err error) {
 	ours, err := b.shared(r)
 	if err != nil {
 		return nil, err
@@ -49,8 +52,10 @@ func SharedReaders(b *Box, r Records, size string, program []string, runs int, w
 			them = append(them, p.otherwise("redis, one by one"))
 		}
 	}
-	memory := report.Measurement{Case: "server/memory", Size: size, Note: "what keeps the samples, while 4 processes read them: the segment's pages in all processes that map it (PSS) and " +
-		"the server's own memory; that of redis-server, of memcached; pages of the files. Buffers of the readers, the same for all, are left out"}
+	memory := report.Measurement{Case: "server/memory", Size: size, Note: "what keeps the samples, while 4 " +
+		"processes read them: the segment's pages in all processes that map it (PSS) and " +
+		"the server's own memory; that of redis-server, of memcached; pages of the files. Buffers of the readers, " +
+		"the same for all, are left out"}
 	for _, n := range []int{1, 2, 4} {
 		m := report.Measurement{Case: fmt.Sprintf("server/readers-%d", n), Size: size}
 		held := &memory
@@ -65,13 +70,16 @@ func SharedReaders(b *Box, r Records, size string, program []string, runs int, w
 	return append(all, memory), nil
 }
 
-// readTogether measures n readers of each peer in turn, and then what the peers hold, if that is asked for.
-func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records, program []string, runs int, window time.Duration) error {
+// readTogether measures n readers of each peer in turn, and then the memory of the peers, if memory
+// is not nil.
+func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records, program []string, runs int,
+	window time.Duration) error {
 	readers := make([][]*process, len(peers))
 	for k, p := range peers {
 		m.Subjects = append(m.Subjects, report.Subject{Name: p.name})
 		workers, end, err := launchAll(program, n, func(w int) []string {
-			return []string{"read", p.kind, p.address, strconv.Itoa(r.Samples), strconv.Itoa(r.Bytes), strconv.Itoa(w + 1)}
+			return []string{"read", p.kind, p.address, strconv.Itoa(r.Samples), strconv.Itoa(r.Bytes),
+				strconv.Itoa(w + 1)}
 		})
 		if err != nil {
 			return err
@@ -93,11 +101,11 @@ func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records
 		return err
 	}
 	for _, p := range peers {
-		if p.memory == nil { // one that was listed already
+		if p.memory == nil { // already counted under another name
 			continue
 		}
 		bytes, err := p.memory()
-		for j, other := range peers { // readers of another kind map it too
+		for j, other := range peers { // readers of another kind map the same file
 			for _, w := range readers[j] {
 				if other.address == p.address {
 					mapped, e := shareOf(w.command.Process.Pid, p.address)
@@ -108,12 +116,14 @@ func readTogether(m, memory *report.Measurement, peers []*peer, n int, r Records
 		if err != nil {
 			return fmt.Errorf("memory of %s: %w", p.name, err)
 		}
-		memory.Subjects = append(memory.Subjects, report.Subject{Name: p.name, Unit: copies, Samples: r.Samples, Value: []float64{float64(bytes) / float64(r.Samples*r.Bytes)}})
+		memory.Subjects = append(memory.Subjects,
+			report.Subject{Name: p.name, Unit: copies, Samples: r.Samples,
+				Value: []float64{float64(bytes) / float64(r.Samples*r.Bytes)}})
 	}
 	return nil
 }
 
-// shared is a cache of ours, filled by a server, as a peer.
+// shared returns a cache of ours, filled by a server, as a peer.
 func (b *Box) shared(r Records) (*peer, error) {
 	s, err := b.Data.raw(r)
 	if err != nil {
@@ -126,11 +136,12 @@ func (b *Box) shared(r Records) (*peer, error) {
 	if err := errors.Join(fillAll(h.client, r.order()), h.client.Close()); err != nil {
 		return nil, errors.Join(err, h.server.end())
 	}
-	return &peer{name: "stocached", kind: "stocached", address: h.path("shared"), pid: h.pid, end: h.server.end, memory: func() (int64, error) {
-		mapped, err1 := shareOf(h.pid(), h.path("shared"))
-		own, err2 := anonymous(h.pid())
-		return mapped + own, errors.Join(err1, err2)
-	}}, nil
+	return &peer{name: "stocached", kind: "stocached", address: h.path("shared"), pid: h.pid, end: h.server.end,
+		memory: func() (int64, error) {
+			mapped, err1 := shareOf(h.pid(), h.path("shared"))
+			own, err2 := anonymous(h.pid())
+			return mapped + own, errors.Join(err1, err2)
+		}}, nil
 }
 
 // readWorker is the worker that reads batches: read KIND ADDRESS SAMPLES BYTES SEED.
@@ -179,7 +190,8 @@ func readWorker(kind, address string, samples, bytes int, seed uint64) error {
 	return nil
 }
 
-// lookAt reads samples in place: a byte of each line that the processor fetches, without a copy but of the first bytes, which tell one sample from another.
+// lookAt reads samples in place: a byte of each cache line. It copies only the first bytes, which
+// identify the sample.
 func lookAt(c *client.Served, indices []int, rows []byte, bytes int) error {
 	sum := byte(0)
 	for k, i := range indices {
@@ -196,17 +208,20 @@ func lookAt(c *client.Served, indices []int, rows []byte, bytes int) error {
 	return nil
 }
 
-// reads returns what reads a batch into rows, one behind the other.
+// reads returns a function that reads a batch into rows, one after the other.
 func reads(kind, address string, bytes int) (func(indices []int, rows []byte) error, error) {
 	switch kind {
 	case "stocached", "stocached, views":
 		dir, name := filepath.Split(address)
-		c, err := client.Dial(context.Background(), name, client.DialOptions{SocketsDir: filepath.Join(dir, name+socketsSuffix)})
+		c, err := client.Dial(context.Background(), name,
+			client.DialOptions{SocketsDir: filepath.Join(dir, name+socketsSuffix)})
 		if err != nil {
 			return nil, err
 		}
 		if kind == "stocached" {
-			return func(indices []int, rows []byte) error { return c.Fetch(context.Background(), indices, rows, bytes) }, nil
+			return func(indices []int, rows []byte) error {
+				return c.Fetch(context.Background(), indices, rows, bytes)
+			}, nil
 		}
 		return func(indices []int, rows []byte) error { return lookAt(c, indices, rows, bytes) }, nil
 	case "files":
@@ -224,7 +239,8 @@ func reads(kind, address string, bytes int) (func(indices []int, rows []byte) er
 			return nil, err
 		}
 		c := bufio.NewReadWriter(bufio.NewReaderSize(socket, 64<<10), bufio.NewWriterSize(socket, 64<<10))
-		ask := map[string]func(*bufio.ReadWriter, []int, []byte, int) error{"redis": askRedis, "redis, one by one": askRedisOne, "memcached": askMemcached}[kind]
+		ask := map[string]func(*bufio.ReadWriter, []int, []byte, int) error{"redis": askRedis,
+			"redis, one by one": askRedisOne, "memcached": askMemcached}[kind]
 		return func(indices []int, rows []byte) error { return ask(c, indices, rows, bytes) }, nil
 	}
 	return nil, fmt.Errorf("no readers of kind %q", kind)

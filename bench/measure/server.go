@@ -17,20 +17,22 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Box is where the cases of the server run: the program, a folder on the tmpfs for caches and sockets, and one on a disk for what the sources read.
+// Box is where the cases of the server run. It has the program, a folder on the tmpfs for caches
+// and sockets, and a folder on a disk for the files of sources.
 type Box struct {
 	Program string // stocached
 	Dir     string // on the tmpfs
 	Data    *Data
 }
 
-// parallel is how many samples a server reads at a time, unless a case says otherwise: its default. The bare reads beside it have as many goroutines.
+// parallel is the number of samples that a server reads at a time, its default. The bare reads
+// beside it use as many goroutines.
 const parallel = 4
 
-// socketsSuffix is behind the name of a server in that of the folder of its sockets.
+// socketsSuffix follows the name of a server in the name of its sockets' folder.
 const socketsSuffix = ".sockets"
 
-// served is a cache of a server, as the configuration has it.
+// served is a cache of a server, as in the configuration.
 type served struct {
 	Name     string          `json:"name"`
 	Source   source.Settings `json:"source"`
@@ -39,7 +41,7 @@ type served struct {
 	Dir      string          `json:"dir"`
 }
 
-// server is a process of `stocached serve` with a configuration of its own.
+// server is a process of `stocached serve` with its own configuration.
 type server struct {
 	command *exec.Cmd
 	said    strings.Builder // its log
@@ -49,18 +51,20 @@ type server struct {
 	started time.Duration // from the start of the process until it serves
 }
 
-// cache is one with room for every sample of a source.
+// cache returns a cache that can hold every sample of a source.
 func (b *Box) cache(name string, s source.Settings) served {
 	return served{Name: name, Source: s, Size: "all", Parallel: parallel, Dir: b.Dir}
 }
 
-// serve starts a server and waits until it serves.
+// serve starts a server and waits until it serves clients.
 func (b *Box) serve(name string, caches ...served) (*server, error) {
 	s := &server{box: b, sockets: filepath.Join(b.Dir, name+socketsSuffix)}
 	for _, c := range caches {
 		s.caches = append(s.caches, c.Name)
 	}
-	configuration, err := json.Marshal(map[string]any{"caches": caches, "sockets": map[string]string{"dir": s.sockets}, "log": map[string]string{"level": "warn"}}) // JSON is YAML
+	// JSON is valid YAML
+	configuration, err := json.Marshal(map[string]any{"caches": caches,
+		"sockets": map[string]string{"dir": s.sockets}, "log": map[string]string{"level": "warn"}})
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +93,16 @@ func (b *Box) serve(name string, caches ...served) (*server, error) {
 
 func (s *server) pid() int { return s.command.Process.Pid }
 
-// dial attaches to one of its caches.
+// dial attaches to one of the server's caches.
 func (s *server) dial(cache string) (*client.Served, error) {
-	return client.Dial(context.Background(), cache, client.DialOptions{SocketsDir: s.sockets, Timeout: 10 * time.Second})
+	return client.Dial(context.Background(), cache,
+		client.DialOptions{SocketsDir: s.sockets, Timeout: 10 * time.Second})
 }
 
-// path is where the segment of a cache lies.
+// path returns the path of a cache's segment.
 func (s *server) path(cache string) string { return filepath.Join(s.box.Dir, cache) }
 
-// stop ends the server as an operator would. The caches stay.
+// stop ends the server as an operator does. The caches stay.
 func (s *server) stop() error {
 	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -108,7 +113,7 @@ func (s *server) stop() error {
 	return os.RemoveAll(s.sockets)
 }
 
-// end ends it, and removes its caches.
+// end ends the server and removes its caches.
 func (s *server) end() error {
 	err := s.stop()
 	for _, c := range s.caches {
@@ -117,7 +122,7 @@ func (s *server) end() error {
 	return err
 }
 
-// emptied clears a cache, whose pages stay. A clear waits for claims, and nobody claims while it is called here.
+// emptied clears a cache; its pages stay. A clear waits for claims, but no client claims now.
 func emptied(c *client.Served) error {
 	r, err := c.Clear(context.Background())
 	if err == nil && r != client.Stored {

@@ -12,7 +12,8 @@ type Size struct {
 	Batch   int // samples of a gather
 }
 
-// Sizes are those of the table; quick ones only show that everything works. bench/python/sizes.py and c/bench.c have the same numbers.
+// Sizes are those of the table; quick ones only show that everything works. bench/python/sizes.py
+// and c/bench.c have the same numbers.
 func Sizes(quick bool) []Size {
 	if quick {
 		return []Size{

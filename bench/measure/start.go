@@ -8,8 +8,10 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Starts measures how long a server takes from its start until it serves, with an index of very many samples beside its files: cold, when it makes a segment for them, and warm, when it
-// adopts one. kind is tar or block. The index is kept: the first start, which may have to make it, is not measured. The second measurement is the memory of its own then.
+// Starts measures the time from a server's start until it serves, with an index of very many
+// samples beside its files. Cold: it makes a segment. Warm: it adopts one. kind is tar or block.
+// The index stays; the first start, which may have to make it, is not measured. The second
+// measurement is the server's own memory at that time.
 func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, err error) {
 	make := map[string]func(int) (source.Settings, error){"tar": b.Data.hugeTar, "block": b.Data.hugeBlock}[kind]
 	s, err := make(samples)
@@ -17,7 +19,7 @@ func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, e
 		return nil, err
 	}
 	huge := b.cache("huge", s)
-	huge.Size = "1GiB" // its own control part takes some of it; nothing is filled
+	huge.Size = "1GiB" // the control part uses some of it; no sample is filled
 	var times [2][]float64
 	var own []float64
 	err = rounds(runs, 1, func(_ int, measured bool) error {
@@ -26,7 +28,7 @@ func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, e
 			if err != nil {
 				return err
 			}
-			time.Sleep(200 * time.Millisecond) // garbage of the start is collected
+			time.Sleep(200 * time.Millisecond) // the garbage of the start is collected
 			bytes, err := anonymous(h.pid())
 			if measured {
 				times[warm] = append(times[warm], h.started.Seconds())
@@ -43,7 +45,9 @@ func Starts(b *Box, kind string, samples, runs int) (all []report.Measurement, e
 		return nil
 	})
 	return []report.Measurement{
-		{Case: "server/start-" + kind, Subjects: []report.Subject{{Name: "cold", Samples: 1, Value: times[0]}, {Name: "warm", Samples: 1, Value: times[1]}}},
-		{Case: "server/memory-" + kind, Note: "RssAnon, just after the start", Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Samples: 1, Value: own}}},
+		{Case: "server/start-" + kind, Subjects: []report.Subject{{Name: "cold", Samples: 1, Value: times[0]},
+			{Name: "warm", Samples: 1, Value: times[1]}}},
+		{Case: "server/memory-" + kind, Note: "RssAnon, just after the start",
+			Subjects: []report.Subject{{Name: "server", Unit: bytesMB, Samples: 1, Value: own}}},
 	}, err
 }

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stores measures Set, checksum included, against a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a
-// new cache and a new file: pages are only new once, and reserved ones only once unwritten.
+// Stores measures Set with its checksum against a bare pwrite of the same bytes at the same offsets
+// of a tmpfs file of the same size. Every run has a new cache and a new file, because pages are
+// new, or reserved and unwritten, only once.
 func Stores(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	data := z.data()
 	for _, reserve := range []bool{false, true} {
@@ -48,7 +49,8 @@ func Stores(z Size, dir string, runs int, emit func(report.Measurement)) error {
 			Run: func() error {
 				fd := int(f.Fd())
 				for k := range z.Sets {
-					if n, err := unix.Pwrite(fd, data[k%len(data)], int64(k)*int64(z.Bytes)); n != z.Bytes || err != nil {
+					if n, err := unix.Pwrite(fd, data[k%len(data)], int64(k)*int64(z.Bytes)); n != z.Bytes ||
+						err != nil {
 						return fmt.Errorf("pwrite of %d bytes: %d, %w", z.Bytes, n, err)
 					}
 				}
@@ -65,7 +67,7 @@ func Stores(z Size, dir string, runs int, emit func(report.Measurement)) error {
 	return nil
 }
 
-// bareFile makes a file that is gone when it is closed.
+// bareFile makes a file that is removed when it is closed.
 func bareFile(dir string, size int64, reserve bool) (*os.File, error) {
 	path := filepath.Join(dir, "bare")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -13,23 +13,24 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// The figures of a hard disk.
+// Speed and latency of a hard disk.
 const (
 	diskBytesPerSecond = 150e6
 	diskLatency        = 8 * time.Millisecond
 )
 
-// windowBlocks is how many blocks a shuffled window has.
+// windowBlocks is the number of blocks of a shuffled window.
 const windowBlocks = 16
 
-// WindowGain is the most that reading in blocks can gain over single samples of a disk of these figures.
+// WindowGain is the largest possible gain of reading blocks over single samples on such a disk.
 func WindowGain(bytes int) float64 {
 	transfer := float64(bytes) / diskBytesPerSecond
 	return (diskLatency.Seconds() + transfer) / transfer
 }
 
-// Windows measures shuffled reads from a hard disk: block files, in the order of windows of 16 blocks, with the read-ahead that goes block by block, beside single samples of a tree of
-// files. Both sources are read through the same limits, which let a read take as long as such a disk would.
+// Windows measures shuffled reads from a hard disk: block files, in windows of 16 blocks with a
+// read-ahead of whole blocks, beside single samples of a tree of files. Both sources have the same
+// limits, with which a read takes as long as on such a disk.
 func Windows(b *Box, r Records, size string, singles, runs int) (m report.Measurement, err error) {
 	ctx := context.Background()
 	settings, err := b.Data.block(r)
@@ -85,12 +86,15 @@ func Windows(b *Box, r Records, size string, singles, runs int) (m report.Measur
 				return read(ahead, order)
 			},
 			Clean: func() error { return ahead.Close() }},
-		Subject{Name: "dir, single samples", Samples: singles, Run: func() error { return read(files, r.order()[:singles]) }})
+		Subject{Name: "dir, single samples", Samples: singles, Run: func() error {
+			return read(files, r.order()[:singles])
+		}})
 	m.Note = fmt.Sprintf("%d bytes a sample: these figures allow %.3g x", r.Bytes, WindowGain(r.Bytes))
 	return m, err
 }
 
-// windowed is an order of all samples of a source: its blocks shuffled, and the samples of 16 blocks at a time.
+// windowed returns an order of all samples of a source: its blocks shuffled, and then the samples
+// of 16 blocks at a time.
 func windowed(s source.Source) ([]int, error) {
 	blocks, ok := s.(source.Blocks)
 	if !ok {

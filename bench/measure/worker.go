@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Worker is the program that process describes, in Go.
+// Worker is the program that type process describes, in Go.
 func Worker(arguments []string) error {
 	switch {
 	case len(arguments) == 4 && arguments[0] == "hits":
@@ -43,7 +43,8 @@ func Worker(arguments []string) error {
 	case len(arguments) == 1 && arguments[0] == "tick":
 		return tickWorker()
 	}
-	return fmt.Errorf("worker %q: want hits PATH CORE SEED, memory PATH, read KIND ADDRESS SAMPLES BYTES SEED, asked SOURCE BYTES, or tick", arguments)
+	return fmt.Errorf("worker %q: want hits PATH CORE SEED, memory PATH, read KIND ADDRESS SAMPLES BYTES SEED, "+
+		"asked SOURCE BYTES, or tick", arguments)
 }
 
 func hitsWorker(path string, core int, seed uint64) error {

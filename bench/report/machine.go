@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Machine describes where it was measured, without names or paths.
+// Machine describes the machine of a measurement, without names or paths.
 type Machine struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -18,15 +18,16 @@ type Machine struct {
 	Kernel   string            `json:"kernel"`
 	Tmpfs    string            `json:"tmpfs"`     // mount options of /dev/shm
 	ShmemTHP string            `json:"shmem_thp"` // huge pages for memfds
-	Virtual  bool              `json:"virtual"`   // a virtual machine, whose neighbours are not seen
+	Virtual  bool              `json:"virtual"`   // a virtual machine, whose neighbours are unknown
 	Load     string            `json:"load"`      // averages over 1, 5, 15 minutes when the run began
-	LoadEnd  string            `json:"load_end"`  // when it ended: about 1 to 2 of it is the run's own
+	LoadEnd  string            `json:"load_end"`  // at the end; about 1 to 2 of it is the run's own
 	Versions map[string]string `json:"versions"`  // of Go, the C compiler, Python and its packages
 }
 
-// DescribeMachine asks this one. python "": without Python's versions.
+// DescribeMachine describes this machine. python "": without Python's versions.
 func DescribeMachine(python, cc string) Machine {
-	m := Machine{Cores: runtime.NumCPU(), Load: Load(), Versions: map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}}
+	m := Machine{Cores: runtime.NumCPU(), Load: Load(),
+		Versions: map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}}
 	for line := range lines("/proc/cpuinfo") {
 		key, value, _ := strings.Cut(line, ":")
 		switch strings.TrimSpace(key) {

@@ -1,7 +1,8 @@
-// Package report turns measurements, whichever program made them, into verdicts: ratios against what must be reached, with their spread.
+// Package report turns measurements of any program into verdicts: ratios against requirements, with
+// their spread.
 //
-// The measuring programs (Go here, C in ../c, Python in ../python) print one Measurement a line as JSON and know nothing of what must be reached;
-// requirement.go has all of that in one table.
+// The measuring programs (Go here, C in ../c, Python in ../python) print one Measurement a line as
+// JSON, and know no requirements; requirement.go has all of them in one table.
 package report
 
 import (
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// Measurement is one case: its subjects, each run as often as the others, in turn.
+// Measurement is one case: its subjects, run in turn and equally often.
 type Measurement struct {
 	Case     string    `json:"case"`           // such as "python/gather"
 	Size     string    `json:"size,omitempty"` // of the samples: image, small or large; "" where it does not matter
@@ -22,7 +23,8 @@ type Measurement struct {
 	Subjects []Subject `json:"subjects,omitempty"`
 }
 
-// Subject is one way to do it. Run k of a subject lies between runs k-1 and k+1 of every other one.
+// Subject is one of the things that are compared. Run k of a subject lies between runs k-1 and k+1
+// of every other one.
 type Subject struct {
 	Name    string    `json:"name"`
 	Unit    string    `json:"unit,omitempty"` // of Value. "": seconds a sample
@@ -41,7 +43,8 @@ func (m *Measurement) subject(name string) *Subject {
 	return nil
 }
 
-// Stream reads measurements, one a line, as they come. Lines that are no JSON object are handed to other.
+// Stream reads measurements, one a line, as they come. It passes lines that are not a JSON object
+// to other.
 func Stream(r io.Reader, one func(Measurement), other func(line string)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
@@ -66,7 +69,8 @@ func Stream(r io.Reader, one func(Measurement), other func(line string)) error {
 func (m *Measurement) check() error {
 	for _, s := range m.Subjects {
 		if len(s.Value) == 0 || len(s.Value) != len(m.Subjects[0].Value) {
-			return fmt.Errorf("%s: %q ran %d times, %q %d times", m.Case, s.Name, len(s.Value), m.Subjects[0].Name, len(m.Subjects[0].Value))
+			return fmt.Errorf("%s: %q ran %d times, %q %d times", m.Case, s.Name, len(s.Value), m.Subjects[0].Name,
+				len(m.Subjects[0].Value))
 		}
 		for _, v := range s.Value {
 			if !(v > 0) { //nolint:staticcheck // NaN too
@@ -77,14 +81,14 @@ func (m *Measurement) check() error {
 	return nil
 }
 
-// Spread is what several runs came to.
+// Spread is the spread of several runs.
 type Spread struct {
 	Min    float64 `json:"min"`
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`
 }
 
-// SpreadOf is zero for no values.
+// SpreadOf returns zero for no values.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}

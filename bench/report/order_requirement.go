@@ -23,9 +23,12 @@ var OrderRequirements = []Requirement{
 	{Row: rowGrowth, Case: "order/memory", Ours: "1e9", Base: "1,000", Sense: Within, Need: 1.05, Unit: "MB"},
 }
 
-// orderNotes are what a reader must know of a case, whatever the machine.
+// orderNotes explain cases, independent of the machine.
 var orderNotes = map[string]string{
-	"order/first":  "keys of the epoch, and with them the index at position 0",
-	"order/index":  "batches of 256 neighbours all over the epoch. *blocks*: of 256 samples, 16 at a time, so that each batch begins a window anew; *windows*: of 10,000 samples; *mix of three*: datasets of a third each, 7 to 2 to 1; *weights*: a table of 16 bytes a sample, which is larger than the processor's nearer caches",
-	"order/memory": "the most that a process needed which opened an epoch and made indices of it, the C library and all",
+	"order/first": "keys of the epoch, and with them the index at position 0",
+	"order/index": "batches of 256 neighbours all over the epoch. *blocks*: of 256 samples, 16 at a time, so that " +
+		"each batch begins a new window; *windows*: of 10,000 samples; *mix of three*: datasets of a third each, " +
+		"7 to 2 to 1; *weights*: a table of 16 bytes a sample, which is larger than the processor's nearer caches",
+	"order/memory": "the most memory of a process that opened an epoch and made indices of it, the C " +
+		"library included",
 }

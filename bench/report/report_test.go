@@ -21,7 +21,7 @@ func TestSpreadOf(t *testing.T) {
 	}
 }
 
-// Ratios are made of neighbouring runs, and their median decides.
+// Ratios compare neighbouring runs, and their median decides.
 func TestJudge(t *testing.T) {
 	gather := Measurement{Case: "c/gather", Size: "image", Subjects: []Subject{
 		{Name: "gather", Value: []float64{10, 10, 10}},
@@ -62,9 +62,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A subject that is not there is an error, except where peers were left out.
+// A missing subject is an error, unless peers were left out.
 func TestJudgeSubjects(t *testing.T) {
-	m := []Measurement{{Case: "python/view", Size: "image", Subjects: []Subject{{Name: "Cache.get", Value: []float64{1}}}}}
+	m := []Measurement{{Case: "python/view", Size: "image",
+		Subjects: []Subject{{Name: "Cache.get", Value: []float64{1}}}}}
 	if _, err := Judge(Requirements, m, true); err == nil || !strings.Contains(err.Error(), "stocaching get_slot") {
 		t.Errorf("with peers: %v", err)
 	}
@@ -77,13 +78,15 @@ func TestStream(t *testing.T) {
 	var all []Measurement
 	var other []string
 	text := "hello\n{\"case\":\"a\",\"subjects\":[{\"name\":\"x\",\"value\":[1,2]}]}\n"
-	if err := Stream(strings.NewReader(text), func(m Measurement) { all = append(all, m) }, func(l string) { other = append(other, l) }); err != nil {
+	if err := Stream(strings.NewReader(text), func(m Measurement) { all = append(all, m) },
+		func(l string) { other = append(other, l) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(all) != 1 || all[0].Case != "a" || len(other) != 1 || other[0] != "hello" {
 		t.Errorf("%v %v", all, other)
 	}
-	for _, bad := range []string{"{", `{"case":"a","subjects":[{"name":"x","value":[]}]}`, `{"case":"a","subjects":[{"name":"x","value":[1]},{"name":"y","value":[1,2]}]}`,
+	for _, bad := range []string{"{", `{"case":"a","subjects":[{"name":"x","value":[]}]}`,
+		`{"case":"a","subjects":[{"name":"x","value":[1]},{"name":"y","value":[1,2]}]}`,
 		`{"case":"a","subjects":[{"name":"x","value":[0]}]}`} {
 		if err := Stream(strings.NewReader(bad), func(Measurement) {}, func(string) {}); err == nil {
 			t.Errorf("%s was accepted", bad)
@@ -92,7 +95,8 @@ func TestStream(t *testing.T) {
 }
 
 func TestTime(t *testing.T) {
-	for seconds, want := range map[float64]string{0: "", 15e-9: "15.0 ns", 1.234e-6: "1.23 us", 999.9e-9: "1.00 us", 0.0123: "12.3 ms", 2: "2.00 s", 0.1e-9: "0.100 ns"} {
+	for seconds, want := range map[float64]string{0: "", 15e-9: "15.0 ns", 1.234e-6: "1.23 us", 999.9e-9: "1.00 us",
+		0.0123: "12.3 ms", 2: "2.00 s", 0.1e-9: "0.100 ns"} {
 		if got := Time(seconds); got != want {
 			t.Errorf("%g: %q, want %q", seconds, got, want)
 		}
@@ -104,7 +108,9 @@ func TestCount(t *testing.T) {
 	group := func(results ...bool) Result {
 		var r Result
 		for _, reached := range results {
-			r.Verdicts = append(r.Verdicts, Verdict{Row: "r", Case: "c", Reached: reached, Result: map[bool]string{true: "reached", false: "not reached"}[reached], or: "x"})
+			r.Verdicts = append(r.Verdicts,
+				Verdict{Row: "r", Case: "c", Reached: reached,
+					Result: map[bool]string{true: "reached", false: "not reached"}[reached], or: "x"})
 		}
 		return r
 	}
@@ -124,33 +130,41 @@ func TestFile(t *testing.T) {
 	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz.json.gz" {
 		t.Error(got)
 	}
-	r.Group, r.Partial = "server", true // must not take the place of a whole one
+	r.Group, r.Partial = "server", true // must not replace a whole one
 	if got := r.File(); got != "2026-11-21-intel-xeon-processor-2.50ghz-server-partial.json.gz" {
 		t.Error(got)
 	}
 }
 
-// A bound counts as nothing, and says of what is missed that it cannot be reached.
+// A bound does not count. It marks a missed requirement as impossible on this machine.
 func TestBound(t *testing.T) {
-	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{7, 8}}, {Name: "least", Value: []float64{6, 6}}, {Name: "base", Value: []float64{2, 2}}}}
-	for need, want := range map[float64]string{3.5: "", 2.5: "; cannot be reached on this machine: *least*, the least that must be done, has 3.00"} {
-		verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Within, Need: need},
-			{Row: "r", Case: "c", Ours: "least", Base: "base", Sense: Within, Need: need, Bound: true}}, []Measurement{m}, true)
+	m := Measurement{Case: "c",
+		Subjects: []Subject{{Name: "ours", Value: []float64{7, 8}}, {Name: "least", Value: []float64{6, 6}},
+			{Name: "base", Value: []float64{2, 2}}}}
+	for need, want := range map[float64]string{3.5: "",
+		2.5: "; cannot be reached on this machine: *least*, the least that must be done, has 3.00"} {
+		verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Within,
+			Need: need},
+			{Row: "r", Case: "c", Ours: "least", Base: "base", Sense: Within, Need: need, Bound: true}},
+			[]Measurement{m}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := Result{Verdicts: verdicts}
 		reached, of, missed := r.count("r")
-		if reached != 0 || of != 1 || len(missed) != 1 || !strings.HasSuffix(missed[0], want+")") || (want == "") == strings.Contains(missed[0], "cannot") {
+		if reached != 0 || of != 1 || len(missed) != 1 || !strings.HasSuffix(missed[0], want+")") ||
+			(want == "") == strings.Contains(missed[0], "cannot") {
 			t.Errorf("need %g: %d of %d, %q", need, reached, of, missed)
 		}
 	}
 }
 
-// Above is about differences, which may be negative.
+// Above compares differences, which may be negative.
 func TestAbove(t *testing.T) {
-	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{70e-6, 30e-6, 90e-6}}, {Name: "base", Value: []float64{50e-6, 50e-6, 50e-6}}}}
-	verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Above, Need: 30e-6, Unit: "us"}}, []Measurement{m}, true)
+	m := Measurement{Case: "c", Subjects: []Subject{{Name: "ours", Value: []float64{70e-6, 30e-6, 90e-6}},
+		{Name: "base", Value: []float64{50e-6, 50e-6, 50e-6}}}}
+	verdicts, err := Judge([]Requirement{{Row: "r", Case: "c", Ours: "ours", Base: "base", Sense: Above, Need: 30e-6,
+		Unit: "us"}}, []Measurement{m}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 package report
 
-// Sense says how a ratio is made and what is good.
+// Sense says how a ratio is made and which values are good.
 type Sense string
 
 const (
@@ -11,7 +11,7 @@ const (
 	Shown  Sense = "shown"  // our time / time of the base, nothing is required
 )
 
-// Requirement is one line of what must hold.
+// Requirement is one line of the requirements.
 type Requirement struct {
 	Row   string // of the table that users read: requirements of one row stand together
 	Case  string
@@ -21,8 +21,10 @@ type Requirement struct {
 	Need  float64
 	Unit  string   // of Need, with Below and Above. Seconds, in a unit of time; or as Subject.Unit
 	Sizes []string // nil: every size that was measured
-	Bound bool     // Ours is not ours, but the least that anybody must do: when it misses the requirement, so must everybody on this machine. It counts as nothing
-	Or    string   // requirements of one case and size with the same Or: one of them is enough
+	// Ours is not ours but the least work that any program must do. If it misses the requirement,
+	// every program on this machine does. It does not count
+	Bound bool
+	Or    string // requirements of one case and size with the same Or: one of them is enough
 }
 
 // Rows, in the order of the table.
@@ -40,28 +42,40 @@ const (
 	rowAttach  = "attach to 100 million samples"
 )
 
-// Requirements is the table of the clients, which need no server. Small and large samples have the same ones.
+// Requirements is the table of the clients, which need no server. Small and large samples have the
+// same requirements.
 var Requirements = []Requirement{
 	{Row: rowView, Case: "python/view", Ours: "Cache.get", Base: "stocaching get_slot", Sense: Faster, Need: 5},
 
-	{Row: rowShared, Case: "python/copy", Ours: "SharedCache.get_slot", Base: "stocaching get_slot.clone", Sense: Faster, Need: 1.2},
-	{Row: rowShared, Case: "python/collate", Ours: "SharedCache.get_slot", Base: "stocaching get_slot", Sense: Faster, Need: 0.85},
-	{Row: rowShared, Case: "python/view", Ours: "SharedCache.get_slot views=True", Base: "stocaching get_slot", Sense: Faster, Need: 1},
-	{Row: rowShared, Case: "python/collate", Ours: "SharedCache.get_slot views=True", Base: "stocaching get_slot", Sense: Faster, Need: 1},
+	{Row: rowShared, Case: "python/copy", Ours: "SharedCache.get_slot", Base: "stocaching get_slot.clone",
+		Sense: Faster, Need: 1.2},
+	{Row: rowShared, Case: "python/collate", Ours: "SharedCache.get_slot", Base: "stocaching get_slot", Sense: Faster,
+		Need: 0.85},
+	{Row: rowShared, Case: "python/view", Ours: "SharedCache.get_slot views=True", Base: "stocaching get_slot",
+		Sense: Faster, Need: 1},
+	{Row: rowShared, Case: "python/collate", Ours: "SharedCache.get_slot views=True", Base: "stocaching get_slot",
+		Sense: Faster, Need: 1},
 
 	{Row: rowGather, Case: "python/gather", Ours: "gather", Base: "torch.index_select", Sense: Faster, Need: 1},
 	{Row: rowGather, Case: "python/gather", Ours: "gather", Base: "numpy.take", Sense: Faster, Need: 1},
 	{Row: rowGather, Case: "python/gather", Ours: "gather", Base: "C memcpy loop", Sense: Faster, Need: 0.9},
-	{Row: rowGather, Case: "python/gather", Ours: "gather", Base: "stocaching get_slot + collate", Sense: Faster, Need: 5},
+	{Row: rowGather, Case: "python/gather", Ours: "gather", Base: "stocaching get_slot + collate", Sense: Faster,
+		Need: 5},
 	{Row: rowGather, Case: "c/gather", Ours: "gather", Base: "memcpy loop", Sense: Faster, Need: 0.9},
 	{Row: rowGather, Case: "go/gather", Ours: "gather", Base: "copy loop", Sense: Faster, Need: 0.9},
 
-	{Row: rowThreads, Case: "python/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6, Or: "threads"},
-	{Row: rowThreads, Case: "python/gather", Ours: "gather 2 threads", Base: "C memcpy loop 2 threads", Sense: Faster, Need: 1, Or: "threads"},
-	{Row: rowThreads, Case: "c/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6, Or: "threads"},
-	{Row: rowThreads, Case: "c/gather", Ours: "gather 2 threads", Base: "memcpy loop 2 threads", Sense: Faster, Need: 1, Or: "threads"},
-	{Row: rowThreads, Case: "go/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6, Or: "threads"},
-	{Row: rowThreads, Case: "go/gather", Ours: "gather 2 threads", Base: "copy loop 2 threads", Sense: Faster, Need: 1, Or: "threads"},
+	{Row: rowThreads, Case: "python/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6,
+		Or: "threads"},
+	{Row: rowThreads, Case: "python/gather", Ours: "gather 2 threads", Base: "C memcpy loop 2 threads", Sense: Faster,
+		Need: 1, Or: "threads"},
+	{Row: rowThreads, Case: "c/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6,
+		Or: "threads"},
+	{Row: rowThreads, Case: "c/gather", Ours: "gather 2 threads", Base: "memcpy loop 2 threads", Sense: Faster,
+		Need: 1, Or: "threads"},
+	{Row: rowThreads, Case: "go/gather", Ours: "gather 2 threads", Base: "gather", Sense: Faster, Need: 1.6,
+		Or: "threads"},
+	{Row: rowThreads, Case: "go/gather", Ours: "gather 2 threads", Base: "copy loop 2 threads", Sense: Faster,
+		Need: 1, Or: "threads"},
 
 	{Row: rowPut, Case: "python/put-new", Ours: "put", Base: "os.pwrite", Sense: Within, Need: 1.2},
 	{Row: rowPut, Case: "python/put-reserved", Ours: "put", Base: "os.pwrite", Sense: Within, Need: 1.2},
@@ -107,7 +121,8 @@ var Requirements = []Requirement{
 	{Row: rowEpoch, Case: "python/first-epoch-loop", Ours: "reserve=True", Base: "no cache", Sense: Within, Need: 1.03},
 	{Row: rowEpoch, Case: "python/first-epoch-loop", Ours: "lazily", Base: "no cache", Sense: Within, Need: 1.06},
 
-	{Row: rowEpoch, Case: "python/first-epoch-loop", Ours: "pwrite into reserved pages", Base: "no cache", Sense: Shown},
+	{Row: rowEpoch, Case: "python/first-epoch-loop", Ours: "pwrite into reserved pages", Base: "no cache",
+		Sense: Shown},
 	{Row: rowEpoch, Case: "python/first-epoch-loop", Ours: "pwrite into new pages", Base: "no cache", Sense: Shown},
 
 	{Row: rowAttach, Case: "go/attach", Ours: "Attach", Sense: Below, Need: 10e-3, Unit: "ms"},
@@ -115,12 +130,19 @@ var Requirements = []Requirement{
 	{Row: rowAttach, Case: "python/attach", Ours: "Cache.attach", Sense: Below, Need: 10e-3, Unit: "ms"},
 }
 
-// caseNotes are what a reader must know of a case, whatever the machine.
+// caseNotes explain cases, independent of the machine.
 var caseNotes = map[string]string{
-	"c/view":        "through libstocached.so, as most programs call it. The hit is counted by a locked instruction; stoc_view writes two results to memory, which have to be out of the store buffer before the next one, and a call into a shared library is an indirect one. A bare lookup is a direct call that loads one word of 16 bytes a sample and adds 1 to a counter with a locked instruction",
+	"c/view": "through libstocached.so, as most programs call it. The hit is counted by a locked " +
+		"instruction; stoc_view writes two results to memory, which have to be out of the store buffer before the " +
+		"next one, and a call into a shared library is an indirect one. A bare lookup is a direct call that loads " +
+		"one word of 16 bytes a sample and adds 1 to a counter with a locked instruction",
 	"c/view-static": "the same calls linked from libstocached.a",
-	"c/get":         "a single copy of a small sample waits for its index word first, which a bare copy of a known address does not",
-	"go/get":        "a single copy of a small sample waits for its index word first, which a bare copy of a known address does not",
-	"hits/go":       "processor time of a view beside other processes is that of a view alone (ratio of CPU 1) if they write no common cache line, whatever else the machine does",
-	"go/view":       "views of small samples miss the processor's cache in an index of 16 MB; so does a bare lookup, which loads one word of such a table and adds 1 to a counter with a locked instruction",
+	"c/get": "a single copy of a small sample waits for its index word first, which a bare copy of a known " +
+		"address does not",
+	"go/get": "a single copy of a small sample waits for its index word first, which a bare copy of a known " +
+		"address does not",
+	"hits/go": "processor time of a view beside other processes is that of a view alone (ratio of CPU 1) if " +
+		"they write no common cache line, whatever else the machine does",
+	"go/view": "views of small samples miss the processor's cache in an index of 16 MB; so does a bare " +
+		"lookup, which loads one word of such a table and adds 1 to a counter with a locked instruction",
 }

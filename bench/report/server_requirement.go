@@ -15,31 +15,46 @@ const (
 
 const intoThere = ", into pages that are there"
 
-// ServerRequirements is the table of the server. Where it must come near a bare read, a bound stands beside it: a fill is a read and a write to the tmpfs at the least, whoever makes it.
+// ServerRequirements is the table of the server. Beside a comparison with a bare read stands a
+// bound: a fill is at least a read and a write to the tmpfs.
 var ServerRequirements = []Requirement{
 	{Row: rowFill, Case: "server/fill-raw", Ours: "server", Base: "pread", Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-block", Ours: "server", Base: "pread", Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-dir", Ours: "server", Base: "open, read, close", Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-raw", Ours: "server", Base: "pread, pwrite", Sense: Faster, Need: 0.85},
-	{Row: rowFill, Case: "server/fill-raw", Ours: "server" + intoThere, Base: "pread, pwrite" + intoThere, Sense: Faster, Need: 0.85},
+	{Row: rowFill, Case: "server/fill-raw", Ours: "server" + intoThere, Base: "pread, pwrite" + intoThere,
+		Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-block", Ours: "server", Base: "pread, pwrite", Sense: Faster, Need: 0.85},
-	{Row: rowFill, Case: "server/fill-block", Ours: "server" + intoThere, Base: "pread, pwrite" + intoThere, Sense: Faster, Need: 0.85},
+	{Row: rowFill, Case: "server/fill-block", Ours: "server" + intoThere, Base: "pread, pwrite" + intoThere,
+		Sense: Faster, Need: 0.85},
 	{Row: rowFill, Case: "server/fill-dir", Ours: "server", Base: "open, read, close, pwrite", Sense: Shown},
-	{Row: rowFill, Case: "server/fill-dir", Ours: "server" + intoThere, Base: "open, read, close, pwrite" + intoThere, Sense: Shown},
-	{Row: rowFill, Case: "server/fill-raw", Ours: "pread, pwrite", Base: "pread", Sense: Faster, Need: 0.85, Bound: true},
-	{Row: rowFill, Case: "server/fill-raw", Ours: "pread, pwrite" + intoThere, Base: "pread", Sense: Faster, Need: 0.85, Bound: true},
-	{Row: rowFill, Case: "server/fill-block", Ours: "pread, pwrite", Base: "pread", Sense: Faster, Need: 0.85, Bound: true},
-	{Row: rowFill, Case: "server/fill-block", Ours: "pread, pwrite" + intoThere, Base: "pread", Sense: Faster, Need: 0.85, Bound: true},
-	{Row: rowFill, Case: "server/fill-dir", Ours: "open, read, close, pwrite", Base: "open, read, close", Sense: Faster, Need: 0.85, Bound: true},
-	{Row: rowFill, Case: "server/fill-dir", Ours: "open, read, close, pwrite" + intoThere, Base: "open, read, close", Sense: Faster, Need: 0.85, Bound: true},
+	{Row: rowFill, Case: "server/fill-dir", Ours: "server" + intoThere, Base: "open, read, close, pwrite" + intoThere,
+		Sense: Shown},
+	{Row: rowFill, Case: "server/fill-raw", Ours: "pread, pwrite", Base: "pread", Sense: Faster, Need: 0.85,
+		Bound: true},
+	{Row: rowFill, Case: "server/fill-raw", Ours: "pread, pwrite" + intoThere, Base: "pread", Sense: Faster,
+		Need: 0.85, Bound: true},
+	{Row: rowFill, Case: "server/fill-block", Ours: "pread, pwrite", Base: "pread", Sense: Faster, Need: 0.85,
+		Bound: true},
+	{Row: rowFill, Case: "server/fill-block", Ours: "pread, pwrite" + intoThere, Base: "pread", Sense: Faster,
+		Need: 0.85, Bound: true},
+	{Row: rowFill, Case: "server/fill-dir", Ours: "open, read, close, pwrite", Base: "open, read, close",
+		Sense: Faster, Need: 0.85, Bound: true},
+	{Row: rowFill, Case: "server/fill-dir", Ours: "open, read, close, pwrite" + intoThere, Base: "open, read, close",
+		Sense: Faster, Need: 0.85, Bound: true},
 
-	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 40e-6, Unit: "us"},
-	{Row: rowMiss, Case: "server/fetch-one-p99", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 200e-6, Unit: "us"},
-	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "another process, asked", Base: "pread, pwrite", Sense: Above, Need: 40e-6, Unit: "us", Bound: true},
-	{Row: rowMiss, Case: "server/fetch-one-p99", Ours: "another process, asked", Base: "pread, pwrite", Sense: Above, Need: 200e-6, Unit: "us", Bound: true},
+	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 40e-6,
+		Unit: "us"},
+	{Row: rowMiss, Case: "server/fetch-one-p99", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 200e-6,
+		Unit: "us"},
+	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "another process, asked", Base: "pread, pwrite", Sense: Above,
+		Need: 40e-6, Unit: "us", Bound: true},
+	{Row: rowMiss, Case: "server/fetch-one-p99", Ours: "another process, asked", Base: "pread, pwrite", Sense: Above,
+		Need: 200e-6, Unit: "us", Bound: true},
 
 	{Row: rowBatch, Case: "server/fetch-batch", Ours: "Fetch", Base: "pread", Sense: Within, Need: 1.1},
-	{Row: rowBatch, Case: "server/fetch-batch", Ours: "pread, pwrite", Base: "pread", Sense: Within, Need: 1.1, Bound: true},
+	{Row: rowBatch, Case: "server/fetch-batch", Ours: "pread, pwrite", Base: "pread", Sense: Within, Need: 1.1,
+		Bound: true},
 	{Row: rowBatch, Case: "server/fetch-batch", Ours: "Fetch", Base: "pread, pwrite", Sense: Shown},
 	{Row: rowBatch, Case: "server/fetch-batch-slow", Ours: "Fetch", Base: "reads", Sense: Within, Need: 1.1},
 
@@ -72,10 +87,13 @@ var ServerRequirements = []Requirement{
 	{Row: rowPeers, Case: "server/memory", Ours: plainFiles, Base: ours, Sense: Shown, Unit: "copies"},
 
 	// 0.85 of (8 ms + s / 150 MB/s) / (s / 150 MB/s).
-	{Row: rowWindow, Case: "server/window", Ours: inWindows, Base: singles, Sense: Faster, Need: 0.85 * 8.972, Sizes: []string{"image"}},
-	{Row: rowWindow, Case: "server/window", Ours: inWindows, Base: singles, Sense: Faster, Need: 0.85 * 81, Sizes: []string{"15 KB"}},
+	{Row: rowWindow, Case: "server/window", Ours: inWindows, Base: singles, Sense: Faster, Need: 0.85 * 8.972,
+		Sizes: []string{"image"}},
+	{Row: rowWindow, Case: "server/window", Ours: inWindows, Base: singles, Sense: Faster, Need: 0.85 * 81,
+		Sizes: []string{"15 KB"}},
 
-	{Row: rowIdle, Case: "server/idle", Ours: "server", Base: "a timer of one second", Sense: Within, Need: 1.5, Unit: "a second"},
+	{Row: rowIdle, Case: "server/idle", Ours: "server", Base: "a timer of one second", Sense: Within, Need: 1.5,
+		Unit: "a second"},
 	{Row: rowIdle, Case: "server/idle-memory", Ours: "server", Sense: Below, Need: 30, Unit: "MB"},
 
 	{Row: rowStart, Case: "server/start-tar", Ours: "cold", Sense: Below, Need: 1, Unit: "s"},
@@ -104,29 +122,39 @@ const (
 )
 
 const (
-	noteFill = "*server* fills a new cache, whose pages the kernel has to find and add to the file one by one; *into pages that are there* fills one that had been cleared, as one that " +
-		"was reserved would be filled. Writes to one file of a tmpfs wait for one another, so more goroutines do not write faster. Sample by sample the server does what the bound " +
-		"does, and a checksum, and a look at the file afterwards whether it is still the same. Copies within the kernel (sendfile), mapped files and smaller pieces were tried and " +
-		"are not faster"
-	noteOne = "from the call until the sample is in the caller's memory: a round trip, and on top of the bound the checksum and the copy of the sample to the caller. *another process, " +
-		"asked* does the bound's two system calls when it is asked over a unix socket, by blocking calls and without anything else; its asker copies the sample as well"
-	noteReaders = "batches of 64 in a random order, to memory of the reader's own, and nothing is made of them. *redis* and *memcached*: MGETs of 16 keys, gets of 64, all of a batch " +
-		"sent at once, so that server and reader work side by side; *redis, one by one*: a GET for each sample, as programs ask that load sample by sample; *plain files*: open, " +
-		"read, close. *stocached, views* looks at every line of the samples where they are and copies nothing, which nobody else can: one of the two ways is enough"
-	noteCrowd = "each reader asks for its next sample as soon as it has the last, so the server and its clients have both cores to do all the time, and a fetch waits for those of all " +
-		"others: 100 readers at the rate of one would wait 100 times as long"
+	noteFill = "*server* fills a new cache: the kernel must find its pages and add them to the file one by " +
+		"one. *into pages that are there* fills a cache that was cleared, which is like a reserved one. Writes " +
+		"to one file of a tmpfs wait for one another, so more goroutines do not write faster. For each sample " +
+		"the server does the work of the bound, a checksum, and a check that the file has not changed. Copies " +
+		"within the kernel (sendfile), mapped files and smaller pieces were tried and are not faster"
+	noteOne = "from the call until the sample is in the caller's memory: a round trip and the bound, plus the " +
+		"checksum and the copy of the sample to the caller. *another process, asked* does the bound's two " +
+		"system calls on request over a unix socket, only by blocking calls; its client copies the sample as well"
+	noteReaders = "batches of 64 in a random order, copied to the reader's own memory and not used. *redis* and " +
+		"*memcached*: MGETs of 16 keys, gets of 64, all of a batch sent at once, so that server and reader work " +
+		"at the same time. *redis, one by one*: a GET for each sample, as in programs that load sample by " +
+		"sample. *plain files*: open, read, close. *stocached, views* reads every cache line of the samples in " +
+		"place and copies nothing, which the others cannot do: one of the two ways is enough"
+	noteCrowd = "each reader requests its next sample as soon as it has the last. So both cores are busy all the " +
+		"time, and a fetch waits for those of all others: 100 readers at the rate of one would wait 100 times " +
+		"as long"
 )
 
-// serverNotes are what a reader must know of a case of the server.
+// serverNotes explain cases of the server.
 var serverNotes = map[string]string{
-	"server/fill-raw":         noteFill,
-	"server/fetch-one-p50":    noteOne,
-	"server/fetch-batch":      "the whole batch, with the copies to the caller's memory. The cache had been cleared: its pages are there, and so are those of the bound",
-	"server/fetch-batch-slow": "a source whose reads take 5 ms, 4 at a time, and pass a line of 1 GB/s; the bare reads are of the same",
-	"server/readers-1":        noteReaders,
-	"server/window":           "both through limits of 150 MB/s and 8 ms a read, blocks of 8 MiB. Required is 0.85 of (8 ms + s / 150 MB/s) / (s / 150 MB/s)",
-	"server/idle":             "a timer of one second, which the janitor has, is all that wakes the server; what one costs in a Go program is beside it",
-	"server/start-tar":        "10 shards of a million samples, their indexes beside them; from the start of the process until it serves. Warm: it adopts the cache, and counts what is in it",
-	"server/start-block":      "10 million samples of 16 bytes",
-	"server/crowd-p99":        noteCrowd,
+	"server/fill-raw":      noteFill,
+	"server/fetch-one-p50": noteOne,
+	"server/fetch-batch": "the whole batch, with the copies to the caller's memory. The cache was cleared " +
+		"before, so its pages exist, like those of the bound",
+	"server/fetch-batch-slow": "a source whose reads take 5 ms, 4 at a time, at 1 GB/s; the bare reads use the " +
+		"same source",
+	"server/readers-1": noteReaders,
+	"server/window": "both through limits of 150 MB/s and 8 ms a read, blocks of 8 MiB. Required is 0.85 " +
+		"of (8 ms + s / 150 MB/s) / (s / 150 MB/s)",
+	"server/idle": "only the janitor's timer of one second wakes the server; beside it, the cost of " +
+		"such a timer in a Go program",
+	"server/start-tar": "10 shards of a million samples, their indexes beside them; from the start of the " +
+		"process until it serves. Warm: it adopts the cache, and counts its samples",
+	"server/start-block": "10 million samples of 16 bytes",
+	"server/crowd-p99":   noteCrowd,
 }

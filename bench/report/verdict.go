@@ -5,33 +5,39 @@ import (
 	"slices"
 )
 
-// Verdict is a requirement held against a measurement.
+// Verdict is the result of a requirement for a measurement.
 type Verdict struct {
-	Row       string  `json:"row"`
-	Case      string  `json:"case"`
-	Size      string  `json:"size,omitempty"`
-	Ours      string  `json:"ours"`
-	Base      string  `json:"base,omitempty"`
-	Sense     Sense   `json:"sense"`
-	Need      float64 `json:"need,omitempty"`
-	Unit      string  `json:"unit,omitempty"`
-	Bound     bool    `json:"bound,omitempty"`
-	Ratio     Spread  `json:"ratio"` // of each run with the run of the base beside it; with Above, their difference; with Below, of the values
-	OursValue Spread  `json:"ours_value"`
-	BaseValue Spread  `json:"base_value"`
+	Row   string  `json:"row"`
+	Case  string  `json:"case"`
+	Size  string  `json:"size,omitempty"`
+	Ours  string  `json:"ours"`
+	Base  string  `json:"base,omitempty"`
+	Sense Sense   `json:"sense"`
+	Need  float64 `json:"need,omitempty"`
+	Unit  string  `json:"unit,omitempty"`
+	Bound bool    `json:"bound,omitempty"`
+	// of each run with the base's run beside it; with Above, their difference; with Below, of the
+	// values
+	Ratio     Spread `json:"ratio"`
+	OursValue Spread `json:"ours_value"`
+	BaseValue Spread `json:"base_value"`
 	// Medians, a sample.
 	OursCPU    float64 `json:"ours_cpu,omitempty"`
 	BaseCPU    float64 `json:"base_cpu,omitempty"`
 	OursFaults float64 `json:"ours_faults,omitempty"`
 	BaseFaults float64 `json:"base_faults,omitempty"`
-	CPURatio   float64 `json:"cpu_ratio,omitempty"` // as Ratio, of processor time, which other programs disturb less; means little where threads share the work
-	Reached    bool    `json:"reached"`
-	Result     string  `json:"result"` // "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound, which ...", "not measured: why"
-	or         string
+	// like Ratio, of processor time, which other programs disturb less; unreliable if threads share
+	// the work
+	CPURatio float64 `json:"cpu_ratio,omitempty"`
+	Reached  bool    `json:"reached"`
+	// "reached", "not reached", "reached otherwise" (another of its Or is), "shown", "a bound,
+	// which ...", "not measured: why"
+	Result string `json:"result"`
+	or     string
 }
 
-// Judge holds requirements against the measurements; one whose case is not among them is "not measured". So is one whose subjects are not, if peers were
-// left out; else that is an error.
+// Judge applies requirements to the measurements. A requirement whose case is missing is "not
+// measured". So is one whose subject is missing, if peers were left out; else that is an error.
 func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict, error) {
 	var verdicts []Verdict
 	for _, r := range requirements {
@@ -67,7 +73,8 @@ func Judge(requirements []Requirement, all []Measurement, peers bool) ([]Verdict
 }
 
 func (r *Requirement) verdict(m *Measurement) Verdict {
-	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need, Unit: r.Unit, Bound: r.Bound, or: r.Or}
+	v := Verdict{Row: r.Row, Case: r.Case, Size: m.Size, Ours: r.Ours, Base: r.Base, Sense: r.Sense, Need: r.Need,
+		Unit: r.Unit, Bound: r.Bound, or: r.Or}
 	if m.Missing != "" {
 		v.Result = "not measured: " + m.Missing
 	}
@@ -96,7 +103,8 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	}
 	ratios := slices.Clone(ours.Value)
 	if base != nil {
-		v.BaseValue, v.BaseCPU, v.BaseFaults = SpreadOf(base.Value), SpreadOf(base.CPU).Median, SpreadOf(base.Faults).Median
+		v.BaseValue, v.BaseCPU, v.BaseFaults = SpreadOf(base.Value), SpreadOf(base.CPU).Median,
+			SpreadOf(base.Faults).Median
 		ratios = ratiosOf(ours.Value, base.Value, r.Sense)
 	}
 	v.Ratio = SpreadOf(ratios)
@@ -116,7 +124,7 @@ func (r *Requirement) judge(m *Measurement, peers bool) (Verdict, error) {
 	return v, nil
 }
 
-// ofRatio is the sense of a ratio of the same values.
+// ofRatio returns the sense for a ratio of the same values.
 func (s Sense) ofRatio() Sense {
 	if s == Above {
 		return Within
@@ -130,7 +138,7 @@ func ratiosOf(ours, base []float64, sense Sense) []float64 {
 		switch {
 		case sense == Above:
 			ratios[k] = ours[k] - base[k]
-		case ours[k] == 0 || base[k] == 0: // a run too short for the clock of processor time
+		case ours[k] == 0 || base[k] == 0: // the run is too short for the clock of processor time
 			ratios[k] = 1
 		case sense == Faster:
 			ratios[k] = base[k] / ours[k]

@@ -1,4 +1,5 @@
-// Package cgroup makes memory cgroups for tests: processes in one are killed by the kernel when they take more than its limit.
+// Package cgroup makes memory cgroups for tests. The kernel kills processes in a cgroup that use
+// more than its limit.
 package cgroup
 
 import (
@@ -21,21 +22,25 @@ type Group struct {
 	LimitFile string // memory.limit_in_bytes (version 1) or memory.max (version 2)
 }
 
-// ErrNone says that no cgroup can be made here, and why: it takes root, and a memory controller.
+// ErrNone says why no cgroup can be made here: it needs root and a memory controller.
 var ErrNone = errors.New("no cgroup with a memory limit can be made here")
 
-// New makes a group below that of this process (version 1), or at the top (version 2, where only groups without processes have groups below them). Remove removes it.
+// New makes a group below the group of this process (version 1), or at the top (version 2, where
+// only groups without processes may have children). Remove removes it.
 func New(limit uint64) (*Group, error) {
 	own, err := ownGroup()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
-	for _, g := range []Group{{filepath.Join("/sys/fs/cgroup/memory", own), "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+	for _, g := range []Group{{filepath.Join("/sys/fs/cgroup/memory", own), "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"}} {
 		g.dir = filepath.Join(g.dir, fmt.Sprintf("stocached-test-%d-%d", os.Getpid(), time.Now().UnixNano()))
 		if err = os.Mkdir(g.dir, 0o700); err != nil {
 			continue
 		}
-		if err = os.WriteFile(filepath.Join(g.dir, g.LimitFile), []byte(strconv.FormatUint(limit, 10)), 0o600); err == nil { // else version 2 without the controller
+		// an error here: version 2 without the controller
+		if err = os.WriteFile(filepath.Join(g.dir, g.LimitFile), []byte(strconv.FormatUint(limit, 10)),
+			0o600); err == nil {
 			return &g, nil
 		}
 		_ = unix.Rmdir(g.dir)
@@ -43,7 +48,8 @@ func New(limit uint64) (*Group, error) {
 	return nil, fmt.Errorf("%w: %w", ErrNone, err)
 }
 
-// ownGroup is the path of this process's group of the memory controller, version 1; "/" without one.
+// ownGroup returns the path of this process's group of the memory controller, version 1; "/" if
+// there is none.
 func ownGroup() (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	for _, line := range strings.Split(string(text), "\n") {
@@ -54,12 +60,13 @@ func ownGroup() (string, error) {
 	return "/", err
 }
 
-// Command is a command that runs in the group from its beginning on.
+// Command returns a command that runs in the group from its start.
 func (g *Group) Command(name string, args ...string) *exec.Cmd {
-	return exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), name}, args...)...)
+	return exec.Command("/bin/sh",
+		append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), name}, args...)...)
 }
 
-// Kills returns how many processes of the group the kernel has killed for its limit.
+// Kills returns how many processes of the group the kernel has killed because of the limit.
 func (g *Group) Kills() (int, error) {
 	for _, name := range []string{"memory.oom_control", "memory.events"} {
 		f, err := os.Open(filepath.Join(g.dir, name))

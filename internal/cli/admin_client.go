@@ -19,16 +19,18 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// admin asks the admin socket in a folder; "": where a server of this user has it.
+// admin sends requests to the admin socket in a folder; "": the folder of this user's server.
 type admin struct{ dir string }
 
-// get asks for a path, and returns the status and what came with it. ErrNoServer when no server answers before ctx ends.
+// get requests a path, and returns the status and the body. Errors: ErrNoServer if no server
+// answers before ctx ends.
 func (a admin) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	folder := sockets.Find(a.dir)
 	socket := filepath.Join(folder.Path, control.AdminSocket)
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return folder.Dial(ctx, control.AdminSocket)
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return folder.Dial(ctx, control.AdminSocket)
+		}}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://stocached"+path, nil)
 	if err != nil {
@@ -43,7 +45,8 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 	case err == nil:
 		return answer.StatusCode, body, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded", stocclient.ErrNoServer, socket)
+		return 0, nil, fmt.Errorf("%w: %s did not answer in time; it may be stopped or overloaded",
+			stocclient.ErrNoServer, socket)
 	case ctx.Err() != nil:
 		return 0, nil, context.Cause(ctx)
 	case errors.Is(err, shm.ErrPermission):
@@ -51,10 +54,11 @@ func (a admin) get(ctx context.Context, path string) (status int, body []byte, e
 	case errors.Is(err, os.ErrPermission):
 		return 0, nil, fmt.Errorf("%w; it belongs to another user", err)
 	}
-	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml", stocclient.ErrNoServer, socket, err)
+	return 0, nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml",
+		stocclient.ErrNoServer, socket, err)
 }
 
-// json asks for a path and reads the answer into v.
+// json requests a path and decodes the answer into v.
 func (a admin) json(ctx context.Context, path string, v any) error {
 	status, body, err := a.get(ctx, path)
 	if err != nil {
@@ -66,7 +70,7 @@ func (a admin) json(ctx context.Context, path string, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// complaint is what a server said that went wrong.
+// complaint returns the error text of an answer.
 func complaint(status int, body []byte) string {
 	var failed struct{ Error string }
 	if err := json.Unmarshal(body, &failed); err == nil && failed.Error != "" {

@@ -17,18 +17,19 @@ type dirFlag struct{ dir string }
 func (d *dirFlag) add(c *cobra.Command) {
 	c.Flags().StringVar(&d.dir, "dir", "", "directory of the caches, on a tmpfs (default "+shm.DefaultDir()+")")
 	if err := c.MarkFlagDirname("dir"); err != nil {
-		panic(err) // there is no such flag: cannot be
+		panic(err) // the flag exists
 	}
 }
 
-// memfdName begins the names of caches without a name, which are their uuid's first bytes. No name of a file contains a colon.
+// memfdName begins the names of caches without a name; the first bytes of the uuid follow. A file
+// name of a cache contains no colon.
 const memfdName = "stocached:"
 
 func isUnnamed(name string) bool {
 	return strings.HasPrefix(name, memfdName) && !strings.Contains(name, "/")
 }
 
-// displayName is what ls shows, and what commands take, in the directory at hand.
+// displayName is the name that ls shows and that commands accept, relative to the directory.
 func displayName(h *shm.Header, path string) string {
 	if h.Flags&shm.FlagNamed == 0 && h.UUID != [16]byte{} {
 		return fmt.Sprintf("%s%x", memfdName, h.UUID[:4])
@@ -36,7 +37,7 @@ func displayName(h *shm.Header, path string) string {
 	return filepath.Base(path)
 }
 
-// path turns a name in a directory into what package shm takes.
+// path turns a name into what package shm accepts.
 func (d *dirFlag) path(name string) (string, error) {
 	if d.dir == "" || strings.Contains(name, "/") {
 		return name, nil
@@ -47,7 +48,7 @@ func (d *dirFlag) path(name string) (string, error) {
 	return filepath.Abs(filepath.Join(d.dir, name))
 }
 
-// open attaches read-only, without a record in the client table, so that no byte of the segment changes.
+// open attaches read-only, without a client record, so that no byte of the segment changes.
 func (d *dirFlag) open(name string) (*shm.Segment, error) {
 	if isUnnamed(name) {
 		return openUnnamed(name)
@@ -72,23 +73,26 @@ func openUnnamed(name string) (*shm.Segment, error) {
 	}
 	switch len(match) {
 	case 0:
-		return nil, fmt.Errorf("%w: %s: no process of this user that may be looked into has it; stocached ls shows what there is", shm.ErrNotFound, name)
+		return nil, fmt.Errorf("%w: %s: no process that this user may inspect has it; stocached ls shows "+
+			"the caches", shm.ErrNotFound, name)
 	case 1:
 		return shm.Open(match[0].Path, shm.OpenOptions{ReadOnly: true, UUID: &match[0].UUID})
 	}
-	return nil, usage("%s: %d caches are called so; give one's path: %s and %s, ...", name, len(match), match[0].Path, match[1].Path)
+	return nil, usage("%s: %d caches have this name; give a path: %s and %s, ...", name, len(match), match[0].Path,
+		match[1].Path)
 }
 
-// attach makes a reader of a segment for the calls of package cache. It is no client: the segment is read-only.
+// attach makes a read-only client of a segment, for the calls of package cache. It has no client
+// record.
 func attach(s *shm.Segment) (*cache.Cache, error) {
 	c, err := cache.Attach(s, cache.Options{})
 	if err == nil && !c.ReadOnly() {
-		panic("a command became a client of the cache it looks at")
+		panic("a command became a client of the cache that it inspects")
 	}
 	return c, err
 }
 
-// all finds the named caches of the directory and, unless one was given, those without a name.
+// all finds the named caches of the directory. Without --dir it also finds those without a name.
 func (d *dirFlag) all() ([]shm.Listed, error) {
 	found, err := shm.List(d.dir)
 	if err != nil || d.dir != "" {
@@ -98,7 +102,8 @@ func (d *dirFlag) all() ([]shm.Listed, error) {
 	return append(found, unnamed...), err
 }
 
-// complete offers the names of caches to the shell: all arguments (at most max, 0: any number) are names.
+// complete offers the names of caches to the shell. All arguments are names; max is the most of
+// them, 0: any number.
 func (d *dirFlag) complete(max int, unnamed bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if max > 0 && len(args) >= max {

@@ -22,12 +22,15 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Ensure that every name of a field is used once in a table, and is one.
+// Ensure that every field name is valid, and used once in a table.
 func TestColumns(t *testing.T) {
 	for name, fields := range map[string][]string{
-		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": fieldsOf(statsColumns), "watch": fieldsOf(watchColumns), "verify": fieldsOf(verifyColumns),
-		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns), "header": fieldsOf(headerColumns), "field": fieldsOf(fieldColumns),
-		"region": fieldsOf(regionColumns), "control": fieldsOf(controlColumns), "client": fieldsOf(clientColumns), "sample": fieldsOf(sampleColumns),
+		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": fieldsOf(statsColumns),
+		"watch": fieldsOf(watchColumns), "verify": fieldsOf(verifyColumns),
+		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
+		"header": fieldsOf(headerColumns), "field": fieldsOf(fieldColumns),
+		"region": fieldsOf(regionColumns), "control": fieldsOf(controlColumns), "client": fieldsOf(clientColumns),
+		"sample": fieldsOf(sampleColumns),
 	} {
 		seen := map[string]bool{}
 		for _, f := range fields {

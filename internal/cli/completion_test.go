@@ -10,10 +10,12 @@ import (
 	"testing"
 )
 
-// bashWords is what package bash-completion gives completion scripts, as far as ours uses it; the real one is taken where it is installed.
+// bashWords replaces the part of package bash-completion that our script needs, if the package is
+// not installed.
 const bashWords = `_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; }`
 
-// Ensure that bash, with the script that we print, completes commands, flags and the names of caches: those in a folder, and those of a server.
+// Ensure that our script completes commands, flags and the names of caches in bash: those in a
+// folder, and those of a server.
 func TestCompletionInBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -71,7 +73,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 	if got := complete("warm", "--"); !slices.Contains(got, "--parallel") || !slices.Contains(got, "--sockets") {
 		t.Errorf("flags: %q", got)
 	}
-	pause(t, d.process) // a key must not hang
+	pause(t, d.process) // a key press must not hang
 	if got := complete("warm", "--sockets", d.sockets, ""); got != nil {
 		t.Errorf("of a stopped server: %q", got)
 	}
@@ -82,7 +84,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Ensure that the scripts for each shell are what that shell can read, where it is installed, and that each command that takes a name completes it.
+// Ensure that each shell that is installed can read its script, and that each command that takes a
+// name completes it.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script := ok(t, "completion", shell)
@@ -100,7 +103,7 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	for _, c := range newRoot().Commands() {
-		if !strings.Contains(c.Use, "NAME") || c.Name() == "create" { // whose name is a new one
+		if !strings.Contains(c.Use, "NAME") || c.Name() == "create" { // create needs a new name
 			continue
 		}
 		args := []string{"__complete", c.Name()}

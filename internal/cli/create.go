@@ -30,7 +30,7 @@ type createFlags struct {
 	json        bool
 }
 
-// created is what create prints about.
+// created is what create prints.
 type created struct {
 	seg  *shm.Segment
 	name string
@@ -40,38 +40,45 @@ var createColumns = table.Columns[created]{
 	table.InJSON("name", "of the cache", func(c created) any { return c.name }),
 	table.InJSON("path", "of its file", func(c created) any { return c.seg.Path() }),
 	table.Listed("samples", "samples", "of the dataset", func(c created) any { return table.Count(c.seg.Samples) }),
-	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(c created) any { return slots(&c.seg.Geometry) }),
-	table.Listed("slots_fraction", "slots / samples", "the hit rate once it is full", func(c created) any { return slotsFraction(&c.seg.Geometry) }),
+	table.Listed("slots", "slots", "samples that fit; none in a variable-size cache",
+		func(c created) any { return slots(&c.seg.Geometry) }),
+	table.Listed("slots_fraction", "slots / samples", "the hit rate once it is full",
+		func(c created) any { return slotsFraction(&c.seg.Geometry) }),
 	table.Listed("sample_bytes", "sample", "bytes of a sample; the largest accepted in a variable-size cache",
 		func(c created) any { return table.Bytes(c.seg.Header.SampleBytes) }),
-	table.Listed("payload_bytes", "payload", "room for samples", func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
-	table.Listed("segment_bytes", "size", "the most that the file can take, tables included; pages are taken as samples come, unless --reserve",
+	table.Listed("payload_bytes", "payload", "bytes for samples",
+		func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
+	table.Listed("segment_bytes", "size",
+		"the most bytes of the file, tables included; pages are allocated as samples come, unless --reserve",
 		func(c created) any { return table.Bytes(c.seg.SegmentBytes) }),
-	table.Listed("allocated_bytes", "memory", "pages taken now", func(c created) any { return allocated(c.seg) }),
-	table.InJSON("unlink", "when it goes: never (until it is removed) or last (with its last user)",
+	table.Listed("allocated_bytes", "memory", "pages allocated now", func(c created) any { return allocated(c.seg) }),
+	table.InJSON("unlink", "when it is removed: never (only by command) or last (by its last user)",
 		func(c created) any { return unlinkOf(&c.seg.Header) }),
 }
 
 func newCreate() *cobra.Command {
 	f := &createFlags{}
 	c := &cobra.Command{
-		Use:   "create NAME --samples N (--shape 3,224,224 | --field name:dtype:shape ... | --sample-bytes SIZE | --variable) [--size 8GiB]",
+		Use: "create NAME --samples N (--shape 3,224,224 | --field name:dtype:shape ... | --sample-bytes SIZE | " +
+			"--variable) [--size 8GiB]",
 		Short: "Create a named cache",
-		Long: paragraphs(`Creates a cache for a dataset of N samples, and ends: programs attach to it by its name. It is checked first that it
-fits: into the tmpfs, less what data loaders and the other caches there will need, into every cgroup, and into the
-machine. Memory is taken as samples are stored, or all at once with --reserve, which shows a bar on a terminal.
+		Long: paragraphs(`Creates a cache for a dataset of N samples, and ends: programs attach to it by its name. create first
+checks that the cache fits: into the tmpfs, less what data loaders and the other caches there will need,
+into every cgroup, and into the machine. Memory is allocated as samples are stored, or all at once with
+--reserve, which shows a bar on a terminal.
 
-A name is needed because a cache without one goes with the last process that has it, which would be this command:
-programs create such caches.`,
+A name is needed: a cache without one ends with the last process that has it, which would be this command.
+Programs create such caches.`,
 			`What a sample is:
   --shape 3,224,224 --dtype uint8     one array of this shape
   --field image:uint8:3,224,224       one of several named arrays; repeat for each; name:dtype is a single item
   --sample-bytes 150528               that many bytes
   --variable                          samples differ in size, up to --sample-bytes; needs --size
 With --variable a dimension that differs between samples is ?, as in --shape ?,?,3.
-dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64, complex64, complex128.`,
+dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64,
+complex64, complex128.`,
 			createColumns.Explain("OUTPUT"),
-			`The last line says how long the cache stays and how to remove it (in JSON: unlink).`,
+			`The last line says how long the cache exists and how to remove it (in JSON: unlink).`,
 			exitStatus(exitMemory, exitExists, exitPermission)),
 		Example: `  stocached create imagenet --samples 1281167 --shape 3,224,224 --size 64GiB
   stocached create pairs --samples 50000 --field image:uint8:3,32,32 --field label:int64
@@ -79,7 +86,8 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 || args[0] == "":
-				return usage("create needs a name: a cache without one is memory of the processes that have it, and would go with this command as it ends; " +
+				return usage("create needs a name: a cache without one is memory of the processes that have it, " +
+					"and would go with this command as it ends; " +
 					"give it a name, or let the program that uses it create it")
 			case len(args) > 1:
 				return usage("%d names, create makes one cache at a time", len(args))
@@ -99,37 +107,47 @@ dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, f
 	f.add(c)
 	flags := c.Flags()
 	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset (required)")
-	flags.Var(&f.size, "size", "the most that the whole file may take, such as 8GiB or 500MB; without it: room for every sample")
+	flags.Var(&f.size, "size",
+		"the most bytes of the whole file, such as 8GiB or 500MB; without it: every sample fits")
 	flags.StringVar(&f.shape, "shape", "", "shape of a sample, such as 3,224,224")
 	flags.StringVar(&f.dtype, "dtype", "", "type of its items (default uint8; bytes with --variable and no shape)")
 	flags.StringArrayVar(&f.fields, "field", nil, "a named field of a sample as name:dtype:shape; repeatable")
-	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
+	flags.Var(&f.sampleBytes, "sample-bytes",
+		"bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
 	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
 	flags.StringVar(&f.assign, "assign", "first-come",
-		"first-come: any sample stored while there is room gets a slot;\nfirst-indices: sample i below the number of slots has slot i, the others none\n")
-	flags.Uint64Var(&f.slots, "slots", 0, "exactly so many slots; without it: as many as --size holds")
-	flags.BoolVar(&f.reserve, "reserve", false, "take all memory now, so that no sample is refused for lack of it later")
-	flags.StringVar(&f.unlink, "unlink", "never", "when the cache goes: never (it stays until it is removed) or last (with its last user)")
-	flags.StringVar(&f.fingerprint, "fingerprint", "", "of dataset and transform, at most 64 bytes: programs that ask for another refuse the cache")
-	flags.Uint32Var(&f.clients, "clients", 0, fmt.Sprintf("processes at a time, at most %d (default %d)", shm.MaxClientRecords, shm.DefaultClientRecords))
+		"first-come: any sample stored while a slot is free gets it;\nfirst-indices: sample i below the number "+
+			"of slots has slot i, the others none\n")
+	flags.Uint64Var(&f.slots, "slots", 0, "this exact number of slots; without it: as many as --size holds")
+	flags.BoolVar(&f.reserve, "reserve", false,
+		"allocate all memory now, so that no set fails later for lack of it")
+	flags.StringVar(&f.unlink, "unlink", "never",
+		"when the cache is removed: never (only by command) or last (by its last user)")
+	flags.StringVar(&f.fingerprint, "fingerprint", "",
+		"of dataset and transform, at most 64 bytes: programs with another one refuse the cache")
+	flags.Uint32Var(&f.clients, "clients", 0,
+		fmt.Sprintf("processes at a time, at most %d (default %d)", shm.MaxClientRecords, shm.DefaultClientRecords))
 	jsonFlag(c, &f.json)
 	exclusive(c, "field", "shape")
 	exclusive(c, "field", "dtype")
 	if err := c.MarkFlagRequired("samples"); err != nil {
 		panic(err)
 	}
-	for flag, values := range map[string][]string{"assign": {"first-come", "first-indices"}, "unlink": {"never", "last"}} {
-		if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	for flag, values := range map[string][]string{"assign": {"first-come", "first-indices"},
+		"unlink": {"never", "last"}} {
+		if err := c.RegisterFlagCompletionFunc(flag,
+			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 			panic(err)
 		}
 	}
 	return c
 }
 
-// options turns the flags into what package shm takes. shaped: --shape was given.
+// options turns the flags into options of package shm. shaped: --shape was given.
 func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
-	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots, SampleBytes: uint64(f.sampleBytes),
-		Variable: f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
+	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots,
+		SampleBytes: uint64(f.sampleBytes),
+		Variable:    f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
 	switch f.assign {
 	case "first-come":
 	case "first-indices":
@@ -201,7 +219,8 @@ func (f *createFlags) run(name string, shaped bool, stdout, stderr io.Writer) er
 		remove += " --dir " + f.dir
 	}
 	if o.UnlinkLast {
-		_, err = fmt.Fprintf(stdout, "this cache goes with its last user: it waits for the first, and is removed when the last one ends (sooner: %s)\n", remove)
+		_, err = fmt.Fprintf(stdout, "this cache ends with its last user: it waits for the first one, and is removed "+
+			"when the last one ends (sooner: %s)\n", remove)
 	} else {
 		_, err = fmt.Fprintf(stdout, "this cache stays until: %s\n", remove)
 	}

@@ -18,7 +18,8 @@ func parseShape(text string) ([]uint64, error) {
 		}
 		d, err := strconv.ParseUint(part, 10, 64)
 		if err != nil || d == shm.VariableDim {
-			return nil, usage("shape %q: %q is not a dimension; write 3,224,224, with ? for one that differs between samples (--variable)", text, part)
+			return nil, usage("shape %q: %q is not a dimension; write 3,224,224, with ? for one that differs "+
+				"between samples (--variable)", text, part)
 		}
 		dims = append(dims, d)
 	}

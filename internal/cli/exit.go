@@ -30,31 +30,37 @@ const (
 	exitNoServer   = 9
 )
 
-// exits says what each code means, and which errors end in it.
+// exits has the meaning of each code, and the errors that end in it.
 var exits = []struct {
 	code   int
 	help   string
 	errors []error
 }{
 	{exitOK, "done", nil},
-	{exitFailed, "failed otherwise; the message says why", nil},
-	{exitUsage, "the command line makes no sense: a flag, an option of a cache or source, a configuration, an index out of range",
+	{exitFailed, "another failure; the message says why", nil},
+	{exitUsage, "invalid: a flag, an option of a cache or source, a configuration, an " +
+		"index out of range",
 		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
 	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
-	{exitCorrupt, "corrupt: verify found bad samples, or a file is not what it should be", []error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
-	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk", []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
-	{exitExists, "a cache of that name exists, or something else is in the way, such as another server", []error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
-	{exitPermission, "not ours: owner, mode or kind of file", []error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
+	{exitCorrupt, "corrupt: verify found bad samples, or a file has the wrong format",
+		[]error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
+	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk",
+		[]error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
+	{exitExists, "a cache of that name exists, or another server or file prevents it",
+		[]error{shm.ErrExists, fs.ErrExist, server.ErrServed}},
+	{exitPermission, "not allowed: owner, mode or kind of file",
+		[]error{shm.ErrPermission, shm.ErrReadOnly, fs.ErrPermission}},
 	{exitVersion, "a segment of another version of stocached", []error{shm.ErrVersion}},
 	{exitNoServer, "no server answers", []error{stocclient.ErrNoServer}},
 }
 
-// usageError marks what is wrong with the command line.
+// usageError marks an error of the command line.
 type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// errReported marks an error that was written to stderr already; it only carries the exit code of what it wraps.
+// errReported marks an error that is already on stderr. It only carries the exit code of the error
+// that it wraps.
 var errReported = errors.New("reported")
 
 func reported(err error) error {
@@ -64,7 +70,7 @@ func reported(err error) error {
 	return fmt.Errorf("%w: %w", errReported, err)
 }
 
-// exitCode returns the code of the first error that wraps one with a code.
+// exitCode returns the code for an error; exitFailed if none fits.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -72,7 +78,7 @@ func exitCode(err error) int {
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
-	if errors.Is(err, stocclient.ErrNoServer) { // whatever the system says about its socket
+	if errors.Is(err, stocclient.ErrNoServer) { // whatever system error it wraps
 		return exitNoServer
 	}
 	for _, e := range exits {
@@ -85,7 +91,8 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// exitStatus is the section of a help text about the given codes, or about all; 0, 1 and 2 are in each.
+// exitStatus is the section of a help text about the given codes, or about all. 0, 1 and 2 are
+// always included.
 func exitStatus(codes ...int) string {
 	var b strings.Builder
 	b.WriteString("EXIT STATUS")

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// wanted says what the value of a flag is, by the type of the flag.
+// wanted describes the values of a flag, by the type of the flag.
 var wanted = map[string]string{
 	"bool":     "true or false, or no value at all",
 	"duration": "a time with a unit, such as 500ms, 30s or 1.5h",
@@ -21,7 +21,7 @@ var wanted = map[string]string{
 	"uint64":   "a whole number, 0 or above",
 }
 
-// flagError says what is wrong with a flag.
+// flagError describes an invalid flag.
 func flagError(_ *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -38,7 +38,8 @@ func flagError(_ *cobra.Command, err error) error {
 	return usage("%s: %w", flag, bad.Unwrap())
 }
 
-// checkFlags finds fault with the flags that were given and those that were not: some are needed, some exclude each other, and none is an empty text, as an unset variable makes it.
+// checkFlags returns an error if a required flag is missing, or a flag is an empty text, as from an
+// unset variable.
 func checkFlags(c *cobra.Command, _ []string) (err error) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch needed := f.Annotations[cobra.BashCompOneRequiredFlag]; {
@@ -52,7 +53,7 @@ func checkFlags(c *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// exclusive lets only one of several flags be given, in completions too.
+// exclusive allows only one of several flags, in completions too.
 func exclusive(c *cobra.Command, flags ...string) {
 	c.MarkFlagsMutuallyExclusive(flags...)
 	check := c.PreRunE

@@ -20,7 +20,7 @@ type gcFlags struct {
 	now       time.Time
 }
 
-// candidate is a cache that gc looked at.
+// candidate is a cache that gc has probed.
 type candidate struct {
 	found
 	unused  bool
@@ -31,10 +31,13 @@ type candidate struct {
 var gcColumns = table.Columns[*candidate]{
 	table.Shown("name", "name", "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }),
 	table.InJSON("path", "of its file", func(c *candidate) any { return c.Path }),
-	table.Shown("allocated_bytes", "memory", "what it takes", func(c *candidate) any { return table.Bytes(c.Allocated) }),
+	table.Shown("allocated_bytes", "memory", "bytes that it uses",
+		func(c *candidate) any { return table.Bytes(c.Allocated) }),
 	table.Shown("clients_live", "clients", "live clients", func(c *candidate) any { return c.users }),
-	table.Shown("created", "created", "when, in local time (JSON: UTC)", func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
-	table.Shown("unused", "unused", "a verified segment that nobody has attached", func(c *candidate) any { return c.unused }),
+	table.Shown("created", "created", "when, in local time (JSON: UTC)",
+		func(c *candidate) any { return c.known(table.Moment(c.Created)) }),
+	table.Shown("unused", "unused", "a verified segment that no process has attached",
+		func(c *candidate) any { return c.unused }),
 	table.Shown("removed", "removed", "whether it was removed", func(c *candidate) any { return c.removed }),
 	table.Shown("verdict", "verdict", "why, or why not", func(c *candidate) any { return c.verdict }),
 }
@@ -43,15 +46,17 @@ func newGC() *cobra.Command {
 	f := &gcFlags{}
 	c := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove the caches that nobody uses any more; without --yes only says which",
-		Long: paragraphs(`Finds the named caches that nobody uses any more, and with --yes removes them. Every process that uses a cache holds a
-lock on it, which the kernel frees when the process ends, by whatever cause: so "nobody" is the kernel's word, not a
-guess by pids or age. The lock is taken exclusively before anything is removed, so that no process can begin to use the
-cache meanwhile. Programs that only read hold no lock: they keep what they have attached, and do not find it again.
+		Short: "Remove the caches that no process uses; without --yes only list them",
+		Long: paragraphs(`Finds the named caches that no process uses, and removes them with --yes. Every process that uses a cache
+holds a lock on it. The kernel frees the lock when the process ends, by whatever cause. So gc relies on
+the kernel, not on pids or ages. gc takes the lock exclusively before it removes a cache, so that no
+process can begin to use the cache meanwhile. Read-only programs hold no lock: they keep what they have
+attached, and do not find the cache again.
 
-A cache that was created for later and never used is unused, too. --older-than D leaves out caches created less than D
-ago; it only narrows what is removed: no age makes a cache unused. A file that does not verify as a segment of this user
-is never removed (stocached rm NAME does that). Caches without a name go by themselves.`,
+A cache that was created for later and never used counts as unused, too. --older-than D leaves out
+caches created less than D ago. It only narrows what gc removes: no age makes a cache unused. gc never
+removes a file that does not verify as a segment of this user (stocached rm NAME does that). Caches
+without a name end with their last process.`,
 			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
@@ -107,7 +112,8 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 	case unused == 0:
 		fmt.Fprintf(stderr, "nothing to remove in %s\n", f.shown())
 	case !f.yes:
-		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused, table.Bytes(memory))
+		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused,
+			table.Bytes(memory))
 	}
 	return reported(first)
 }
@@ -129,10 +135,12 @@ func (f *gcFlags) judge(c *candidate) {
 	}
 }
 
-// inUse: a client always holds the users lock as well; a held record or server lock without it would be a foreign hand, and is respected.
+// inUse says whether a process uses the cache. A client always holds the users lock too. Another
+// program may hold a record lock or the server lock alone; the cache then counts as used.
 func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 }
 
-// remove removes an unused cache as its last user would: with the users lock held exclusively, so that no client can attach to it.
+// remove removes an unused cache as its last user would. It holds the users lock exclusively, so
+// that no client can attach.
 func (c *candidate) remove() error {
 	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// gone says whether a path is not there.
+// gone says whether a path does not exist.
 func gone(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := os.Lstat(path)
@@ -24,8 +24,9 @@ func gone(t *testing.T, path string) bool {
 	return err != nil
 }
 
-// Ensure that gc leaves a cache alone while a process uses it, also an idle one, and takes it once that process was killed: the kernel says so, with the
-// dead one's pid and claim still in the segment. Without --yes it never removes.
+// Ensure that gc leaves a cache alone while a process uses it, even an idle one, and removes it
+// after that process was killed. It relies on the kernel: the pid and a claim are still in the
+// segment. Without --yes it never removes.
 func TestGCKilled(t *testing.T) {
 	dir, path := newCache(t, small())
 	child := start(t, "claim", path)
@@ -38,7 +39,8 @@ func TestGCKilled(t *testing.T) {
 		t.Fatal("removed while in use")
 	}
 	child.kill()
-	wantFields(t, look(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed", "clients_live": 0})
+	wantFields(t, look(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed",
+		"clients_live": 0})
 	if gone(t, path) {
 		t.Fatal("removed by a dry run")
 	}
@@ -48,7 +50,8 @@ func TestGCKilled(t *testing.T) {
 	}
 }
 
-// Ensure that gc removes nothing but verified segments of ours, whoever uses them or not, and that an age only ever narrows it.
+// Ensure that gc removes only verified segments of this user, and that an age only narrows the
+// choice.
 func TestGCLeavesAlone(t *testing.T) {
 	dir, used := newCache(t, small())
 	newClient(t, used)
@@ -97,7 +100,8 @@ func TestGCLeavesAlone(t *testing.T) {
 	contains(t, stderr, "nothing to remove in "+dir)
 }
 
-// Ensure that a cache which somebody begins to use between judgement and removal is left alone, and one that was replaced too.
+// Ensure that gc leaves a cache alone that a process begins to use, or that is replaced, between
+// check and removal.
 func TestGCRace(t *testing.T) {
 	dir, path := newCache(t, small())
 	judge := func() *candidate {
@@ -132,10 +136,11 @@ func TestGCRace(t *testing.T) {
 	}
 }
 
-// Ensure that no command follows a symbolic link that another user has put where this user's caches are, whether it names a cache or its path, or walks over all.
+// Ensure that no command follows a symbolic link that another user has put in place of this user's
+// folder, for a name, a path or a list.
 func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	const uid = 54322
 	folder := fmt.Sprintf("/dev/shm/stocached-%d", uid)
@@ -145,7 +150,7 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	}
 	as := func(args ...string) (int, string) {
 		t.Helper()
-		cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+		cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
 		cmd.Env, cmd.Dir = []string{childVariable + "=main"}, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
@@ -154,15 +159,18 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), string(out)
 	}
-	if code, out := as("create", "mine", "--dir", elsewhere, "--samples", "10", "--sample-bytes", "100"); code != exitOK {
+	if code, out := as("create", "mine", "--dir", elsewhere, "--samples", "10",
+		"--sample-bytes", "100"); code != exitOK {
 		t.Fatal(out)
 	}
 	if err := errors.Join(os.Symlink(elsewhere, folder), os.Lchown(folder, strangerID, strangerID)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(folder) })
-	for _, command := range [][]string{{"gc"}, {"gc", "--yes"}, {"gc", "--yes", "--dir", folder}, {"gc", "--yes", "--dir", folder + "/"}, {"ls"}, {"stats"}, {"rm", "mine"}, {"rm", folder + "/mine"},
-		{"rm", "mine", "--dir", folder}, {"stats", "mine"}, {"inspect", "mine"}, {"verify", folder + "/mine"}, {"create", "other", "--samples", "10", "--sample-bytes", "100"}} {
+	for _, command := range [][]string{{"gc"}, {"gc", "--yes"}, {"gc", "--yes", "--dir", folder},
+		{"gc", "--yes", "--dir", folder + "/"}, {"ls"}, {"stats"}, {"rm", "mine"}, {"rm", folder + "/mine"},
+		{"rm", "mine", "--dir", folder}, {"stats", "mine"}, {"inspect", "mine"}, {"verify", folder + "/mine"},
+		{"create", "other", "--samples", "10", "--sample-bytes", "100"}} {
 		if code, out := as(command...); code != exitPermission || !strings.Contains(out, "symbolic link") {
 			t.Errorf("%q: exit %d\n%s", command, code, out)
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// health is what a server says about itself.
+// health is the state that a server reports.
 type health struct {
 	sockets string
-	alive   string // "": it is; else why not
+	alive   string // "": it is alive; else why not
 	ready   string
 	leftOut table.List[string]
 	seconds table.Ratio
@@ -25,10 +25,12 @@ type health struct {
 var healthColumns = table.Columns[health]{
 	table.Listed("sockets", "sockets", "folder of the server's sockets", func(h health) any { return h.sockets }),
 	table.Listed("healthy", "healthy", "it answers /healthz", func(h health) any { return h.alive == "" }),
-	table.Listed("ready", "ready", "it answers /readyz: clients are served", func(h health) any { return h.ready == "" }),
-	table.Listed("problem", "problem", "what it says is wrong", func(h health) any { return h.problem() }),
-	table.Listed("left_out", "left out", "caches of its configuration that it does not have, each with the reason", func(h health) any { return h.leftOut }),
-	table.Listed("seconds", "seconds", "until it had answered both", func(h health) any { return h.seconds }),
+	table.Listed("ready", "ready", "it answers /readyz: it serves clients",
+		func(h health) any { return h.ready == "" }),
+	table.Listed("problem", "problem", "what is wrong, in its words", func(h health) any { return h.problem() }),
+	table.Listed("left_out", "left out", "caches of its configuration that it left out, each with the reason",
+		func(h health) any { return h.leftOut }),
+	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
 func (h health) problem() string {
@@ -43,10 +45,11 @@ func newHealth() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "health",
-		Short: "Say whether a server is well and serves",
-		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither beginning nor ending), as a
-supervisor would. It fails unless both are well. A cache that the server left out, as its source or its segment is damaged, is named
-and is no failure. stocached ping tries the other socket, the one that clients use.`,
+		Short: "Say whether a server is healthy and serves clients",
+		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
+nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
+out because their source or segment is damaged; they are no failure. stocached ping tests the other
+socket, which clients use.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
 		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
@@ -80,7 +83,7 @@ and is no failure. stocached ping tries the other socket, the one that clients u
 	return c
 }
 
-// health asks a server how it is.
+// health asks a server for its state.
 func (f *socketsFlag) health(ctx context.Context) (health, error) {
 	h := health{sockets: f.path()}
 	began := time.Now()

@@ -39,10 +39,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a program that uses a cache until its standard input ends: "use PATH" reads samples of a cache over and over, half of them stored by itself and
-// half missing; "claim PATH" leaves a sample claimed; "unnamed" makes a cache without a name. It prints "ready" when others may look.
-// Those of servedChildren are clients of a server.
-// In the mode "main" the test binary is stocached itself.
+// child is a program that uses a cache until its standard input ends. "use PATH" gets samples again
+// and again; half of them it has stored, half are missing. "claim PATH" leaves a sample claimed.
+// "unnamed" makes a cache without a name. It prints "ready" when the test may go on. The programs
+// of servedChildren are clients of a server. In the mode "main" the test binary is stocached
+// itself.
 func child(mode string, args []string) error {
 	if serve, ok := servedChildren[mode]; ok {
 		return serve(args)
@@ -100,7 +101,7 @@ func child(mode string, args []string) error {
 // content is the bytes of a sample.
 func content(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
 
-// program is stocached as a process.
+// program returns stocached as a process.
 func program(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childVariable+"=main")
@@ -146,7 +147,7 @@ func (p *process) end(t *testing.T) {
 	}
 }
 
-// kill ends it by SIGKILL and waits; a child that ended already is left alone.
+// kill kills the child by SIGKILL and waits; a child that has ended is left alone.
 func (p *process) kill() {
 	if p.ProcessState == nil {
 		p.Process.Kill()
@@ -154,7 +155,8 @@ func (p *process) kill() {
 	}
 }
 
-// pause stops a process, and waits until the last of its threads stands: for a moment after the signal is sent, a server may still answer.
+// pause stops a process, and waits until all its threads have stopped: for a moment after the
+// signal, a server may still answer.
 func pause(t *testing.T, p *exec.Cmd) {
 	t.Helper()
 	if err := p.Process.Signal(unix.SIGSTOP); err != nil {
@@ -244,7 +246,7 @@ func tmpfs(t testing.TB) string {
 	return dir
 }
 
-// newCache makes a cache named "test" in a directory of its own and returns the directory and the path.
+// newCache makes a cache named "test" in its own directory, and returns the directory and the path.
 func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	t.Helper()
 	o.Name, o.Dir = "test", tmpfs(t)
@@ -258,7 +260,7 @@ func newCache(t testing.TB, o shm.Options) (dir, path string) {
 	return o.Dir, filepath.Join(o.Dir, o.Name)
 }
 
-// small is the least interesting cache: 10 samples of 100 bytes, 6 slots.
+// small returns options of a simple cache: 10 samples of 100 bytes, 6 slots.
 func small() shm.Options { return shm.Options{Samples: 10, Slots: 6, SampleBytes: 100} }
 
 // newClient attaches to a cache as programs do, until the test ends.
@@ -289,7 +291,8 @@ func store(t testing.TB, c *cache.Cache, samples ...int) {
 	}
 }
 
-// snapshot is all of a file that a look could change: its bytes, its pages, and who holds which lock.
+// snapshot returns all of a file that a command could change: its bytes, its pages, and the holders
+// of its locks.
 func snapshot(t testing.TB, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -308,7 +311,8 @@ func snapshot(t testing.TB, path string) string {
 	return fmt.Sprintf("%x, %d bytes, %d blocks, modified %v", sum.Sum(nil), st.Size, st.Blocks, st.Mtim)
 }
 
-// terminal opens a pseudo-terminal: its program's end, and a function that ends it and returns what was written, once.
+// terminal opens a pseudo-terminal. It returns the program's end, and a function that closes it and
+// returns the output, once.
 func terminal(t testing.TB) (*os.File, func() string) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -343,7 +347,7 @@ func terminal(t testing.TB) (*os.File, func() string) {
 	}
 }
 
-// lines splits what was printed.
+// lines splits an output into lines.
 func lines(text string) []string {
 	return slices.Collect(strings.Lines(text))
 }

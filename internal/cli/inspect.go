@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// inspected is a segment and what its words say.
+// inspected is a segment and its words.
 type inspected struct {
 	*shm.Segment
 	name string
@@ -22,26 +22,35 @@ type inspected struct {
 
 var headerColumns = table.Columns[inspected]{
 	table.Listed("name", "name", "in the header; none: a memfd", func(s inspected) any { return s.Header.Name }),
-	table.Listed("path", "path", "that it was found by", func(s inspected) any { return s.name }),
+	table.Listed("path", "path", "by which the command found it", func(s inspected) any { return s.name }),
 	table.Listed("uuid", "uuid", "of the segment", func(s inspected) any { return fmt.Sprintf("%x", s.Header.UUID) }),
 	table.Listed("layout", "layout", "version of the format, major.minor",
 		func(s inspected) any { return fmt.Sprintf("%d.%d", s.Header.Major, s.Header.Minor) }),
-	table.Listed("created", "created", "when, in local time (JSON: UTC)", func(s inspected) any { return table.Moment(s.Header.Created) }),
-	table.Listed("creator_uid", "creator uid", "user id of the creator, as its own namespace numbers it", func(s inspected) any { return s.Header.UID }),
+	table.Listed("created", "created", "when, in local time (JSON: UTC)",
+		func(s inspected) any { return table.Moment(s.Header.Created) }),
+	table.Listed("creator_uid", "creator uid", "user id of the creator, as its own namespace numbers it",
+		func(s inspected) any { return s.Header.UID }),
 	table.Listed("samples", "samples", "of the dataset", func(s inspected) any { return table.Count(s.Samples) }),
-	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(s inspected) any { return slots(&s.Geometry) }),
+	table.Listed("slots", "slots", "samples that fit; none in a variable-size cache",
+		func(s inspected) any { return slots(&s.Geometry) }),
 	table.Listed("sample_bytes", "sample bytes", "of a sample; the largest accepted in a variable-size cache",
 		func(s inspected) any { return table.Count(s.Header.SampleBytes) }),
-	table.Listed("slot_stride", "slot stride", "bytes from slot to slot; of a unit of the arena in a variable-size cache",
+	table.Listed("slot_stride", "slot stride",
+		"bytes from slot to slot; of a unit of the arena in a variable-size cache",
 		func(s inspected) any { return table.Count(s.SlotStride) }),
-	table.Listed("client_records", "client records", "clients at a time", func(s inspected) any { return table.Count(s.ClientRecords) }),
-	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none", func(s inspected) any { return table.Bytes(s.Header.Limit) }),
+	table.Listed("client_records", "client records", "clients at a time",
+		func(s inspected) any { return table.Count(s.ClientRecords) }),
+	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none",
+		func(s inspected) any { return table.Bytes(s.Header.Limit) }),
 	table.Listed("variable", "variable", "samples differ in size", func(s inspected) any { return s.Variable() }),
-	table.Listed("assign", "assign", "how samples get slots: first-come or first-indices", func(s inspected) any { return s.Policy.String() }),
-	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: it goes with its last user",
+	table.Listed("assign", "assign", "how samples get slots: first-come or first-indices",
+		func(s inspected) any { return s.Policy.String() }),
+	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: its last user removes it",
 		func(s inspected) any { return unlinkOf(&s.Header) }),
-	table.Listed("reserved", "reserved", "all its pages were taken at creation", func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
-	table.Listed("fingerprint", "fingerprint", "of dataset and transform", func(s inspected) any { return s.Header.Fingerprint }),
+	table.Listed("reserved", "reserved", "all its pages were allocated at creation",
+		func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
+	table.Listed("fingerprint", "fingerprint", "of dataset and transform",
+		func(s inspected) any { return s.Header.Fingerprint }),
 }
 
 var fieldColumns = table.Columns[shm.Field]{
@@ -49,8 +58,10 @@ var fieldColumns = table.Columns[shm.Field]{
 	table.Shown("dtype", "dtype", "type of its items", func(f shm.Field) any { return f.DType.String() }),
 	table.Shown("shape", "shape", "its dimensions; ? (JSON: null) differs between samples; none: a single item",
 		func(f shm.Field) any { return shape(f.Dims) }),
-	table.Shown("offset", "offset", "of the field in a sample; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Offset) }),
-	table.Shown("bytes", "bytes", "of the field; 0 in a variable-size cache", func(f shm.Field) any { return table.Count(f.Bytes) }),
+	table.Shown("offset", "offset", "of the field in a sample; 0 in a variable-size cache",
+		func(f shm.Field) any { return table.Count(f.Offset) }),
+	table.Shown("bytes", "bytes", "of the field; 0 in a variable-size cache",
+		func(f shm.Field) any { return table.Count(f.Bytes) }),
 }
 
 // shape is the dimensions of a field.
@@ -82,7 +93,7 @@ type region struct {
 var regionColumns = table.Columns[region]{
 	table.Shown("name", "region", "of the file", func(r region) any { return r.name }),
 	table.Shown("offset", "offset", "where it begins", func(r region) any { return table.Count(r.from) }),
-	table.Shown("bytes", "bytes", "without the padding behind it", func(r region) any { return table.Count(r.bytes) }),
+	table.Shown("bytes", "bytes", "without the padding after it", func(r region) any { return table.Count(r.bytes) }),
 }
 
 func regions(g *shm.Geometry) []region {
@@ -102,22 +113,26 @@ func regions(g *shm.Geometry) []region {
 }
 
 var controlColumns = table.Columns[inspected]{
-	table.Listed("phase", "phase", "OPEN, or CLEARING while somebody empties the cache", func(s inspected) any {
+	table.Listed("phase", "phase", "OPEN, or CLEARING while a client empties the cache", func(s inspected) any {
 		if s.phase().Clearing() {
 			return "CLEARING"
 		}
 		return "OPEN"
 	}),
-	table.Listed("clearing_owner", "clearing owner", "owner number of the client that clears; 0: nobody", func(s inspected) any { return s.phase().Owner() }),
-	table.Listed("clears", "clears", "that have ended", func(s inspected) any { return table.Count(s.phase().Epoch()) }),
-	table.Listed("free_from", "free from", "slots below it were seen taken; none without a slot table",
+	table.Listed("clearing_owner", "clearing owner", "owner number of the client that clears; 0: none",
+		func(s inspected) any { return s.phase().Owner() }),
+	table.Listed("clears", "clears", "that have ended",
+		func(s inspected) any { return table.Count(s.phase().Epoch()) }),
+	table.Listed("free_from", "free from", "the search for a free slot starts here; none without a slot table",
 		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }),
-	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32", func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),
+	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32",
+		func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),
 	table.Listed("arena_next_unit", "arena next unit", "first unit of the arena that was never allocated",
 		func(s inspected) any { return s.arena(table.Count(s.arenaNext().Unit())) }),
 	table.Listed("arena_owner", "arena owner", "owner number of the client that allocated last",
 		func(s inspected) any { return s.arena(s.arenaNext().Owner()) }),
-	table.Listed("clients_high", "clients high", "client records ever used", func(s inspected) any { return table.Count(s.ClientsHigh().Load()) }),
+	table.Listed("clients_high", "clients high", "client records ever used",
+		func(s inspected) any { return table.Count(s.ClientsHigh().Load()) }),
 }
 
 func (s inspected) phase() shm.Phase         { return shm.Phase(s.Phase().Load()) }
@@ -147,16 +162,21 @@ type client struct {
 var clientColumns = table.Columns[client]{
 	table.Shown("owner", "owner", "owner number: record + 1", func(c client) any { return c.Record + 1 }),
 	table.Shown("live", "live", "the kernel says that the client lives", func(c client) any { return c.Live }),
-	table.Shown("pid", "pid", "of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
+	table.Shown("pid", "pid",
+		"of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
 		func(c client) any { return c.PID }),
 	table.InJSON("other_pid_namespace", "pid belongs to another pid namespace than this command's",
 		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }),
 	table.Shown("kind", "kind", "go, c, python or server", func(c client) any { return kindName(c.Kind) }),
 	table.Shown("label", "label", "name of the program", func(c client) any { return c.Label }),
-	table.Shown("registered", "registered", "when, in local time (JSON: UTC)", func(c client) any { return table.Moment(c.Registered) }),
-	table.Shown("registrations", "registrations", "clients that have had this record so far", func(c client) any { return table.Count(c.Registrations) }),
-	table.Shown("claims", "claims", "samples that it is filling; of a dead client: that wait to be taken back", func(c client) any { return c.Claims }),
-	table.Shown("hits", "hits", "of all clients that have had this record", func(c client) any { return c.counter(shm.Hits) }),
+	table.Shown("registered", "registered", "when, in local time (JSON: UTC)",
+		func(c client) any { return table.Moment(c.Registered) }),
+	table.Shown("registrations", "registrations", "clients that have had this record so far",
+		func(c client) any { return table.Count(c.Registrations) }),
+	table.Shown("claims", "claims", "samples that it is filling; of a dead client: to be reclaimed",
+		func(c client) any { return c.Claims }),
+	table.Shown("hits", "hits", "of all clients that have had this record",
+		func(c client) any { return c.counter(shm.Hits) }),
 	table.Shown("misses", "misses", "likewise", func(c client) any { return c.counter(shm.Misses) }),
 	table.Shown("stored", "sets", "likewise: samples stored", func(c client) any { return c.counter(shm.Stored) }),
 }
@@ -176,7 +196,7 @@ func (c client) counter(k shm.Counter) table.Count {
 	return table.Count(sum)
 }
 
-// sample is one index record, as it was at one moment.
+// sample is one index record at one moment.
 type sample struct {
 	index   uint64
 	state   cache.State
@@ -190,22 +210,31 @@ type sample struct {
 
 var sampleColumns = table.Columns[*sample]{
 	table.Listed("index", "sample", "index of the sample", func(s *sample) any { return table.Count(s.index) }),
-	table.Listed("state", "state", "EMPTY, WRITING (being filled), READY, OUT (it can have no slot), CORRUPT",
+	table.Listed("state", "state", "EMPTY, WRITING (being filled), READY, OUT (it cannot have a slot), CORRUPT",
 		func(s *sample) any { return s.state.String() }),
-	table.Listed("owner", "owner", "WRITING: owner number of the client that fills it, or died doing so; else 0, nobody",
+	table.Listed("owner", "owner",
+		"WRITING: owner number of the client that fills it, or died meanwhile; else 0",
 		func(s *sample) any { return s.word.Owner() }),
-	table.Listed("owner_live", "owner live", "WRITING: that client lives; no: the next set takes the claim back", func(s *sample) any { return s.owner }),
-	table.Listed("claimed_by", "claimed by", "owner numbers of the clients whose records list a claim of it", func(s *sample) any { return s.claimed }),
-	table.Listed("generation", "generation", "how often it was emptied or overwritten, modulo the width of the field",
+	table.Listed("owner_live", "owner live", "WRITING: that client lives; no: the next set reclaims the sample",
+		func(s *sample) any { return s.owner }),
+	table.Listed("claimed_by", "claimed by", "owner numbers of the clients whose records list a claim on it",
+		func(s *sample) any { return s.claimed }),
+	table.Listed("generation", "generation",
+		"number of times it was emptied or overwritten, modulo the width of the field",
 		func(s *sample) any { return s.layout.Generation(s.word) }),
-	table.Listed("place", "place", "its slot; in a variable-size cache its first unit; none: it has none", func(s *sample) any { return s.place() }),
+	table.Listed("place", "place", "its slot; in a variable-size cache its first unit; none: it has no place",
+		func(s *sample) any { return s.place() }),
 	table.Listed("file_offset", "file offset", "of its bytes", func(s *sample) any { return s.fileOffset() }),
-	table.Listed("length", "length", "bytes of the sample", func(s *sample) any { return s.ifReady(table.Count(s.seg.Length(s.meta))) }),
+	table.Listed("length", "length", "bytes of the sample",
+		func(s *sample) any { return s.ifReady(table.Count(s.seg.Length(s.meta))) }),
 	table.Listed("crc32c", "crc32c", "checksum of its bytes, as stored (stocached verify compares)",
 		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }),
-	table.Listed("fills", "fills", "how often it was published, modulo 2^24", func(s *sample) any { return s.meta.Fills() }),
-	table.Listed("word", "word", "its index word", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }),
-	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), and fills", func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }),
+	table.Listed("fills", "fills", "number of publishes, modulo 2^24",
+		func(s *sample) any { return s.meta.Fills() }),
+	table.Listed("word", "word", "its index word",
+		func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }),
+	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), and fills",
+		func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }),
 }
 
 func (s *sample) place() any {
@@ -235,15 +264,15 @@ func newInspect() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "inspect NAME [INDEX]",
-		Short: "Show a cache's header, schema, geometry and clients, or one sample's state",
-		Long: paragraphs(`Shows what the segment of a cache says, without being its client; with INDEX, what it says about that sample alone.
-docs/spec/segment.md explains the words. With --json: one object of header, fields, regions, control and clients; with INDEX
-the object of the sample.`,
+		Short: "Show the header, schema, geometry and clients of a cache, or one sample's state",
+		Long: paragraphs(`Shows the words of a cache's segment, without being its client; with INDEX, only those of that sample.
+docs/spec/segment.md explains the words. With --json: one object of header, fields, regions, control and
+clients; with INDEX the object of the sample.`,
 			headerColumns.Explain("HEADER (header)"),
 			fieldColumns.Explain("SCHEMA (fields)"),
 			regionColumns.Explain("GEOMETRY (regions)"),
 			controlColumns.Explain("CONTROL (control)"),
-			clientColumns.Explain("CLIENTS (clients), those that ever were"),
+			clientColumns.Explain("CLIENTS (clients), past ones included"),
 			sampleColumns.Explain("SAMPLE, with INDEX"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Args:              arguments(1, 2, "the name of a cache, and perhaps the index of a sample"),
@@ -331,7 +360,8 @@ func indexRecordOf(seg *shm.Segment, reader *cache.Cache, index int) (*sample, e
 		return nil, err
 	}
 	s := &sample{index: uint64(index), state: state, layout: seg.WordLayout(), seg: seg}
-	// The two words belong together when neither has changed. While other processes keep changing them, the last pair is as good as any.
+	// The two words match if neither has changed meanwhile. If other processes keep changing them,
+	// take the last pair.
 	for range 100 {
 		s.word, s.meta = shm.Word(seg.Word(s.index).Load()), shm.Meta(seg.Meta(s.index).Load())
 		if seg.Word(s.index).Load() == uint64(s.word) && seg.Meta(s.index).Load() == uint64(s.meta) {

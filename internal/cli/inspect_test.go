@@ -10,10 +10,11 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that inspect shows header, schema, geometry, control words and clients as they are in the segment.
+// Ensure that inspect shows header, schema, geometry, control words and clients of the segment.
 func TestInspect(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, Slots: 4, Fingerprint: "f\x1b1", Limit: 8 << 20, ClientRecords: 5,
-		Fields: []shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{2, 3}}, {Name: "label", DType: shm.Int64}}})
+		Fields: []shm.Field{{Name: "image", DType: shm.Float32, Dims: []uint64{2, 3}},
+			{Name: "label", DType: shm.Int64}}})
 	c := newClient(t, path)
 	if r, err := c.Set(7, make([]byte, 32), 0); err != nil || r != cache.Stored {
 		t.Fatal(r, err)
@@ -29,24 +30,35 @@ func TestInspect(t *testing.T) {
 		Clients []jsonObject
 	}
 	got := decode[report](t, ok(t, "inspect", path, "--json"))
-	wantFields(t, got.Header, jsonObject{"name": "test", "path": path, "uuid": fmt.Sprintf("%x", seg.Header.UUID), "layout": "2.0", "creator_uid": os.Geteuid(), "samples": 10, "slots": 4,
-		"sample_bytes": 32, "slot_stride": 32, "client_records": 5, "limit_bytes": 8 << 20, "variable": false, "assign": "first-come", "unlink": "never", "reserved": false, "fingerprint": "f\x1b1"})
-	wantFields(t, got.Fields[0], jsonObject{"name": "image", "dtype": "float32", "shape": []any{2, 3}, "offset": 0, "bytes": 24})
-	wantFields(t, got.Fields[1], jsonObject{"name": "label", "dtype": "int64", "shape": []any{}, "offset": 24, "bytes": 8})
-	wantFields(t, got.Regions[len(got.Regions)-2], jsonObject{"name": "payload", "offset": int(seg.PayloadOffset), "bytes": 128})
-	wantFields(t, got.Regions[len(got.Regions)-1], jsonObject{"name": "file", "offset": 0, "bytes": int(seg.SegmentBytes)})
-	wantFields(t, got.Control, jsonObject{"phase": "OPEN", "clears": 0, "free_from": int(shm.FreeFrom(seg.FreeFrom().Load()).From()), "arena_next_unit": nil, "clients_high": 2})
+	wantFields(t, got.Header, jsonObject{"name": "test", "path": path, "uuid": fmt.Sprintf("%x", seg.Header.UUID),
+		"layout": "2.0", "creator_uid": os.Geteuid(), "samples": 10, "slots": 4,
+		"sample_bytes": 32, "slot_stride": 32, "client_records": 5, "limit_bytes": 8 << 20, "variable": false,
+		"assign": "first-come", "unlink": "never", "reserved": false, "fingerprint": "f\x1b1"})
+	wantFields(t, got.Fields[0], jsonObject{"name": "image", "dtype": "float32", "shape": []any{2, 3}, "offset": 0,
+		"bytes": 24})
+	wantFields(t, got.Fields[1], jsonObject{"name": "label", "dtype": "int64", "shape": []any{}, "offset": 24,
+		"bytes": 8})
+	wantFields(t, got.Regions[len(got.Regions)-2],
+		jsonObject{"name": "payload", "offset": int(seg.PayloadOffset), "bytes": 128})
+	wantFields(t, got.Regions[len(got.Regions)-1],
+		jsonObject{"name": "file", "offset": 0, "bytes": int(seg.SegmentBytes)})
+	wantFields(t, got.Control,
+		jsonObject{"phase": "OPEN", "clears": 0, "free_from": int(shm.FreeFrom(seg.FreeFrom().Load()).From()),
+			"arena_next_unit": nil, "clients_high": 2})
 	if len(got.Clients) != 2 {
 		t.Fatal(got.Clients)
 	}
-	wantFields(t, got.Clients[0], jsonObject{"owner": 1, "live": true, "pid": os.Getpid(), "kind": "go", "label": "test client", "registrations": 1, "claims": 0, "stored": 1,
+	wantFields(t, got.Clients[0], jsonObject{"owner": 1, "live": true, "pid": os.Getpid(), "kind": "go",
+		"label": "test client", "registrations": 1, "claims": 0, "stored": 1,
 		"other_pid_namespace": false})
 	wantFields(t, got.Clients[1], jsonObject{"owner": 2, "live": false, "pid": child.Process.Pid, "label": "child use"})
 	text := ok(t, "inspect", path)
-	contains(t, text, "HEADER\n", "SCHEMA\n", "GEOMETRY\n", "CONTROL\n", "CLIENTS\n", `"f\x1b1"`, "image  float32  2,3", "test client")
+	contains(t, text, "HEADER\n", "SCHEMA\n", "GEOMETRY\n", "CONTROL\n", "CLIENTS\n", `"f\x1b1"`,
+		"image  float32  2,3", "test client")
 }
 
-// Ensure that inspect NAME INDEX takes a sample's word apart: not there, READY, being filled by a live and by a dead client, without a slot, corrupt.
+// Ensure that inspect NAME INDEX explains a sample's word: EMPTY, READY, claimed by a live and by a
+// dead client, without a slot, corrupt.
 func TestInspectSample(t *testing.T) {
 	_, path := newCache(t, small())
 	c := newClient(t, path)
@@ -56,11 +68,14 @@ func TestInspectSample(t *testing.T) {
 		return decode[jsonObject](t, ok(t, "inspect", path, i, "--json"))
 	}
 	payload := int(c.Segment().PayloadOffset)
-	wantFields(t, look("0"), jsonObject{"state": "EMPTY", "owner": 0, "place": nil, "length": nil, "crc32c": nil, "file_offset": nil, "claimed_by": []any{}, "word": "0x0000000000000000"})
-	wantFields(t, look("7"), jsonObject{"index": 7, "state": "READY", "owner": 0, "owner_live": nil, "place": 1, "file_offset": payload + 100, "length": 100,
+	wantFields(t, look("0"), jsonObject{"state": "EMPTY", "owner": 0, "place": nil, "length": nil, "crc32c": nil,
+		"file_offset": nil, "claimed_by": []any{}, "word": "0x0000000000000000"})
+	wantFields(t, look("7"), jsonObject{"index": 7, "state": "READY", "owner": 0, "owner_live": nil, "place": 1,
+		"file_offset": payload + 100, "length": 100,
 		"crc32c": fmt.Sprintf("%08x", crc32.Checksum(content(7, 100), shm.Castagnoli)), "generation": 0})
 	child := start(t, "claim", path)
-	wantFields(t, look("3"), jsonObject{"state": "WRITING", "owner": 2, "owner_live": true, "claimed_by": []any{2}, "length": nil})
+	wantFields(t, look("3"), jsonObject{"state": "WRITING", "owner": 2, "owner_live": true, "claimed_by": []any{2},
+		"length": nil})
 	child.kill()
 	wantFields(t, look("3"), jsonObject{"state": "WRITING", "owner": 2, "owner_live": false, "claimed_by": []any{2}})
 	contains(t, ok(t, "inspect", path, "3"), "state        WRITING\n", "owner live   no\n")

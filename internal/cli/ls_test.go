@@ -11,7 +11,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that ls shows the caches of a directory with who uses them, tells of files that are none, and changes nothing.
+// Ensure that ls shows the caches of a directory with their clients, reports files that are not
+// caches, and changes nothing.
 func TestLs(t *testing.T) {
 	dir, path := newCache(t, small())
 	if err := os.WriteFile(filepath.Join(dir, "broken"), []byte("STOCACHE but no more"), 0o600); err != nil {
@@ -28,14 +29,17 @@ func TestLs(t *testing.T) {
 			t.Errorf("a line of %d columns: %s", len(line), line)
 		}
 	}
-	contains(t, ok(t, "ls", "--dir", dir, "--long"), "NAME", "FRACTION", "SLOTS", "PIDS", "CREATED", "UNLINK", "PATH", path)
+	contains(t, ok(t, "ls", "--dir", dir, "--long"), "NAME", "FRACTION", "SLOTS", "PIDS", "CREATED", "UNLINK", "PATH",
+		path)
 	contains(t, stderr, "broken: not a valid segment: 20 bytes, a header has 4096")
 	rows := decode[[]jsonObject](t, ok(t, "ls", "--dir", dir, "--json"))
 	if len(rows) != 2 {
 		t.Fatal(rows)
 	}
-	wantFields(t, rows[0], jsonObject{"name": "broken", "samples": nil, "in_use": nil, "unlink": nil, "segment_bytes": 20})
-	wantFields(t, rows[1], jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "slots_fraction": 0.6, "clients_live": 0, "in_use": false, "unlink": "never", "problem": ""})
+	wantFields(t, rows[0], jsonObject{"name": "broken", "samples": nil, "in_use": nil, "unlink": nil,
+		"segment_bytes": 20})
+	wantFields(t, rows[1], jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "slots_fraction": 0.6,
+		"clients_live": 0, "in_use": false, "unlink": "never", "problem": ""})
 	if after := snapshot(t, path); after != before {
 		t.Errorf("ls changed the file: %s, was %s", after, before)
 	}
@@ -44,7 +48,7 @@ func TestLs(t *testing.T) {
 	wantFields(t, rows[1], jsonObject{"clients_live": 1, "in_use": true})
 }
 
-// Ensure that a directory without caches, or none at all, is no error.
+// Ensure that a directory without caches, or a missing one, is not an error.
 func TestLsEmpty(t *testing.T) {
 	dir := tmpfs(t)
 	for _, d := range []string{dir, dir + "/none"} {
@@ -60,12 +64,14 @@ func TestLsEmpty(t *testing.T) {
 	fails(t, exitUsage, []string{"1 argument, expected none"}, "ls", "x")
 }
 
-// Ensure that a cache without a name in another process is found, is known by the name that ls shows, and is gone with its process.
+// Ensure that ls finds a cache without a name in another process, that commands know it by the
+// shown name, and that it ends with its process.
 func TestLsUnnamed(t *testing.T) {
 	child := start(t, "unnamed")
 	find := func() jsonObject {
 		for _, row := range decode[[]jsonObject](t, ok(t, "ls", "--json")) {
-			if pids, _ := row["pids"].([]any); slices.ContainsFunc(pids, func(pid any) bool { return fmt.Sprint(pid) == fmt.Sprint(child.Process.Pid) }) {
+			if pids, _ := row["pids"].([]any); slices.ContainsFunc(pids,
+				func(pid any) bool { return fmt.Sprint(pid) == fmt.Sprint(child.Process.Pid) }) {
 				return row
 			}
 		}
@@ -81,7 +87,8 @@ func TestLsUnnamed(t *testing.T) {
 	wantFields(t, find(), jsonObject{"clients_live": 2, "processes": 2})
 	line := func(args ...string) []string {
 		all := lines(ok(t, append([]string{"ls"}, args...)...))
-		return strings.Fields(all[slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, name+" ") })])
+		return strings.Fields(all[slices.IndexFunc(all,
+			func(line string) bool { return strings.HasPrefix(line, name+" ") })])
 	}
 	if short := line(); !slices.Equal(short[len(short)-3:], []string{"2", "yes", "2"}) { // clients, used, processes
 		t.Error(short)
@@ -95,10 +102,12 @@ func TestLsUnnamed(t *testing.T) {
 	}
 	second.end(t)
 	for _, target := range []string{name, path} {
-		wantFields(t, decode[jsonObject](t, ok(t, "stats", target, "--json")), jsonObject{"name": name, "ready": 5, "clients_live": 1})
+		wantFields(t, decode[jsonObject](t, ok(t, "stats", target, "--json")),
+			jsonObject{"name": name, "ready": 5, "clients_live": 1})
 		wantFields(t, decode[jsonObject](t, ok(t, "verify", target, "--json")), jsonObject{"checked": 5, "corrupt": 0})
-		wantFields(t, decode[jsonObject](t, ok(t, "inspect", target, "2", "--json")), jsonObject{"state": "READY", "length": 100})
-		fails(t, exitUsage, []string{"goes with the last process"}, "rm", target)
+		wantFields(t, decode[jsonObject](t, ok(t, "inspect", target, "2", "--json")),
+			jsonObject{"state": "READY", "length": 100})
+		fails(t, exitUsage, []string{"ends with the last process"}, "rm", target)
 	}
 	_, out, _ := cli(t, "stats") // caches of others may end in any code
 	contains(t, out, name)
@@ -122,7 +131,7 @@ func TestLsUnnamed(t *testing.T) {
 	fails(t, exitNotFound, []string{path}, "stats", path)
 }
 
-// Ensure that the name of a cache without a name is made from its uuid, and that of a file from its path.
+// Ensure that a cache without a name is displayed by its uuid, and a file by its path.
 func TestDisplayName(t *testing.T) {
 	if name := displayName(&shm.Header{UUID: [16]byte{0xab, 1, 2, 3, 4}}, ""); name != "stocached:ab010203" {
 		t.Error(name)

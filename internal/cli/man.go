@@ -16,8 +16,10 @@ func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages",
-		Long: paragraphs(`Writes a manual page for each command into the folder DIR, which it makes if need be: stocached.1, stocached-warm.1 and so on, with the
-text that --help prints. Pages that are there are written anew. The date on them is today's, or $SOURCE_DATE_EPOCH.`, exitStatus(exitPermission)),
+		Long: paragraphs(`Writes a manual page for each command into the folder DIR: stocached.1, stocached-warm.1 and so on, with the
+text that --help prints. It makes DIR if needed, and overwrites existing pages. The date on them is today's,
+or $SOURCE_DATE_EPOCH.`,
+			exitStatus(exitPermission)),
 		Example: `  stocached man ~/.local/share/man/man1
   man stocached-warm`,
 		Args: arguments(1, 1, "the folder to write into"),
@@ -40,20 +42,21 @@ text that --help prints. Pages that are there are written anew. The date on them
 	}
 }
 
-// anybody says for all users what help texts say for the user who asks.
-var anybody = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
+// anyUser replaces what holds for the present user only by what holds for all users.
+var anyUser = strings.NewReplacer(shm.DefaultDir(), "/dev/shm/stocached-UID")
 
-// markdownAll turns the texts of all commands into Markdown, which is what the pages are made from.
+// markdownAll turns the texts of all commands into Markdown, the input of the pages.
 func markdownAll(c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	c.Long = markdown(anybody.Replace(c.Long))
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anybody.Replace(f.Usage)) })
+	c.Long = markdown(anyUser.Replace(c.Long))
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = prose(anyUser.Replace(f.Usage)) })
 	for _, c := range c.Commands() {
 		markdownAll(c)
 	}
 }
 
-// markdown is a help text as Markdown: indented lines stay as they are, a line in capitals alone is a heading.
+// markdown turns a help text into Markdown. Indented lines stay as they are; a line of capitals
+// alone is a heading.
 func markdown(help string) string {
 	var b strings.Builder
 	inside := false
@@ -80,7 +83,7 @@ func markdown(help string) string {
 	return b.String()
 }
 
-// prose keeps what means something in Markdown from meaning it.
+// prose escapes the special characters of Markdown.
 func prose(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Ensure that each command has a manual page, that it says what --help says, word for word, and that man has nothing to complain about it.
+// Ensure that each command has a manual page with the text of --help, word for word, and that man
+// reports no problem.
 func TestManualPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man", "man1")
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")
@@ -50,8 +51,8 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("%s:\n%s", page, complaints.String())
 		}
 		text := words(unstruck(shown.String()))
-		contains(t, text, words(c.Short), words(anybody.Replace(c.Long)), words(c.Example))
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anybody.Replace(f.Usage))) })
+		contains(t, text, words(c.Short), words(anyUser.Replace(c.Long)), words(c.Example))
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { contains(t, text, "--"+f.Name, words(anyUser.Replace(f.Usage))) })
 	}
 	root := newRoot()
 	addCompletion(root)
@@ -59,13 +60,13 @@ func TestManualPages(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != pages || pages < 20 {
 		t.Errorf("%d pages, %d commands, %v", len(entries), pages, err)
 	}
-	ok(t, "man", dir) // again, over what is there
+	ok(t, "man", dir) // again, over existing pages
 	fails(t, exitUsage, []string{"0 arguments, expected the folder"}, "man")
 	file := filepath.Join(dir, "stocached.1")
 	fails(t, exitFailed, []string{"not a directory"}, "man", file)
 }
 
-// unstruck is text without the backspaces by which terminals are told of bold type.
+// unstruck removes the backspaces that mark bold type for terminals.
 func unstruck(text string) string {
 	var out []rune
 	for _, r := range text {

@@ -16,30 +16,33 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// internals are words of Go, of its libraries and of cobra that mean nothing to who runs a command.
+// internals are words of Go, its libraries and cobra that mean nothing to users.
 var internals = regexp.MustCompile(`strconv\.|<nil>|%!|map\[|interface ?\{|unconvertible|unmarshal|mapstructure|reflect\.|runtime error|goroutine|expected type|error\(s\)|flag\(s\)|\btime: |(^|[ (])json: |` +
 	`0x[0-9a-f]{8}|\bparsing "|invalid syntax|(invalid argument|invalid source|no such cache|invalid configuration): .*(invalid argument|invalid configuration): |group \[|\[[a-z]+ [a-z]+\]|\b1 [a-z]+s\b, expected|` +
 	`source data|got int|another kind of value`)
 
-// wantOurWords looks at what a command says that failed.
+// wantOurWords checks the message of a failed command.
 func wantOurWords(t *testing.T, what, stderr string) {
 	t.Helper()
 	if found := internals.FindString(stderr); found != "" {
 		t.Errorf("%s: %q in %s", what, found, stderr)
 	}
-	if !strings.HasPrefix(stderr, "stocached: ") || strings.ContainsFunc(stderr, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' }) {
+	if !strings.HasPrefix(stderr, "stocached: ") ||
+		strings.ContainsFunc(stderr, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' }) {
 		t.Errorf("%s: %q", what, stderr)
 	}
 }
 
-// badValues are for flags of any kind.
+// badValues are bad values for flags of any kind.
 var badValues = []string{"", "-1", "0", "1.5", "99999999999999999999", "a:b:c", "\x1b[31m", "-5s"}
 
-// Ensure that every flag of every command, given any nonsense, is either taken or refused in words of ours: with the flag's name where the nonsense is its value.
+// Ensure that every flag of every command accepts a bad value, or refuses it in our words: with the
+// flag's name if the value is bad.
 func TestMessagesOfFlags(t *testing.T) {
 	dir, segments := t.TempDir(), tmpfs(t)
 	records, config := filepath.Join(dir, "records"), filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: 10}}]\nsockets: {dir: %s/run}\n", segments, dir)
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: "+
+		"10}}]\nsockets: {dir: %s/run}\n", segments, dir)
 	if err := os.WriteFile(records, make([]byte, 100), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +51,13 @@ func TestMessagesOfFlags(t *testing.T) {
 	}
 	ok(t, "create", "there", "--dir", segments, "--samples", "10", "--sample-bytes", "10")
 	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
-	arguments := map[string][]string{ // of commands that have any
-		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments}, "inspect": {"there", "--dir", segments}, "verify": {"there", "--dir", segments},
-		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments}, "serve": {"-c", config, "--check"}, "config print": {"-c", config}, "man": {filepath.Join(dir, "man")},
-		"warm": append([]string{"pets", "--timeout", "1ms"}, at...), "ping": append([]string{"pets"}, at...), "health": at, "trace": {records}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
+	arguments := map[string][]string{ // of commands that need some
+		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments},
+		"inspect": {"there", "--dir", segments}, "verify": {"there", "--dir", segments},
+		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments},
+		"serve": {"-c", config, "--check"}, "config print": {"-c", config}, "man": {filepath.Join(dir, "man")},
+		"warm": append([]string{"pets", "--timeout", "1ms"}, at...), "ping": append([]string{"pets"}, at...),
+		"health": at, "trace": {records}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
 		"source info": raw, "source verify": raw, "source cat": append([]string{records, "1"}, raw[1:]...),
 	}
 	tried, refused := 0, 0
@@ -64,7 +70,7 @@ func TestMessagesOfFlags(t *testing.T) {
 			return
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name == "check" || f.Name == "watch" { // or what is good would not end
+			if f.Name == "check" || f.Name == "watch" { // a good value would not end
 				return
 			}
 			for _, bad := range badValues {
@@ -75,7 +81,9 @@ func TestMessagesOfFlags(t *testing.T) {
 				}
 				refused++
 				wantOurWords(t, fmt.Sprintf("%q", args), stderr)
-				if code == exitUsage && f.Value.Type() != "string" && f.Value.Type() != "stringArray" && strings.Contains(stderr, "is not ") && !strings.Contains(strings.ReplaceAll(stderr, " ", "-"), f.Name) {
+				if code == exitUsage && f.Value.Type() != "string" && f.Value.Type() != "stringArray" &&
+					strings.Contains(stderr, "is not ") &&
+					!strings.Contains(strings.ReplaceAll(stderr, " ", "-"), f.Name) {
 					t.Errorf("%q: %s does not name the flag", args, stderr)
 				}
 			}
@@ -87,7 +95,7 @@ func TestMessagesOfFlags(t *testing.T) {
 	}
 }
 
-// Ensure that command lines that make no sense otherwise are refused in words of ours, with what was wrong.
+// Ensure that other invalid command lines are refused in our words, with the reason.
 func TestMessagesOfCommandLines(t *testing.T) {
 	dir := tmpfs(t)
 	for _, c := range []struct{ line, want string }{
@@ -136,11 +144,12 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		wantOurWords(t, c.line, stderr)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("something was left behind: %v, %v", left, err)
+		t.Errorf("files were left: %v, %v", left, err)
 	}
 }
 
-// Ensure that every key of a configuration, given any nonsense, is either taken or refused in words of ours, with the key's name; and that these are all keys there are.
+// Ensure that every key of a configuration accepts a bad value, or refuses it in our words with the
+// key's name; and that the test knows all keys.
 func TestMessagesOfConfigurations(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"records": make([]byte, 100), "files/a.png": []byte("no picture")} {
@@ -154,24 +163,28 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}
 	var shard bytes.Buffer
 	archive := tar.NewWriter(&shard)
-	if err := errors.Join(archive.WriteHeader(&tar.Header{Name: "0.txt", Size: 1, Mode: 0o600}), func() error { _, err := archive.Write([]byte("7")); return err }(), archive.Close(),
+	if err := errors.Join(archive.WriteHeader(&tar.Header{Name: "0.txt", Size: 1, Mode: 0o600}),
+		func() error { _, err := archive.Write([]byte("7")); return err }(), archive.Close(),
 		os.WriteFile(filepath.Join(dir, "shard.tar"), shard.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files", "tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
+	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files",
+		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
 	cache := func(source, more string) string {
 		return fmt.Sprintf("caches: [{name: pets, source: {%s}%s}]\n", source, more)
 	}
 	raw := cache(sources["raw"], "")
-	configurations := map[string]string{} // by key: KEY stands for it, VALUE for what it is given
+	configurations := map[string]string{} // by key: KEY stands for it, VALUE for its value
 	for _, key := range []string{"sockets", "limits", "admin", "metrics", "log", "caches"} {
 		configurations[key] = map[bool]string{true: "KEY: VALUE", false: raw + "KEY: VALUE"}[key == "caches"]
 	}
-	for _, key := range []string{"sockets.dir", "limits.total", "limits.clients", "admin.group", "admin.pprof", "metrics.listen", "log.format", "log.level"} {
+	for _, key := range []string{"sockets.dir", "limits.total", "limits.clients", "admin.group", "admin.pprof",
+		"metrics.listen", "log.format", "log.level"} {
 		section, _, _ := strings.Cut(key, ".")
 		configurations[key] = raw + section + ": {KEY: VALUE}"
 	}
-	for _, key := range []string{"size", "assign", "parallel", "dir", "unnamed", "read_timeout", "remove_unused", "decode"} {
+	for _, key := range []string{"size", "assign", "parallel", "dir", "unnamed", "read_timeout", "remove_unused",
+		"decode"} {
 		configurations["caches."+key] = cache(sources["raw"], ", KEY: VALUE")
 	}
 	configurations["caches.name"] = strings.Replace(raw, "name: pets", "KEY: VALUE", 1)
@@ -185,7 +198,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 				configurations[where] = cache(sources["dir"], ", decode: {KEY: VALUE}")
 			case heading == "decode":
 				configurations[where] = cache(sources["dir"], ", decode: {resize: [4, 4], KEY: VALUE}")
-			case of == "": // limits and its kind
+			case of == "": // limits, and one of its kind
 				configurations[where] = cache(sources["raw"]+", "+heading+": {KEY: VALUE}", "")
 				configurations[heading] = cache(sources["raw"]+", KEY: VALUE", "")
 			case strings.Contains(of, key+": "):
@@ -204,7 +217,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	tried, refused := 0, 0
 	for where, configuration := range configurations {
 		key := where[strings.LastIndex(where, ".")+1:]
-		for _, value := range []string{"x", "-1", "0", "1.5", "99999999999999999999", "[]", "{a: 1}", `"\x1b[31m"`, "2030-01-01", ".nan", "[-1, 0]", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
+		for _, value := range []string{"x", "-1", "0", "1.5", "99999999999999999999", "[]", "{a: 1}", `"\x1b[31m"`,
+			"2030-01-01", ".nan", "[-1, 0]", "[99999999999, 99999999999]", "[65536, 65536, 65536, 65536]",
 			`":99999"`, "[null]", "-8ms", "8 parsecs", "9999999999h", "999999999TiB"} {
 			text := strings.NewReplacer("KEY", key, "VALUE", value).Replace(configuration)
 			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
@@ -216,8 +230,10 @@ func TestMessagesOfConfigurations(t *testing.T) {
 			}
 			refused++
 			wantOurWords(t, text, stderr)
-			named := slices.ContainsFunc(strings.Split(key, "_"), func(word string) bool { return strings.Contains(stderr, word) })
-			if code == exitUsage && !named && key != "path" && key != "glob" && key != "manifest" && key != "kind" && key != "verify" && value != "{a: 1}" {
+			named := slices.ContainsFunc(strings.Split(key, "_"),
+				func(word string) bool { return strings.Contains(stderr, word) })
+			if code == exitUsage && !named && key != "path" && key != "glob" && key != "manifest" && key != "kind" &&
+				key != "verify" && value != "{a: 1}" {
 				t.Errorf("%s: %s does not name the key", text, stderr)
 			}
 		}
@@ -226,7 +242,9 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		t.Errorf("%d configurations were tried, %d refused", tried, refused)
 	}
 	for text, want := range map[string]string{
-		"- a\n- b\n": "no YAML with keys: line 1: keys with values are wanted here", "a: [": "no YAML with keys: line 1", "\t": "no YAML with keys", "": "caches: there is none", "caches: {}\ncaches: []": "already defined",
+		"- a\n- b\n": "not YAML with keys: line 1: expected keys with values",
+		"a: [":       "not YAML with keys: line 1", "\t": "not YAML with keys", "": "caches: a server needs",
+		"caches: {}\ncaches: []": "already defined",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -237,7 +255,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}
 }
 
-// documentedKeys are those of sources, by the heading above their table in docs/spec/sources.md. (Package kinds tests that it has all of them.)
+// documentedKeys returns the keys of sources, by the heading above their table in
+// docs/spec/sources.md. (Package kinds tests that the document has all of them.)
 func documentedKeys(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/spec/sources.md")

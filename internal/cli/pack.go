@@ -33,7 +33,7 @@ type packFlags struct {
 	json      bool
 }
 
-// packed is what pack prints about.
+// packed is what pack prints.
 type packed struct {
 	out      string
 	set      *block.Dataset
@@ -46,19 +46,33 @@ type packed struct {
 
 var packColumns = table.Columns[*packed]{
 	table.InJSON("path", "of the dataset", func(p *packed) any { return p.out }),
-	table.Listed("samples", "samples", "of the dataset", func(p *packed) any { return table.Count(p.set.Info().Samples) }),
-	table.Listed("blocks", "blocks", "that they are stored in", func(p *packed) any { return table.Count(p.set.Blocks()) }),
-	table.Listed("files", "files", "that these are stored in", func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
-	table.Listed("file_bytes", "size", "of these files together, indexes included", func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
-	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression", func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
-	table.Listed("compression", "compression", "none or zstd", func(p *packed) any { return string(p.set.Description().Compression) }),
-	table.Listed("kept_samples", "kept", "samples that an earlier, interrupted pack had left whole; all when there was nothing to do", func(p *packed) any { return table.Count(p.kept) }),
-	table.Listed("bytes", "packed", "bytes of samples packed now, before compression", func(p *packed) any { return table.Bytes(p.bytes) }),
-	table.Listed("seconds", "seconds", "that packing took, without verifying", func(p *packed) any { return p.seconds }),
-	table.Listed("bytes_per_second", "speed", "of packing", func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
-	table.Listed("verified", "verified", "every sample was read back and compared with the source", func(p *packed) any { return p.verified }),
-	table.Listed("source", "source", "fingerprint of what it was made from", func(p *packed) any { return p.set.Description().Source.Fingerprint }),
-	table.Listed("fingerprint", "fingerprint", "of the dataset as a source", func(p *packed) any { return p.set.Info().Fingerprint }),
+	table.Listed("samples", "samples", "of the dataset",
+		func(p *packed) any { return table.Count(p.set.Info().Samples) }),
+	table.Listed("blocks", "blocks", "that hold the samples",
+		func(p *packed) any { return table.Count(p.set.Blocks()) }),
+	table.Listed("files", "files", "that hold the blocks",
+		func(p *packed) any { n, _ := p.set.Files(); return table.Count(n) }),
+	table.Listed("file_bytes", "size", "of these files together, indexes included",
+		func(p *packed) any { _, n := p.set.Files(); return table.Bytes(n) }),
+	table.Listed("largest_bytes", "largest", "bytes of the largest sample, before compression",
+		func(p *packed) any { return table.Bytes(p.set.Info().Schema.SampleBytes) }),
+	table.Listed("compression", "compression", "none or zstd",
+		func(p *packed) any { return string(p.set.Description().Compression) }),
+	table.Listed("kept_samples", "kept",
+		"samples kept from an earlier, interrupted pack; all of them if OUT was complete",
+		func(p *packed) any { return table.Count(p.kept) }),
+	table.Listed("bytes", "packed", "bytes of samples packed now, before compression",
+		func(p *packed) any { return table.Bytes(p.bytes) }),
+	table.Listed("seconds", "seconds", "that packing took, without verifying",
+		func(p *packed) any { return p.seconds }),
+	table.Listed("bytes_per_second", "speed", "of packing",
+		func(p *packed) any { return table.BytesPerSecond(float64(p.bytes) / float64(p.seconds)) }),
+	table.Listed("verified", "verified", "every sample was read again and compared with the source",
+		func(p *packed) any { return p.verified }),
+	table.Listed("source", "source", "fingerprint of the source",
+		func(p *packed) any { return p.set.Description().Source.Fingerprint }),
+	table.Listed("fingerprint", "fingerprint", "of the dataset as a source",
+		func(p *packed) any { return p.set.Info().Fingerprint }),
 }
 
 func newPack() *cobra.Command {
@@ -66,13 +80,15 @@ func newPack() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pack SRC OUT",
 		Short: "Copy a source into block files, which read fast",
-		Long: paragraphs(`Writes all samples of SRC into the folder OUT as a dataset in block files (docs/spec/block.md), which is a source of kind block: several samples
-a block, a checksum each, an index. A sample is then one read, and a block of them one large read. Samples are read several at
-a time and written in order. On a terminal a bar shows how far it is, how fast, and how long it will take.`,
-			`OUT appears when it is whole, and not before: until then everything is in OUT.part. A pack that was interrupted, by Ctrl-C, a full disk or
-a crash, goes on where it stopped when the same command is run again: the block files that are whole are verified and kept, and
-the result is the same to the last byte. It goes on only with the same data and options; --restart begins anew. When
-OUT is there already, made from the same data, there is nothing to do. OUT is never overwritten.`,
+		Long: paragraphs(`Writes all samples of SRC into the folder OUT as a dataset in block files (docs/spec/block.md), a source of
+kind block: several samples a block, a checksum each, an index. A sample is then one read, and a block of
+them one large read. pack reads several samples at a time and writes them in order. On a terminal a bar
+shows the progress, the speed and the time left.`,
+			`OUT appears only when it is complete. Until then everything is in OUT.part. After an interrupt by Ctrl-C, a
+full disk or a crash, the same command goes on where it stopped. It verifies and keeps the complete block
+files, and the result is the same to the last byte. It goes on only with the same data and options;
+--restart starts again. If OUT exists and was made from the same data, there is nothing to do. pack never
+overwrites OUT.`,
 			explainKinds(),
 			packColumns.Explain("OUTPUT"),
 			exitStatus(exitNotFound, exitCorrupt, exitMemory, exitExists, exitPermission)),
@@ -96,15 +112,21 @@ OUT is there already, made from the same data, there is nothing to do. OUT is ne
 	f.blockSize, f.fileSize = block.DefaultBlockBytes, block.DefaultFileBytes
 	flags := c.Flags()
 	readersFlag(c, &f.readers)
-	flags.Var(&f.blockSize, "block-size", "bytes of a block, a multiple of 4096; a sample that is larger has a block of its own\n")
-	flags.Var(&f.fileSize, "file-size", "bytes of blocks from which on a file is full: what an interrupted pack may do again\n")
-	flags.StringVar(&f.compress, "compress", string(block.None), "none, or zstd: each sample by itself, where that makes it smaller; not for JPEG and its like")
-	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted pack; there must be one (without the flag: if there is one)")
-	flags.BoolVar(&f.restart, "restart", false, "throw away what an interrupted pack left, and begin anew")
-	flags.BoolVar(&f.verify, "verify", false, "read everything back, and compare it with the source")
+	flags.Var(&f.blockSize, "block-size",
+		"bytes of a block, a multiple of 4096; a larger sample has its own block\n")
+	flags.Var(&f.fileSize, "file-size",
+		"bytes of blocks after which a file is full: an interrupted pack loses at most one file\n")
+	flags.StringVar(&f.compress, "compress", string(block.None),
+		"none, or zstd: each sample by itself, if that makes it smaller; not useful for JPEG")
+	flags.BoolVar(&f.resume, "resume", false,
+		"go on with an interrupted pack, which must exist (default: if it exists)")
+	flags.BoolVar(&f.restart, "restart", false, "delete what an interrupted pack left, and start again")
+	flags.BoolVar(&f.verify, "verify", false, "read all samples again, and compare them with the source")
 	jsonFlag(c, &f.json)
 	exclusive(c, "resume", "restart")
-	if err := c.RegisterFlagCompletionFunc("compress", cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := c.RegisterFlagCompletionFunc("compress",
+		cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)},
+			cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 	return c
@@ -139,14 +161,14 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 		return table.WriteJSON(stdout, packColumns.Object(p))
 	}
 	if p.whole {
-		fmt.Fprintf(stdout, "%s was whole already, and made from the same data\n", out)
+		fmt.Fprintf(stdout, "%s is already complete, and made from the same data\n", out)
 	} else {
 		fmt.Fprintf(stdout, "packed %s\n", out)
 	}
 	return packColumns.List(stdout, p)
 }
 
-// check finds fault with the command line.
+// check checks the command line.
 func (f *packFlags) check(path, out string) error {
 	if err := checkReaders(f.readers); err != nil {
 		return err
@@ -161,7 +183,7 @@ func (f *packFlags) check(path, out string) error {
 		return usage("--file-size %d is not in 4KiB..1PiB", f.fileSize)
 	}
 	if strings.HasSuffix(filepath.Clean(out), ".part") {
-		return usage("%s: a name that ends in .part is that of a dataset which is not whole", out)
+		return usage("%s: a name that ends in .part is that of an incomplete dataset", out)
 	}
 	from, fromErr := filepath.Abs(path)
 	to, toErr := filepath.Abs(out)
@@ -170,7 +192,7 @@ func (f *packFlags) check(path, out string) error {
 	}
 	if st, err := os.Stat(from); err == nil && st.IsDir() {
 		if inside, err := filepath.Rel(from, to); err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
-			return usage("%s lies in %s: what is written would become a part of what is read", out, path)
+			return usage("%s lies in %s: pack would read what it writes", out, path)
 		}
 	}
 	if st, err := os.Stat(filepath.Dir(to)); err != nil {
@@ -186,13 +208,15 @@ func (f *packFlags) check(path, out string) error {
 	return nil
 }
 
-// pack writes what is missing of the dataset.
+// pack writes the missing part of the dataset.
 func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stderr io.Writer) error {
 	info := src.Info()
 	bar := newPace(stderr, "pack", uint64(info.Samples))
 	defer bar.end()
-	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress), BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
-		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart, Kept: func(n int) { bar.set(uint64(n)) }})
+	w, err := block.Create(ctx, p.out, block.Options{Schema: info.Schema, Compression: block.Compression(f.compress),
+		BlockBytes: int(f.blockSize), FileBytes: int64(f.fileSize),
+		Source: block.Origin{Kind: info.Kind, Fingerprint: info.Fingerprint}, Notes: info.Notes, Restart: f.restart,
+		Kept: func(n int) { bar.set(uint64(n)) }})
 	if errors.Is(err, block.ErrWhole) {
 		p.whole, p.kept = true, info.Samples
 		bar.set(uint64(info.Samples))
@@ -224,15 +248,17 @@ func (f *packFlags) pack(ctx context.Context, src source.Source, p *packed, stde
 	case ctx.Err() != nil:
 		err = fmt.Errorf("interrupted after %d of %d samples", next, info.Samples)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		err = fmt.Errorf("%w, after %d of %d samples: make room", err, next, info.Samples)
+		err = fmt.Errorf("%w, after %d of %d samples: free some space", err, next, info.Samples)
 	}
 	if w.Whole() == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; %d samples are whole in %s, and the same command goes on from there", err, w.Whole(), w.Folder())
+	return fmt.Errorf("%w; %d samples are complete in %s, and the same command goes on from there", err, w.Whole(),
+		w.Folder())
 }
 
-// fits: ENOSPC unless the rest of the samples fits on the file system. What compression saves is not known, nor are sizes that a source cannot say.
+// fits returns ENOSPC if the rest of the samples does not fit on the file system. It does not check
+// if compression is on, or if the source does not know its sizes.
 func (f *packFlags) fits(src source.Source, from int, folder, out string) error {
 	info := src.Info()
 	if f.compress != string(block.None) {
@@ -245,7 +271,7 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 		for i := from; i < info.Samples; i++ {
 			n, err := src.Size(i)
 			if err != nil {
-				return nil // reading will say what is wrong with it
+				return nil // the read will return the error
 			}
 			need += uint64(n) + indexed
 		}
@@ -255,7 +281,9 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 		return nil
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); need > free {
-		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: make room, write elsewhere, or try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
+		return fmt.Errorf("%w: %s needs %v more, and its file system has %v free: free some space, write "+
+			"elsewhere, or "+
+			"try --compress zstd", unix.ENOSPC, out, table.Bytes(need), table.Bytes(free))
 	}
 	return nil
 }
@@ -264,7 +292,8 @@ func (f *packFlags) fits(src source.Source, from int, folder, out string) error 
 func compare(ctx context.Context, src source.Source, set *block.Dataset, readers int, stderr io.Writer) error {
 	n := src.Info().Samples
 	if set.Info().Samples != n {
-		return fmt.Errorf("%w: %s has %d samples, the source %d", source.ErrCorrupt, set.Folder(), set.Info().Samples, n)
+		return fmt.Errorf("%w: %s has %d samples, the source %d", source.ErrCorrupt, set.Folder(), set.Info().Samples,
+			n)
 	}
 	bar := newPace(stderr, "verify", uint64(n))
 	defer bar.end()
@@ -281,13 +310,14 @@ func compare(ctx context.Context, src source.Source, set *block.Dataset, readers
 			return err
 		}
 		if !bytes.Equal((*buffer)[:want], (*second)[:got]) {
-			return fmt.Errorf("%w: sample %d is not that of the source any more: %s", source.ErrCorrupt, i, set.Where(i))
+			return fmt.Errorf("%w: sample %d differs from the source: %s", source.ErrCorrupt, i,
+				set.Where(i))
 		}
 		bar.bytes.Add(uint64(got))
 		return nil
 	})
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted while verifying; %s is whole", set.Folder())
+		return fmt.Errorf("interrupted while verifying; %s is complete", set.Folder())
 	}
 	return err
 }
@@ -303,15 +333,18 @@ type batch struct {
 	done     chan struct{}
 }
 
-// A batch ends with so many bytes or samples: small ones are handed over by the hundred, large ones one by one.
+// A batch ends at this number of bytes or samples: small samples are handed over by the hundred,
+// large ones one by one.
 const (
 	batchBytes   = 1 << 20
 	batchSamples = 256
 )
 
-// inOrder reads samples from first on with several goroutines, which prepare them too, and calls take for each in order on the caller's goroutine. Twice as many batches as
-// readers are under way at most. The first error in that order ends it, or the cause of ctx.
-func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error), take func(p block.Packed, n int) error) error {
+// inOrder reads samples from first on with several goroutines, which also prepare them. It calls
+// take for each in order on the caller's goroutine. At most twice as many batches as readers are
+// under way. It returns the first error in that order, or the cause of ctx.
+func inOrder(ctx context.Context, src source.Source, first, readers int, prepare func([]byte) (block.Packed, error),
+	take func(p block.Packed, n int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	samples := src.Info().Samples
 	free, todo, order := make(chan *batch, 2*readers), make(chan *batch), make(chan *batch, 2*readers)
@@ -320,7 +353,7 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer cancel(nil) // before that
+	defer cancel(nil) // runs before all.Wait
 	all.Go(func() {
 		defer close(order)
 		defer close(todo)
@@ -329,7 +362,7 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 			case b := <-free:
 				b.assign(src, next, samples)
 				next += b.n
-				order <- b // there is room for all
+				order <- b // the channel has capacity for all
 				select {
 				case todo <- b:
 				case <-ctx.Done():
@@ -367,16 +400,16 @@ func inOrder(ctx context.Context, src source.Source, first, readers int, prepare
 		}
 		free <- b
 	}
-	return context.Cause(ctx) // nil unless it ended
+	return context.Cause(ctx) // nil unless ctx has ended
 }
 
-// plan makes a batch of the samples from first on.
+// assign makes b a batch of the samples from first on.
 func (b *batch) assign(src source.Source, first, samples int) {
 	b.first, b.n, b.bytes, b.err, b.done = first, 0, 0, nil, make(chan struct{})
 	for b.n < batchSamples && first+b.n < samples {
 		size, err := src.Size(first + b.n)
 		if b.n > 0 && (err != nil || b.bytes+size > batchBytes) {
-			return // whatever is wrong, reading says it, in the batch that begins with it
+			return // the read returns the error, in the batch that begins with this sample
 		}
 		b.bytes += size
 		b.n++
@@ -395,7 +428,7 @@ func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte
 	rest := b.buffer[:cap(b.buffer)]
 	for i := b.first; i < b.first+b.n; i++ {
 		n, err := src.Size(i)
-		if err == nil && n > len(rest) { // another size than when it was planned
+		if err == nil && n > len(rest) { // the size has changed since assign
 			err = fmt.Errorf("%w: its size is %d, and was less", source.ErrChanged, n)
 		}
 		if err == nil {
@@ -412,7 +445,7 @@ func (b *batch) read(ctx context.Context, src source.Source, prepare func([]byte
 		b.packed, b.sizes = append(b.packed, p), append(b.sizes, n)
 		rest = rest[n:]
 	}
-	if cap(b.buffer) > 4*batchBytes && b.bytes < batchBytes { // after a sample of its own size
+	if cap(b.buffer) > 4*batchBytes && b.bytes < batchBytes { // free the buffer of an exceptionally large sample
 		b.buffer = nil
 	}
 }

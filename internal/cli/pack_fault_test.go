@@ -19,9 +19,11 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 )
 
-// packPoints are the points at which a pack dies in these tests; @n: when it passes for the n-th time.
-var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8", "pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
-	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described", "pack.dataset", "pack.whole"}
+// packPoints are the points at which a pack dies in these tests; @n: at the n-th pass.
+var packPoints = []string{"pack.begin", "pack.block", "pack.block@3", "pack.block@4", "pack.block@5", "pack.block@8",
+	"pack.block@11", "pack.footer", "pack.footer@2", "pack.footer@3",
+	"pack.synced", "pack.synced@2", "pack.synced@3", "pack.file", "pack.file@2", "pack.file@3", "pack.described",
+	"pack.dataset", "pack.whole"}
 
 // Ensure that a pack dies at every fault point of the document.
 func TestEveryPackPointIsTested(t *testing.T) {
@@ -42,7 +44,7 @@ func TestEveryPackPointIsTested(t *testing.T) {
 		t.Errorf("documented are %v, tested %v", slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(tested)))
 	}
 	passed := map[string]bool{}
-	fault.SetHook(func(point string) { passed[point] = true }) // all of them in one goroutine
+	fault.SetHook(func(point string) { passed[point] = true }) // all in one goroutine
 	defer fault.SetHook(nil)
 	path, flags := rawSource(t, 92)
 	ok(t, args("pack", path, filepath.Join(t.TempDir(), "out"), flags, smallBlocks)...)
@@ -58,8 +60,8 @@ func faulty(order string, args ...string) *process {
 	return &process{Cmd: cmd}
 }
 
-// Ensure that a pack that was killed at any point leaves nothing that looks whole before it is, and that the same command, run again, gives the same bytes as one that was
-// not disturbed, and keeps what was whole.
+// Ensure that a pack that was killed at any point leaves nothing that looks complete. The same
+// command then gives the same bytes as an undisturbed pack, and keeps what was complete.
 func TestPackKilledAtEveryPoint(t *testing.T) {
 	for _, compress := range []string{"none", "zstd"} {
 		const samples = 92 // 8 a block, 4 blocks a file: three files, the last short
@@ -68,7 +70,8 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 			return args("pack", path, out, flags, smallBlocks, "--compress", compress, "--json")
 		}
 		if compress == "zstd" {
-			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil { // that does not compress: as many blocks
+			// incompressible: as many blocks
+			if err := os.WriteFile(path, noise(samples*recordBytes), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,7 +98,8 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 						}
 					}
 				}
-				if info, _, _ := cli(t, "source", "info", out+".part", "--kind", "block"); (info == exitOK) != (point == "pack.dataset") {
+				if info, _, _ := cli(t, "source", "info", out+".part",
+					"--kind", "block"); (info == exitOK) != (point == "pack.dataset") {
 					t.Errorf("what is left opens: exit %d", info)
 				}
 				got := decode[jsonObject](t, ok(t, pack(out)...))
@@ -103,9 +107,11 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 				if point == "pack.whole" {
 					kept = samples
 				}
-				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept, "bytes": (samples - kept) * recordBytes})
+				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept,
+					"bytes": (samples - kept) * recordBytes})
 				if files := tree(t, out); !maps.Equal(files, want) {
-					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
+					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)),
+						slices.Sorted(maps.Keys(want)))
 				}
 				if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 					t.Error("something is left:", err)
@@ -115,7 +121,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// noise is bytes that do not compress.
+// noise returns incompressible bytes.
 func noise(n int) []byte {
 	b, x := make([]byte, n), uint64(1)
 	for k := range b {
@@ -127,9 +133,10 @@ func noise(n int) []byte {
 	return b
 }
 
-// Ensure that Ctrl-C ends a pack with an error that says how far it was and how it goes on, that another pack beside it is refused, and that it then goes on.
+// Ensure that Ctrl-C ends a pack with an error that says how far it was and how to go on. A second
+// pack at the same time is refused, and the first goes on later.
 func TestPackInterrupted(t *testing.T) {
-	const samples = 8000 // which take much longer than a signal
+	const samples = 8000 // these take much longer than a signal
 	path, flags := rawSource(t, samples)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		out := filepath.Join(t.TempDir(), "out")
@@ -150,9 +157,10 @@ func TestPackInterrupted(t *testing.T) {
 		if code := p.ProcessState.ExitCode(); code != exitFailed || stdout.Len() != 0 {
 			t.Errorf("exit %d, %q", code, stdout.String())
 		}
-		contains(t, stderr.String(), "samples are whole in "+out+".part, and the same command goes on from there")
+		contains(t, stderr.String(), "samples are complete in "+out+".part, and the same command goes on from there")
 		var done, of, whole int
-		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done, &of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
+		if _, err := fmt.Sscanf(stderr.String(), "stocached: interrupted after %d of %d samples; %d samples", &done,
+			&of, &whole); err != nil || done < whole || whole < 32 || whole%32 != 0 || done == samples {
 			t.Errorf("%q, %v", stderr.String(), err)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
@@ -168,7 +176,8 @@ func TestPackInterrupted(t *testing.T) {
 func stopped(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil &&
+			strings.Contains(string(b[bytes.LastIndexByte(b, ')'):]), ") T ") {
 			return
 		}
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/stocached/stocached/source/block"
 )
 
-// recordBytes are those of a record in the sources of these tests.
+// recordBytes is the size of a record in the sources of these tests.
 const recordBytes = 1000
 
-// record is a record of them.
+// record returns record i.
 func record(i int) []byte {
 	b := bytes.Repeat([]byte{byte(i), byte(i >> 8), 7, byte(i % 251)}, recordBytes/4)
 	b[len(b)-1] = byte(i * 31)
 	return b
 }
 
-// rawSource makes a file of n records, and the flags that say what it is.
+// rawSource makes a file of n records, and the flags that describe it.
 func rawSource(t testing.TB, n int) (path string, flags []string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "records.bin")
@@ -42,7 +42,7 @@ func rawSource(t testing.TB, n int) (path string, flags []string) {
 	return path, []string{"--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes)}
 }
 
-// smallBlocks makes many blocks and files of few samples.
+// smallBlocks are flags for many blocks and files of few samples.
 var smallBlocks = []string{"--block-size", "8KiB", "--file-size", "32KiB"}
 
 // wantRecords compares a dataset with the records.
@@ -64,7 +64,7 @@ func wantRecords(t testing.TB, folder string, n int) {
 	}
 }
 
-// tree is the files of a folder by name.
+// tree returns the files of a folder by name.
 func tree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -94,15 +94,17 @@ func args(parts ...any) (all []string) {
 	return all
 }
 
-// Ensure that a pack holds every sample, whatever the number of readers, and says what it did.
+// Ensure that a pack holds every sample, for any number of readers, and reports its work.
 func TestPack(t *testing.T) {
 	path, flags := rawSource(t, 700)
 	var first map[string]string
 	for _, c := range []struct{ jobs, compress string }{{"1", "none"}, {"8", "none"}, {"64", "none"}, {"3", "zstd"}} {
 		out := filepath.Join(t.TempDir(), "out")
-		text := ok(t, args("pack", path, out, flags, smallBlocks, "-j", c.jobs, "--compress", c.compress, "--verify", "--json")...)
+		text := ok(t, args("pack", path, out, flags, smallBlocks, "-j", c.jobs, "--compress", c.compress,
+			"--verify", "--json")...)
 		got := decode[jsonObject](t, text)
-		wantFields(t, got, jsonObject{"path": out, "samples": 700, "kept_samples": 0, "bytes": 700 * recordBytes, "verified": true, "compression": c.compress, "largest_bytes": recordBytes})
+		wantFields(t, got, jsonObject{"path": out, "samples": 700, "kept_samples": 0, "bytes": 700 * recordBytes,
+			"verified": true, "compression": c.compress, "largest_bytes": recordBytes})
 		if got["blocks"].(float64) < 3 || got["files"].(float64) < 2 && c.compress == "none" || got["source"] == "" {
 			t.Error(text)
 		}
@@ -120,7 +122,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Ensure that small samples, which travel in batches, and large ones, which do not fit in a batch or a block, come out as they went in.
+// Ensure that small samples, which travel in batches, and large ones, which exceed a batch or a
+// block, are packed unchanged.
 func TestPackSizes(t *testing.T) {
 	for _, c := range []struct{ samples, bytes int }{{100_000, 3}, {5, 3 << 20}, {1, 1}} {
 		data := make([]byte, c.samples*c.bytes)
@@ -131,14 +134,16 @@ func TestPackSizes(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes), "--block-size", "1MiB", "--verify")
+		ok(t, "pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", c.bytes),
+			"--block-size", "1MiB", "--verify")
 		d, err := block.Open(t.Context(), out, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
 		for b := range d.Blocks() {
-			if err := d.ReadBlock(t.Context(), b, func(_ int, sample []byte) error { got = append(got, sample...); return nil }); err != nil {
+			if err := d.ReadBlock(t.Context(), b,
+				func(_ int, sample []byte) error { got = append(got, sample...); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,23 +154,25 @@ func TestPackSizes(t *testing.T) {
 	}
 }
 
-// Ensure that a dataset that is there is neither made again nor overwritten.
+// Ensure that an existing dataset is neither made again nor overwritten.
 func TestPackAgain(t *testing.T) {
 	path, flags := rawSource(t, 100)
 	out := filepath.Join(t.TempDir(), "out")
 	pack := args("pack", path, out, flags, smallBlocks)
 	ok(t, pack...)
 	before := tree(t, out)
-	contains(t, ok(t, pack...), "was whole already")
-	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)), jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
-	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"}, args("pack", path, out, flags)...)
+	contains(t, ok(t, pack...), "is already complete")
+	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)),
+		jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
+	fails(t, exitExists, []string{"something else is in the way", "other data or otherwise"},
+		args("pack", path, out, flags)...)
 	fails(t, exitExists, []string{"something else is in the way"}, args("pack", path, out, flags, "--restart")...)
 	other, otherFlags := rawSource(t, 101)
 	fails(t, exitExists, []string{"other data or otherwise"}, args("pack", other, out, otherFlags, smallBlocks)...)
 	if !maps.Equal(tree(t, out), before) {
 		t.Error("the dataset was changed")
 	}
-	// Damage to it is found by --verify, with the sample.
+	// --verify finds damage, and names the sample.
 	f, err := os.OpenFile(filepath.Join(out, "00000.stocblk"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -177,22 +184,24 @@ func TestPackAgain(t *testing.T) {
 	fails(t, exitCorrupt, []string{"sample 2", "CRC-32C"}, append(pack, "--verify")...)
 }
 
-// Ensure that a source that fails half-way ends a pack with the sample's name, that what was whole is kept, and that the same command goes on when it is well again.
+// Ensure that a source that fails ends a pack with the sample's name, that complete files are kept,
+// and that the same command goes on when the source works again.
 func TestPackOfABadSource(t *testing.T) {
 	path, flags := rawSource(t, 200)
 	good := filepath.Join(t.TempDir(), "good")
 	ok(t, args("pack", path, good, flags, smallBlocks)...)
-	damage(t, filepath.Join(good, "00003.stocblk"), 2500) // samples 84 on
+	damage(t, filepath.Join(good, "00003.stocblk"), 2500) // from sample 84 on
 	again := filepath.Join(t.TempDir(), "again")
 	code, out, stderr := cli(t, args("pack", good, again, smallBlocks)...)
 	if code != exitCorrupt || out != "" {
 		t.Error(code, out)
 	}
-	contains(t, stderr, "00003.stocblk", "sample 98", "samples are whole in "+again+".part", "the same command goes on")
+	contains(t, stderr, "00003.stocblk", "sample 98", "samples are complete in "+again+".part",
+		"the same command goes on")
 	if _, err := os.Stat(again); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	// A source that changes is another one: the interrupted pack is not continued with it.
+	// A changed source is another source: the interrupted pack does not go on with it.
 	mend(t, filepath.Join(good, "00003.stocblk"), 2500, record(98)[500])
 	fails(t, exitExists, []string{"--restart"}, args("pack", good, again, smallBlocks)...)
 	ok(t, args("pack", good, again, smallBlocks, "--restart", "--verify")...)
@@ -211,7 +220,8 @@ func mend(t *testing.T, path string, at int64, b byte) {
 	}
 }
 
-// Ensure that a full disk is told before the first sample where the sizes are known, and by the write where they are not, and that there is a way on.
+// Ensure that a full disk is reported before the first sample if the sizes are known, else by the
+// write, and that the pack can go on.
 func TestPackOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=128k"); err != nil {
@@ -223,15 +233,18 @@ func TestPackOnAFullDisk(t *testing.T) {
 		}
 	}()
 	data := make([]byte, 300*recordBytes)
-	for k := range data { // nothing to compress
+	for k := range data { // incompressible
 		data[k] = byte(k*k>>7 ^ k*2654435761>>11)
 	}
 	path, out := filepath.Join(t.TempDir(), "x"), filepath.Join(dir, "out")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes), smallBlocks)
-	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "make room", "--compress zstd"}, pack...)
+	pack := args("pack", path, out, "--kind", "raw", "--source", fmt.Sprintf("sample_bytes=%d", recordBytes),
+		smallBlocks)
+	fails(t, exitMemory, []string{out + " needs 300.0 KiB more", "128.0 KiB free", "free some space",
+		"--compress zstd"},
+		pack...)
 	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
 		t.Error("something is left:", err)
 	}
@@ -240,7 +253,8 @@ func TestPackOnAFullDisk(t *testing.T) {
 	if code != exitMemory {
 		t.Error(code)
 	}
-	contains(t, stderr, "no space left on device", "of 300 samples: make room", "samples are whole in "+out+".part")
+	contains(t, stderr, "no space left on device", "of 300 samples: free some space", "samples are complete in "+out+
+		".part")
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -254,7 +268,7 @@ func TestPackOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Ensure that a command line that makes no sense is told, before anything is made.
+// Ensure that an invalid command line is reported before anything is made.
 func TestPackUsage(t *testing.T) {
 	path, flags := rawSource(t, 10)
 	dir := t.TempDir()
@@ -289,15 +303,17 @@ func TestPackUsage(t *testing.T) {
 	}
 }
 
-// Ensure that a terminal gets bars with speed and time, and help explains every field.
+// Ensure that a terminal gets bars with speed and time, and that help explains every field.
 func TestPackBarAndHelp(t *testing.T) {
 	path, flags := rawSource(t, 100)
 	stderr, written := terminal(t)
-	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard, stderr); code != exitOK {
+	if code := Run(args("pack", path, filepath.Join(t.TempDir(), "out"), flags, "--verify"), io.Discard,
+		stderr); code != exitOK {
 		t.Fatal(code)
 	}
 	contains(t, written(), "pack", "verify", "100 %", "100 / 100", "iB/s")
-	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns), "source info": slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
+	for command, fields := range map[string][]string{"pack": fieldsOf(packColumns),
+		"source info":   slices.Concat(fieldsOf(infoColumns), fieldsOf(fieldColumns), fieldsOf(noteColumns)),
 		"source verify": fieldsOf(readThroughColumns), "source cat": nil} {
 		text := ok(t, append(strings.Fields(command), "--help")...)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json", "--kind")
@@ -307,7 +323,7 @@ func TestPackBarAndHelp(t *testing.T) {
 	}
 }
 
-// Ensure that the pace is of what was done since it began, and unknown before.
+// Ensure that the pace counts only what was done since it began, and is unknown before.
 func TestPace(t *testing.T) {
 	p := newPace(io.Discard, "x", 100)
 	if left := p.left(0, 100); left != "-" {
@@ -319,12 +335,14 @@ func TestPace(t *testing.T) {
 	}
 	p.began.Add(-10e9) // 10 seconds ago
 	p.bytes.Store(10 << 20)
-	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" && speed != "1023.9 KiB/s" {
+	if left, speed := p.left(60, 100), p.speed().String(); left != "40s" || speed != "1.0 MiB/s" &&
+		speed != "1023.9 KiB/s" {
 		t.Error(left, speed)
 	}
 }
 
-// Ensure that samples come in order from readers that are slow at random, that the first error in that order is the one told, and that nobody is left behind.
+// Ensure that samples come in order from readers of random speed, that the first error in that
+// order is returned, and that no goroutine is left.
 func TestInOrder(t *testing.T) {
 	path, flags := rawSource(t, 1000)
 	f := sourceFlags{kind: flags[1], set: flags[3:]}

@@ -12,7 +12,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// pong is a server that answered.
+// pong is the answer of a server.
 type pong struct {
 	sockets, name string
 	seconds       table.Ratio
@@ -20,13 +20,13 @@ type pong struct {
 
 var pongColumns = table.Columns[pong]{
 	table.Listed("sockets", "sockets", "folder of the server's sockets", func(p pong) any { return p.sockets }),
-	table.Listed("name", "name", "of the cache that it was asked for, if any", func(p pong) any {
+	table.Listed("name", "name", "of the requested cache, if any", func(p pong) any {
 		if p.name == "" {
 			return nil
 		}
 		return p.name
 	}),
-	table.Listed("seconds", "seconds", "until it had answered", func(p pong) any { return p.seconds }),
+	table.Listed("seconds", "seconds", "until its answer", func(p pong) any { return p.seconds }),
 }
 
 func newPing() *cobra.Command {
@@ -35,8 +35,9 @@ func newPing() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ping [NAME]",
 		Short: "Say whether a server answers clients",
-		Long: paragraphs(`Connects to the data socket as a client does, says hello, and with NAME asks for that cache too: it succeeds when a client
-would. Nothing is attached, read or changed. stocached health asks the server how it is; this tries what clients do.`,
+		Long: paragraphs(`Connects to the data socket and greets the server as a client does. With NAME it also asks for that cache.
+It succeeds if a client would. It attaches, reads and changes nothing. stocached health asks the server for
+its state; ping does what clients do.`,
 			pongColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitNotFound, exitPermission, exitNoServer)),
 		Example: `  until stocached ping pets --timeout 1s; do sleep 1; done
@@ -58,7 +59,8 @@ would. Nothing is attached, read or changed. stocached health asks the server ho
 			if len(args) == 1 {
 				p.name = args[0]
 			}
-			ctx, cancel := context.WithTimeout(c.Context(), 2*f.timeout) // a net under the client's own timeout, whose message is better
+			// a second limit beside the client's own timeout, whose message is better
+			ctx, cancel := context.WithTimeout(c.Context(), 2*f.timeout)
 			defer cancel()
 			began := time.Now()
 			if err := stocclient.Ping(ctx, p.name, f.options()); err != nil {
@@ -72,7 +74,8 @@ would. Nothing is attached, read or changed. stocached health asks the server ho
 			if p.name != "" {
 				what = p.name
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets, 1000*float64(p.seconds))
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets,
+				1000*float64(p.seconds))
 			return err
 		},
 	}

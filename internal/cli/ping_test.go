@@ -12,7 +12,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Ensure that ping and health say in one line and by the exit status how a server is: serving, without the cache, stopped, dead.
+// Ensure that ping and health report the state of a server in one line and by the exit status:
+// serving, without the cache, stopped, dead.
 func TestPingAndHealth(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
 	wantLine := func(begin string, args ...string) {
@@ -29,35 +30,39 @@ func TestPingAndHealth(t *testing.T) {
 		t.Error(got)
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, d.args("ping", "--json")...)), jsonObject{"name": nil})
-	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)), jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
+	wantFields(t, decode[jsonObject](t, ok(t, d.args("health", "--json")...)),
+		jsonObject{"sockets": d.sockets, "healthy": true, "ready": true, "problem": ""})
 	t.Setenv(control.SocketsVariable, d.sockets)
 	ok(t, "ping", "pets")
 	ok(t, "health")
 
 	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, "ping", "cats")
-	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "../pets")
-	fails(t, exitUsage, []string{"is no name of a server's cache"}, "ping", "")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "../pets")
+	fails(t, exitUsage, []string{"is not a name of a server's cache"}, "ping", "")
 	fails(t, exitUsage, []string{"2 arguments"}, "ping", "pets", "cats")
 	fails(t, exitUsage, []string{"stocached ping NAME asks for a cache"}, "health", "pets")
 	for _, command := range []string{"ping", "health"} {
 		fails(t, exitUsage, []string{"--timeout -1s is not above 0"}, command, "--timeout", "-1s")
-		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command, "--sockets", "/nowhere")
+		fails(t, exitNoServer, []string{"no server answers on /nowhere/", "stocached serve -c config.yaml"}, command,
+			"--sockets", "/nowhere")
 	}
 	pause(t, d.process)
 	for _, command := range []string{"ping", "health"} {
 		began := time.Now()
-		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command, "--timeout", "100ms")
+		fails(t, exitNoServer, []string{"did not answer", "it may be stopped or overloaded"}, command,
+			"--timeout", "100ms")
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%s took %v", command, took)
 		}
 	}
-	d.end(syscall.SIGKILL) // whose sockets stay
+	d.end(syscall.SIGKILL) // its sockets stay
 	for _, command := range []string{"ping", "health"} {
 		fails(t, exitNoServer, []string{"no server answers on " + d.sockets, "connection refused"}, command)
 	}
 }
 
-// Ensure that a server that answers and is not ready is told from one that does not answer, and that one that talks nonsense is no server.
+// Ensure that health tells a server that answers and is not ready from one that does not answer,
+// and that a server that sends invalid answers counts as none.
 func TestHealthOfABadServer(t *testing.T) {
 	dir := t.TempDir()
 	answer := func(socket, text string) {
@@ -69,7 +74,7 @@ func TestHealthOfABadServer(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		go func() {
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-				c.Read(make([]byte, 1000)) // of one write, which fits
+				c.Read(make([]byte, 1000)) // one write, which fits
 				c.Write([]byte(text))
 				c.Close()
 			}
@@ -81,7 +86,8 @@ func TestHealthOfABadServer(t *testing.T) {
 	if code != exitFailed {
 		t.Error("exit", code)
 	}
-	wantFields(t, decode[jsonObject](t, out), jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
+	wantFields(t, decode[jsonObject](t, out),
+		jsonObject{"healthy": false, "ready": false, "problem": "the server is beginning or ending"})
 	contains(t, stderr, "stocached: the server on "+dir+": the server is beginning or ending\n")
 	answer(control.DataSocket, "HTTP/1.1 400 Bad Request\r\n\r\n")
 	fails(t, exitFailed, []string{"stocached: "}, "ping", "--sockets", dir)

@@ -11,13 +11,13 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress is a bar on a terminal; on anything else it is silent.
+// progress is a bar on a terminal; it writes nothing to other outputs.
 type progress struct {
 	bars *mpb.Progress // nil: silent
 	bar  *mpb.Bar
 }
 
-// newProgress begins a bar. size: total is bytes.
+// newProgress begins a bar. size: total is in bytes.
 func newProgress(w io.Writer, what string, total uint64, size bool) *progress {
 	counters := decor.CountersNoUnit("%d / %d")
 	if size {
@@ -26,24 +26,26 @@ func newProgress(w io.Writer, what string, total uint64, size bool) *progress {
 	return beginProgress(w, what, total, counters, decor.AverageETA(decor.ET_STYLE_GO))
 }
 
-// pace is a bar of samples with their bytes a second and the time that is left, both by what was done since begin: samples from an earlier run cost nothing.
+// pace is a bar of samples that also shows bytes a second and the time left. Both count only what
+// was done since begin, because samples of an earlier run took no time.
 type pace struct {
 	*progress
 	bytes atomic.Uint64 // read so far
-	from  atomic.Uint64 // samples when it began
+	from  atomic.Uint64 // samples at begin
 	began atomic.Int64  // since 1970, in nanoseconds
 }
 
 func newPace(w io.Writer, what string, samples uint64) *pace {
 	p := &pace{}
 	p.begin(0)
-	p.progress = beginProgress(w, what, samples, decor.CountersNoUnit("%d / %d"), decor.Any(func(s decor.Statistics) string {
-		return fmt.Sprintf("%v  %v", p.speed(), p.left(uint64(s.Current), uint64(s.Total)))
-	}))
+	p.progress = beginProgress(w, what, samples, decor.CountersNoUnit("%d / %d"),
+		decor.Any(func(s decor.Statistics) string {
+			return fmt.Sprintf("%v  %v", p.speed(), p.left(uint64(s.Current), uint64(s.Total)))
+		}))
 	return p
 }
 
-// begin starts again, with samples that are done already.
+// begin restarts the clock, with samples that are already done.
 func (p *pace) begin(from uint64) {
 	p.from.Store(from)
 	p.began.Store(time.Now().UnixNano())
@@ -55,7 +57,7 @@ func (p *pace) speed() table.BytesPerSecond {
 	return table.BytesPerSecond(float64(p.bytes.Load()) / p.elapsed().Seconds())
 }
 
-// left is how long the rest will take at this pace; unknown before the first sample.
+// left is the time for the rest at this pace; unknown before the first sample.
 func (p *pace) left(done, total uint64) string {
 	from := p.from.Load()
 	if done <= from || total < done {
@@ -74,21 +76,21 @@ func beginProgress(w io.Writer, what string, total uint64, counters, last decor.
 	return &progress{bars, bar}
 }
 
-// set says how much is done.
+// set sets how much is done.
 func (p *progress) set(done uint64) {
 	if p.bars != nil {
 		p.bar.SetCurrent(int64(done))
 	}
 }
 
-// of says how much there is to do, as far as is known by now. Of bars that began with a total of 0.
+// of sets the total, as far as it is known. Only for bars that began with a total of 0.
 func (p *progress) of(total uint64) {
 	if p.bars != nil {
 		p.bar.SetTotal(int64(total), false)
 	}
 }
 
-// end takes what is there to the screen and ends the bar, complete or not.
+// end draws the present state and ends the bar, complete or not.
 func (p *progress) end() {
 	if p.bars != nil {
 		p.bar.Abort(false) // no effect on a complete one

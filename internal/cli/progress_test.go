@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Ensure that a bar that is ended half-way ends, and that there is none where nobody looks.
+// Ensure that a bar can end half-way, and that other outputs than terminals get none.
 func TestProgress(t *testing.T) {
 	stderr, written := terminal(t)
 	p := newProgress(stderr, "half", 10, false)

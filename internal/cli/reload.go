@@ -11,10 +11,10 @@ import (
 	"github.com/stocached/stocached/server/config"
 )
 
-// reloader takes a changed configuration on in a running server.
+// reloader applies a changed configuration to a running server.
 type reloader struct {
 	path    string
-	began   *config.Config // with what the server was started
+	began   *config.Config // the configuration at the start of the server
 	level   *slog.LevelVar
 	log     *slog.Logger
 	server  *server.Server
@@ -31,9 +31,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		}
 		r.manager.reloading()
 		if err := r.reload(ctx); err != nil {
-			r.log.Error("the configuration was not taken on, or not all of it", "file", r.path, "error", err)
+			r.log.Error("the new configuration was not applied, or only a part of it", "file", r.path, "error", err)
 		}
-		if ctx.Err() == nil { // else it has been told otherwise
+		if ctx.Err() == nil { // else the manager already knows that the server ends
 			r.manager.ready(r.status())
 		}
 	}
@@ -47,7 +47,8 @@ func (r *reloader) status() string {
 	return status
 }
 
-// reload takes on what can change while the server runs, and says what cannot. A file that is not good changes nothing.
+// reload applies the settings that can change while the server runs, and logs those that cannot. An
+// invalid file changes nothing.
 func (r *reloader) reload(ctx context.Context) error {
 	next, err := config.Load(r.path)
 	if err != nil {
@@ -59,11 +60,11 @@ func (r *reloader) reload(ctx context.Context) error {
 	}
 	r.level.Set(next.LogLevel())
 	for _, key := range r.began.NeedsRestart(next) {
-		r.log.Warn("the configuration says otherwise than when this server started: that needs a restart", "key", key)
+		r.log.Warn("a setting has changed that needs a restart", "key", key)
 	}
 	if partly != nil {
 		return partly
 	}
-	r.log.Info("the configuration was taken on", "file", r.path, "caches", r.server.Caches())
+	r.log.Info("the new configuration is in force", "file", r.path, "caches", r.server.Caches())
 	return nil
 }

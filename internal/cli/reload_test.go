@@ -22,16 +22,19 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that on SIGHUP a server takes on what has changed in its file while clients fetch, says what needs a restart, and changes nothing for a file that is not good.
+// Ensure that on SIGHUP a server applies the changes of its file while clients fetch, reports what
+// needs a restart, and changes nothing for an invalid file.
 func TestReload(t *testing.T) {
 	const n = 200
 	s := &served{t: t, segments: tmpfs(t)}
 	dir := t.TempDir()
-	s.path, s.records, s.sockets = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "records.bin"), filepath.Join(dir, "run")
+	s.path, s.records, s.sockets = filepath.Join(dir, "config.yaml"), filepath.Join(dir, "records.bin"),
+		filepath.Join(dir, "run")
 	s.write(n)
 	configure := func(text string) {
 		t.Helper()
-		text = strings.ReplaceAll(text, "SOURCE", fmt.Sprintf("dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}", s.segments, servedBytes))
+		text = strings.ReplaceAll(text, "SOURCE",
+			fmt.Sprintf("dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}", s.segments, servedBytes))
 		if err := os.WriteFile(s.path, []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,7 @@ func TestReload(t *testing.T) {
 				}
 				wantFetch(t, c, rand.Perm(n)[:20])
 				if fetched.Add(1)%100 == 0 {
-					if _, err := c.Clear(context.Background()); err != nil { // so that there is something to fetch
+					if _, err := c.Clear(context.Background()); err != nil { // so that there are samples to fetch
 						t.Error(err)
 						return
 					}
@@ -94,7 +97,8 @@ func TestReload(t *testing.T) {
 
 	configure("caches: [{name: pets, sise: 3, SOURCE}]\nlog: {level: loud}" + sockets)
 	hangup("caches[0].sise: there is no such key")
-	configure("caches: [{name: pets, dir: " + s.segments + ", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
+	configure("caches: [{name: pets, dir: " + s.segments +
+		", source: {kind: raw, path: nothing.bin, sample_bytes: 10}}]" + sockets)
 	hangup("nothing.bin")
 	configure("caches: [{name: pets, SOURCE}, {name: leaves, SOURCE}]\nlimits: {total: 5MiB}" + sockets)
 	hangup("limits.total is 5.0 MiB")
@@ -105,8 +109,9 @@ func TestReload(t *testing.T) {
 	}
 
 	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
-		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
-	hangup("the configuration was taken on")
+		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: " +
+		"\"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
+	hangup("the new configuration is in force")
 	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "sockets.dir"} {
 		log.wantLog(t, "that needs a restart\" key="+key)
 	}
@@ -117,7 +122,8 @@ func TestReload(t *testing.T) {
 	if _, err := dial("leaves"); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
 		t.Errorf("a cache that has left: %v", err)
 	}
-	if err := leaver.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.As(err, &remote) || remote.Code != control.CodeNotFound {
+	if err := leaver.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.As(err,
+		&remote) || remote.Code != control.CodeNotFound {
 		t.Errorf("its client: %v", err)
 	}
 	c, err := dial("comes")
@@ -129,19 +135,20 @@ func TestReload(t *testing.T) {
 	close(done)
 	readers.Wait()
 	if uuid() != first || fetched.Load() < 10 {
-		t.Errorf("the cache that stays was replaced, or nobody read it: %d fetches", fetched.Load())
+		t.Errorf("the cache that stays was replaced, or no client read it: %d fetches", fetched.Load())
 	}
 
-	// Another size: a cold one, and clients of the old one are told.
+	// Another size: a cold cache, and clients of the old one get an answer.
 	old := s.dial()
 	defer old.Close()
 	configure("caches: [{name: pets, size: 4500kB, SOURCE}]" + sockets)
-	hangup("replaced; who is attached to the old one keeps it")
+	hangup("replaced; attached clients keep the old one")
 	log.wantLog(t, "caches=1")
 	if _, err := old.Clear(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrReplaced) {
+	if err := old.Fetch(context.Background(), []int{7}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+		stocclient.ErrReplaced) {
 		t.Errorf("a client of the old one: %v", err)
 	}
 	wantFetch(t, s.dial(), rand.Perm(n))
@@ -151,7 +158,7 @@ func TestReload(t *testing.T) {
 	end()
 }
 
-// Ensure that what else is in a file is taken on when one of its caches cannot be made.
+// Ensure that the rest of a file is applied when one of its caches cannot be made.
 func TestReloadInPart(t *testing.T) {
 	path, segments, _ := configure(t)
 	began, err := config.Load(path)
@@ -175,13 +182,15 @@ func TestReloadInPart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(segments, "way"), []byte("no segment"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
+	text := fmt.Sprintf("caches: [{name: way, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: "+
+		"10}}, {name: cats, dir: %[1]s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\n"+
 		"log: {level: debug}\n", segments)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := &reloader{path: path, began: began, level: level, log: log, server: s}
-	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) || !strings.Contains(err.Error(), "all was taken on but this: cache way: ") {
+	if err := r.reload(ctx); !errors.Is(err, server.ErrPartly) || !errors.Is(err, shm.ErrFormat) ||
+		!strings.Contains(err.Error(), "applied except for some caches: cache way: ") {
 		t.Errorf("%v", err)
 	}
 	if level.Level() != slog.LevelDebug || s.Caches() != 1 {

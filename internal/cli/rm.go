@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// removal is a cache that rm or gc removed, or did not.
+// removal is a cache that rm or gc has removed or left.
 type removal struct {
 	name      string
 	path      string
@@ -24,9 +24,10 @@ var rmColumns = table.Columns[removal]{
 	table.Shown("name", "name", "as given", func(r removal) any { return r.name }),
 	table.InJSON("path", "of the file", func(r removal) any { return r.path }),
 	table.Shown("removed", "removed", "whether it was", func(r removal) any { return r.removed }),
-	table.Shown("allocated_bytes", "memory", "what it took; freed now, or when the last process that has it ends",
+	table.Shown("allocated_bytes", "memory", "bytes that it used; freed now, or when the last process that has it ends",
 		func(r removal) any { return r.allocated }),
-	table.Shown("clients_live", "clients", "live clients: they keep it until they end", func(r removal) any { return r.clients }),
+	table.Shown("clients_live", "clients", "live clients: they keep it until they end",
+		func(r removal) any { return r.clients }),
 	table.InJSON("reason", "why it was not removed; on stderr for people", func(r removal) any { return r.reason }),
 }
 
@@ -36,13 +37,15 @@ func newRm() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove named caches",
-		Long: paragraphs(`Removes caches by name or path. Programs that use one keep it, and the memory is freed when the last of them ends;
-whoever attaches from now on does not find it. Nothing but segments of this user is removed: regular files that begin as
-one, whether or not the rest of them verifies. A cache without a name cannot be removed: it goes with its last process.`,
+		Long: paragraphs(`Removes caches by name or path. Programs that use a cache keep it, and the memory is freed when the last of
+them ends. New programs do not find it. rm removes only segments of this user: regular files that begin as
+a segment, even if the rest does not verify. A cache without a name cannot be removed: it ends with its last
+process.`,
 			rmColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
-			`Each NAME is tried; the exit status is that of the first that failed.`,
+			`rm tries each NAME; the exit status is that of the first failure.`,
 			exitStatus(exitNotFound, exitPermission)),
-		Args:              arguments(1, -1, "one or more names of caches; stocached ls shows them, stocached gc removes what nobody uses"),
+		Args: arguments(1, -1,
+			"one or more names of caches; stocached ls shows them, stocached gc removes unused ones"),
 		ValidArgsFunction: dir.complete(0, false),
 		RunE: func(c *cobra.Command, args []string) error {
 			var first error
@@ -75,14 +78,16 @@ func (d *dirFlag) remove(name string) (removal, error) {
 		return r, err
 	}
 	if strings.HasPrefix(name, memfdName) || strings.HasPrefix(name, "/proc/") {
-		return fail(fmt.Errorf("%w: %s has no name to remove; it goes with the last process that has it (stocached ls shows them)", shm.ErrInvalid, name))
+		return fail(fmt.Errorf("%w: %s has no name to remove; it ends with the last process that has it (stocached "+
+			"ls shows them)", shm.ErrInvalid, name))
 	}
 	path, err := d.path(name)
 	if err != nil {
 		return fail(err)
 	}
 	r.path = path
-	// What is lost with it, as far as it can be told: a segment that does not verify is removed all the same.
+	// The size and the clients, as far as they can be read. A segment that does not verify is
+	// removed too.
 	if s, err := shm.Open(path, shm.OpenOptions{ReadOnly: true}); err == nil {
 		r.path, r.allocated = s.Path(), allocated(s)
 		if p, err := s.ProbeLocks(); err == nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that rm removes caches by name and by path, tries each, and ends in the code of the first that failed.
+// Ensure that rm removes caches by name and by path, tries each, and ends with the code of the
+// first failure.
 func TestRm(t *testing.T) {
 	dir := tmpfs(t)
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -16,7 +17,8 @@ func TestRm(t *testing.T) {
 	}
 	contains(t, ok(t, "rm", "a", "--dir", dir), "a     yes      4.0 MiB  0")
 	rows := decode[[]jsonObject](t, ok(t, "rm", filepath.Join(dir, "b"), "--json"))
-	wantFields(t, rows[0], jsonObject{"path": filepath.Join(dir, "b"), "removed": true, "clients_live": 0, "reason": ""})
+	wantFields(t, rows[0], jsonObject{"path": filepath.Join(dir, "b"), "removed": true, "clients_live": 0,
+		"reason": ""})
 	code, out, stderr := cli(t, "rm", "nothing", "c", "..", "--dir", dir, "--json")
 	if code != exitNotFound {
 		t.Error(code)
@@ -33,18 +35,19 @@ func TestRm(t *testing.T) {
 	fails(t, exitUsage, []string{"one or more names", "stocached gc"}, "rm")
 }
 
-// Ensure that who uses a cache that is removed keeps it, and is counted.
+// Ensure that clients of a removed cache keep it, and are counted.
 func TestRmInUse(t *testing.T) {
 	dir, path := newCache(t, small())
 	c := newClient(t, path)
-	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", "test", "--dir", dir, "--json"))[0], jsonObject{"removed": true, "clients_live": 1})
+	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", "test", "--dir", dir, "--json"))[0],
+		jsonObject{"removed": true, "clients_live": 1})
 	store(t, c, 1)
 	if _, hit, err := c.View(1); !hit || err != nil {
 		t.Error(hit, err)
 	}
 }
 
-// Ensure that nothing but a segment of ours is removed, and a damaged one is.
+// Ensure that rm removes only segments of this user, damaged ones included.
 func TestRmForeign(t *testing.T) {
 	dir, path := newCache(t, small())
 	file := filepath.Join(dir, "notes.txt")
@@ -63,5 +66,6 @@ func TestRmForeign(t *testing.T) {
 	if _, err := shm.Open(path, shm.OpenOptions{}); exitCode(err) != exitCorrupt {
 		t.Fatal(err)
 	}
-	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", path, "--json"))[0], jsonObject{"removed": true, "clients_live": nil})
+	wantFields(t, decode[[]jsonObject](t, ok(t, "rm", path, "--json"))[0],
+		jsonObject{"removed": true, "clients_live": nil})
 }

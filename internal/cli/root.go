@@ -1,8 +1,10 @@
-// Package cli has the commands of stocached: one file and one test a command, each made by a function such as newLs.
+// Package cli has the commands of stocached: one file and one test a command, each made by a
+// function such as newLs.
 //
-// Run (root.go) executes a command line. Flags that several commands share are in *_flag.go files and flags.go, exit codes in exit.go, and what commands print in package table.
-// A command that looks at a cache opens it read-only, and does not become its client.
-// The tests start real servers and clients as processes: served_*_test.go. Nothing imports this package but cmd/stocached.
+// Run (root.go) executes a command line. Flags that several commands share are in *_flag.go files
+// and flags.go, exit codes in exit.go, and output in package table. A command that inspects a cache
+// opens it read-only, and does not become its client. The tests start real servers and clients as
+// processes: served_*_test.go. Only cmd/stocached imports this package.
 package cli
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Run is the whole program but for the process: it executes one command line and returns the exit code.
+// Run executes one command line and returns the exit code of the program.
 func Run(args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -32,7 +34,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errReported):
-	case !started: // cobra found fault with the command line
+	case !started: // cobra refused the command line
 		err = usageError{err}
 		fallthrough
 	default:
@@ -45,12 +47,13 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// complain writes a message for people. Its text, such as the name of another user's file, cannot control a terminal.
+// complain writes a message for people. Its text, such as the name of another user's file, cannot
+// control a terminal.
 func complain(stderr io.Writer, about any) {
 	fmt.Fprintf(stderr, "stocached: %s\n", control.Printable(fmt.Sprint(about), '\n', '\t'))
 }
 
-// guardAll guards the work of all commands below c, which say when they have started.
+// guardAll guards the work of all commands below c, and records when it has started.
 func guardAll(c *cobra.Command, started *bool) {
 	for _, c := range c.Commands() {
 		if work := c.RunE; work != nil {
@@ -63,7 +66,9 @@ func guardAll(c *cobra.Command, started *bool) {
 	}
 }
 
-// guard turns a fault in mapped memory into an error. When another process truncates a mapped file, its pages vanish, and a command must survive that. The setting is the goroutine's, so work MUST NOT look at caches from others.
+// guard turns a fault in mapped memory into an error. When another process truncates a mapped file,
+// its pages vanish, and a command must survive that. The setting holds for one goroutine only, so
+// work MUST NOT read caches from others.
 func guard(work func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -73,7 +78,8 @@ func guard(work func() error) (err error) {
 			error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("%w: %v: it was truncated while it was looked at; remove it and create it anew", shm.ErrFormat, p)
+			err = fmt.Errorf("%w: %v: another process truncated it meanwhile; remove it and create it again",
+				shm.ErrFormat, p)
 		default:
 			panic(p)
 		}
@@ -85,14 +91,16 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stocached",
 		Short: "One cache of training samples for all processes of a machine",
-		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands create
-caches, and look at them and remove them while programs use them: no daemon is needed, and nobody is disturbed.
+		Long: `stocached keeps the samples of a dataset in shared memory, once for all processes of a machine. These commands
+create caches, and inspect and remove them while programs use them. They need no daemon and disturb no
+program.
 
-NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or, with a
-slash, a path. A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path /proc/PID/fd/N.
+NAME is the name of a cache of this user (a file in ` + shm.DefaultDir() + `; --dir for another directory), or,
+with a slash, a path. A cache without a name is called stocached:xxxxxxxx, as ls shows it, or by its path
+/proc/PID/fd/N.
 
-Commands that print data print it for people, in tables and with sizes in units of 1024, or with --json for programs:
-one object or one array, numbers as bytes and seconds, unknown values as null. No field ever changes its meaning.
+Commands print data for people, in tables and with sizes in units of 1024, or with --json for programs: one
+object or one array, numbers as bytes and seconds, unknown values as null. No field ever changes its meaning.
 
 ` + exitStatus(),
 		Version:           version,
@@ -102,16 +110,18 @@ one object or one array, numbers as bytes and seconds, unknown values as null. N
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(), newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
+	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
+		newSource(), newServe(), newConfig(), newWarm(), newPing(), newHealth(), newTrace(), newMan(), newVersion())
 	return root
 }
 
-// addCompletion adds cobra's command that prints scripts for shells to where the output of root goes by now, and has it refuse shells that it does not know, which cobra does not.
+// addCompletion adds cobra's command that prints scripts for shells. It needs root's output to be
+// set. Unlike cobra, it refuses unknown shells.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, err := root.Find([]string{"completion"})
 	if err != nil {
-		panic(err) // it was just added: cannot be
+		panic(err) // it was just added
 	}
 	var shells []string
 	for _, shell := range c.Commands() {

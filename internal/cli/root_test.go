@@ -16,9 +16,13 @@ import (
 func TestHelp(t *testing.T) {
 	help := func(command string) string { return ok(t, command, "--help") }
 	for command, fields := range map[string][]string{
-		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns), "stats": slices.Concat(fieldsOf(statsColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)), "verify": fieldsOf(verifyColumns),
-		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns), fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),
-		"rm":      fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns), "warm": fieldsOf(warmColumns), "ping": fieldsOf(pongColumns), "health": fieldsOf(healthColumns),
+		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns),
+		"stats":  slices.Concat(fieldsOf(statsColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)),
+		"verify": fieldsOf(verifyColumns),
+		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns),
+			fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),
+		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
+		"warm": fieldsOf(warmColumns), "ping": fieldsOf(pongColumns), "health": fieldsOf(healthColumns),
 	} {
 		text := help(command)
 		contains(t, text, "EXIT STATUS\n  0  done\n", "--json")
@@ -28,7 +32,8 @@ func TestHelp(t *testing.T) {
 	}
 	for _, c := range newRoot().Commands() {
 		if c.Args == nil || c.ValidArgsFunction == nil || c.RunE == nil {
-			t.Errorf("%s: arguments %v, completion %v, run %v", c.Name(), c.Args != nil, c.ValidArgsFunction != nil, c.RunE != nil)
+			t.Errorf("%s: arguments %v, completion %v, run %v", c.Name(), c.Args != nil, c.ValidArgsFunction != nil,
+				c.RunE != nil)
 		}
 	}
 	text := ok(t)
@@ -38,14 +43,17 @@ func TestHelp(t *testing.T) {
 	contains(t, ok(t, "completion", "bash"), "__stocached")
 }
 
-// Ensure that each sentinel of the packages has the exit code that the help gives it, wrapped or not, and that usage wins.
+// Ensure that each sentinel of the packages has the exit code of the help, wrapped or not, and that
+// usage has priority.
 func TestExitCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code int
 	}{
-		{nil, 0}, {shm.ErrSystem, 1}, {shm.ErrTimeout, 1}, {shm.ErrUnsupported, 1}, {shm.ErrClients, 1}, {fmt.Errorf("anything"), 1}, {shm.ErrInvalid, 2}, {shm.ErrIndex, 2},
-		{usage("x"), 2}, {shm.ErrNotFound, 3}, {shm.ErrCorrupt, 4}, {shm.ErrFormat, 4}, {shm.ErrMemory, 5}, {shm.ErrFull, 5}, {shm.ErrExists, 6}, {shm.ErrPermission, 7},
+		{nil, 0}, {shm.ErrSystem, 1}, {shm.ErrTimeout, 1}, {shm.ErrUnsupported, 1}, {shm.ErrClients, 1},
+		{fmt.Errorf("anything"), 1}, {shm.ErrInvalid, 2}, {shm.ErrIndex, 2},
+		{usage("x"), 2}, {shm.ErrNotFound, 3}, {shm.ErrCorrupt, 4}, {shm.ErrFormat, 4}, {shm.ErrMemory, 5},
+		{shm.ErrFull, 5}, {shm.ErrExists, 6}, {shm.ErrPermission, 7},
 		{shm.ErrReadOnly, 7}, {shm.ErrVersion, 8},
 		{stocclient.ErrNoServer, 9}, {fmt.Errorf("%w (%w)", stocclient.ErrNoServer, fs.ErrNotExist), 9},
 	} {
@@ -64,22 +72,25 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Ensure that a command line that makes no sense is exit code 2 with a hint, whatever is wrong with it.
+// Ensure that every invalid command line ends with exit code 2 and a hint.
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"frob"}, {"stats", "--frob"}, {"stats", "--interval", "x"}, {"--frob"}, {"version", "x"}, {"completion"}, {"completion", "tcsh"}, {"create", "a", "--samples", "-1"}, {"verify"}} {
+	for _, args := range [][]string{{"frob"}, {"stats", "--frob"}, {"stats", "--interval", "x"}, {"--frob"},
+		{"version", "x"}, {"completion"}, {"completion", "tcsh"}, {"create", "a", "--samples", "-1"}, {"verify"}} {
 		code, out, stderr := cli(t, args...)
-		if code != exitUsage || out != "" || !strings.HasPrefix(stderr, "stocached: ") || !strings.Contains(stderr, "--help says more") {
+		if code != exitUsage || out != "" || !strings.HasPrefix(stderr, "stocached: ") ||
+			!strings.Contains(stderr, "--help says more") {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, stderr)
 		}
 	}
 }
 
-// Ensure that the shell completes names of caches where they belong.
-// What an error says of a file controls no terminal, whatever the file is called.
+// An error about a file cannot control a terminal, whatever the name of the file is.
 func TestErrorsControlNoTerminal(t *testing.T) {
-	fails(t, exitNotFound, []string{"none\ufffd[2J\ufffd2J"}, "source", "info", filepath.Join(t.TempDir(), "none\x1b[2J\u009b2J"))
+	fails(t, exitNotFound, []string{"none\ufffd[2J\ufffd2J"}, "source", "info",
+		filepath.Join(t.TempDir(), "none\x1b[2J\u009b2J"))
 }
 
+// Ensure that the shell completes names of caches as arguments of commands that take them.
 func TestCompletion(t *testing.T) {
 	dir, _ := newCache(t, small())
 	ok(t, "create", "train", "--dir", dir, "--samples", "10", "--sample-bytes", "100")

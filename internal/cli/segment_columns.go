@@ -36,7 +36,7 @@ func allocated(s *shm.Segment) any {
 	return table.Bytes(n)
 }
 
-// unlinkOf says when a cache goes: never (until it is removed) or last (with its last user).
+// unlinkOf says when a cache is removed: never (only by command) or last (by its last user).
 func unlinkOf(h *shm.Header) string {
 	if h.Flags&shm.FlagUnlinkLast != 0 || h.Flags&shm.FlagNamed == 0 {
 		return "last"
@@ -45,7 +45,8 @@ func unlinkOf(h *shm.Header) string {
 }
 
 // clientKinds are the kinds of clients, by number.
-var clientKinds = map[uint32]string{shm.KindGo: "go", shm.KindC: "c", shm.KindPython: "python", shm.KindServer: "server"}
+var clientKinds = map[uint32]string{shm.KindGo: "go", shm.KindC: "c", shm.KindPython: "python",
+	shm.KindServer: "server"}
 
 // pidNamespace returns the inode of this process's pid namespace; 0 unknown.
 var pidNamespace = sync.OnceValue(func() uint64 {

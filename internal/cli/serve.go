@@ -18,7 +18,7 @@ import (
 	"github.com/stocached/stocached/server/config"
 )
 
-// configFlag is the file that a server is configured by.
+// configFlag is the path of a server's configuration.
 type configFlag struct{ path string }
 
 func (f *configFlag) add(c *cobra.Command) {
@@ -36,16 +36,17 @@ func newServe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve -c config.yaml",
 		Short: "Fill caches from their sources, for all clients",
-		Long: paragraphs(`Makes the caches of the configuration, or adopts those that an earlier server left, warm, and answers clients that miss
-samples: each sample is read from its source once for everybody. Hits are plain memory reads of the clients and need no
-server; they go on when it ends.`,
-			`It runs until SIGTERM or SIGINT: then it finishes the reads under way, answers who waits, and leaves the caches to the
-next server. There is one server for a cache, and one for a folder of sockets. Killing it at any moment does no harm.`,
-			`SIGHUP makes it read the configuration again: caches come, go and change, and so do limits and log.level; what needs a
-restart is said in the log, and a file that is not good changes nothing. It tells systemd when it is ready, reloads and
-ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
-			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, says whether all
-caches fit together, and starts nothing.`,
+		Long: paragraphs(`Makes the caches of the configuration, or adopts warm ones of an earlier server, and answers clients that
+miss samples. It reads each sample from its source once for all clients. Hits are memory reads of the
+clients and need no server; they go on when the server ends.`,
+			`It runs until SIGTERM or SIGINT. Then it finishes the reads under way, answers the waiting clients, and
+leaves the caches to the next server. A cache has one server, and so has a folder of sockets. It is safe to
+kill the server at any moment.`,
+			`At SIGHUP it reads the configuration again. It adds, removes and changes caches, limits and log.level. It
+logs settings that need a restart. An invalid file changes nothing. It tells systemd when it is ready,
+reloads and ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
+			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, checks whether
+all caches fit together, and starts nothing.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),
 		Example: `  stocached serve -c config.yaml
   stocached serve -c config.yaml --check`,
@@ -57,7 +58,7 @@ caches fit together, and starts nothing.`,
 				return err
 			}
 			hangups := make(chan os.Signal, 1)
-			signal.Notify(hangups, syscall.SIGHUP) // from here on: before there is a server, it waits
+			signal.Notify(hangups, syscall.SIGHUP) // a signal that comes before the server exists waits
 			defer signal.Stop(hangups)
 			ctx, stop := interruptible(c.Context())
 			defer stop()
@@ -77,8 +78,8 @@ caches fit together, and starts nothing.`,
 			}
 			s, err := server.New(ctx, options)
 			if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-				log.Info("ended before it served", "because", err)
-				return nil // as it was asked to
+				log.Info("ended before it served clients", "because", err)
+				return nil // it was asked to end
 			}
 			if err != nil {
 				return err
@@ -94,7 +95,7 @@ caches fit together, and starts nothing.`,
 				r.manager.stopping()
 			})
 			err = s.Serve(ctx)
-			stop() // of what runs beside it
+			stop() // ends r.run and the others
 			ended := make(chan struct{})
 			go func() {
 				beside.Wait()
@@ -102,30 +103,34 @@ caches fit together, and starts nothing.`,
 			}()
 			select {
 			case <-ended:
-			case <-time.After(time.Second): // do not wait for a source that hangs while a reload opens it
+			case <-time.After(time.Second): // a source may hang while a reload opens it
 			}
 			return err
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&check, "check", false, "only say whether the configuration is good and every source opens")
+	c.Flags().BoolVar(&check, "check", false, "only check that the configuration is valid and every source opens")
 	return c
 }
 
 var settingColumns = table.Columns[config.Setting]{
-	table.Shown("key", "key", "of the configuration; lists are in the file", func(s config.Setting) any { return s.Key }),
+	table.Shown("key", "key", "of the configuration; lists are in the file",
+		func(s config.Setting) any { return s.Key }),
 	table.Shown("value", "value", "that is in force", func(s config.Setting) any { return s.Value }),
-	table.Shown("from", "from", "default, file, or the environment variable that says so", func(s config.Setting) any { return s.From }),
+	table.Shown("from", "from", "default, file, or an environment variable",
+		func(s config.Setting) any { return s.From }),
 }
 
 func newConfig() *cobra.Command {
-	root := &cobra.Command{Use: "config", Short: "Look at the configuration of a server", Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
+	root := &cobra.Command{Use: "config", Short: "Show the configuration of a server",
+		Args: arguments(0, 0, "print first"), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error { return usage("config needs print") }}
 	f, asJSON := configFlag{}, false
 	show := &cobra.Command{
-		Use:               "print -c config.yaml",
-		Short:             "Print what is in force, and where each value comes from",
-		Long:              paragraphs(`Reads the configuration as serve would, and prints every key outside of lists.`, settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
+		Use:   "print -c config.yaml",
+		Short: "Print the values in force, and where each comes from",
+		Long: paragraphs(`Reads the configuration as serve does, and prints every key outside of lists.`,
+			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -16,7 +16,8 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// pictures writes n JPEGs of one colour each, of different sizes, and one file that is none, and returns their bytes in the order of their names.
+// pictures writes n JPEGs of one colour each, of different sizes, and one file that is not a JPEG.
+// It returns their bytes in the order of their names.
 func pictures(t *testing.T, dir string, n int) (files [][]byte) {
 	t.Helper()
 	for k := range n {
@@ -39,7 +40,8 @@ func pictures(t *testing.T, dir string, n int) (files [][]byte) {
 	return files
 }
 
-// Ensure that one folder of files is served as it is, and decoded: read through limits and retries, right, with errors that name the file.
+// Ensure that one folder of files is served as it is, and decoded, through limits and retries, with
+// errors that name the file.
 func TestServeFiles(t *testing.T) {
 	dir := t.TempDir()
 	files := pictures(t, dir, 5)
@@ -79,7 +81,8 @@ sockets: {dir: %[3]s}
 			}
 		}
 	}
-	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 { // what the server brings is a miss
+	// a sample that the server reads is a miss
+	if stats, err := encoded.Stats(); err != nil || stats.Stored != 6 || stats.Hits != 6 {
 		t.Errorf("%d stored, %d hits, %v", stats.Stored, stats.Hits, err)
 	}
 	decoded, err := stocclient.Dial(ctx, "decoded", stocclient.DialOptions{SocketsDir: sockets})
@@ -87,13 +90,15 @@ sockets: {dir: %[3]s}
 		t.Fatal(err)
 	}
 	defer decoded.Close()
-	if f := decoded.Fields()[0]; decoded.Variable() || decoded.SampleBytes() != 3*8*6 || f.Name != "image" || fmt.Sprint(f.Dims) != "[3 8 6]" {
+	if f := decoded.Fields()[0]; decoded.Variable() || decoded.SampleBytes() != 3*8*6 || f.Name != "image" ||
+		fmt.Sprint(f.Dims) != "[3 8 6]" {
 		t.Errorf("%+v of %d bytes", f, decoded.SampleBytes())
 	}
 	dst := make([]byte, 6*decoded.SampleBytes())
 	err = decoded.Fetch(ctx, []int{0, 1, 2, 3, 4, 5}, dst, decoded.SampleBytes())
 	var failed *stocclient.FetchError
-	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Index != 5 || failed.Failures[0].Code != control.CodeDamaged || !strings.Contains(err.Error(), "005.jpg") {
+	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Index != 5 ||
+		failed.Failures[0].Code != control.CodeDamaged || !strings.Contains(err.Error(), "005.jpg") {
 		t.Errorf("a file that is no picture: %v", err)
 	}
 	for k := range 5 {

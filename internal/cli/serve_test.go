@@ -15,23 +15,27 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// configure writes a configuration of one cache of 20 records, and returns its path, the folder of the segment and that of the sockets.
+// configure writes a configuration of one cache of 20 records, and returns its path, the folder of
+// the segment and that of the sockets.
 func configure(t *testing.T) (path, segments, sockets string) {
 	t.Helper()
 	dir := t.TempDir()
 	segments, sockets = tmpfs(t), filepath.Join(dir, "run")
-	if err := os.WriteFile(filepath.Join(dir, "records.bin"), bytes.Repeat([]byte("0123456789"), 20), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "records.bin"), bytes.Repeat([]byte("0123456789"), 20),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	path = filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: 10}}]\nsockets: {dir: %s}\n", segments, sockets)
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: "+
+		"10}}]\nsockets: {dir: %s}\n", segments, sockets)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path, segments, sockets
 }
 
-// Ensure that a server serves, says where, ends on SIGTERM, and leaves its cache; that a second one is turned away; and that SIGKILL does no harm.
+// Ensure that a server serves, says where, ends on SIGTERM, and leaves its cache; that a second one
+// is refused; and that SIGKILL does no harm.
 func TestServe(t *testing.T) {
 	path, segments, sockets := configure(t)
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGINT} {
@@ -56,7 +60,7 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		socket.Close()
-		fails(t, exitExists, []string{"somebody answers on"}, "serve", "-c", path)
+		fails(t, exitExists, []string{"another process answers on"}, "serve", "-c", path)
 		server.Process.Signal(end)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Wait() }()
@@ -79,11 +83,12 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Ensure that a server that is ended while it opens its sources ends as well as any other: who manages services takes another exit status for a failure.
+// Ensure that a server that is ended while it opens its sources exits with 0: a service manager
+// takes another exit status for a failure.
 func TestServeEndsWhileItBegins(t *testing.T) {
 	path, _, sockets := configure(t)
 	folder := filepath.Join(filepath.Dir(path), "files")
-	for k := range 20_000 { // to take a while
+	for k := range 20_000 { // this takes a while
 		if err := os.MkdirAll(filepath.Join(folder, fmt.Sprint(k%100)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +96,9 @@ func TestServeEndsWhileItBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path, fmt.Appendf(nil, "caches: [{name: pets, unnamed: true, source: {kind: dir, path: files}}]\nsockets: {dir: %s}\n", sockets), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		fmt.Appendf(nil, "caches: [{name: pets, unnamed: true, source: {kind: dir, path: files}}]\nsockets: "+
+			"{dir: %s}\n", sockets), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	server := program("serve", "-c", path)
@@ -142,7 +149,8 @@ func TestConfigPrint(t *testing.T) {
 	path, _, sockets := configure(t)
 	t.Setenv("STOCACHED_LOG_LEVEL", "warn")
 	got := ok(t, "config", "print", "-c", path)
-	contains(t, got, "sockets.dir", sockets, "file", "log.level", "warn", "STOCACHED_LOG_LEVEL", "log.format", "text", "default")
+	contains(t, got, "sockets.dir", sockets, "file", "log.level", "warn", "STOCACHED_LOG_LEVEL", "log.format", "text",
+		"default")
 	objects := decode[[]jsonObject](t, ok(t, "config", "print", "-c", path, "--json"))
 	if len(objects) != 8 {
 		t.Fatalf("%v", objects)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Ensure that a path in a request which can be no source is the fault of who asks, whatever the kind of source, and makes nothing.
+// Ensure that a path that cannot be a source is an error of the operator, for every kind of source,
+// and makes nothing.
 func TestPathsThatCanBeNoSource(t *testing.T) {
 	s := newServed(t, 10, "all")
 	dir := t.TempDir()
@@ -32,7 +33,8 @@ func TestPathsThatCanBeNoSource(t *testing.T) {
 			t.Errorf("%.120s: %d %.300s", body, status, answer)
 		}
 	}
-	for _, path := range []string{strings.Repeat("/x", 3000), in(strings.Repeat("x", 300)), in("a\x00b"), in("loop"), in("fifo"), in("nothing"), in("nothing/below"), "/dev/null", s.records + "/below"} {
+	for _, path := range []string{strings.Repeat("/x", 3000), in(strings.Repeat("x", 300)), in("a\x00b"), in("loop"),
+		in("fifo"), in("nothing"), in("nothing/below"), "/dev/null", s.records + "/below"} {
 		for _, kind := range []string{"raw", "npy", "tar", "block", "dir"} {
 			source := map[string]any{"kind": kind, "path": path}
 			if kind == "raw" {
@@ -40,7 +42,7 @@ func TestPathsThatCanBeNoSource(t *testing.T) {
 			}
 			post(source)
 		}
-		if path != in("fifo") && path != "/dev/null" { // which may be read as a list
+		if path != in("fifo") && path != "/dev/null" { // these may be read as a list
 			post(map[string]any{"kind": "dir", "path": filepath.Dir(s.records), "manifest": path})
 		}
 	}

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stay is "stay SOCKETS FROM TO": a client that fetches these samples each time that it is told to, checks them, and says "ready" then, until its standard input ends.
+// stay is "stay SOCKETS FROM TO": a client that fetches and checks these samples on each line of
+// input, and then says "ready", until its standard input ends.
 func stay(args []string) error {
 	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0], Label: "stay"})
 	if err != nil {
@@ -50,7 +51,8 @@ func stay(args []string) error {
 	return nil
 }
 
-// knock is "knock SOCKETS": who tries both sockets of a server, says what each did, and whether the cache itself lets it in.
+// knock is "knock SOCKETS": a client that tries both sockets of a server, and reports the result of
+// each and whether it could open the cache itself.
 func knock(args []string) error {
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
 		socket, err := net.Dial("unix", filepath.Join(args[0], name))
@@ -62,7 +64,8 @@ func knock(args []string) error {
 		if err := socket.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil && !errors.Is(err, unix.EPIPE) {
+		if _, err := fmt.Fprint(socket, "GET /v1/caches HTTP/1.1\r\nHost: stocached\r\n\r\n"); err != nil &&
+			!errors.Is(err, unix.EPIPE) {
 			return err
 		}
 		answer, err := io.ReadAll(socket)
@@ -73,7 +76,7 @@ func knock(args []string) error {
 
 // stranger runs a child as another user.
 func stranger(mode string, args ...string) (string, error) {
-	cmd := exec.Command("/proc/self/exe", args...) // whose folder may be closed to others
+	cmd := exec.Command("/proc/self/exe", args...) // the program's folder may be closed to others
 	cmd.Env = []string{childVariable + "=" + mode}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: strangerID, Gid: strangerID}}
@@ -81,14 +84,15 @@ func stranger(mode string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// strangerID is a user that is not us: nobody.
+// strangerID is another user: nobody.
 const strangerID = 65534
 
-// Ensure that another user gets nothing: not at the folder of the sockets, and where modes would let it in, not past the server, which knows by the credentials of the peer, tells
-// it on the data socket, logs it, and goes on with everybody else.
+// Ensure that another user gets nothing. The folder of the sockets excludes it. If modes let it in,
+// the server identifies it by the credentials of the peer, refuses it on the data socket, logs it,
+// and goes on with all others.
 func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -97,7 +101,8 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	if err != nil || strings.Count(out, "permission denied") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for dir := s.sockets; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) { // from here on modes stop nobody
+	// from here on modes exclude no user
+	for dir := s.sockets; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -113,16 +118,19 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		want := control.AppendError(nil, 0, control.CodeDenied, fmt.Sprintf("this server belongs to user id 0, and you are %d", strangerID))
+		want := control.AppendError(nil, 0, control.CodeDenied,
+			fmt.Sprintf("this server belongs to user id 0, and you are %d", strangerID))
 		data, admin, ok := strings.Cut(out, "\n")
 		if !ok || !strings.HasPrefix(data, fmt.Sprintf("%s: %q ", control.DataSocket, want)) {
 			t.Errorf("the data socket: %s; want %q", data, want)
 		}
-		if admin != fmt.Sprintf("%s: %q <nil>\n", control.AdminSocket, "") && !strings.Contains(admin, "reset by peer") {
+		if admin != fmt.Sprintf("%s: %q <nil>\n", control.AdminSocket, "") &&
+			!strings.Contains(admin, "reset by peer") {
 			t.Errorf("the admin socket: %s", admin)
 		}
 	}
-	contains(t, s.said(), "a client of another user was turned away", "an operator of another user was turned away", fmt.Sprintf("uid=%d", strangerID))
+	contains(t, s.said(), "a client of another user was refused", "an operator of another user was refused",
+		fmt.Sprintf("uid=%d", strangerID))
 	wantFetch(t, c, first(100))
 	if got := s.answers("/healthz"); got != "ok\n" {
 		t.Errorf("healthz: %q", got)
@@ -134,7 +142,7 @@ func TestServerTurnsAwayOtherUsers(t *testing.T) {
 	}
 }
 
-// descriptors counts what the server has open.
+// descriptors counts the open descriptors of the server.
 func (s *served) descriptors() int {
 	s.t.Helper()
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.process.Process.Pid))
@@ -144,10 +152,11 @@ func (s *served) descriptors() int {
 	return len(all)
 }
 
-// descriptorOf asks the server for a cache as a client does, and returns the descriptor that came.
+// descriptorOf asks the server for a cache as a client does, and returns the received descriptor.
 func (s *served) descriptorOf(name string) int {
 	s.t.Helper()
-	socket, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(s.sockets, control.DataSocket), Net: "unix"})
+	socket, err := net.DialUnix("unix", nil,
+		&net.UnixAddr{Name: filepath.Join(s.sockets, control.DataSocket), Net: "unix"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -178,12 +187,13 @@ func (s *served) descriptorOf(name string) int {
 	}
 }
 
-// Ensure that the death of a server frees all that is a server's, whatever its clients do with the descriptors that they got from it: those who share one have numbers of their own,
-// the next server has the cache at once, and all go on with that one.
+// Ensure that the death of a server frees all its locks, whatever its clients do with the
+// descriptors that they got from it. Clients that share a descriptor have their own owner numbers.
+// The next server has the cache at once, and all clients go on with it.
 func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
-	fd := s.descriptorOf("pets") // stays open, and so does the description that the server opened
+	fd := s.descriptorOf("pets") // stays open, and with it the server's open file description
 	var handles []*stocclient.Cache
 	for range 2 {
 		c, err := stocclient.AttachFD(fd, stocclient.AttachOptions{Label: "shares"})
@@ -191,7 +201,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, _, err := c.View(0); err != nil { // it counts, so it is registered
+		if _, _, err := c.View(0); err != nil { // View counts a hit, so the client is registered
 			t.Fatal(err)
 		}
 		handles = append(handles, c)
@@ -255,7 +265,7 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 		s.kill()
 		numbers("without it", 4)
 		began := time.Now()
-		s.start() // fails when somebody is in its way
+		s.start() // fails if another server blocks it
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("round %d: the next one took %v", round, took)
 		}
@@ -268,14 +278,15 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	if stats, err := handles[1].Stats(); err != nil || stats.Ready != n || stats.Stored != n {
 		t.Errorf("%+v, %v", stats, err)
 	}
-	// Two servers at once, both as soon as the old one is dead: one has it, the other one says so.
+	// Two servers start as soon as the old one is dead: one gets the cache, the other reports it.
 	s.kill()
 	second := &served{t: t, path: filepath.Join(filepath.Dir(s.path), "second.yaml"), log: s.log}
 	text, err := os.ReadFile(s.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(second.path, bytes.ReplaceAll(text, []byte(s.sockets), []byte(s.sockets+"2")), 0o600); err != nil {
+	if err := os.WriteFile(second.path, bytes.ReplaceAll(text, []byte(s.sockets), []byte(s.sockets+"2")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	serving := make(chan bool, 2)
@@ -292,7 +303,8 @@ func TestSuccessorTakesOverAtOnce(t *testing.T) {
 	contains(t, s.said(), "another server fills this cache")
 }
 
-// Ensure that the numbers of a cache are had from the segment alone: the same with the server, while it is stopped, and when it is dead, and those that the server itself gives.
+// Ensure that the counters of a cache come from the segment alone. They are the same while the
+// server runs, is stopped or is dead, and when the server itself reports them.
 func TestStatsWithoutTheServer(t *testing.T) {
 	const n = 100
 	s := newServed(t, n, "all")
@@ -308,7 +320,8 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		}
 		done := make(chan printed, 1)
 		go func() {
-			done <- printed{decode[jsonObject](t, ok(t, "stats", path, "--json")), ok(t, "inspect", path), ok(t, "ls", "--dir", s.segments, "--json")}
+			done <- printed{decode[jsonObject](t, ok(t, "stats", path, "--json")), ok(t, "inspect", path),
+				ok(t, "ls", "--dir", s.segments, "--json")}
 		}()
 		select {
 		case p := <-done:
@@ -319,11 +332,13 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		}
 	}
 	with, _, listed := look()
-	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70, "clients_live": 2, "clients_dead": 0,
+	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70,
+		"clients_live": 2, "clients_dead": 0,
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {
-		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") { // of which this cache has none
+		// this cache has none of these
+		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") {
 			t.Errorf("%s: the segment holds %v, the server says %v", field, have, value)
 		}
 	}
@@ -331,7 +346,8 @@ func TestStatsWithoutTheServer(t *testing.T) {
 		t.Helper()
 		now, _, ls := look()
 		for field, value := range with {
-			if strings.HasPrefix(field, "clients_") && len(but) > 0 || field == "server" { // which says whether one answers
+			// this field says whether a server answers
+			if strings.HasPrefix(field, "clients_") && len(but) > 0 || field == "server" {
 				continue
 			}
 			if fmt.Sprint(now[field]) != fmt.Sprint(value) {

@@ -13,9 +13,10 @@ import (
 // configurations is the folder of good and bad configurations.
 const configurations = "../../server/config/testdata/"
 
-// Ensure that a check finds what is wrong with a source, of each cache at once, and makes nothing.
+// Ensure that a check reports the errors of all sources at once, and makes nothing.
 func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
-	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+"good/opens.yaml: good, 2 caches\n"; got != want {
+	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+
+		"good/opens.yaml: good, 2 caches\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	folder := t.TempDir()
@@ -27,7 +28,8 @@ func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.CopyFS(filepath.Join(folder, "unopenable"), files), os.CopyFS(filepath.Join(folder, "data"), os.DirFS(configurations+"data"))); err != nil {
+	if err := errors.Join(os.CopyFS(filepath.Join(folder, "unopenable"), files),
+		os.CopyFS(filepath.Join(folder, "data"), os.DirFS(configurations+"data"))); err != nil {
 		t.Fatal(err)
 	}
 	all, err := filepath.Glob(filepath.Join(folder, "unopenable", "*.yaml"))

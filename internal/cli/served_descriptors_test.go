@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leave lets the server have room for so many more descriptors, and returns what it could have before.
+// leave limits the server to `room` more descriptors, and returns the limit before.
 func (s *served) leave(room int) (before unix.Rlimit) {
 	s.t.Helper()
 	limit := 0
@@ -25,21 +25,23 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", s.process.Process.Pid, limit)); err == nil {
 			continue
 		}
-		if free++; free == room { // a new one gets the lowest number that is free
+		if free++; free == room { // a new descriptor gets the lowest free number
 			break
 		}
 	}
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
+	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE,
+		&unix.Rlimit{Cur: uint64(limit), Max: before.Max}, nil); err != nil {
 		s.t.Fatal(err)
 	}
 	return before
 }
 
-// Ensure that a server whose table of descriptors is full goes on for those who are connected, says what it could not open, tells its operator once and not ten times a second,
-// costs nothing meanwhile, and is well again when there is room.
+// Ensure that a server with a full table of descriptors goes on for connected clients and reports
+// what it could not open. It logs the problem once and not ten times a second, uses no processor
+// time meanwhile, and recovers when descriptors are free.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")
@@ -52,14 +54,18 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	// Files.
 	wrong := s.failures(c, first(25)) // the first 20 are hits
 	for i := range 25 {
-		if f, failed := wrong[i]; failed != (i >= 20) || failed && (f.Code != control.CodeRead || !strings.Contains(f.Text, "too many open files") || !strings.Contains(f.Text, s.file(i))) {
+		if f, failed := wrong[i]; failed != (i >= 20) || failed &&
+			(f.Code != control.CodeRead || !strings.Contains(f.Text, "too many open files") ||
+				!strings.Contains(f.Text, s.file(i))) {
 			t.Errorf("sample %d: %+v", i, f)
 		}
 	}
-	// Clients and operators who come.
+	// New clients and operators.
 	began := time.Now()
-	_, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
-	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "did not answer within 700ms") || time.Since(began) > 10*time.Second {
+	_, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 700 * time.Millisecond})
+	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "did not answer within 700ms") ||
+		time.Since(began) > 10*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	operator, err := net.Dial("unix", filepath.Join(s.sockets, control.AdminSocket))
@@ -73,7 +79,8 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	for _, socket := range []string{control.DataSocket, control.AdminSocket} {
 		lines := 0
 		for line := range strings.Lines(log) {
-			if strings.Contains(line, "no connection can be accepted") && strings.Contains(line, socket) && strings.Contains(line, "too many open files") && strings.Contains(line, "ulimit -n") {
+			if strings.Contains(line, "no connection can be accepted") && strings.Contains(line, socket) &&
+				strings.Contains(line, "too many open files") && strings.Contains(line, "ulimit -n") {
 				lines++
 			}
 		}
@@ -85,7 +92,7 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		t.Errorf("%d lines of log", lines)
 	}
 
-	// Room for a connection, and for nothing that goes over it.
+	// Enough for a connection, but not for the files of its requests.
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +107,12 @@ func TestServerOutOfDescriptors(t *testing.T) {
 		}
 		sockets := 0
 		for _, d := range descriptors {
-			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.process.Process.Pid, d.Name())); err == nil &&
+				strings.HasPrefix(to, "socket:") {
 				sockets++
 			}
 		}
-		return sockets == 3 // two that it listens on, and a client
+		return sockets == 3 // its two listeners, and a client
 	}
 	for deadline := time.Now().Add(20 * time.Second); !forgotten(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -113,12 +121,14 @@ func TestServerOutOfDescriptors(t *testing.T) {
 	}
 	s.leave(1)
 	var remote *stocclient.RemoteError
-	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) || remote.Code != control.CodeInternal ||
+	if _, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) ||
+		remote.Code != control.CodeInternal ||
 		!strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("a client that could connect and not attach: %v", err)
 	}
 
-	// Room again.
+	// Descriptors are free again.
 	if err := unix.Prlimit(s.process.Process.Pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
 		t.Fatal(err)
 	}

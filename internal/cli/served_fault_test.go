@@ -29,24 +29,30 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// A cache of these tests has so many samples, of which so many are filled before anybody dies.
+// Samples of a cache of these tests, and how many of them are filled before the death.
 const doomedSamples, doomedFilled = 100, 60
 
-// dataset is a cache of a server and what it is filled from: sample i is servedRecord(i) in each.
+// dataset is a cache of a server and its source: sample i is servedRecord(i) in each.
 type dataset struct {
 	cache string // the keys of its configuration
 	write func(t *testing.T, path string, n int)
 }
 
 var (
-	slotted  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
-	lagging  = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 10ms}}", servedBytes), writeRecords}
-	dragging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 30ms}}", servedBytes), writeRecords}
-	narrow   = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords} // not room for all
-	fleeting = dataset{fmt.Sprintf("parallel: 1, remove_unused: 1s, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes), writeRecords}
-	pile     = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
-	indexed  = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
-	shard    = dataset{"parallel: 1, source: {kind: tar, path: records}", writeShard}
+	slotted = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d}", servedBytes),
+		writeRecords}
+	lagging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: "+
+		"{latency: 10ms}}", servedBytes), writeRecords}
+	dragging = dataset{fmt.Sprintf("parallel: 1, source: {kind: raw, path: records, sample_bytes: %d, limits: "+
+		"{latency: 30ms}}", servedBytes), writeRecords}
+	// not enough for all
+	narrow = dataset{fmt.Sprintf("parallel: 1, size: 4400kB, source: {kind: raw, path: records, sample_bytes: %d}",
+		servedBytes), writeRecords}
+	fleeting = dataset{fmt.Sprintf("parallel: 1, remove_unused: 1s, source: {kind: raw, path: records, "+
+		"sample_bytes: %d}", servedBytes), writeRecords}
+	pile    = dataset{"parallel: 1, source: {kind: dir, path: records}", writeFiles}
+	indexed = dataset{"parallel: 1, source: {kind: dir, path: records, index: files.index}", writeFiles}
+	shard   = dataset{"parallel: 1, source: {kind: tar, path: records}", writeShard}
 )
 
 func writeRecords(t *testing.T, path string, n int) {
@@ -64,7 +70,8 @@ func writeShard(t *testing.T, path string, n int) {
 	var all bytes.Buffer
 	w := tar.NewWriter(&all)
 	for i := range n {
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: servedBytes, Mode: 0o600}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%06d.bin", i), Size: servedBytes,
+			Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
 		w.Write(servedRecord(i))
@@ -74,14 +81,14 @@ func writeShard(t *testing.T, path string, n int) {
 	}
 }
 
-// doomed is a server that dies at a fault point, and a client that was there before, if any.
+// doomed is a server that dies at a fault point, and a client from before, if any.
 type doomed struct {
 	*served
 	of     dataset
 	client *stocclient.Served
 }
 
-// newDoomed configures a server. It does not run yet.
+// newDoomed configures a server, which does not run yet.
 func newDoomed(t *testing.T, of dataset) *doomed {
 	t.Helper()
 	d := &doomed{served: configureServed(t, of.cache), of: of}
@@ -89,7 +96,8 @@ func newDoomed(t *testing.T, of dataset) *doomed {
 	return d
 }
 
-// fill starts a server, has some samples filled, and kills it. From here on a client reads all the time and must never see anything but whole samples.
+// fill starts a server, fills some samples, and kills it. From here on a client reads all the time
+// and must see only complete samples.
 func (d *doomed) fill() {
 	d.t.Helper()
 	d.start()
@@ -97,10 +105,12 @@ func (d *doomed) fill() {
 	d.kill()
 }
 
-// connect makes the client, and has samples filled.
+// connect makes the client, and fetches samples.
 func (d *doomed) connect() {
 	d.t.Helper()
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond}) // which is waited for when the server is dead
+	// the timeout when the server is dead
+	c, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -136,7 +146,7 @@ func (d *doomed) obey(order string) io.Reader {
 	return d.launch("STOCACHED_FAULT=" + order)
 }
 
-// obeying starts a server with a fault order that it lives to serve with.
+// obeying starts a server with a fault order that it reaches only after it serves.
 func (d *doomed) obeying(order string) {
 	d.t.Helper()
 	line := make([]byte, 200)
@@ -145,13 +155,13 @@ func (d *doomed) obeying(order string) {
 	}
 }
 
-// died waits for the death that was ordered.
+// died waits for the ordered death.
 func (d *doomed) died() {
 	d.t.Helper()
 	wantKilled(d.t, d.process)
 }
 
-// wantKilled waits until a process has died of SIGKILL, by its own hand.
+// wantKilled waits until a process has died of its own SIGKILL.
 func wantKilled(t *testing.T, process *exec.Cmd) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -166,7 +176,7 @@ func wantKilled(t *testing.T, process *exec.Cmd) {
 	}
 }
 
-// refused wants a fetch to fail for want of a server, and not later than a server dies.
+// refused checks that a fetch fails because there is no server, soon after the server's death.
 func (d *doomed) refused(indices []int) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -193,7 +203,8 @@ func wantSamples(t *testing.T, c *stocclient.Served, indices []int) {
 	}
 }
 
-// goesOn starts the next server after a death, which left so many of n samples. It must adopt them, read only the others, and leave nothing behind.
+// goesOn starts the next server after a death that left `left` of n samples. It must adopt them,
+// read only the others, and leave no claim.
 func (d *doomed) goesOn(left, n int) {
 	d.t.Helper()
 	if d.client != nil {
@@ -207,7 +218,7 @@ func (d *doomed) goesOn(left, n int) {
 		d.t.Errorf("the next server has %d samples, want %d", have, left)
 	}
 	if d.client != nil && left >= doomedFilled {
-		wantSamples(d.t, d.client, rand.Perm(n)) // which finds the new server by itself
+		wantSamples(d.t, d.client, rand.Perm(n)) // this finds the new server by itself
 	}
 	wantSamples(d.t, c, rand.Perm(n))
 	if have := ready(d.t, c.Cache); have != n {
@@ -229,7 +240,7 @@ func (d *doomed) goesOn(left, n int) {
 	}
 }
 
-// noClaims wants no sample to be claimed by anybody.
+// noClaims checks that no sample is claimed.
 func (d *doomed) noClaims(c *stocclient.Cache) {
 	d.t.Helper()
 	all, err := c.Clients()
@@ -243,7 +254,7 @@ func (d *doomed) noClaims(c *stocclient.Cache) {
 	}
 }
 
-// serverDeath is a way to die.
+// serverDeath is one way to die.
 type serverDeath struct {
 	name   string
 	of     dataset
@@ -252,8 +263,10 @@ type serverDeath struct {
 }
 
 var (
-	hostPath   = []string{"serve.listening", "host.source", "host.locked", "register.locked", "register.done", "host.attached", "serve.ready"}
-	fillPath   = []string{"fill.taken", "fill.read", "claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta", "publish.word", "publish.entry", "fill.stored", "fill.answered"}
+	hostPath = []string{"serve.listening", "host.source", "host.locked", "register.locked", "register.done",
+		"host.attached", "serve.ready"}
+	fillPath = []string{"fill.taken", "fill.read", "claim.entry", "claim.phase", "claim.word", "write.half",
+		"write.done", "publish.meta", "publish.word", "publish.entry", "fill.stored", "fill.answered"}
 	slotPath   = []string{"slot.intent", "slot.taken", "slot.named"}
 	extentPath = []string{"extent.intent", "extent.taken", "extent.named"}
 	backPath   = []string{"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"}
@@ -265,20 +278,28 @@ var serverDeaths = []serverDeath{
 	{"it adopts one", slotted, append([]string{"host.opened"}, hostPath...), dieAdopting},
 	{"it adopts one and takes back what its predecessor had claimed", slotted, backPath, dieTakingBack},
 	{"it takes back what a client had claimed", slotted, []string{"reclaim.slot", "reclaim.entry"}, dieInJanitor},
-	{"it replaces one", slotted, []string{"host.removed", "host.created", "host.locked", "host.attached", "serve.ready"}, dieReplacing},
+	{"it replaces one", slotted, []string{"host.removed", "host.created", "host.locked", "host.attached",
+		"serve.ready"}, dieReplacing},
 	{"it fills", slotted, slices.Concat(fillPath, slotPath), dieFilling},
-	{"it fills an arena", pile, slices.Concat([]string{"fill.read", "claim.word", "write.half", "publish.meta", "publish.word"}, extentPath), dieFilling},
+	{"it fills an arena", pile,
+		slices.Concat([]string{"fill.read", "claim.word", "write.half", "publish.meta", "publish.word"}, extentPath),
+		dieFilling},
 	{"it sends", narrow, []string{"fill.taken", "fill.read", "fill.answered", "send.piece"}, dieSending},
 	{"a client attaches", slotted, []string{"send.descriptor"}, dieAttaching},
 	{"it ends", dragging, drainPath, dieEnding},
 	{"an operator removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
-	{"an operator makes it another size", slotted, []string{"change.shut", "host.removed", "host.created", "host.attached"}, dieExchanging},
-	{"it empties a cache that nobody uses", fleeting, []string{"change.left", "host.created@2", "host.locked@2"}, dieEmptying},
-	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced", "index.renamed"}, dieStarting},
-	{"it keeps an index of a folder", indexed, []string{"index.created", "index.written", "index.renamed"}, dieStarting},
+	{"an operator makes it another size", slotted,
+		[]string{"change.shut", "host.removed", "host.created", "host.attached"}, dieExchanging},
+	{"it empties an unused cache", fleeting, []string{"change.left", "host.created@2", "host.locked@2"},
+		dieEmptying},
+	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced",
+		"index.renamed"}, dieStarting},
+	{"it keeps an index of a folder", indexed, []string{"index.created", "index.written", "index.renamed"},
+		dieStarting},
 }
 
-// notServers are fault points that a server passes never, or only when something else is wrong, and who dies there.
+// notServers are fault points that a server never passes, or only after another error, with the
+// process that dies there.
 var notServers = map[string]string{
 	"find.word":     "every reader; it holds nothing",
 	"abort.word":    "who gives up a claim, on a full tmpfs: ./cache",
@@ -294,7 +315,8 @@ var notServers = map[string]string{
 	"copy.done":     "as above",
 }
 
-// Ensure that each fault point in the sources of a server, and of what it fills from and into, is one that a server dies at.
+// Ensure that a server dies at each fault point in its sources, and in those of the packages that
+// it fills from and into.
 func TestEveryServerPointIsTested(t *testing.T) {
 	tested := map[string]bool{}
 	for _, death := range serverDeaths {
@@ -304,7 +326,9 @@ func TestEveryServerPointIsTested(t *testing.T) {
 		}
 	}
 	passed := map[string]bool{}
-	for _, folder := range []string{"server", "server/fill", "server/served", "server/session", "server/prefetch", "server/admin", "cache", "source/tar", "source/dir", "source/raw", "source/npy", "source/wrap", "source/decode", "shm", "control"} {
+	for _, folder := range []string{"server", "server/fill", "server/served", "server/session", "server/prefetch",
+		"server/admin", "cache", "source/tar", "source/dir", "source/raw", "source/npy", "source/wrap",
+		"source/decode", "shm", "control"} {
 		files, err := filepath.Glob("../../" + folder + "/*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatal(folder, err)
@@ -318,7 +342,8 @@ func TestEveryServerPointIsTested(t *testing.T) {
 				continue
 			}
 			for _, m := range regexp.MustCompile(`"([a-z]+\.[a-z]+)"`).FindAllStringSubmatch(string(text), -1) {
-				if strings.Contains(string(text), "fault.At(") && (strings.Contains(string(text), `fault.At("`+m[1]) || folder == "cache") {
+				if strings.Contains(string(text), "fault.At(") &&
+					(strings.Contains(string(text), `fault.At("`+m[1]) || folder == "cache") {
 					passed[m[1]] = true
 				}
 			}
@@ -326,7 +351,7 @@ func TestEveryServerPointIsTested(t *testing.T) {
 	}
 	for point := range passed {
 		if tested[point] == (notServers[point] != "") {
-			t.Errorf("%s: a server dies there: %v; nobody needs to: %q", point, tested[point], notServers[point])
+			t.Errorf("%s: a server dies there: %v; listed in notServers: %q", point, tested[point], notServers[point])
 		}
 	}
 	for point := range maps.Keys(tested) {
@@ -339,8 +364,9 @@ func TestEveryServerPointIsTested(t *testing.T) {
 	}
 }
 
-// Ensure that a server that dies at any step tears nothing and loses nothing: clients keep their hits and are told that there is no server, the next one has the same samples,
-// reads only what is missing, and serves.
+// Ensure that a server that dies at any step tears nothing and loses nothing. Clients keep their
+// hits and get an error. The next server has the same samples, reads only the missing ones, and
+// serves.
 func TestServerKilledAtEveryStep(t *testing.T) {
 	for _, death := range serverDeaths {
 		for _, point := range death.points {
@@ -411,7 +437,7 @@ func dieReplacing(d *doomed, point string) {
 	d.goesOn(0, doomedSamples+1)
 }
 
-// dieFilling dies with the 7th sample that is filled after others were.
+// dieFilling dies with the 7th sample that is filled after the first ones.
 func dieFilling(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "@7=kill")
@@ -424,7 +450,8 @@ func dieFilling(d *doomed, point string) {
 	d.goesOn(left, doomedSamples)
 }
 
-// dieSending dies while samples without a slot are on their way: a client gets none or a whole one, and says that the fetch failed.
+// dieSending dies while it sends samples without a slot: a client gets none or a complete one, and
+// its fetch fails.
 func dieSending(d *doomed, point string) {
 	d.start()
 	c := d.dial()
@@ -446,7 +473,7 @@ func dieSending(d *doomed, point string) {
 	d.noClaims(c.Cache)
 }
 
-// change sends a change to the admin socket of a server that dies of it.
+// change sends a change to the admin socket of a server that dies meanwhile.
 func (d *doomed) change(method, path, body string) {
 	d.t.Helper()
 	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))
@@ -454,7 +481,8 @@ func (d *doomed) change(method, path, body string) {
 		d.t.Fatal(err)
 	}
 	defer socket.Close()
-	if _, err := fmt.Fprintf(socket, "%s %s HTTP/1.1\r\nHost: stocached\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(socket, "%s %s HTTP/1.1\r\nHost: stocached\r\nContent-Length: %d\r\n\r\n%s", method,
+		path, len(body), body); err != nil {
 		d.t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(socket); len(answer) > 0 {
@@ -480,8 +508,9 @@ func dieExchanging(d *doomed, point string) {
 		point += "@2"
 	}
 	d.obeying(point + "=kill")
-	d.change("PUT", "/v1/caches/pets", fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "5MB", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
-	left := doomedFilled // the configuration has the size that was
+	d.change("PUT", "/v1/caches/pets",
+		fmt.Sprintf(`{"name": "pets", "dir": %q, "size": "5MB", "source": {"kind": "raw", "path": %q, "sample_bytes": %d}}`, d.segments, d.records, servedBytes))
+	left := doomedFilled // the configuration has the old size
 	if point != "change.shut" {
 		left, d.client = 0, nil
 	}
@@ -499,11 +528,14 @@ func dieEmptying(d *doomed, point string) {
 	d.goesOn(0, doomedSamples)
 }
 
-// dieAttaching dies when a client has its descriptor, or is about to: it asks for nothing more, which the server might do yet.
+// dieAttaching dies when a client has its descriptor or is about to get it. The client must send no
+// further request, which the server might still answer.
 func dieAttaching(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "=kill")
-	if err := stocclient.Ping(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 20 * time.Second}); err != nil && !errors.Is(err, stocclient.ErrNoServer) {
+	if err := stocclient.Ping(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 20 * time.Second}); err != nil &&
+		!errors.Is(err, stocclient.ErrNoServer) {
 		d.t.Error(err)
 	}
 	d.died()
@@ -511,7 +543,7 @@ func dieAttaching(d *doomed, point string) {
 	d.goesOn(doomedFilled, doomedSamples)
 }
 
-// dieEnding dies on the way out, while a fetch waits for its samples.
+// dieEnding dies while it ends and a fetch waits for its samples.
 func dieEnding(d *doomed, point string) {
 	d.fill()
 	d.obeying(point + "=kill")
@@ -549,12 +581,13 @@ func dieEnding(d *doomed, point string) {
 	d.goesOn(left, doomedSamples)
 }
 
-// Ensure that a server that is killed at any moment of making a cache leaves none, or a whole one.
+// Ensure that a server that is killed at any moment of making a cache leaves none or a complete
+// one.
 func TestServerKilledWhileItMakesACache(t *testing.T) {
 	made := 0
 	for k := range 12 {
 		d := newDoomed(t, slotted)
-		d.obey("host.source=stop") // the next thing it does is to make the segment
+		d.obey("host.source=stop") // its next step makes the segment
 		stopped(t, d.process.Process.Pid)
 		d.process.Process.Signal(syscall.SIGCONT)
 		time.Sleep(time.Duration(k) * 150 * time.Microsecond)
@@ -567,7 +600,7 @@ func TestServerKilledWhileItMakesACache(t *testing.T) {
 	t.Logf("in %d of 12 there was a whole one", made)
 }
 
-// clientPoints are where clients die in the middle of a fetch, as which pass.
+// clientPoints are the points and passes at which clients die in the middle of a fetch.
 var clientPoints = map[string][]dataset{
 	"fetch.attached": {lagging},
 	"fetch.sent":     {lagging, narrow},
@@ -576,7 +609,8 @@ var clientPoints = map[string][]dataset{
 	"register.done":  {lagging},
 }
 
-// Ensure that clients that die in the middle of a fetch hinder nobody: others get every sample, the server reads each one once if it has a slot, and nothing is left claimed.
+// Ensure that clients that die in the middle of a fetch affect no other client. Others get every
+// sample, the server reads each one once if it has a slot, and no claim is left.
 func TestClientKilledWhileItFetches(t *testing.T) {
 	code, err := os.ReadFile("../../client/link.go")
 	if err != nil {
@@ -609,7 +643,8 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 				}
 				c := d.dial()
 				var others sync.WaitGroup
-				others.Go(func() { wantSamples(t, c, first(doomedSamples/2)) }) // so that some are left for the dying to ask for, however late they come
+				// so that some samples are left for the dying clients, however late they start
+				others.Go(func() { wantSamples(t, c, first(doomedSamples/2)) })
 				for _, p := range dying {
 					wantKilled(t, p)
 				}
@@ -618,13 +653,15 @@ func TestClientKilledWhileItFetches(t *testing.T) {
 				if have := ready(t, c.Cache); have != c.Slots() {
 					t.Errorf("%d samples are there in %d slots", have, c.Slots())
 				}
-				if reads := int(d.metric("stocached_source_reads_total", `cache="pets"`)); c.Slots() == doomedSamples && reads != doomedSamples {
+				if reads := int(d.metric("stocached_source_reads_total",
+					`cache="pets"`)); c.Slots() == doomedSamples && reads != doomedSamples {
 					t.Errorf("%d reads of %d samples", reads, doomedSamples)
 				}
 				for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 					s, err := c.Stats()
 					if err != nil || time.Now().After(deadline) {
-						t.Fatalf("the dead are not forgotten: %d live clients, queue of %v, %v", s.ClientsLive, d.metric("stocached_queue_depth", `cache="pets"`), err)
+						t.Fatalf("the dead are not forgotten: %d live clients, queue of %v, %v", s.ClientsLive,
+							d.metric("stocached_queue_depth", `cache="pets"`), err)
 					}
 					if s.ClientsLive == 2 && d.metric("stocached_queue_depth", `cache="pets"`) == 0 {
 						break

@@ -12,11 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ensure that a file system that fills up under a server costs nothing but room: samples come through the socket, what is there stays, and when there is room again it fills on.
+// Ensure that a file system that becomes full under a server only stops new fills. Samples come
+// through the socket, cached ones stay, and fills go on when space is free again.
 func TestServedOnAFullFileSystem(t *testing.T) {
-	const n, before = 2000, 2 << 20 / servedBytes // before: a whole huge page, so that all pages that are there are in use, whatever their size
+	// first a whole huge page, so that all present pages are in use, whatever their size
+	const n, before = 2000, 2 << 20 / servedBytes
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
-	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err, unix.EPERM) {
+	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err,
+		unix.EPERM) {
 		t.Skip("needs root, to mount a small tmpfs:", err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -54,10 +57,11 @@ func TestServedOnAFullFileSystem(t *testing.T) {
 	}
 }
 
-// Ensure that a server whose caches do not fit says so with the numbers, and makes nothing.
+// Ensure that a server whose caches do not fit reports it with the numbers, and makes nothing.
 func TestServeWithoutRoom(t *testing.T) {
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
-	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=8m"); errors.Is(err, unix.EPERM) {
+	if err := unix.Mount("tmpfs", s.segments, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=8m"); errors.Is(err,
+		unix.EPERM) {
 		t.Skip("needs root, to mount a small tmpfs:", err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -66,7 +70,8 @@ func TestServeWithoutRoom(t *testing.T) {
 	s.write(4000) // 12 MB
 	p := program("serve", "-c", s.path)
 	out, err := p.CombinedOutput()
-	if p.ProcessState.ExitCode() != exitMemory || !strings.Contains(string(out), "MiB") || !strings.Contains(string(out), "size") {
+	if p.ProcessState.ExitCode() != exitMemory || !strings.Contains(string(out), "MiB") ||
+		!strings.Contains(string(out), "size") {
 		t.Errorf("%v, %s", err, out)
 	}
 	if left, err := os.ReadDir(s.segments); err != nil || len(left) > 0 {

@@ -19,7 +19,8 @@ import (
 // slowServed is a server over n records that take some time each.
 func slowServed(t *testing.T, n int) *served {
 	t.Helper()
-	s := configureServed(t, fmt.Sprintf("size: all, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 20ms}}", servedBytes))
+	s := configureServed(t, fmt.Sprintf("size: all, source: {kind: raw, path: records, sample_bytes: %d, limits: "+
+		"{latency: 20ms}}", servedBytes))
 	s.write(n)
 	s.start()
 	return s
@@ -35,7 +36,8 @@ func (s *served) stop() (resume func()) {
 	return resume
 }
 
-// Ensure that many goroutines may ask at once through one handle: those for which the connection has no room wait, by number of requests as by number of indices.
+// Ensure that many goroutines can fetch at once through one handle: those beyond the limits of the
+// connection wait, by number of requests and by number of indices.
 func TestManyFetchesThroughOneHandle(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -61,7 +63,7 @@ func TestManyFetchesThroughOneHandle(t *testing.T) {
 	}
 }
 
-// Ensure that nobody is refused a fetch because of what was to be read later.
+// Ensure that no fetch is refused because of earlier prefetches.
 func TestFetchAfterManyPrefetches(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -75,7 +77,8 @@ func TestFetchAfterManyPrefetches(t *testing.T) {
 	wantFetch(t, c, rand.Perm(n)[:20])
 }
 
-// Ensure that a server which is stopped while it is sent a large request holds nobody up beyond the end of a context, and that what it was not sent by then it never is.
+// Ensure that a server that is stopped during a large request blocks no caller beyond its context,
+// and that the rest of the request is never sent.
 func TestLargeRequestToAStoppedServer(t *testing.T) {
 	t.Parallel()
 	s := slowServed(t, 100)
@@ -83,12 +86,13 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	wantFetch(t, c, []int{99})
 	resume := s.stop()
 	var all sync.WaitGroup
-	for i := range 8 { // half a MiB each: more than a socket takes
+	for i := range 8 { // half a MiB each: more than a socket buffer
 		all.Go(func() {
 			for range 3 {
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 				began := time.Now()
-				if err := c.Fill(ctx, slices.Repeat([]int{i}, control.MaxIndices)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
+				if err := c.Fill(ctx, slices.Repeat([]int{i}, control.MaxIndices)); !errors.Is(err,
+					context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
 					t.Errorf("%v after %v", err, time.Since(began))
 				}
 				cancel()
@@ -100,7 +104,7 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	resume()
 	wantFetch(t, c, between(50, 60))
 	if got := ready(t, c.Cache); got > 15 {
-		t.Errorf("%d samples are there: requests were sent that nobody waited for", got)
+		t.Errorf("%d samples are cached: requests were sent without a caller", got)
 	}
 	began := time.Now()
 	defer s.stop()()
@@ -111,13 +115,15 @@ func TestLargeRequestToAStoppedServer(t *testing.T) {
 	}
 }
 
-// Ensure that goroutines who need a connection wait for a server together, each no longer than its context lets it; and that a server which does not answer is none, and too late.
+// Ensure that goroutines that need a connection wait for a server together, each no longer than its
+// context. A server that does not answer, or too late, counts as none.
 func TestGoroutinesWaitTogether(t *testing.T) {
 	t.Parallel()
 	for _, stopped := range []bool{false, true} {
 		s := slowServed(t, 100)
 		const timeout = 2 * time.Second
-		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
+		c, err := stocclient.Dial(context.Background(), "pets",
+			stocclient.DialOptions{SocketsDir: s.sockets, Timeout: timeout})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +138,8 @@ func TestGoroutinesWaitTogether(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				_, err := c.GetOrFetch(context.Background(), i)
-				if !errors.Is(err, stocclient.ErrNoServer) || errors.Is(err, stocclient.ErrTimeout) != stopped || stopped == strings.Contains(err.Error(), "stocached serve -c") {
+				if !errors.Is(err, stocclient.ErrNoServer) || errors.Is(err, stocclient.ErrTimeout) != stopped ||
+					stopped == strings.Contains(err.Error(), "stocached serve -c") {
 					t.Error(err)
 				}
 			})

@@ -20,17 +20,20 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// These tests need what `make test-languages` builds: the C library with its examples, and a Python that has the package.
+// These tests need the results of `make test-languages`: the C library with its examples, and a
+// Python with the package.
 
 func init() { servedChildren["epoch"] = epoch }
 
-// epoch is "epoch SOCKETS SEED": a client that fetches every sample once, in batches and an order of its own, and compares each.
+// epoch is "epoch SOCKETS SEED": a client that fetches every sample once, in batches and in its own
+// order, and compares each.
 func epoch(args []string) error {
 	seed, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err
 	}
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0], Timeout: time.Minute})
+	c, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: args[0], Timeout: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -53,7 +56,7 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: SEED and the file that the samples come from.
+// pythonEpoch is the same in Python: SEED, and the file of the samples.
 const pythonEpoch = `
 import sys
 import numpy as np
@@ -70,7 +73,8 @@ with stocached.Cache.attach("pets") as cache:
         assert (rows.reshape(len(batch), -1) == records[batch]).all(), batch
 `
 
-// language is one way to read a whole epoch: a command whose exit status says that all was right.
+// language is one way to read a whole epoch: a command whose exit status says whether all was
+// right.
 type language struct {
 	name string
 	make func(s *served, seed int) *exec.Cmd
@@ -83,7 +87,8 @@ func languages(t *testing.T) []language {
 	}
 	c, python := filepath.Join(root, "build/c/example-fetch"), os.Getenv("STOCACHED_TEST_PYTHON")
 	if _, err := os.Stat(c); err != nil || python == "" {
-		t.Fatalf("this test needs build/c/example-fetch (%v) and STOCACHED_TEST_PYTHON (%q): run make test-languages", err, python)
+		t.Fatalf("this test needs build/c/example-fetch (%v) and STOCACHED_TEST_PYTHON (%q): run make test-languages",
+			err, python)
 	}
 	if python, err = filepath.Abs(filepath.Join(root, python)); err != nil {
 		t.Fatal(err)
@@ -101,8 +106,9 @@ func languages(t *testing.T) []language {
 	}
 }
 
-// Ensure that 8 processes in three languages, each reading 5,000 samples in an order of its own from a slow source, make the server read each sample exactly once, and all get the right
-// bytes: of one size and of many, with room for all; and that with room for some they get them as well.
+// Ensure that 8 processes in three languages, each with its own order of 5,000 samples, make the
+// server read each sample of a slow source exactly once. All get the right bytes, of samples of one
+// size and of many. With fewer slots than samples they get them too.
 func TestEverySampleIsReadOnce(t *testing.T) {
 	const processes = 8
 	for _, test := range []struct {
@@ -111,7 +117,8 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 	}{{"all", 5000}, {"5MB", 1000}} {
 		t.Run(test.size, func(t *testing.T) {
 			n := test.samples
-			s := configureServed(t, fmt.Sprintf("size: %s, parallel: 16, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 5ms, heads: 16}}", test.size, servedBytes))
+			s := configureServed(t, fmt.Sprintf("size: %s, parallel: 16, source: {kind: raw, path: records, "+
+				"sample_bytes: %d, limits: {latency: 5ms, heads: 16}}", test.size, servedBytes))
 			s.write(n)
 			s.start()
 			crc := uint32(0)
@@ -128,7 +135,8 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 					out, err := p.CombinedOutput()
 					if err != nil {
 						t.Errorf("process %d, in %s: %v\n%s", k, l.name, err, out)
-					} else if l.name == "C" && !strings.Contains(string(out), fmt.Sprintf("samples=%d ", n)) || l.name == "C" && !strings.Contains(string(out), fmt.Sprintf(" crc=%08x ", crc)) {
+					} else if l.name == "C" && !strings.Contains(string(out), fmt.Sprintf("samples=%d ", n)) ||
+						l.name == "C" && !strings.Contains(string(out), fmt.Sprintf(" crc=%08x ", crc)) {
 						t.Errorf("process %d, in C: %s want %d samples with crc %08x", k, out, n, crc)
 					}
 				})
@@ -136,9 +144,12 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 			wait.Wait()
 			c := s.dial()
 			room := min(c.Slots(), n)
-			reads, stored := s.metric("stocached_source_reads_total", `cache="pets"`), s.metric("stocached_fills_total", `cache="pets"`)
-			if (room == n) != (test.size == "all") || int(stored) != room || room == n && int(reads) != n || int(reads) < n {
-				t.Errorf("%d slots, %v reads of the source, %v samples stored; want %d reads, each sample once, and every slot filled", c.Slots(), reads, stored, n)
+			reads, stored := s.metric("stocached_source_reads_total", `cache="pets"`),
+				s.metric("stocached_fills_total", `cache="pets"`)
+			if (room == n) != (test.size == "all") || int(stored) != room || room == n && int(reads) != n ||
+				int(reads) < n {
+				t.Errorf("%d slots, %v reads of the source, %v samples stored; want %d reads, each sample once, "+
+					"and every slot filled", c.Slots(), reads, stored, n)
 			}
 			if got := ready(t, c.Cache); got != room {
 				t.Errorf("%d samples are there, want %d", got, room)

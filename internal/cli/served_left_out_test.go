@@ -12,11 +12,13 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that caches whose segment is damaged, or whose source is missing, keep no other cache from its clients: each is named in the log, by health, in metrics and to who asks for it,
-// nothing of it is touched, and a reload takes on what is mended.
+// Ensure that the server leaves out caches with a damaged segment or a missing source, and serves
+// the others. The log, health, metrics and clients get the names, their files stay unchanged, and a
+// reload adds repaired ones.
 func TestDamagedCachesAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run")}
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
+		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run")}
 	s.write(20)
 	at := func(name string) string { return filepath.Join(s.segments, name) }
 	make := func(name string) {
@@ -34,11 +36,22 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		damage    func() error
 		mend      func() error
 	}{
-		{"folder", "is a directory", func() error { return os.Mkdir(at("folder"), 0o700) }, func() error { return os.Remove(at("folder")) }},
-		{"garbage", "not a valid segment", func() error { return os.WriteFile(at("garbage"), []byte("garbage"), 0o600) }, func() error { return os.Remove(at("garbage")) }},
-		{"header", "not a valid segment", func() error { make("header"); damage(t, at("header"), 300); return nil }, func() error { return os.Remove(at("header")) }},
-		{"missing", "no such file", func() error { return nil }, func() error { return os.Link(s.records, filepath.Join(dir, "missing")) }},
-		{"truncated", "not a valid segment", func() error { make("truncated"); return os.Truncate(at("truncated"), 5000) }, func() error { return os.Remove(at("truncated")) }},
+		{"folder", "is a directory", func() error { return os.Mkdir(at("folder"), 0o700) },
+			func() error { return os.Remove(at("folder")) }},
+		{"garbage", "not a valid segment", func() error {
+			return os.WriteFile(at("garbage"), []byte("garbage"), 0o600)
+		}, func() error { return os.Remove(at("garbage")) }},
+		{"header", "not a valid segment", func() error {
+			make("header")
+			damage(t, at("header"), 300)
+			return nil
+		}, func() error { return os.Remove(at("header")) }},
+		{"missing", "no such file", func() error { return nil },
+			func() error { return os.Link(s.records, filepath.Join(dir, "missing")) }},
+		{"truncated", "not a valid segment", func() error {
+			make("truncated")
+			return os.Truncate(at("truncated"), 5000)
+		}, func() error { return os.Remove(at("truncated")) }},
 	}
 	config := "caches:\n"
 	for _, b := range bad {
@@ -49,7 +62,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		if b.name == "missing" {
 			path = b.name
 		}
-		config += fmt.Sprintf("  - {name: %s, dir: %s, source: {kind: raw, path: %s, sample_bytes: %d}}\n", b.name, s.segments, path, servedBytes)
+		config += fmt.Sprintf("  - {name: %s, dir: %s, source: {kind: raw, path: %s, sample_bytes: %d}}\n", b.name,
+			s.segments, path, servedBytes)
 	}
 	write := func(config string) {
 		t.Helper()
@@ -65,7 +79,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	for _, b := range bad {
 		contains(t, stderr, b.name, b.why)
 	}
-	write(config + fmt.Sprintf("  - {name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n", s.segments, servedBytes))
+	write(config + fmt.Sprintf("  - {name: pets, dir: %s, source: {kind: raw, path: records, sample_bytes: %d}}\n",
+		s.segments, servedBytes))
 	_, _, stderr = cli(t, "serve", "-c", s.path, "--check")
 	for _, b := range bad {
 		contains(t, stderr, b.name, b.why)
@@ -88,8 +103,10 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		contains(t, log.String(), b.name)
 		contains(t, leftOut[k], "cache "+b.name+": ", b.why)
 		contains(t, stderr, "stocached: cache "+b.name+": ", b.why)
-		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "ping", b.name, "--sockets", s.sockets)
-		if status, answer := s.ask("GET", "/v1/caches/"+b.name, ""); status != 404 || !strings.Contains(answer, "left it out") {
+		fails(t, exitNotFound, []string{"this server has left it out: cache " + b.name + ": ", b.why}, "ping", b.name,
+			"--sockets", s.sockets)
+		if status, answer := s.ask("GET", "/v1/caches/"+b.name, ""); status != 404 ||
+			!strings.Contains(answer, "left it out") {
 			t.Errorf("%d %s", status, answer)
 		}
 		if v := s.metric("stocached_left_out", `cache="`+b.name+`"`); v != 1 {
@@ -103,7 +120,8 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 		t.Error(v)
 	}
 
-	// A reload takes on what is mended, and goes on without the rest; one that was removed from the file is forgotten.
+	// A reload adds the repaired cache and leaves out the rest. It forgets one that was removed
+	// from the file.
 	if err := errors.Join(bad[1].mend(), bad[3].mend()); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +129,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "the configuration was not taken on, or not all of it")
+	log.wantLog(t, "the new configuration was not applied, or only a part of it")
 	for _, name := range []string{"pets", "garbage", "missing"} {
 		ok(t, "ping", name, "--sockets", s.sockets)
 	}
@@ -126,7 +144,7 @@ func TestDamagedCachesAreLeftOut(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "the configuration was taken on")
+	log.wantLog(t, "the new configuration is in force")
 	if _, _, stderr := cli(t, "health", "--sockets", s.sockets); stderr != "" {
 		t.Error(stderr)
 	}

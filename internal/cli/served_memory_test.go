@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileged ends a test that needs rights of its own. Nobody should overlook that: with STOCACHED_TEST_ALL=1 it fails, and `go test -v` lists it.
+// privileged skips a test that needs special rights. With STOCACHED_TEST_ALL=1 it fails instead,
+// and `go test -v` lists it.
 func privileged(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil {
@@ -25,10 +26,10 @@ func privileged(t *testing.T, what string, err error) {
 	t.Skipf("NOT TESTED HERE: %s: %v", what, err)
 }
 
-// fillUp takes all that a tmpfs has left, until the file is removed.
+// fillUp uses all free space of a tmpfs until the file is removed.
 func fillUp(t *testing.T, dir string) (path string) {
 	t.Helper()
-	path = filepath.Join(dir, "somebody-elses")
+	path = filepath.Join(dir, "others")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +45,9 @@ func fillUp(t *testing.T, dir string) (path string) {
 	return path
 }
 
-// Ensure that a server whose tmpfs others have filled hands samples on and stores nothing, dies of nothing, is adopted warm there, says so where a cache cannot be made, with the
-// numbers and leaving nothing behind, and stores again when there is room.
+// Ensure that a server whose tmpfs is full sends samples and stores nothing, and does not die. The
+// next server adopts its cache. A cache that cannot be made is reported with the numbers and leaves
+// no file. When space is free, fills go on.
 func TestServerOnAFullTmpfs(t *testing.T) {
 	const n, size, filled = 60, 100 << 10, 20
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", size))
@@ -76,7 +78,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	}
 	contains(t, stderr, "cache", "pets", s.segments, "0 bytes", "of 16777216 bytes (16.0 MiB)")
 	if entries, err := os.ReadDir(s.segments); err != nil || len(entries) != 1 {
-		t.Errorf("%v, %v: something was left behind", entries, err)
+		t.Errorf("%v, %v: files were left", entries, err)
 	}
 	if err := os.Remove(taken); err != nil {
 		t.Fatal(err)
@@ -108,7 +110,7 @@ func TestServerOnAFullTmpfs(t *testing.T) {
 	for range 3 {
 		fetch("without", first(n))
 	}
-	count("without", filled, filled+1) // what begins on a page that is there may fit
+	count("without", filled, filled+1) // a sample that begins on a present page may fit
 	if stats, err := c.Stats(); err != nil || stats.Full == 0 || stats.Corrupt != 0 {
 		t.Errorf("%+v, %v", stats, err)
 	}

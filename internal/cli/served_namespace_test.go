@@ -17,7 +17,8 @@ import (
 
 func init() { servedChildren["elsewhere"] = fetchElsewhere }
 
-// fetchElsewhere is "elsewhere SOCKETS SEGMENTS", in a mount namespace of its own: a client that cannot see the folder of the segments, as in a container.
+// fetchElsewhere is "elsewhere SOCKETS SEGMENTS", in its own mount namespace: a client that cannot
+// see the folder of the segments, as in a container.
 func fetchElsewhere(args []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -25,7 +26,8 @@ func fetchElsewhere(args []string) error {
 	if err := unix.Mount("none", "/dev/shm", "tmpfs", 0, "size=1m"); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	if _, err := stocclient.Attach(args[1]+"/pets", stocclient.AttachOptions{}); !errors.Is(err, stocclient.ErrNotFound) {
+	if _, err := stocclient.Attach(args[1]+"/pets", stocclient.AttachOptions{}); !errors.Is(err,
+		stocclient.ErrNotFound) {
 		return fmt.Errorf("the segment can be seen: %w", err)
 	}
 	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0]})
@@ -41,13 +43,15 @@ func fetchElsewhere(args []string) error {
 			return fmt.Errorf("sample %d came wrong", i)
 		}
 	}
-	if result, err := c.Set(70, servedRecord(70), 0); result != stocclient.Stored || err != nil { // a client of its own, with a lock of its own
+	// a client with its own lock
+	if result, err := c.Set(70, servedRecord(70), 0); result != stocclient.Stored || err != nil {
 		return fmt.Errorf("set: %v, %w", result, err)
 	}
 	return c.Close()
 }
 
-// Ensure that a program in another mount namespace, who cannot see the segment, gets it through the socket, and can do everything with it.
+// Ensure that a program in another mount namespace, which cannot see the segment, gets it through
+// the socket, and can use it fully.
 func TestFetchFromAnotherMountNamespace(t *testing.T) {
 	s := newServed(t, 100, "all")
 	p := exec.Command(os.Args[0], s.sockets, s.segments)

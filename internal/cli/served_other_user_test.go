@@ -25,7 +25,8 @@ import (
 
 func init() { servedChildren["impostor"] = impostor }
 
-// impostor is "impostor DIR": it listens on both sockets in a folder, answers well, and at the end says how many bytes it got from clients.
+// impostor is "impostor DIR": it listens on both sockets in a folder, sends valid answers, and at
+// the end reports how many bytes it got from clients.
 func impostor(args []string) error {
 	var got atomic.Int64
 	for _, name := range []string{control.DataSocket, control.AdminSocket} {
@@ -44,7 +45,8 @@ func impostor(args []string) error {
 					if name == control.AdminSocket {
 						fmt.Fprint(c, "HTTP/1.0 200 OK\r\n\r\n"+`[{"name": "leaked"}]`)
 					} else {
-						c.Write(control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: 9}))
+						c.Write(control.AppendWelcome(nil, 1,
+							control.WelcomeBody{Version: control.Version, MaxIndices: 9}))
 					}
 					c.Close()
 				}()
@@ -59,7 +61,8 @@ func impostor(args []string) error {
 	return nil
 }
 
-// startImpostor starts an impostor of another user in a folder. end ends it, and returns how many bytes clients sent it.
+// startImpostor starts an impostor of another user in a folder. end ends it, and returns how many
+// bytes clients sent it.
 func startImpostor(t *testing.T, dir string) (end func() int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", dir)
@@ -92,20 +95,21 @@ func startImpostor(t *testing.T, dir string) (end func() int) {
 	}
 }
 
-// asked are the commands that look for a server.
+// asked are the commands that connect to a server.
 var asked = [][]string{{"ping"}, {"ping", "secret-name"}, {"health"}, {"warm", "secret-name"}}
 
-// Ensure that nothing is sent to a server of another user, and that it is named: whoever owns the folder, whoever listens, and however the folder was found.
+// Ensure that nothing is sent to a server of another user, and that the error names the user. This
+// holds for every owner of the folder, every listener, and every way to find the folder.
 func TestNothingIsSentToAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	for _, c := range []struct {
 		name   string
 		owner  int
 		mode   os.FileMode
 		byLink bool // the folder is a symbolic link
-		named  bool // the user has named it
+		named  bool // by an option or in the environment
 		want   string
 	}{
 		{"the default folder is another user's", strangerID, 0o755, false, false, "belongs to user id 65534"},
@@ -113,7 +117,7 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 		{"another user listens in our folder", 0, 0o755, false, true, "user id 65534 listens on"},
 		{"another user listens in our default folder", 0, 0o755, false, false, "user id 65534 listens on"},
 		{"others may write to the folder", 0, 0o777, false, true, "has mode 0777"},
-		{"the default folder is a link", 0, 0o755, true, false, "is no folder"},
+		{"the default folder is a link", 0, 0o755, true, false, "is not a folder"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			base := strangersFolder(t, "")
@@ -150,7 +154,9 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 			if out := ok(t, "__complete", "ping", ""); strings.Contains(out, "leaked") {
 				t.Errorf("completed: %q", out)
 			}
-			if _, err := stocclient.Dial(context.Background(), "secret-name", stocclient.DialOptions{}); !errors.Is(err, stocclient.ErrPermission) || errors.Is(err, stocclient.ErrNoServer) {
+			if _, err := stocclient.Dial(context.Background(), "secret-name",
+				stocclient.DialOptions{}); !errors.Is(err, stocclient.ErrPermission) ||
+				errors.Is(err, stocclient.ErrNoServer) {
 				t.Error(err)
 			}
 			if n := end(); n != 0 {
@@ -160,10 +166,11 @@ func TestNothingIsSentToAnotherUser(t *testing.T) {
 	}
 }
 
-// Ensure that operators reach a server of another user where an administrator has given that user the folder of the sockets, and where they name it.
+// Ensure that operators reach a server of another user if an administrator has given the folder of
+// the sockets to that user, and they name it.
 func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	if os.Geteuid() != 0 {
-		privileged(t, "be somebody else", errors.New("not root"))
+		privileged(t, "run as another user", errors.New("not root"))
 	}
 	dir := filepath.Join(strangersFolder(t, "/run"), "sockets")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, strangerID, -1)); err != nil {
@@ -185,7 +192,8 @@ func TestOperatorsOfAnotherUsersServer(t *testing.T) {
 	}
 }
 
-// strangersFolder is a folder of ours that other users may enter, in one for all users.
+// strangersFolder makes a folder of this user that other users may enter, inside a folder for all
+// users.
 func strangersFolder(t *testing.T, in string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(in, "stocached-test-")
@@ -199,7 +207,7 @@ func strangersFolder(t *testing.T, in string) string {
 	return dir
 }
 
-// Ensure that nothing which a server says does anything to a terminal.
+// Ensure that no text of a server controls a terminal.
 func TestServersWordsControlNoTerminal(t *testing.T) {
 	const bad = "a\x1b]0;b\x07c\u009b31md\u202ee\x7ff"
 	dir := t.TempDir()
@@ -240,7 +248,8 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 		t.Helper()
 		var out bytes.Buffer
 		Run(args, &out, &out)
-		if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && control.Unprintable(r) }); at >= 0 {
+		if at := strings.IndexFunc(out.String(),
+			func(r rune) bool { return r != '\n' && control.Unprintable(r) }); at >= 0 {
 			t.Errorf("%q printed %q", args, out.String())
 		}
 		return out.String()

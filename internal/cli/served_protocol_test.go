@@ -18,7 +18,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// ownMemory returns the bytes of memory that the server has for itself: all but caches and files.
+// ownMemory returns the bytes of the server's own memory: all but caches and files.
 func (s *served) ownMemory() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
@@ -38,7 +38,7 @@ func (s *served) ownMemory() int {
 	return 0
 }
 
-// raw connects without a word.
+// raw connects and sends nothing.
 func (s *served) raw() net.Conn {
 	s.t.Helper()
 	socket, err := net.Dial("unix", filepath.Join(s.sockets, control.DataSocket))
@@ -49,13 +49,14 @@ func (s *served) raw() net.Conn {
 	return socket
 }
 
-// greeting is what a client of the cache says first.
+// greeting returns the first frames of a client of the cache.
 func greeting() []byte {
-	frames := control.AppendHello(nil, 1, control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
+	frames := control.AppendHello(nil, 1,
+		control.HelloBody{Version: control.Version, Kind: shm.KindGo, Label: "hostile"})
 	return control.AppendAttach(frames, 2, "pets")
 }
 
-// hostile is something that clients do, and what it may cost.
+// hostile is a behaviour of clients, and its allowed cost.
 type hostile struct {
 	do      func(s *served)
 	most    int // bytes that the server may need for it
@@ -88,13 +89,15 @@ var hostilities = map[string]hostile{
 		}
 	}, 16 * mebibyte, 300},
 	"frames that announce much and bring nothing": {func(s *served) {
-		announced := control.AppendHeader(greeting(), control.Header{Length: control.MaxClientBody, Type: control.Fetch, Request: 3})
+		announced := control.AppendHeader(greeting(),
+			control.Header{Length: control.MaxClientBody, Type: control.Fetch, Request: 3})
 		for range 300 {
 			write(s, s.raw(), announced)
 		}
-	}, 32 * mebibyte, 600}, // each has got a descriptor of the cache, which is still in its socket
+	}, 32 * mebibyte, 600}, // each has a descriptor of the cache, which is still in its socket
 	"frames that announce more than there may be": {func(s *served) {
-		announced := control.AppendHeader(greeting(), control.Header{Length: 1<<32 - 1, Type: control.Fetch, Request: 3})
+		announced := control.AppendHeader(greeting(),
+			control.Header{Length: 1<<32 - 1, Type: control.Fetch, Request: 3})
 		for range 300 {
 			write(s, s.raw(), announced)
 		}
@@ -126,7 +129,8 @@ var hostilities = map[string]hostile{
 	}, 48 * mebibyte, 2},
 	"asking for the same all the time, and taking no answer": {func(s *served) {
 		s.flood(func(frames []byte, id uint64) []byte {
-			return control.AppendFetch(frames, control.Prefetch, id, control.FetchBody{Cache: 0, Indices: []int64{0, 1, 2}})
+			return control.AppendFetch(frames, control.Prefetch, id,
+				control.FetchBody{Cache: 0, Indices: []int64{0, 1, 2}})
 		})
 	}, 24 * mebibyte, 2},
 	"asking for many large samples, and taking none": {func(s *served) {
@@ -135,20 +139,22 @@ var hostilities = map[string]hostile{
 			indices[k] = int64(k)
 		}
 		for range 2 {
-			write(s, s.raw(), control.AppendFetch(greeting(), control.Fetch, 3, control.FetchBody{Cache: 0, Indices: indices}))
+			write(s, s.raw(), control.AppendFetch(greeting(), control.Fetch, 3,
+				control.FetchBody{Cache: 0, Indices: indices}))
 		}
 	}, 2*control.MaxWaitingSend + 48*mebibyte, 4},
 }
 
-// write writes to a server that may have had enough.
+// write writes to a server that may have closed the connection.
 func write(s *served, socket net.Conn, frames []byte) {
 	s.t.Helper()
-	if _, err := socket.Write(frames); err != nil && !strings.Contains(err.Error(), "broken pipe") && !strings.Contains(err.Error(), "reset by peer") {
+	if _, err := socket.Write(frames); err != nil && !strings.Contains(err.Error(), "broken pipe") &&
+		!strings.Contains(err.Error(), "reset by peer") {
 		s.t.Fatal(err)
 	}
 }
 
-// flood sends requests for a while, and reads nothing: the server must not take them all.
+// flood sends requests for a while, and reads nothing: the server must stop reading them.
 func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 	socket := s.raw()
 	write(s, socket, greeting())
@@ -161,20 +167,24 @@ func (s *served) flood(add func(frames []byte, id uint64) []byte) {
 			s.t.Fatal(err)
 		}
 		if _, err := socket.Write(frames); errors.Is(err, os.ErrDeadlineExceeded) {
-			return // as it should be
+			return // as expected
 		} else if err != nil {
 			s.t.Fatal(err)
 		}
 	}
-	s.t.Error("the server takes requests without end from somebody who takes no answers")
+	s.t.Error("the server reads requests without end from a client that reads no answers")
 }
 
-// Ensure that whatever clients do costs a server a bounded amount of memory and descriptors, which it gives back, and hinders nobody else.
+// Ensure that hostile clients cost a server a bounded amount of memory and descriptors, which it
+// gives back, and affect no other client.
 func TestServerOfHostileClients(t *testing.T) {
 	for name, h := range hostilities {
 		t.Run(name, func(t *testing.T) {
-			s := configureServed(t, fmt.Sprintf("size: 24MiB, source: {kind: raw, path: records, sample_bytes: %d}", hugeBytes))
-			if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, 300*hugeBytes)); err != nil { // holes
+			s := configureServed(t, fmt.Sprintf("size: 24MiB, source: {kind: raw, path: records, sample_bytes: %d}",
+				hugeBytes))
+			// holes
+			if err := errors.Join(os.WriteFile(s.records, nil, 0o600),
+				os.Truncate(s.records, 300*hugeBytes)); err != nil {
 				t.Fatal(err)
 			}
 			s.start()
@@ -197,13 +207,13 @@ func TestServerOfHostileClients(t *testing.T) {
 					again.Close()
 				}
 				if took := time.Since(began); took > 5*time.Second {
-					t.Errorf("%s: three fetches of somebody else took %v", when, took)
+					t.Errorf("%s: three fetches of another client took %v", when, took)
 				}
 			}
 			other("before")
 			memory, handles := s.ownMemory(), s.descriptors()
 			s.flooded = time.Now().Add(500 * time.Millisecond)
-			ended := t.Run("meanwhile", func(t *testing.T) { // whose end closes their connections
+			ended := t.Run("meanwhile", func(t *testing.T) { // its end closes their connections
 				one := *s
 				one.t = t
 				h.do(&one)
@@ -221,7 +231,8 @@ func TestServerOfHostileClients(t *testing.T) {
 				}
 				t.Logf("%d MiB, %d descriptors", most>>20, s.descriptors()-handles)
 			})
-			for deadline := time.Now().Add(20 * time.Second); s.descriptors() > handles; time.Sleep(5 * time.Millisecond) {
+			deadline := time.Now().Add(20 * time.Second)
+			for ; s.descriptors() > handles; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d descriptors are not given back", s.descriptors()-handles)
 				}
@@ -234,20 +245,25 @@ func TestServerOfHostileClients(t *testing.T) {
 	}
 }
 
-// Ensure that many clients which take nothing cost a server together no more than limits.clients, however much each of them asks for, and that others are served meanwhile.
+// Ensure that many clients that read nothing cost a server together at most limits.clients, however
+// much each requests, and that others are served meanwhile.
 func TestSumOfClientsThatNeverRead(t *testing.T) {
 	const clients, limit = 60, 64 * mebibyte
 	for name, n := range map[string]int{"large samples": 300, "many indices": control.MaxIndices / 2} {
 		t.Run(name, func(t *testing.T) {
-			s := configureServed(t, fmt.Sprintf("size: 24MiB, parallel: 2, source: {kind: raw, path: records, sample_bytes: %d, limits: {bytes_per_second: 2GiB}}", hugeBytes))
+			s := configureServed(t, fmt.Sprintf("size: 24MiB, parallel: 2, source: {kind: raw, path: records, "+
+				"sample_bytes: %d, limits: {bytes_per_second: 2GiB}}", hugeBytes))
 			config, err := os.ReadFile(s.path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(s.path, append(config, fmt.Sprintf("limits: {clients: %d}\n", limit)...), 0o600); err != nil {
+			if err := os.WriteFile(s.path, append(config, fmt.Sprintf("limits: {clients: %d}\n", limit)...),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(os.WriteFile(s.records, nil, 0o600), os.Truncate(s.records, int64(n)*hugeBytes)); err != nil { // holes
+			// holes
+			if err := errors.Join(os.WriteFile(s.records, nil, 0o600),
+				os.Truncate(s.records, int64(n)*hugeBytes)); err != nil {
 				t.Fatal(err)
 			}
 			s.start()
@@ -262,17 +278,18 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 			}
 			for range clients {
 				socket := s.raw()
-				go socket.Write(frames) // the server need not take all of it
+				go socket.Write(frames) // the server need not read all of it
 			}
 			waiting, requests := 0.0, 0.0
 			look := func() {
 				waiting = max(waiting, s.metric("stocached_client_bytes", `kind="waiting"`))
 				requests = max(requests, s.metric("stocached_client_bytes", `kind="requests"`))
 			}
-			for deadline := time.Now().Add(20 * time.Second); max(waiting, requests) < 0.5*limit/2 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(20 * time.Second); max(waiting, requests) < 0.5*limit/2 &&
+				time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 				look()
 			}
-			for range 20 { // of somebody else, who takes what it asks for
+			for range 20 { // another client, which reads its answers
 				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 				if _, err := c.FetchSamples(ctx, []int{250, 299}); err != nil {
 					t.Error(err)
@@ -280,18 +297,21 @@ func TestSumOfClientsThatNeverRead(t *testing.T) {
 				cancel()
 				look()
 			}
-			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte { // the collector of garbage needs some, too
+			// the garbage collector needs some memory, too
+			if most := s.ownMemory() - before; most > limit+limit/2+24*mebibyte {
 				t.Errorf("%d clients cost %d MiB", clients, most>>20)
 			}
-			if limits := s.metric("stocached_client_bytes_limit", `kind="waiting"`); limits != limit/2 || waiting > limit/2 || requests > limit/2 || max(waiting, requests) < 0.5*limit/2 {
+			if limits := s.metric("stocached_client_bytes_limit", `kind="waiting"`); limits != limit/2 ||
+				waiting > limit/2 || requests > limit/2 || max(waiting, requests) < 0.5*limit/2 {
 				t.Errorf("%.0f bytes wait, %.0f are of requests, at most %.0f may", waiting, requests, limits)
 			}
-			t.Logf("%.1f MiB wait, %.1f MiB of requests, %d MiB of memory", waiting/mebibyte, requests/mebibyte, (s.ownMemory()-before)>>20)
+			t.Logf("%.1f MiB wait, %.1f MiB of requests, %d MiB of memory", waiting/mebibyte, requests/mebibyte,
+				(s.ownMemory()-before)>>20)
 		})
 	}
 }
 
-// all are the indices 0..n-1.
+// all returns the indices 0..n-1.
 func all(n int) (indices []int64) {
 	for k := range n {
 		indices = append(indices, int64(k))

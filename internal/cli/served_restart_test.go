@@ -12,18 +12,20 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// Ensure that programs live through restarts of their server: a fetch that meets a server that is ending, ends under it, or is not there yet, waits for the next one and gets every
-// sample.
+// Ensure that programs survive restarts of their server. A fetch waits for the next server and gets
+// every sample if its server is ending, ends meanwhile, or has not started yet.
 func TestFetchAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	const n = 3000
-	s := configureServed(t, fmt.Sprintf("size: 8MB, parallel: 8, source: {kind: raw, path: records, sample_bytes: %d, limits: {latency: 2ms}}", servedBytes))
+	s := configureServed(t, fmt.Sprintf("size: 8MB, parallel: 8, source: {kind: raw, path: records, sample_bytes: "+
+		"%d, limits: {latency: 2ms}}", servedBytes))
 	s.write(n)
 	s.start()
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for r := range 3 {
-		c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 30 * time.Second})
+		c, err := stocclient.Dial(context.Background(), "pets",
+			stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 30 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,9 +57,9 @@ func TestFetchAcrossRestarts(t *testing.T) {
 	readers.Wait()
 }
 
-// Ensure that a sample that was missed and brought counts as one miss, and as nothing else.
+// Ensure that a fetched sample counts as one miss, and as nothing else.
 func TestFetchCountsOnce(t *testing.T) {
-	for _, size := range []string{"all", "4300kB"} { // room for some only
+	for _, size := range []string{"all", "4300kB"} { // only some fit
 		s := newServed(t, 400, size)
 		c := s.dial()
 		for epoch := range 2 {
@@ -67,10 +69,11 @@ func TestFetchCountsOnce(t *testing.T) {
 			stats, err := c.Stats()
 			hits := uint64(epoch * min(c.Slots(), 400))
 			if err != nil || stats.Hits != hits || stats.Misses != uint64(400*(epoch+1))-hits {
-				t.Errorf("size %s, epoch %d: %d hits, %d misses, %v; there are %d slots", size, epoch, stats.Hits, stats.Misses, err, c.Slots())
+				t.Errorf("size %s, epoch %d: %d hits, %d misses, %v; there are %d slots", size, epoch, stats.Hits,
+					stats.Misses, err, c.Slots())
 			}
 		}
-		var there []int // which they are, several readers have decided
+		var there []int // several readers have decided which ones
 		for i := range c.Ready() {
 			if there = append(there, i); len(there) == 3 {
 				break

@@ -32,16 +32,16 @@ func (s *served) writeTree(n int) {
 	}
 }
 
-// file is the path of file i of a tree.
+// file returns the path of file i of a tree.
 func (s *served) file(i int) string { return filepath.Join(s.records, fmt.Sprintf("%06d.bin", i)) }
 
-// startBound starts the server so that permissions of files bind it, though it be root's.
+// startBound starts the server so that permissions of files apply to it, even as root.
 func (s *served) startBound() {
 	s.t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread is not to be used for anything else afterwards
+		runtime.LockOSThread() // forever: no other code may use this thread
 		for _, capability := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil && os.Geteuid() == 0 {
 				s.t.Errorf("a capability cannot be dropped: %v", err)
@@ -52,7 +52,7 @@ func (s *served) startBound() {
 	<-done
 }
 
-// failures fetches samples one by one and returns what went wrong with each, "" for those that came right.
+// failures fetches samples one by one and returns the failure of each, "" for those that came.
 func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclient.FetchFailure {
 	s.t.Helper()
 	samples, err := c.FetchSamples(context.Background(), indices)
@@ -67,15 +67,16 @@ func (s *served) failures(c *stocclient.Served, indices []int) map[int]stocclien
 		}
 	}
 	for k, i := range indices {
-		if _, failed := wrong[i]; failed != (samples[k] == nil) || !failed && !bytes.Equal(samples[k], servedRecord(i)) {
+		if _, failed := wrong[i]; failed != (samples[k] == nil) || !failed &&
+			!bytes.Equal(samples[k], servedRecord(i)) {
 			s.t.Errorf("sample %d: %d bytes, %+v", i, len(samples[k]), wrong[i])
 		}
 	}
 	return wrong
 }
 
-// Ensure that each thing that can happen to a file behind a server is told with its code, its reason and its name, that other bytes are never served, that the rest of the batch
-// comes, and that a file that is back is read.
+// Ensure that each failure of a served file is reported with its code, its reason and its name.
+// Wrong bytes are never served, the rest of the batch comes, and a repaired file is read.
 func TestServedFilesThatFail(t *testing.T) {
 	const n = 14
 	s := configureServed(t, "source: {kind: dir, path: records}")
@@ -100,15 +101,30 @@ func TestServedFilesThatFail(t *testing.T) {
 		text string
 		kind string
 	}{
-		2:  {os.Remove, control.CodeRead, "no such file", "missing"},
-		3:  {func(p string) error { return os.Truncate(p, 100) }, control.CodeChanged, "had 3000 bytes and has 100", "changed"},
-		4:  {func(p string) error { return os.Truncate(p, 2*servedBytes) }, control.CodeChanged, "had 3000 bytes and has 6000", "changed"},
-		5:  {func(p string) error { return os.Chtimes(p, later, later) }, control.CodeChanged, "was written to", "changed"},
-		6:  {func(p string) error { return os.WriteFile(p, other, 0o600) }, control.CodeChanged, "was written to", "changed"}, // as large as before
-		7:  {func(p string) error { return os.Chmod(p, 0) }, control.CodeRead, "permission denied", "denied"},
-		8:  {func(string) error { return replace(8, func(p string) error { return unix.Mkfifo(p, 0o600) }) }, control.CodeChanged, "not a regular file", "changed"},
-		9:  {func(string) error { return replace(9, func(p string) error { return os.Mkdir(p, 0o700) }) }, control.CodeChanged, "not a regular file", "changed"},
-		10: {func(string) error { return replace(10, func(p string) error { return os.Symlink("nowhere", p) }) }, control.CodeRead, "no such file", "missing"},
+		2: {os.Remove, control.CodeRead, "no such file", "missing"},
+		3: {func(p string) error {
+			return os.Truncate(p, 100)
+		}, control.CodeChanged, "had 3000 bytes and has 100", "changed"},
+		4: {func(p string) error {
+			return os.Truncate(p, 2*servedBytes)
+		}, control.CodeChanged, "had 3000 bytes and has 6000", "changed"},
+		5: {func(p string) error {
+			return os.Chtimes(p, later, later)
+		}, control.CodeChanged, "was written to", "changed"},
+		// as large as before
+		6: {func(p string) error {
+			return os.WriteFile(p, other, 0o600)
+		}, control.CodeChanged, "was written to", "changed"},
+		7: {func(p string) error { return os.Chmod(p, 0) }, control.CodeRead, "permission denied", "denied"},
+		8: {func(string) error {
+			return replace(8, func(p string) error { return unix.Mkfifo(p, 0o600) })
+		}, control.CodeChanged, "not a regular file", "changed"},
+		9: {func(string) error {
+			return replace(9, func(p string) error { return os.Mkdir(p, 0o700) })
+		}, control.CodeChanged, "not a regular file", "changed"},
+		10: {func(string) error {
+			return replace(10, func(p string) error { return os.Symlink("nowhere", p) })
+		}, control.CodeRead, "no such file", "missing"},
 		11: {func(string) error {
 			return replace(11, func(p string) error { return os.Symlink(filepath.Base(s.file(12)), p) })
 		}, control.CodeChanged, "was written to", "changed"},
@@ -131,7 +147,8 @@ func TestServedFilesThatFail(t *testing.T) {
 	wrong := s.failures(c, first(n))
 	for i, b := range breaks {
 		f, failed := wrong[i]
-		if failed != (b.code != 0) || f.Code != b.code || !strings.Contains(f.Text, b.text) || failed && !strings.Contains(f.Text, s.file(i)) {
+		if failed != (b.code != 0) || f.Code != b.code || !strings.Contains(f.Text, b.text) || failed &&
+			!strings.Contains(f.Text, s.file(i)) {
 			t.Errorf("file %d: %+v; want %v with %q and %s", i, f, b.code, b.text, s.file(i))
 		}
 	}
@@ -139,7 +156,8 @@ func TestServedFilesThatFail(t *testing.T) {
 		t.Errorf("%d failed: %+v", len(wrong), wrong)
 	}
 	for kind, want := range kinds {
-		if got := int(s.metric("stocached_source_errors_total", fmt.Sprintf(`cache="pets",kind=%q`, kind))); got != want {
+		if got := int(s.metric("stocached_source_errors_total",
+			fmt.Sprintf(`cache="pets",kind=%q`, kind))); got != want {
 			t.Errorf("%d errors of the kind %s were counted, want %d", got, kind, want)
 		}
 	}
@@ -147,8 +165,9 @@ func TestServedFilesThatFail(t *testing.T) {
 		t.Errorf("%d samples are there, %v", stats.Ready, err)
 	}
 
-	// As they were: they are the same files again, to all that a server can know.
-	if err := errors.Join(os.WriteFile(s.file(2), servedRecord(2), 0o600), os.Chtimes(s.file(2), modified, modified), os.Chmod(s.file(7), 0o600)); err != nil {
+	// The files are as before: the server cannot tell the difference.
+	if err := errors.Join(os.WriteFile(s.file(2), servedRecord(2), 0o600), os.Chtimes(s.file(2), modified, modified),
+		os.Chmod(s.file(7), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if wrong := s.failures(c, []int{2, 7}); len(wrong) != 0 {
@@ -171,17 +190,25 @@ func TestServedFilesThatFail(t *testing.T) {
 	}
 }
 
-// Ensure that a single file with all records that shrinks, goes or is written to under a server is refused from then on, and that what is in the cache stays.
+// Ensure that a single file with all records that shrinks, disappears or changes under a server is
+// refused from then on, and that cached samples stay.
 func TestServedRecordsThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(path string) error
-		text string // "": it goes on
+		text string // "": the server goes on
 	}{
-		"shorter":    {func(p string) error { return os.Truncate(p, 50*servedBytes) }, "had 300000 bytes and has 150000"},
-		"empty":      {func(p string) error { return os.Truncate(p, 0) }, "had 300000 bytes and has 0"},
-		"longer":     {func(p string) error { return os.Truncate(p, 200*servedBytes) }, "had 300000 bytes and has 600000"},
-		"written to": {func(p string) error { later := time.Now().Add(time.Second); return os.Chtimes(p, later, later) }, "was written to"},
-		"gone":       {os.Remove, ""}, // it is open
+		"shorter": {func(p string) error {
+			return os.Truncate(p, 50*servedBytes)
+		}, "had 300000 bytes and has 150000"},
+		"empty": {func(p string) error { return os.Truncate(p, 0) }, "had 300000 bytes and has 0"},
+		"longer": {func(p string) error {
+			return os.Truncate(p, 200*servedBytes)
+		}, "had 300000 bytes and has 600000"},
+		"written to": {func(p string) error {
+			later := time.Now().Add(time.Second)
+			return os.Chtimes(p, later, later)
+		}, "was written to"},
+		"gone": {os.Remove, ""}, // the server has it open
 		"replaced": {func(p string) error {
 			return errors.Join(os.WriteFile(p+"2", []byte("other"), 0o600), os.Rename(p+"2", p))
 		}, ""},
@@ -195,7 +222,9 @@ func TestServedRecordsThatFail(t *testing.T) {
 		wrong := s.failures(h, first(60))
 		for i := range 60 {
 			f, failed := wrong[i]
-			if want := i >= 20 && c.text != ""; failed != want || want && (f.Code != control.CodeChanged || !strings.Contains(f.Text, c.text) || !strings.Contains(f.Text, s.records)) {
+			if want := i >= 20 && c.text != ""; failed != want || want &&
+				(f.Code != control.CodeChanged || !strings.Contains(f.Text, c.text) ||
+					!strings.Contains(f.Text, s.records)) {
 				t.Errorf("%s: sample %d: %+v", name, i, f)
 			}
 		}
@@ -203,7 +232,8 @@ func TestServedRecordsThatFail(t *testing.T) {
 	}
 }
 
-// Ensure that a server whose source cannot be opened says which cache, which path and why, leaves a cache that is there as it is, and starts when it can be.
+// Ensure that a server whose source does not open reports the cache, the path and the reason,
+// leaves an existing cache unchanged, and starts when the source opens.
 func TestServedSourceThatDoesNotOpen(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
@@ -215,10 +245,12 @@ func TestServedSourceThatDoesNotOpen(t *testing.T) {
 		exit int
 		text string
 	}{
-		"missing":   {func() error { return nil }, exitNotFound, "no such file"},
-		"a folder":  {func() error { return os.Mkdir(s.records, 0o700) }, exitUsage, "not a regular file"},
-		"truncated": {func() error { return os.WriteFile(s.records, make([]byte, servedBytes+1), 0o600) }, exitUsage, "3001"},
-		"empty":     {func() error { return os.WriteFile(s.records, nil, 0o600) }, exitUsage, s.records},
+		"missing":  {func() error { return nil }, exitNotFound, "no such file"},
+		"a folder": {func() error { return os.Mkdir(s.records, 0o700) }, exitUsage, "not a regular file"},
+		"truncated": {func() error {
+			return os.WriteFile(s.records, make([]byte, servedBytes+1), 0o600)
+		}, exitUsage, "3001"},
+		"empty": {func() error { return os.WriteFile(s.records, nil, 0o600) }, exitUsage, s.records},
 	} {
 		if err := errors.Join(os.Rename(s.records, hidden), b.do()); err != nil {
 			t.Fatal(err)
@@ -240,11 +272,13 @@ func TestServedSourceThatDoesNotOpen(t *testing.T) {
 	wantFetch(t, c, first(100))
 }
 
-// Ensure that a slow cache of a server leaves the others alone, and that the server ends with the reads under way, and begins no more.
+// Ensure that a slow cache of a server does not slow down others, and that the server ends after
+// the reads under way, without new ones.
 func TestServedSlowSource(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
+		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
 	s.write(100)
 	text := fmt.Sprintf(`caches:
   - {name: pets, dir: %[1]s, source: {kind: raw, path: records, sample_bytes: %[2]d}}
@@ -265,7 +299,8 @@ sockets: {dir: %[3]s}
 		_, err := slow.FetchSamples(context.Background(), first(50))
 		answered <- err
 	}()
-	for deadline := time.Now().Add(20 * time.Second); s.metric("stocached_queue_depth", `cache="slow"`) != 46 && time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); s.metric("stocached_queue_depth", `cache="slow"`) != 46 &&
+		time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 	}
 	c := s.dial()
 	began := time.Now()
@@ -284,7 +319,8 @@ sockets: {dir: %[3]s}
 	case <-time.After(25 * time.Second):
 		t.Fatal("it does not end beside slow reads")
 	}
-	if err := <-answered; !errors.Is(err, stocclient.ErrNoServer) { // it has looked for the next server, and there is none
+	// it has looked for the next server, and there is none
+	if err := <-answered; !errors.Is(err, stocclient.ErrNoServer) {
 		t.Errorf("who waited got %v", err)
 	}
 }

@@ -26,7 +26,7 @@ import (
 
 const servedBytes = 3000
 
-// servedRecord is sample i of the source of these tests.
+// servedRecord returns sample i of the source of these tests.
 func servedRecord(i int) []byte {
 	data := make([]byte, servedBytes)
 	for k := range data {
@@ -39,29 +39,31 @@ func servedRecord(i int) []byte {
 type served struct {
 	t       *testing.T
 	path    string // of its configuration
-	records string // the file or folder that it reads
+	records string // the file or folder of its source
 	sockets string
-	log     string // what the processes that ran said
+	log     string // log of the processes that have ended
 	process *exec.Cmd
 
 	segments string
-	flooded  time.Time // when a client that sends without end gives up
+	flooded  time.Time // when a client that sends without end stops
 }
 
 // newServed configures and starts a server over n records. size: of the cache.
 func newServed(t *testing.T, n int, size string) *served {
 	t.Helper()
-	s := configureServed(t, fmt.Sprintf("size: %s, source: {kind: raw, path: records, sample_bytes: %d}", size, servedBytes))
+	s := configureServed(t, fmt.Sprintf("size: %s, source: {kind: raw, path: records, sample_bytes: %d}", size,
+		servedBytes))
 	s.write(n)
 	s.start()
 	return s
 }
 
-// configureServed configures a server of one cache, whose data come next.
+// configureServed configures a server of one cache, before its data exists.
 func configureServed(t *testing.T, cache string) *served {
 	t.Helper()
 	dir := t.TempDir()
-	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"), records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
+	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
+		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
 	text := fmt.Sprintf("caches: [{name: pets, dir: %s, %s}]\nsockets: {dir: %q}\n", s.segments, cache, s.sockets)
 	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -96,7 +98,7 @@ func (s *served) start() {
 	}
 }
 
-// launch starts the server, with variables in its environment, and returns what it prints.
+// launch starts the server, with variables in its environment, and returns its output.
 func (s *served) launch(environment ...string) io.Reader {
 	s.t.Helper()
 	log, err := os.OpenFile(cmp.Or(s.log, os.DevNull), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -119,7 +121,7 @@ func (s *served) launch(environment ...string) io.Reader {
 	return out
 }
 
-// said returns what all processes of this server have logged.
+// said returns the log of all processes of this server.
 func (s *served) said() string {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
@@ -128,12 +130,13 @@ func (s *served) said() string {
 	return string(text)
 }
 
-// ask asks the admin socket.
+// ask sends a request to the admin socket.
 func (s *served) ask(method, path, body string) (status int, answer string) {
 	s.t.Helper()
-	socket := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
-	}}
+	socket := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.sockets, control.AdminSocket))
+		}}
 	request, err := http.NewRequest(method, "http://stocached"+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
@@ -150,7 +153,7 @@ func (s *served) ask(method, path, body string) (status int, answer string) {
 	return reply.StatusCode, string(text)
 }
 
-// answers returns what the admin socket answers.
+// answers returns the answer of the admin socket.
 func (s *served) answers(path string) string {
 	s.t.Helper()
 	status, answer := s.ask(http.MethodGet, path, "")
@@ -177,7 +180,7 @@ func (s *served) metric(name, labels string) float64 {
 	return 0
 }
 
-// kill ends the server as the kernel would, and waits until it is gone.
+// kill sends SIGKILL to the server, and waits until it has ended.
 func (s *served) kill() {
 	s.process.Process.Kill()
 	s.process.Wait()
@@ -193,7 +196,8 @@ func (s *served) dial() *stocclient.Served {
 	return c
 }
 
-// servedChildren are what a process of these tests can be, beside stocached itself and those of child.
+// servedChildren are further programs that a process of these tests can be, beside stocached and
+// child.
 var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock}
 
 // fetchAll is "fetch SOCKETS": a client that fetches every sample of the cache and ends.
@@ -206,10 +210,10 @@ func fetchAll(args []string) error {
 	return errors.Join(err, c.Close())
 }
 
-// first are the indices 0..n-1.
+// first returns the indices 0..n-1.
 func first(n int) []int { return between(0, n) }
 
-// between are the indices from..to-1.
+// between returns the indices from..to-1.
 func between(from, to int) (indices []int) {
 	for i := from; i < to; i++ {
 		indices = append(indices, i)
@@ -217,7 +221,7 @@ func between(from, to int) (indices []int) {
 	return indices
 }
 
-// ready counts the samples that are there, and compares each.
+// ready counts the cached samples, and compares each.
 func ready(t *testing.T, c *stocclient.Cache) (n int) {
 	t.Helper()
 	for i, data := range c.Ready() {
@@ -247,7 +251,8 @@ func wantFetch(t *testing.T, c *stocclient.Served, indices []int) {
 	}
 }
 
-// Ensure that many goroutines and clients get every sample, with a slot or without, and that what has a slot was stored once.
+// Ensure that many goroutines and clients get every sample, with or without a slot, and that
+// samples with a slot were stored once.
 func TestFetch(t *testing.T) {
 	const n = 400
 	for _, size := range []string{"all", "4500kB"} {
@@ -271,7 +276,8 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%d slots, %d stored, %v", c.Slots(), stats.Stored, err)
 		}
 		samples, err := c.FetchSamples(context.Background(), []int{5, 399, 5})
-		if err != nil || !bytes.Equal(samples[0], servedRecord(5)) || !bytes.Equal(samples[1], servedRecord(399)) || !bytes.Equal(samples[2], servedRecord(5)) {
+		if err != nil || !bytes.Equal(samples[0], servedRecord(5)) || !bytes.Equal(samples[1], servedRecord(399)) ||
+			!bytes.Equal(samples[2], servedRecord(5)) {
 			t.Errorf("samples by themselves: %v", err)
 		}
 		if one, err := c.GetOrFetch(context.Background(), 398); err != nil || !bytes.Equal(one, servedRecord(398)) {
@@ -280,7 +286,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Ensure that hits go on without a server, that what needs it says how to start it, and that a client finds a new one by itself.
+// Ensure that hits go on without a server, that errors of other calls say how to start one, and
+// that a client finds a new server by itself.
 func TestFetchWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := newServed(t, 100, "all")
@@ -292,20 +299,23 @@ func TestFetchWithoutServer(t *testing.T) {
 	if !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") {
 		t.Error(err)
 	}
-	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets}); !errors.Is(err, stocclient.ErrNoServer) || !strings.Contains(err.Error(), "stocached serve -c") {
+	if _, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.Is(err, stocclient.ErrNoServer) ||
+		!strings.Contains(err.Error(), "stocached serve -c") {
 		t.Error(err)
 	}
 	s.start()
 	wantFetch(t, c, rand.Perm(60))
 	s.kill()
 	s.start()
-	wantFetch(t, c, rand.Perm(100)) // whose connection ended, and who does not know it yet perhaps
+	wantFetch(t, c, rand.Perm(100)) // its connection has ended, perhaps without its knowledge
 	if stats, err := c.Stats(); err != nil || stats.Stored != 100 {
 		t.Errorf("%d stored, %v: the second server should have found the first one's", stats.Stored, err)
 	}
 }
 
-// Ensure that a stopped server holds nobody up for longer than they want to wait, and writes into no buffer that was given up.
+// Ensure that a stopped server blocks no caller beyond its deadline, and writes into no buffer that
+// the caller has back.
 func TestFetchFromAStoppedServer(t *testing.T) {
 	s := newServed(t, 100, "4300kB")
 	c := s.dial()
@@ -315,12 +325,15 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	defer cancel()
 	dst := make([]byte, 100*servedBytes)
 	began := time.Now()
-	if err := c.Fetch(ctx, rand.Perm(100), dst, servedBytes); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+	if err := c.Fetch(ctx, rand.Perm(100), dst, servedBytes); !errors.Is(err, context.DeadlineExceeded) ||
+		time.Since(began) > 5*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	wantFetch(t, c, []int{1}) // a hit
 	before := bytes.Clone(dst)
-	if _, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 50 * time.Millisecond}); !errors.Is(err, stocclient.ErrNoServer) {
+	if _, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: s.sockets, Timeout: 50 * time.Millisecond}); !errors.Is(err,
+		stocclient.ErrNoServer) {
 		t.Errorf("dial: %v", err)
 	}
 	if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
@@ -332,20 +345,24 @@ func TestFetchFromAStoppedServer(t *testing.T) {
 	}
 }
 
-// Ensure that a client is told when the data behind its cache is other data by now, and that a new handle gets that.
+// Ensure that a client gets an error when the data of its cache has changed, and that a new handle
+// gets the new data.
 func TestFetchAfterTheDataChanged(t *testing.T) {
 	s := newServed(t, 100, "all")
 	c := s.dial()
 	wantFetch(t, c, rand.Perm(50))
 	s.write(101)
 	var failed *stocclient.FetchError
-	if err := c.Fetch(context.Background(), []int{1, 60, 2}, make([]byte, 3*servedBytes), servedBytes); !errors.As(err, &failed) || len(failed.Failures) != 1 ||
-		failed.Failures[0].Code != control.CodeChanged || failed.Failures[0].Index != 60 || failed.Failures[0].Position != 1 || !strings.Contains(err.Error(), s.records) {
+	if err := c.Fetch(context.Background(), []int{1, 60, 2}, make([]byte, 3*servedBytes),
+		servedBytes); !errors.As(err, &failed) || len(failed.Failures) != 1 ||
+		failed.Failures[0].Code != control.CodeChanged || failed.Failures[0].Index != 60 ||
+		failed.Failures[0].Position != 1 || !strings.Contains(err.Error(), s.records) {
 		t.Errorf("under the server: %v", err)
 	}
 	s.kill()
 	s.start()
-	if err := c.Fetch(context.Background(), []int{60}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrReplaced) {
+	if err := c.Fetch(context.Background(), []int{60}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+		stocclient.ErrReplaced) {
 		t.Errorf("under the old handle: %v", err)
 	}
 	wantFetch(t, c, rand.Perm(50))
@@ -359,13 +376,16 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 func TestFetchRefuses(t *testing.T) {
 	s := newServed(t, 100, "all")
 	var remote *stocclient.RemoteError
-	if _, err := stocclient.Dial(context.Background(), "cats", stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) || remote.Code != control.CodeNotFound ||
+	if _, err := stocclient.Dial(context.Background(), "cats",
+		stocclient.DialOptions{SocketsDir: s.sockets}); !errors.As(err, &remote) ||
+		remote.Code != control.CodeNotFound ||
 		!strings.Contains(err.Error(), "it has: pets") {
 		t.Error(err)
 	}
 	c := s.dial()
 	for _, i := range []int{-1, 100} {
-		if err := c.Fetch(context.Background(), []int{i}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrIndex) {
+		if err := c.Fetch(context.Background(), []int{i}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+			stocclient.ErrIndex) {
 			t.Error(err)
 		}
 		if _, err := c.FetchSamples(context.Background(), []int{i}); !errors.Is(err, stocclient.ErrIndex) {
@@ -375,7 +395,8 @@ func TestFetchRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := c.Fetch(context.Background(), []int{1, 2}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrSchema) {
+	if err := c.Fetch(context.Background(), []int{1, 2}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+		stocclient.ErrSchema) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -385,7 +406,8 @@ func TestFetchRefuses(t *testing.T) {
 		t.Errorf("a fetch with a context that has ended: %v", err)
 	}
 	c.Close()
-	if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrClosed) {
+	if err := c.Fetch(context.Background(), []int{1}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+		stocclient.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -410,8 +432,9 @@ func TestPrefetch(t *testing.T) {
 // killsVariable is how often the server is killed under load, instead of 50 times.
 const killsVariable = "STOCACHED_TEST_KILLS"
 
-// Ensure that a server that is killed again and again, in the middle of everything, tears and loses nothing: clients get right bytes or ErrNoServer, hits go on, and the next
-// server finds what the ones before have stored.
+// Ensure that a server that is killed again and again under load tears and loses nothing. Clients
+// get right bytes or ErrNoServer, hits go on, and the next server finds all samples that earlier
+// ones have stored.
 func TestServerKilledUnderLoad(t *testing.T) {
 	const n = 3000
 	kills := 50
@@ -471,7 +494,8 @@ func TestServerKilledUnderLoad(t *testing.T) {
 			t.Fatalf("%d samples before, %d after a kill, %v", before.Ready, after.Ready, err)
 		} else if after.Ready < n {
 			busy++
-		} else if r, err := observer.Clear(context.Background()); err != nil || r != stocclient.Stored { // so that there is something to do for the next ones
+		} else if r, err := observer.Clear(context.Background()); err != nil ||
+			r != stocclient.Stored { // so that the next ones have samples to fill
 			t.Fatal(r, err)
 		}
 		s.start()
@@ -493,7 +517,8 @@ func TestServerKilledUnderLoad(t *testing.T) {
 			t.Errorf("client record %d still lists %d claims", one.Record, one.Claims)
 		}
 	}
-	t.Logf("%d kills, %d of them while samples were missing; %d fetches, %d refused", kills, busy, fetched.Load(), refused.Load())
+	t.Logf("%d kills, %d of them while samples were missing; %d fetches, %d refused", kills, busy, fetched.Load(),
+		refused.Load())
 	if busy < kills/4 || fetched.Load() == 0 {
 		t.Error("that shows little")
 	}

@@ -10,10 +10,12 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 )
 
-// Ensure that a cache without a name is had from its server alone, outlives it in its clients, and is cold when the next server begins.
+// Ensure that clients get a cache without a name only from its server. It outlives the server in
+// its clients, and is cold when the next server starts.
 func TestServedWithoutAName(t *testing.T) {
 	s := configureServed(t, fmt.Sprintf("source: {kind: raw, path: records, sample_bytes: %d}", servedBytes))
-	text := fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: %d}}]\nsockets: {dir: %q}\n", servedBytes, s.sockets)
+	text := fmt.Sprintf("caches: [{name: pets, unnamed: true, source: {kind: raw, path: records, sample_bytes: "+
+		"%d}}]\nsockets: {dir: %q}\n", servedBytes, s.sockets)
 	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +28,14 @@ func TestServedWithoutAName(t *testing.T) {
 	wantFetch(t, c, first(200))
 	wantFetch(t, other, first(200))
 	if c.Path() != "" || s.metric("stocached_source_reads_total", `cache="pets"`) != 200 {
-		t.Errorf("its path is %q, the server has read %v samples", c.Path(), s.metric("stocached_source_reads_total", `cache="pets"`))
+		t.Errorf("its path is %q, the server has read %v samples", c.Path(),
+			s.metric("stocached_source_reads_total", `cache="pets"`))
 	}
 	s.kill()
 	wantFetch(t, c, first(200)) // hits
 	s.start()
-	if err := c.Fetch(context.Background(), []int{250}, make([]byte, servedBytes), servedBytes); !errors.Is(err, stocclient.ErrReplaced) {
+	if err := c.Fetch(context.Background(), []int{250}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
+		stocclient.ErrReplaced) {
 		t.Errorf("the next server has another one: %v", err)
 	}
 	again := s.dial()

@@ -30,16 +30,29 @@ type serverStats struct {
 
 // serverColumns follow statsColumns when a server has the cache.
 var serverColumns = table.Columns[*stats]{
-	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache", func(s *stats) any { return s.answered() }),
-	table.Listed("connected", "connected", "clients that could ask it for samples now", fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
-	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet", fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
-	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up, and have not come back", fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
-	table.Shown("source_reads", "source reads", "samples that it read from the source, since it began", fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
-	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any { return table.Bytes(f.ReadBytes) })),
-	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind", fromServer(func(f *serverStats) any { return f.Errors })),
-	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored", fromServer(func(f *serverStats) any { return f.Mean })),
-	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram", fromServer(func(f *serverStats) any { return f.P99 })),
-	table.Listed("adopted", "adopted", "the cache was warm when the server began", fromServer(func(f *serverStats) any { return f.Adopted })),
+	table.Shown("server", "server", "answers, or why it does not; none: no server has the cache",
+		func(s *stats) any { return s.answered() }),
+	table.Listed("connected", "connected", "clients that could ask it for samples now",
+		fromServer(func(f *serverStats) any { return table.Count(f.Connected) })),
+	table.Shown("queue_depth", "queue", "samples that clients wait for and that are not being read yet",
+		fromServer(func(f *serverStats) any { return table.Count(f.Queued) })),
+	table.Listed("stuck_reads", "stuck reads", "reads of the source that were given up and have not returned",
+		fromServer(func(f *serverStats) any { return table.Count(f.Stuck) })),
+	table.Shown("source_reads", "source reads", "samples that it read from the source since it started",
+		fromServer(func(f *serverStats) any { return table.Count(f.Reads) })),
+	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
+		return table.Bytes(f.ReadBytes)
+	})),
+	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
+		fromServer(func(f *serverStats) any { return f.Errors })),
+	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
+		fromServer(func(f *serverStats) any { return f.Mean })),
+	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
+		fromServer(func(f *serverStats) any { return f.P99 })),
+	table.Listed("adopted", "adopted", "the cache was warm when the server started",
+		fromServer(func(f *serverStats) any {
+			return f.Adopted
+		})),
 }
 
 func fromServer(value func(*serverStats) any) func(*stats) any {
@@ -51,7 +64,7 @@ func fromServer(value func(*serverStats) any) func(*stats) any {
 	}
 }
 
-// answered is for people what became of asking the server; nil: there is none.
+// answered is, for people, whether the server answered; nil: there is no server.
 func (s *stats) answered() any {
 	switch {
 	case s.server != nil:
@@ -62,7 +75,7 @@ func (s *stats) answered() any {
 	return nil
 }
 
-// columns are what there is to say about the cache.
+// columns returns the columns that apply to the cache.
 func (s *stats) columns() table.Columns[*stats] {
 	switch {
 	case s.server != nil:
@@ -73,8 +86,9 @@ func (s *stats) columns() table.Columns[*stats] {
 	return statsColumns
 }
 
-// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for a server after it has read the segment.
-// serverRest is how long stats asks no more after a server has not answered.
+// Stats must not wait for a server, because the segment has its own counters. serverDeadline is the
+// longest wait for a server after stats has read the segment. serverRest is how long stats sends no
+// request after a server has not answered.
 const (
 	serverDeadline = 200 * time.Millisecond
 	serverRest     = 5 * time.Second
@@ -83,16 +97,16 @@ const (
 // asker asks a server about its caches.
 type asker struct {
 	sockets socketsFlag
-	silent  error // why it did not answer
+	silent  error // why the last request got no answer
 	until   time.Time
 }
 
-// ask begins to ask about a cache, and returns what waits for the answer.
+// ask sends a request about a cache, and returns a function that waits for the answer.
 func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 	if a.silent != nil && time.Now().Before(a.until) {
 		return func() (*serverStats, error) { return nil, a.silent }
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also when no caller waits for the answer
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // ends the request if the caller never waits
 	got := make(chan error, 1)
 	var f serverStats
 	go func() { got <- admin{a.sockets.dir}.json(ctx, "/v1/caches/"+url.PathEscape(name), &f) }()
@@ -105,20 +119,23 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 			err = stocclient.ErrNoServer
 		}
 		if errors.Is(err, stocclient.ErrNoServer) {
-			err = fmt.Errorf("one has the cache, but none answers on %s: it is stopped or overloaded, or its sockets are elsewhere (--sockets)", a.sockets.path())
+			err = fmt.Errorf("a server has the cache, but none answers on %s: it is stopped or overloaded, or its "+
+				"sockets are elsewhere (--sockets)", a.sockets.path())
 		}
 		switch {
 		case err != nil:
 			a.silent, a.until = err, time.Now().Add(serverRest)
 			return nil, err
 		case f.UUID != uuid:
-			return nil, fmt.Errorf("the one on %s has another cache of that name; --sockets says where this one's is", a.sockets.path())
+			return nil, fmt.Errorf("the server on %s has another cache of that name; give --sockets for the "+
+				"right server",
+				a.sockets.path())
 		}
 		return &f, nil
 	}
 }
 
-// errorCounts are numbers of errors by their kind.
+// errorCounts are numbers of errors by kind.
 type errorCounts map[string]uint64
 
 func (e errorCounts) String() string {

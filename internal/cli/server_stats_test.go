@@ -15,15 +15,18 @@ import (
 )
 
 // serverFields are null in JSON without a server.
-var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "source_errors", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
+var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes",
+	"source_errors", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
-// Ensure that stats shows what the server says, and what the segment says whatever becomes of the server: alive, stopped, killed, or to be found elsewhere.
+// Ensure that stats shows the counters of the server, and those of the segment in every state of
+// the server: alive, stopped, killed, or at other sockets.
 func TestStatsOfAServer(t *testing.T) {
 	const n = 40
 	tree := func(folder string) {
 		for i := range n {
 			name := filepath.Join(folder, "files", string(rune('A'+i)))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, content(i, 100), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700),
+				os.WriteFile(name, content(i, 100), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,29 +47,34 @@ func TestStatsOfAServer(t *testing.T) {
 			t.Fatal("it counts who is gone")
 		}
 	}
-	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "queue_depth": 0, "fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
-	if err := errors.Join(os.Remove(filepath.Join(d.folder, "files", "C")), os.Truncate(filepath.Join(d.folder, "files", "E"), 3)); err != nil {
+	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "queue_depth": 0,
+		"fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
+	if err := errors.Join(os.Remove(filepath.Join(d.folder, "files", "C")),
+		os.Truncate(filepath.Join(d.folder, "files", "E"), 3)); err != nil {
 		t.Fatal(err)
 	}
 	if code, _, _ := cli(t, d.args("warm", "pets")...); code != exitFailed {
 		t.Error("exit", code)
 	}
 	got := stats()
-	wantFields(t, got, jsonObject{"server": "answers", "samples": n, "ready": n - 2, "source_reads": n - 2, "source_read_bytes": (n - 2) * 100, "source_errors": jsonObject{"missing": 1, "changed": 1}})
+	wantFields(t, got, jsonObject{"server": "answers", "samples": n, "ready": n - 2, "source_reads": n - 2,
+		"source_read_bytes": (n - 2) * 100, "source_errors": jsonObject{"missing": 1, "changed": 1}})
 	mean, p99 := got["fill_mean_seconds"].(float64), got["fill_p99_seconds"].(float64)
 	if mean <= 0 || mean > 10 || p99 <= 0 || p99 > 10 {
 		t.Error(mean, p99)
 	}
-	wantFields(t, decode[[]jsonObject](t, ok(t, d.args("stats", "--dir", d.segments, "--json")...))[0], jsonObject{"server": "answers", "source_reads": n - 2})
+	wantFields(t, decode[[]jsonObject](t, ok(t, d.args("stats", "--dir", d.segments, "--json")...))[0],
+		jsonObject{"server": "answers", "source_reads": n - 2})
 	text := ok(t, d.args("stats", path)...)
-	contains(t, text, "server         answers\n", "source reads   38\n", "source errors  changed 1, missing 1\n", "bytes read     3.7 KiB\n", "adopted        no\n")
+	contains(t, text, "server         answers\n", "source reads   38\n", "source errors  changed 1, missing 1\n",
+		"bytes read     3.7 KiB\n", "adopted        no\n")
 	watched := ok(t, d.args("stats", path, "--watch", "--count", "1", "--interval", "1ms", "--json")...)
 	wantFields(t, decode[jsonObject](t, watched), jsonObject{"server": "answers", "source_reads": n - 2})
 	if table := ok(t, d.args("stats", "--dir", d.segments)...); strings.Contains(strings.ToLower(table), "source") {
 		t.Error(table)
 	}
 
-	// Elsewhere is no server, or one with another cache of that name.
+	// At other sockets there is no server, or one with another cache of that name.
 	other := newDaemon(t, tree, "name: pets, source: {kind: dir, path: FOLDER/files}")
 	wantSame := func(silent string, args ...string) {
 		t.Helper()
@@ -76,7 +84,8 @@ func TestStatsOfAServer(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		for field, value := range got {
-			if field == "clients_live" || field == "clients_dead" || field == "recovered" { // what becomes of the server's own record
+			// the state of the server's own record
+			if field == "clients_live" || field == "clients_dead" || field == "recovered" {
 				continue
 			}
 			for _, f := range serverFields {
@@ -93,7 +102,8 @@ func TestStatsOfAServer(t *testing.T) {
 			wantFields(t, now, jsonObject{field: value})
 		}
 		text := ok(t, args...)
-		if strings.Contains(text, "source reads") || strings.Contains(text, "\nserver ") != (silent != "") || !strings.Contains(text, silent) || !strings.Contains(text, "filled ") {
+		if strings.Contains(text, "source reads") || strings.Contains(text, "\nserver ") != (silent != "") ||
+			!strings.Contains(text, silent) || !strings.Contains(text, "filled ") {
 			t.Errorf("%q in\n%s", silent, text)
 		}
 	}

@@ -20,13 +20,14 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// manager is the service manager that started this process: systemd, or a program with its protocols. Without one, notify does nothing.
+// manager is the service manager that started this process: systemd, or a program with its
+// protocols. Without one, notify does nothing.
 type manager struct{ log *slog.Logger }
 
-// notify tells the manager something, in lines of variables (sd_notify(3)).
+// notify sends the manager lines of variables (sd_notify(3)).
 func (m manager) notify(state string) {
 	if _, err := systemd.SdNotify(false, state); err != nil {
-		m.log.Warn("the service manager could not be told", "state", state, "error", err)
+		m.log.Warn("the service manager could not be notified", "state", state, "error", err)
 	}
 }
 
@@ -36,12 +37,13 @@ func (m manager) reloading() {
 	m.notify(systemd.SdNotifyReloading + "\n" + systemd.SdNotifyMonotonicUsec() + "STATUS=reading the configuration")
 }
 
-// watch tells the manager, three times in the interval that it wants to hear within, that the server in a folder of sockets answers clients and operators: only when it really does.
-// It returns when ctx ends, or at once when the manager does not want to hear.
+// watch notifies the watchdog of the manager three times in its interval, but only if the server in
+// a folder of sockets answers clients and operators. It returns when ctx ends, or at once if the
+// manager has no watchdog.
 func (m manager) watch(ctx context.Context, sockets string) {
 	interval, err := systemd.SdWatchdogEnabled(false)
 	if err != nil {
-		m.log.Error("the service manager wants to hear from this server, and does not say how often", "error", err)
+		m.log.Error("the service manager has a watchdog with an invalid interval", "error", err)
 	}
 	if err != nil || interval == 0 {
 		return
@@ -56,7 +58,8 @@ func (m manager) watch(ctx context.Context, sockets string) {
 		case err == nil:
 			m.notify(systemd.SdNotifyWatchdog)
 		case !failing:
-			m.log.Error("this server does not answer itself; the service manager will end it unless it does", "within", interval, "error", err)
+			m.log.Error("this server does not answer its own requests; the service manager will end it unless it does",
+				"within", interval, "error", err)
 		}
 		failing = err != nil
 		select {
@@ -67,11 +70,12 @@ func (m manager) watch(ctx context.Context, sockets string) {
 	}
 }
 
-// answers says whether a server answers on both its sockets.
+// answers returns an error unless the server answers on both sockets.
 func answers(ctx context.Context, sockets string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := stocclient.Ping(ctx, "", stocclient.DialOptions{SocketsDir: sockets, Label: "watchdog", Timeout: within}); err != nil {
+	if err := stocclient.Ping(ctx, "",
+		stocclient.DialOptions{SocketsDir: sockets, Label: "watchdog", Timeout: within}); err != nil {
 		return err
 	}
 	status, body, err := admin{sockets}.get(ctx, "/healthz")
@@ -81,7 +85,8 @@ func answers(ctx context.Context, sockets string, within time.Duration) error {
 	return err
 }
 
-// inherit gives a server the sockets that the manager has opened for it (socket activation), by their names. ErrInvalid for others.
+// inherit gives a server the sockets that the manager has opened for it (socket activation), by
+// their names. Errors: ErrInvalid for other sockets.
 func inherit(o *server.Options) (err error) {
 	named, err := activation.ListenersWithNames()
 	if err != nil {
@@ -101,17 +106,19 @@ func inherit(o *server.Options) (err error) {
 	for name, all := range named {
 		place := places[name]
 		if place == nil || len(all) != 1 {
-			return fmt.Errorf("%w: the service manager gives %s named %q; it may give one %s and one %s (FileDescriptorName= in a socket unit)", shm.ErrInvalid, plural(len(all), "socket"), name,
+			return fmt.Errorf("%w: the service manager gives %s named %q; it may give one %s and one %s "+
+				"(FileDescriptorName= in a socket unit)", shm.ErrInvalid, plural(len(all), "socket"), name,
 				control.DataSocket, control.AdminSocket)
 		}
 		l, ok := all[0].(*net.UnixListener)
 		path := all[0].Addr().String()
 		if !ok || filepath.Base(path) != name || cmp.Or(folder, filepath.Dir(path)) != filepath.Dir(path) {
-			return fmt.Errorf("%w: the service manager gives the socket %s for %s; clients look for unix stream sockets %s and %s in one folder (ListenStream= in a socket unit)", shm.ErrInvalid,
+			return fmt.Errorf("%w: the service manager gives the socket %s for %s; clients need unix stream "+
+				"sockets %s and %s in one folder (ListenStream= in a socket unit)", shm.ErrInvalid,
 				path, name, control.DataSocket, control.AdminSocket)
 		}
 		folder = filepath.Dir(path)
-		l.SetUnlinkOnClose(false) // it is the manager's
+		l.SetUnlinkOnClose(false) // the manager owns the file
 		*place = l
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 )
 
-// notes is a service manager that listens: a socket of the kind that systemd gives its services.
+// notes is a service manager: a socket like the one that systemd gives its services.
 type notes struct {
 	path   string
 	socket *net.UnixConn
@@ -38,7 +38,7 @@ func newNotes(t *testing.T) *notes {
 	return &notes{path, socket}
 }
 
-// next returns the next message; "" when none comes in time.
+// next returns the next message; "" if none comes in time.
 func (n *notes) next(t *testing.T, within time.Duration) string {
 	t.Helper()
 	n.socket.SetReadDeadline(time.Now().Add(within))
@@ -50,7 +50,7 @@ func (n *notes) next(t *testing.T, within time.Duration) string {
 	return string(b[:k])
 }
 
-// want waits for a message with a line, past others.
+// want waits for a message with a line, and skips others.
 func (n *notes) want(t *testing.T, line string) string {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
@@ -58,11 +58,11 @@ func (n *notes) want(t *testing.T, line string) string {
 			return got
 		}
 	}
-	t.Fatalf("nobody says %s", line)
+	t.Fatalf("no message has %s", line)
 	return ""
 }
 
-// lockedBuffer is what a process logs.
+// lockedBuffer is the log of a process.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -83,7 +83,8 @@ func (b *lockedBuffer) String() string {
 // wantLog waits for a text in the log.
 func (b *lockedBuffer) wantLog(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(), text); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(b.String(),
+		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %q in\n%s", text, b.String())
 		}
@@ -115,7 +116,8 @@ func managed(t *testing.T, cmd *exec.Cmd) (p *exec.Cmd, log *lockedBuffer, end f
 	return cmd, log, end
 }
 
-// Ensure that a service manager hears when a server is ready, reloads and ends, and that it is well while it answers and not while it does not.
+// Ensure that a service manager gets messages when a server is ready, reloads and ends, and
+// watchdog messages only while it answers.
 func TestNotifies(t *testing.T) {
 	path, _, sockets := configure(t)
 	n := newNotes(t)
@@ -135,7 +137,7 @@ func TestNotifies(t *testing.T) {
 	}
 	n.want(t, "READY=1")
 
-	// It is not well while nobody gets an answer, though the process lives: its socket is another's, who says nothing.
+	// The process lives, but its socket belongs to another process, which does not answer.
 	data := filepath.Join(sockets, control.DataSocket)
 	if err := os.Rename(data, data+".away"); err != nil {
 		t.Fatal(err)
@@ -144,7 +146,7 @@ func TestNotifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.wantLog(t, "this server does not answer itself")
+	log.wantLog(t, "this server does not answer its own requests")
 	for n.next(t, 10*time.Millisecond) != "" {
 	}
 	if got := n.next(t, time.Second); got != "" {
@@ -159,9 +161,10 @@ func TestNotifies(t *testing.T) {
 	n.want(t, "STOPPING=1")
 }
 
-// Ensure that without a service manager, or with one that does not listen, a server serves as well.
+// Ensure that a server also serves without a service manager, or with one that does not listen.
 func TestWithoutAManager(t *testing.T) {
-	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"}, {"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
+	for _, environment := range [][]string{{"NOTIFY_SOCKET=/nowhere/notify"},
+		{"NOTIFY_SOCKET=/nowhere/notify", "WATCHDOG_USEC=often"}, {"WATCHDOG_USEC=100000"}} {
 		path, _, sockets := configure(t)
 		cmd := program("serve", "-c", path)
 		cmd.Env = append(cmd.Env, environment...)
@@ -176,7 +179,7 @@ func TestWithoutAManager(t *testing.T) {
 	}
 }
 
-// passed are sockets for a process, and their names, as systemd passes them.
+// passed makes sockets for a process, and their names, as systemd passes them.
 func passed(t *testing.T, paths ...string) (files []*os.File) {
 	t.Helper()
 	for _, path := range paths {
@@ -196,7 +199,8 @@ func passed(t *testing.T, paths ...string) (files []*os.File) {
 	return files
 }
 
-// activated is a server that is given sockets. The shell says whom they are for: that is known after the fork.
+// activated is a server that gets sockets. The shell sets LISTEN_PID, which is known only after the
+// fork.
 func activated(path, names string, files ...*os.File) *exec.Cmd {
 	cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, os.Args[0], "serve", "-c", path)
 	cmd.Env = append(os.Environ(), childVariable+"=main", "LISTEN_FDS="+fmt.Sprint(len(files)), "LISTEN_FDNAMES="+names)
@@ -204,7 +208,8 @@ func activated(path, names string, files ...*os.File) *exec.Cmd {
 	return cmd
 }
 
-// Ensure that a server takes the sockets it is given: who connected before it began is served, one server takes them from the other, and they stay when it ends.
+// Ensure that a server takes the sockets it gets: it serves clients that connected before it
+// started, the next server can take them too, and they stay when it ends.
 func TestSocketActivation(t *testing.T) {
 	path, _, elsewhere := configure(t)
 	dir := t.TempDir()
@@ -213,7 +218,8 @@ func TestSocketActivation(t *testing.T) {
 	for round := range 2 {
 		dialed := make(chan error, 1)
 		go func() { // before there is a server
-			c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
+			c, err := stocclient.Dial(context.Background(), "pets",
+				stocclient.DialOptions{SocketsDir: dir, Timeout: 20 * time.Second})
 			if err == nil {
 				err = c.Fetch(context.Background(), []int{3}, make([]byte, c.SampleBytes()), c.SampleBytes())
 				c.Close()
@@ -239,7 +245,7 @@ func TestSocketActivation(t *testing.T) {
 	if _, err := os.Stat(elsewhere); err == nil {
 		t.Error("it made sockets of its own")
 	}
-	// One of them alone: it makes the other beside it.
+	// One of them alone: the server makes the other one in the same folder.
 	if err := os.Remove(admin); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +255,7 @@ func TestSocketActivation(t *testing.T) {
 	end()
 }
 
-// Ensure that sockets that are none of a server's are refused with what is wrong.
+// Ensure that unknown sockets are refused with the reason.
 func TestSocketActivationRefuses(t *testing.T) {
 	path, _, _ := configure(t)
 	dir, other := t.TempDir(), t.TempDir()
@@ -257,10 +263,12 @@ func TestSocketActivationRefuses(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		"stocached.socket":     {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
-		"data.sock":            {[]string{filepath.Join(dir, "b.sock")}, "clients look for unix stream sockets"},
-		"data.sock:data.sock":  {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")}, `2 sockets named "data.sock"`},
-		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket), filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
+		"stocached.socket": {[]string{filepath.Join(dir, "a.sock")}, `1 socket named "stocached.socket"`},
+		"data.sock":        {[]string{filepath.Join(dir, "b.sock")}, "clients need unix stream sockets"},
+		"data.sock:data.sock": {[]string{filepath.Join(dir, control.DataSocket), filepath.Join(dir, "c.sock")},
+			`2 sockets named "data.sock"`},
+		"admin.sock:data.sock": {[]string{filepath.Join(other, control.AdminSocket),
+			filepath.Join(dir, "d", control.DataSocket)}, "in one folder"},
 	} {
 		if err := os.MkdirAll(filepath.Join(dir, "d"), 0o700); err != nil {
 			t.Fatal(err)
@@ -273,7 +281,8 @@ func TestSocketActivationRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that the unit files say what a server understands, and that systemd finds nothing wrong with them, where there is one to ask.
+// Ensure that the unit files match the server, and that systemd-analyze, if installed, finds no
+// errors.
 func TestUnits(t *testing.T) {
 	from, dir := filepath.Join("..", "..", "deploy"), t.TempDir()
 	names := []string{"stocached.service", "stocached.socket", "stocached-admin.socket"}
@@ -292,9 +301,10 @@ func TestUnits(t *testing.T) {
 		for _, o := range options {
 			values[name][o.Section+"."+o.Name] = o.Value
 		}
-		// systemd looks whether the program is there: this one is.
+		// systemd checks that the program exists: this one does.
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte("/usr/local/bin/stocached"), []byte(os.Args[0])), 0o600); err != nil {
+		if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte("/usr/local/bin/stocached"), []byte(os.Args[0])),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		paths = append(paths, path)
@@ -317,7 +327,8 @@ func TestUnits(t *testing.T) {
 	}
 	command := strings.Fields(values[names[0]]["Service.ExecStart"])
 	var usage bytes.Buffer
-	if len(command) != 4 || command[1] != "serve" || Run([]string{"serve", "--help"}, &usage, io.Discard) != exitOK || !strings.Contains(usage.String(), command[2]+",") {
+	if len(command) != 4 || command[1] != "serve" || Run([]string{"serve", "--help"}, &usage, io.Discard) != exitOK ||
+		!strings.Contains(usage.String(), command[2]+",") {
 		t.Errorf("%q", command)
 	}
 	tool, err := exec.LookPath("systemd-analyze")

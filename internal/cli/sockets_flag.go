@@ -16,15 +16,16 @@ import (
 
 // socketsFlag says how to reach a server.
 type socketsFlag struct {
-	dir     string        // folder of its sockets. "": sockets.Find says
+	dir     string        // folder of the sockets. "": sockets.Find chooses
 	timeout time.Duration // for an answer
 }
 
-// folder adds --sockets alone.
+// folder adds only --sockets.
 func (f *socketsFlag) folder(c *cobra.Command) {
-	c.Flags().StringVar(&f.dir, "sockets", "", "folder of the server's sockets (default $"+control.SocketsVariable+", else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-UID)")
+	c.Flags().StringVar(&f.dir, "sockets", "", "folder of the server's sockets (default $"+control.SocketsVariable+
+		", else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-UID)")
 	if err := c.MarkFlagDirname("sockets"); err != nil {
-		panic(err) // there is no such flag: cannot be
+		panic(err) // the flag exists
 	}
 }
 
@@ -40,7 +41,7 @@ func (f *socketsFlag) check() error {
 	return nil
 }
 
-// path is the folder of the sockets.
+// path returns the folder of the sockets.
 func (f *socketsFlag) path() string {
 	return sockets.Find(f.dir).Path
 }
@@ -49,7 +50,7 @@ func (f *socketsFlag) options() stocclient.DialOptions {
 	return stocclient.DialOptions{SocketsDir: f.dir, Timeout: f.timeout, Label: "stocached"}
 }
 
-// refused gives what a server said about a name the exit code that a missing cache has.
+// refused gives the error of an unknown name the exit code of a missing cache.
 func refused(err error) error {
 	var remote *stocclient.RemoteError
 	if errors.As(err, &remote) && remote.Code == control.CodeNotFound {
@@ -58,20 +59,20 @@ func refused(err error) error {
 	return err
 }
 
-// checkServed finds fault with the name of a server's cache.
+// checkServed checks the name of a server's cache.
 func checkServed(name string) error {
 	if err := shm.CheckName(name); err != nil {
-		return usage("%q is no name of a server's cache: those are in its configuration, and not paths", name)
+		return usage("%q is not a name of a server's cache: its configuration has the names, which are not paths", name)
 	}
 	return nil
 }
 
-// complete offers the names of the caches that the server has to the shell.
+// complete offers the names of the server's caches to the shell.
 func (f *socketsFlag) complete(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // a user waits no longer for a key
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // the longest wait after a key press
 	defer cancel()
 	var caches []struct{ Name string }
 	if err := (admin{f.dir}).json(ctx, "/v1/caches", &caches); err != nil {

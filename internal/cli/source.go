@@ -34,24 +34,29 @@ type sourceFlags struct {
 }
 
 func (f *sourceFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+" (default: by its name, see above)")
-	c.Flags().StringArrayVar(&f.set, "source", nil, "settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
-	c.Flags().StringArrayVar(&f.decode, "decode", nil, "decode pictures, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
-	if err := c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+
+		" (default: by its name, see above)")
+	c.Flags().StringArrayVar(&f.set, "source", nil,
+		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
+	c.Flags().StringArrayVar(&f.decode, "decode", nil,
+		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
+	if err := c.RegisterFlagCompletionFunc("kind",
+		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
 }
 
 // sourceHelp explains SRC in help texts.
-const sourceHelp = `SRC is a path. Its name says what kind of source it is: a folder with a dataset.json is a dataset in block files (block), another
-folder a tree of files, a sample each (dir); .npy is an array (npy), .tar, or a pattern of such, tar shards (tar). Anything
-else needs --kind. --source gives the settings of that kind, as in a configuration:
+const sourceHelp = `SRC is a path. Its name tells the kind of source. A folder with a dataset.json is a dataset in block files
+(block). Any other folder is a tree of files, one sample each (dir). A .npy file is an array (npy). A .tar
+file, or a pattern of such names, is tar shards (tar). Anything else needs --kind. --source gives the
+settings of that kind, as in a configuration:
   --source 'glob=**/*.jpg,labels=folders'
   --kind raw --source 'shape=[3,224,224],dtype=float32'
---decode has the samples decoded as a server decodes them:
+--decode decodes the samples as a server does:
   --decode 'resize=[224,224],fit=crop'
-docs/spec/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls], a mapping such as {tries: 5}, or else text; "..." makes text of
-anything. kinds:
+docs/spec/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls],
+a mapping such as {tries: 5}, or a text; "..." makes any value a text. kinds:
 `
 
 func kindNames() []string {
@@ -71,7 +76,7 @@ func explainKinds() string {
 	return sourceHelp + strings.Join(lines, "\n")
 }
 
-// settings are those of a path with the flags.
+// settings returns the settings of a source: its path and the flags.
 func (f *sourceFlags) settings(path string) (source.Settings, error) {
 	s := source.Settings{"path": path}
 	for _, text := range f.set {
@@ -110,7 +115,7 @@ func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, err
 	return opened, err
 }
 
-// guessKind tells the kind of a source by its path.
+// guessKind finds the kind of a source by its path.
 func guessKind(path string) (string, error) {
 	st, err := os.Stat(path)
 	base := filepath.Base(path)
@@ -120,7 +125,8 @@ func guessKind(path string) (string, error) {
 			return "block", nil
 		}
 		return "dir", nil
-	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"), strings.HasSuffix(base, ".tgz"): // a pattern of shards has no file of its name
+	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"),
+		strings.HasSuffix(base, ".tgz"): // no file has the name of a pattern of shards
 		return "tar", nil
 	case err != nil:
 		return "", err
@@ -129,15 +135,17 @@ func guessKind(path string) (string, error) {
 	case strings.HasSuffix(base, ".npy"):
 		return "npy", nil
 	}
-	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by --source, such as --kind raw --source sample_bytes=150528", path)
+	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by "+
+		"--source, such as --kind raw --source sample_bytes=150528", path)
 }
 
-// parseSettings adds those of --source.
+// parseSettings adds the settings of a --source flag.
 func parseSettings(into source.Settings, text string) error {
 	return parsePairs(into, "--source", text)
 }
 
-// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes is part of the value.
+// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes
+// is part of the value.
 func parsePairs(into map[string]any, flag, text string) error {
 	for _, part := range splitSettings(text) {
 		key, value, ok := strings.Cut(part, "=")
@@ -145,7 +153,7 @@ func parsePairs(into map[string]any, flag, text string) error {
 			return usage("%s %q: %q is not key=value", flag, text, part)
 		}
 		if _, twice := into[key]; twice && key != "path" {
-			return usage("%s %q: %s is there twice", flag, text, key)
+			return usage("%s %q: %s comes twice", flag, text, key)
 		}
 		into[key] = parseSetting(value)
 	}
@@ -173,7 +181,8 @@ func splitSettings(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// parseSetting is JSON where the text is, whole numbers as such; a list or a mapping of plain words, as YAML has it, [a, b] and {a: b}; else the text itself.
+// parseSetting reads a value: JSON, with whole numbers as int; or a list or mapping of plain words
+// as in YAML, [a, b] and {a: b}; or else the text itself.
 func parseSetting(text string) any {
 	if v, ok := parseJSON(text); ok {
 		return v
@@ -216,7 +225,7 @@ func parseJSON(text string) (any, bool) {
 	return plain(v), true
 }
 
-// plain turns numbers of JSON into those of Go.
+// plain turns numbers of JSON into Go numbers.
 func plain(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -239,9 +248,10 @@ func plain(v any) any {
 
 func newSource() *cobra.Command {
 	c := &cobra.Command{
-		Use:               "source",
-		Short:             "Look at a source of samples: info, cat, verify",
-		Long:              paragraphs(`Looks at a source by itself, without a cache: what a server would read from it.`, `SOURCES`, explainKinds(), `With --json each prints one object.`, exitStatus()),
+		Use:   "source",
+		Short: "Inspect a source of samples: info, cat, verify",
+		Long: paragraphs(`Inspects a source by itself, without a cache: what a server would read from it.`, `SOURCES`,
+			explainKinds(), `With --json each prints one object.`, exitStatus()),
 		Args:              arguments(0, 0, "info, cat or verify first"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return usage("source needs info, cat or verify") },
@@ -250,7 +260,7 @@ func newSource() *cobra.Command {
 	return c
 }
 
-// filesFirst completes the first argument as a file, and no other.
+// filesFirst completes only the first argument, as a file.
 func filesFirst(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -258,17 +268,17 @@ func filesFirst(_ *cobra.Command, args []string, _ string) ([]string, cobra.Shel
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// described is what info prints about.
+// described is what info prints.
 type described struct {
 	source.Info
 	path            string
-	bytes           any // of all samples, byteCount; nil where it is not known
+	bytes           any // of all samples, byteCount; nil: unknown
 	smallest, large any // likewise, of a sample
-	blocks          any // count; nil: samples do not lie in blocks
+	blocks          any // count; nil: the samples are not in blocks
 	source          source.Source
 }
 
-// packed is a fact about a dataset in block files; nil for another source.
+// packed returns a fact about a dataset in block files; nil for another source.
 func (d described) packed(fact func(*block.Dataset) any) any {
 	if set, ok := d.source.(*block.Dataset); ok {
 		return fact(set)
@@ -280,26 +290,33 @@ var infoColumns = table.Columns[described]{
 	table.Listed("path", "path", "as given", func(d described) any { return d.path }),
 	table.Listed("kind", "kind", "of the source", func(d described) any { return d.Kind }),
 	table.Listed("samples", "samples", "of the dataset", func(d described) any { return table.Count(d.Samples) }),
-	table.Listed("variable", "variable size", "samples differ in size", func(d described) any { return d.Schema.Variable }),
-	table.Listed("bytes", "all samples", "their bytes together, as a cache would hold them", func(d described) any { return d.bytes }),
-	table.Listed("smallest_bytes", "smallest", "bytes of the smallest sample", func(d described) any { return d.smallest }),
+	table.Listed("variable", "variable size", "samples differ in size",
+		func(d described) any { return d.Schema.Variable }),
+	table.Listed("bytes", "all samples", "their bytes together, as a cache would hold them",
+		func(d described) any { return d.bytes }),
+	table.Listed("smallest_bytes", "smallest", "bytes of the smallest sample",
+		func(d described) any { return d.smallest }),
 	table.Listed("largest_bytes", "largest", "bytes of the largest sample", func(d described) any { return d.large }),
-	table.Listed("blocks", "blocks", "that samples are stored in; none: each is read by itself", func(d described) any { return d.blocks }),
+	table.Listed("blocks", "blocks", "that samples are stored in; none: each is read by itself",
+		func(d described) any { return d.blocks }),
 	table.Listed("compression", "compression", "of a dataset in block files: none or zstd", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { return string(set.Description().Compression) })
 	}),
 	table.Listed("file_bytes", "files", "of a dataset in block files: bytes of these together", func(d described) any {
 		return d.packed(func(set *block.Dataset) any { _, n := set.Files(); return table.Bytes(n) })
 	}),
-	table.Listed("made_from", "made from", "of a dataset in block files: fingerprint of its source", func(d described) any {
-		return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
-	}),
-	table.Listed("fingerprint", "fingerprint", "names this very data: it changes with the files", func(d described) any { return d.Fingerprint }),
+	table.Listed("made_from", "made from", "of a dataset in block files: fingerprint of its source",
+		func(d described) any {
+			return d.packed(func(set *block.Dataset) any { return set.Description().Source.Fingerprint })
+		}),
+	table.Listed("fingerprint", "fingerprint", "identifies the data: it changes with the files",
+		func(d described) any { return d.Fingerprint }),
 }
 
 var noteColumns = table.Columns[source.Note]{
 	table.Shown("name", "note", "what it is about", func(n source.Note) any { return n.Name }),
-	table.Shown("text", "text", "what else is to be known, such as names of classes", func(n source.Note) any { return n.Text }),
+	table.Shown("text", "text", "other facts, such as names of classes",
+		func(n source.Note) any { return n.Text }),
 }
 
 func newSourceInfo() *cobra.Command {
@@ -308,8 +325,10 @@ func newSourceInfo() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info SRC",
 		Short: "Show what a source is: samples, schema, sizes, fingerprint",
-		Long: paragraphs(`Opens a source and shows what it says of itself. No sample is read. With --json: the object of OUTPUT, with fields and notes.`,
-			explainKinds(), infoColumns.Explain("OUTPUT"), fieldColumns.Explain("SCHEMA (fields)"), noteColumns.Explain("NOTES (notes)"),
+		Long: paragraphs(`Opens a source and shows its properties. It reads no sample. With --json: the object of OUTPUT, with fields
+and notes.`,
+			explainKinds(), infoColumns.Explain("OUTPUT"), fieldColumns.Explain("SCHEMA (fields)"),
+			noteColumns.Explain("NOTES (notes)"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
@@ -352,7 +371,7 @@ func sourceInfo(s source.Source, path string, asJSON bool, stdout io.Writer) err
 	return noteColumns.Table(stdout, d.Notes)
 }
 
-// sizes sums up the sizes of all samples. false when a file does not say its own.
+// sizes adds up the sizes of all samples. false: a sample's size is unknown.
 func sizes(s source.Source) (total, least, most uint64, ok bool) {
 	info := s.Info()
 	if !info.Schema.Variable {
@@ -376,8 +395,9 @@ func newSourceCat() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cat SRC INDEX",
 		Short: "Write the bytes of a sample",
-		Long: paragraphs(`Writes the bytes of one sample to the standard output, as a cache would hold them, or with --field those of one of its fields:
-items in C order, little-endian. It does not write to a terminal unless --force says so. There is no --json: the output is the bytes.`,
+		Long: paragraphs(`Writes the bytes of one sample to the standard output, as a cache would hold them, or with --field those of
+one of its fields: items in C order, little-endian. It does not write to a terminal without --force. There
+is no --json: the output is the bytes.`,
 			explainKinds(), exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached source cat ./pictures 17 > picture.jpg
   stocached source cat train 17 --field label | od -An -td8`,
@@ -385,7 +405,7 @@ items in C order, little-endian. It does not write to a terminal unless --force 
 		ValidArgsFunction: filesFirst,
 		RunE: func(c *cobra.Command, args []string) error {
 			if isTerminal(c.OutOrStdout()) && !force {
-				return usage("a sample is not for a terminal: write it to a file or a program, or give --force")
+				return usage("a terminal cannot show a sample: write it to a file or a program, or give --force")
 			}
 			s, err := f.open(c.Context(), args[0])
 			if err != nil {
@@ -394,7 +414,8 @@ items in C order, little-endian. It does not write to a terminal unless --force 
 			defer s.Close()
 			index, err := strconv.Atoi(args[1])
 			if err != nil {
-				return usage("index %q is not a whole number; the source has samples 0 to %d", args[1], s.Info().Samples-1)
+				return usage("index %q is not a whole number; the source has samples 0 to %d", args[1],
+					s.Info().Samples-1)
 			}
 			sample, err := readSample(c.Context(), s, index)
 			if err != nil {
@@ -410,7 +431,7 @@ items in C order, little-endian. It does not write to a terminal unless --force 
 		},
 	}
 	f.add(c)
-	c.Flags().StringVar(&field, "field", "", "this field of the sample alone")
+	c.Flags().StringVar(&field, "field", "", "only this field of the sample")
 	c.Flags().BoolVar(&force, "force", false, "write to a terminal as well")
 	return c
 }
@@ -441,7 +462,7 @@ func fieldOf(schema shm.Schema, sample []byte, name string) ([]byte, error) {
 	return parts[k].Data, nil
 }
 
-// failure is a sample that could not be read.
+// failure is a failed read of a sample.
 type failure struct {
 	index int
 	where string
@@ -454,7 +475,7 @@ var failureColumns = table.Columns[failure]{
 	table.Shown("error", "error", "what went wrong", func(f failure) any { return f.err.Error() }),
 }
 
-// readThrough is what verify found.
+// readThrough is the result of verify.
 type readThrough struct {
 	path     string
 	samples  int
@@ -465,32 +486,39 @@ type readThrough struct {
 	seconds  table.Ratio
 }
 
-// mostFailures is how many failures are listed.
+// mostFailures is the most failures in a list.
 const mostFailures = 1000
 
 var readThroughColumns = table.Columns[*readThrough]{
 	table.Listed("path", "path", "as given", func(v *readThrough) any { return v.path }),
 	table.Listed("samples", "samples", "of the dataset", func(v *readThrough) any { return table.Count(v.samples) }),
-	table.Listed("read", "read", "samples that were read, and are what their schema says", func(v *readThrough) any { return table.Count(v.read.Load()) }),
-	table.Listed("failed", "failed", "samples that were not", func(v *readThrough) any { return table.Count(v.failed) }),
+	table.Listed("read", "read", "samples that were read, and match their schema",
+		func(v *readThrough) any { return table.Count(v.read.Load()) }),
+	table.Listed("failed", "failed", "samples that could not be read, or do not match",
+		func(v *readThrough) any { return table.Count(v.failed) }),
 	table.Listed("bytes", "bytes", "of the samples read", func(v *readThrough) any { return table.Bytes(v.bytes) }),
 	table.Listed("seconds", "seconds", "that reading took", func(v *readThrough) any { return v.seconds }),
-	table.Listed("bytes_per_second", "speed", "of reading", func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
-	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people", mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
+	table.Listed("bytes_per_second", "speed", "of reading",
+		func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people",
+		mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
 }
 
-// interruptible is a context that ends at the first Ctrl-C; the second one ends the process.
+// interruptible returns a context that ends at the first Ctrl-C. The second Ctrl-C ends the
+// process.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// defaultReaders is how many goroutines read: enough to keep a disk busy, few enough for any.
+// defaultReaders is the number of goroutines that read: enough to keep a disk busy, and few enough
+// for any disk.
 const defaultReaders = 8
 
 func readersFlag(c *cobra.Command, readers *int) {
-	c.Flags().IntVarP(readers, "jobs", "j", defaultReaders, "samples that are read at a time; more help with slow disks and networks")
+	c.Flags().IntVarP(readers, "jobs", "j", defaultReaders,
+		"samples to read at a time; more are faster on slow disks and networks")
 }
 
 func checkReaders(n int) error {
@@ -507,9 +535,11 @@ func newSourceVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify SRC",
 		Short: "Read every sample of a source",
-		Long: paragraphs(`Reads every sample once, several at a time, and compares it with its checksum where the kind has one (block) and with the schema. Failures
-are counted and named, and do not end it. On a terminal a bar shows how far it is.`,
-			explainKinds(), readThroughColumns.Explain("OUTPUT"), exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+		Long: paragraphs(`Reads every sample once, several at a time. It compares each with its checksum, if the kind has checksums
+(block), and with the schema. It counts and lists failures and goes on. On a terminal a bar shows the
+progress.`,
+			explainKinds(), readThroughColumns.Explain("OUTPUT"),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Args:              arguments(1, 1, "the path of a source"),
 		ValidArgsFunction: filesFirst,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -564,7 +594,8 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 		mu.Lock()
 		defer mu.Unlock()
 		v.failed++
-		if at, _ := slices.BinarySearchFunc(v.failures, i, func(f failure, i int) int { return f.index - i }); at < mostFailures {
+		if at, _ := slices.BinarySearchFunc(v.failures, i,
+			func(f failure, i int) int { return f.index - i }); at < mostFailures {
 			v.failures = slices.Insert(v.failures, at, failure{i, s.Where(i), err})
 			v.failures = v.failures[:min(len(v.failures), mostFailures)]
 		}
@@ -572,12 +603,13 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 	})
 	v.bytes, v.seconds = bar.bytes.Load(), table.Ratio(time.Since(began).Seconds())
 	if done != nil {
-		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed), info.Samples, v.failed)
+		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed),
+			info.Samples, v.failed)
 	}
 	return v, nil
 }
 
-// readInto reads a sample into a buffer that grows as needed.
+// readInto reads a sample into a buffer, which it enlarges if needed.
 func readInto(ctx context.Context, s source.Source, i int, buffer *[]byte) (int, error) {
 	n, err := s.Size(i)
 	if err != nil {
@@ -590,7 +622,8 @@ func readInto(ctx context.Context, s source.Source, i int, buffer *[]byte) (int,
 	return s.Read(ctx, i, (*buffer)[:n])
 }
 
-// forEach calls work for 0..n-1 from several goroutines, each with a buffer of its own, until one fails or ctx ends. bar is told.
+// forEach calls work for 0..n-1 from several goroutines, each with its own buffer, until one fails
+// or ctx ends. It reports the progress to bar.
 func forEach(ctx context.Context, n, goroutines int, bar *pace, work func(i int, buffer *[]byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -615,7 +648,7 @@ func forEach(ctx context.Context, n, goroutines int, bar *pace, work func(i int,
 	return nil
 }
 
-// report tells people which samples are bad, and makes the error of it.
+// report lists the bad samples for people, and returns the error.
 func (v *readThrough) report(asJSON bool, stderr io.Writer) error {
 	if v.failed == 0 {
 		return nil

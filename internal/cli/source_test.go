@@ -17,18 +17,22 @@ import (
 // blockSource makes a dataset of pictures with labels, of several sizes.
 func blockSource(t testing.TB) (folder string, samples [][]byte) {
 	t.Helper()
-	schema, err := shm.NewSchema([]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 4}}, {Name: "label", DType: shm.Int16}}, true)
+	schema, err := shm.NewSchema([]shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{shm.VariableDim, 4}},
+		{Name: "label", DType: shm.Int16}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder = filepath.Join(t.TempDir(), "set")
-	w, err := block.Create(t.Context(), folder, block.Options{Schema: schema, BlockBytes: 4096, FileBytes: 8192, Notes: []source.Note{{Name: "classes", Text: "cat, dog"}}})
+	w, err := block.Create(t.Context(), folder,
+		block.Options{Schema: schema, BlockBytes: 4096, FileBytes: 8192,
+			Notes: []source.Note{{Name: "classes", Text: "cat, dog"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	for i := range 60 {
-		s, err := schema.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 4}, Data: bytes.Repeat([]byte{byte(i)}, 4*i+4)}, {Data: []byte{byte(i), 1}}})
+		s, err := schema.Join([]shm.Part{{Dims: []uint64{uint64(i + 1), 4},
+			Data: bytes.Repeat([]byte{byte(i)}, 4*i+4)}, {Data: []byte{byte(i), 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +47,7 @@ func blockSource(t testing.TB) (folder string, samples [][]byte) {
 	return folder, samples
 }
 
-// Ensure that info says what a source is.
+// Ensure that info describes a source.
 func TestSourceInfo(t *testing.T) {
 	folder, samples := blockSource(t)
 	total := 0
@@ -51,7 +55,8 @@ func TestSourceInfo(t *testing.T) {
 		total += len(s)
 	}
 	got := decode[jsonObject](t, ok(t, "source", "info", folder, "--json"))
-	wantFields(t, got, jsonObject{"path": folder, "kind": "block", "samples": 60, "variable": true, "bytes": total, "smallest_bytes": len(samples[0]), "largest_bytes": len(samples[59])})
+	wantFields(t, got, jsonObject{"path": folder, "kind": "block", "samples": 60, "variable": true, "bytes": total,
+		"smallest_bytes": len(samples[0]), "largest_bytes": len(samples[59])})
 	if got["blocks"].(float64) < 4 || !strings.HasPrefix(got["fingerprint"].(string), "block-") {
 		t.Error(got)
 	}
@@ -63,7 +68,8 @@ func TestSourceInfo(t *testing.T) {
 
 	path, flags := rawSource(t, 10)
 	got = decode[jsonObject](t, ok(t, args("source", "info", path, flags, "--json")...))
-	wantFields(t, got, jsonObject{"kind": "raw", "samples": 10, "variable": false, "bytes": 10 * recordBytes, "blocks": nil, "compression": nil, "file_bytes": nil, "notes": []any{}})
+	wantFields(t, got, jsonObject{"kind": "raw", "samples": 10, "variable": false, "bytes": 10 * recordBytes,
+		"blocks": nil, "compression": nil, "file_bytes": nil, "notes": []any{}})
 	fails(t, exitNotFound, []string{"none"}, "source", "info", filepath.Join(folder, "none"))
 	fails(t, exitUsage, []string{"give its folder"}, "source", "info", filepath.Join(folder, "dataset.json"))
 	fails(t, exitUsage, []string{"info, cat or verify"}, "source")
@@ -83,14 +89,16 @@ func TestSourceCat(t *testing.T) {
 	if out := ok(t, "source", "cat", folder, "17", "--field", "image"); out != strings.Repeat("\x11", 4*18) {
 		t.Errorf("%q", out)
 	}
-	fails(t, exitUsage, []string{`no field "x"; there are: image, label`}, "source", "cat", folder, "17", "--field", "x")
+	fails(t, exitUsage, []string{`no field "x"; there are: image, label`}, "source", "cat", folder, "17",
+		"--field", "x")
 	fails(t, exitUsage, []string{"index 60 is not in 0..59"}, "source", "cat", folder, "60")
 	fails(t, exitUsage, []string{"not a whole number; the source has samples 0 to 59"}, "source", "cat", folder, "x")
 	stdout, written := terminal(t)
 	if code := Run([]string{"source", "cat", folder, "17"}, stdout, io.Discard); code != exitUsage {
 		t.Error(code)
 	}
-	if code := Run([]string{"source", "cat", folder, "17", "--field", "label", "--force"}, stdout, io.Discard); code != exitOK {
+	if code := Run([]string{"source", "cat", folder, "17", "--field", "label", "--force"}, stdout,
+		io.Discard); code != exitOK {
 		t.Error(code)
 	}
 	if text := written(); text != "\x11\x01" {
@@ -98,7 +106,7 @@ func TestSourceCat(t *testing.T) {
 	}
 }
 
-// Ensure that verify reads every sample, counts those that are bad, and names them.
+// Ensure that verify reads every sample, and counts and names the bad ones.
 func TestSourceVerify(t *testing.T) {
 	folder, samples := blockSource(t)
 	contains(t, ok(t, "source", "verify", folder), "read     60\n", "failed   0\n")
@@ -125,19 +133,21 @@ func TestSourceVerify(t *testing.T) {
 		t.Fatal(code, stderr, out)
 	}
 	wantFields(t, failures[1].(jsonObject), jsonObject{"index": 1, "where": second})
-	// Without checksums the schema still finds what cannot be a sample.
+	// Without checksums the schema still finds invalid samples.
 	_, out, _ = cli(t, "source", "verify", folder, "--json", "--source", "verify=false")
 	wantFields(t, decode[jsonObject](t, out), jsonObject{"read": 59, "failed": 1})
 	fails(t, exitUsage, []string{"--jobs"}, "source", "verify", folder, "-j", "5000")
 }
 
-// Ensure that what is said about a source in a command line becomes what a configuration would have.
+// Ensure that a source in a command line gets the same settings as in a configuration.
 func TestSourceSettings(t *testing.T) {
 	s := source.Settings{"path": "p"}
-	if err := parseSettings(s, `a=1,b=text,c=[1,2,3],d="1,2",e=true,f={"x":[1.5]},g=**/*.jpg,h=,i=1x,j=null,k=[jpg, cls],l=[],m=[a,"b,c",3]`); err != nil {
+	if err := parseSettings(s,
+		`a=1,b=text,c=[1,2,3],d="1,2",e=true,f={"x":[1.5]},g=**/*.jpg,h=,i=1x,j=null,k=[jpg, cls],l=[],m=[a,"b,c",3]`); err != nil {
 		t.Fatal(err)
 	}
-	want := source.Settings{"path": "p", "a": 1, "b": "text", "c": []any{1, 2, 3}, "d": "1,2", "e": true, "f": map[string]any{"x": []any{1.5}}, "g": "**/*.jpg", "h": "", "i": "1x", "j": "null",
+	want := source.Settings{"path": "p", "a": 1, "b": "text", "c": []any{1, 2, 3}, "d": "1,2", "e": true,
+		"f": map[string]any{"x": []any{1.5}}, "g": "**/*.jpg", "h": "", "i": "1x", "j": "null",
 		"k": []any{"jpg", "cls"}, "l": []any{}, "m": []any{"a", "b,c", 3}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%#v\nwant %#v", s, want)
@@ -154,7 +164,8 @@ func TestSourceSettings(t *testing.T) {
 		}
 	}
 	folder, _ := blockSource(t)
-	for path, want := range map[string]string{dir: "dir", dir + "/a.npy": "npy", dir + "/a.tar": "tar", dir + "/b-{00..12}.tar": "tar", dir + "/x.tar.gz": "tar", folder: "block"} {
+	for path, want := range map[string]string{dir: "dir", dir + "/a.npy": "npy", dir + "/a.tar": "tar",
+		dir + "/b-{00..12}.tar": "tar", dir + "/x.tar.gz": "tar", folder: "block"} {
 		if kind, err := guessKind(path); kind != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", path, kind, err, want)
 		}
@@ -164,7 +175,8 @@ func TestSourceSettings(t *testing.T) {
 	}
 }
 
-// Ensure that the commands take what a cache of a server takes: how a source is read, and how its pictures are decoded.
+// Ensure that the commands accept the settings of a server's cache: how to read a source, and how
+// to decode its pictures.
 func TestSourceDecoded(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"420.jpg", "rgb.png"} {
@@ -176,7 +188,8 @@ func TestSourceDecoded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	decoded := []string{folder, "--decode", "resize=[30,40],layout=hwc", "--decode", "fit=crop", "--source", "retry={tries: 2},limits={concurrency: 1}"}
+	decoded := []string{folder, "--decode", "resize=[30,40],layout=hwc", "--decode", "fit=crop",
+		"--source", "retry={tries: 2},limits={concurrency: 1}"}
 	want, err := os.ReadFile("../../source/decode/testdata/rgb.png.cropped")
 	if err != nil {
 		t.Fatal(err)
@@ -191,9 +204,11 @@ func TestSourceDecoded(t *testing.T) {
 	if got := ok(t, with("cat", "1", append(decoded, "--field", "image")...)...); got != string(want) {
 		t.Errorf("%d bytes, or other pixels than Pillow's", len(got))
 	}
-	contains(t, ok(t, with("info", "", decoded...)...), "samples        2\n", "image  uint8  30,40,3", "to 30 x 40, hwc, cropped")
+	contains(t, ok(t, with("info", "", decoded...)...), "samples        2\n", "image  uint8  30,40,3",
+		"to 30 x 40, hwc, cropped")
 	contains(t, ok(t, with("verify", "", decoded...)...), "read     2\n", "failed   0\n")
 	ok(t, append([]string{"pack", folder, filepath.Join(t.TempDir(), "packed")}, decoded[1:]...)...)
-	fails(t, exitUsage, []string{`--decode "resize": "resize" is not key=value`}, "source", "info", folder, "--decode", "resize")
+	fails(t, exitUsage, []string{`--decode "resize": "resize" is not key=value`}, "source", "info", folder,
+		"--decode", "resize")
 	fails(t, exitUsage, []string{"resize is [5]"}, "source", "info", folder, "--decode", "resize=[5]")
 }

@@ -23,47 +23,70 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
-	server *serverStats // of the server that has it; nil: none answered
-	silent error        // why a server that has it did not answer
+	server *serverStats // of the server that has the cache; nil: no answer
+	silent error        // why a server that has the cache did not answer
 }
 
 var statsColumns = table.Columns[*stats]{
 	table.Shown("name", "name", "of the cache", func(s *stats) any { return s.name }),
 	table.Listed("path", "path", "of its file; none without a name", func(s *stats) any { return s.path }),
 	table.Shown("samples", "samples", "of the dataset", func(s *stats) any { return table.Count(s.Samples) }),
-	table.Shown("slots", "slots", "samples that have room; none in a variable-size cache", func(s *stats) any { return slots(&s.Geometry) }),
+	table.Shown("slots", "slots", "samples that fit; none in a variable-size cache",
+		func(s *stats) any { return slots(&s.Geometry) }),
 	table.Shown("ready", "filled", "samples in the cache now", func(s *stats) any { return table.Count(s.Ready) }),
 	table.Shown("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now",
 		func(s *stats) any { return table.Fraction(s.Ready, s.Samples) }),
 	table.Listed("slots_fraction", "once full", "slots / samples: the hit rate to expect once it is full",
 		func(s *stats) any { return slotsFraction(&s.Geometry) }),
-	table.Shown("hits", "hits", "samples found by get, view or gather, since creation", func(s *stats) any { return table.Count(s.Hits) }),
-	table.Shown("misses", "misses", "samples asked for and not there, since creation", func(s *stats) any { return table.Count(s.Misses) }),
-	table.Shown("hit_rate", "hit rate", "hits / (hits + misses), since creation", func(s *stats) any { return table.Fraction(s.Hits, s.Hits+s.Misses) }),
-	table.Shown("stored", "sets", "samples stored, overwrites too", func(s *stats) any { return table.Count(s.Stored) }),
-	table.Listed("exists", "exists", "sets of a sample that was there already", func(s *stats) any { return table.Count(s.Exists) }),
-	table.Shown("busy", "races lost", "sets while another client was filling the sample", func(s *stats) any { return table.Count(s.Busy) }),
-	table.Shown("full", "full", "sets refused for lack of a slot, of arena space or of memory", func(s *stats) any { return table.Count(s.Full) }),
-	table.Listed("out", "out", "sets of a sample that can have no slot (first-indices)", func(s *stats) any { return table.Count(s.Out) }),
-	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached", func(s *stats) any { return table.Count(s.Passed) }),
-	table.Shown("ready_bytes", "bytes", "of the samples in the cache now", func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
-	table.Listed("stored_bytes", "bytes stored", "of all samples ever stored", func(s *stats) any { return table.Bytes(s.StoredBytes) }),
-	table.Shown("allocated_bytes", "memory", "pages that the file has now, tables included", func(s *stats) any { return table.Bytes(s.AllocatedBytes) }),
-	table.Listed("segment_bytes", "size", "the most that the file can take", func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
-	table.Listed("payload_bytes", "room", "for samples: slots, or the arena of a variable-size cache",
+	table.Shown("hits", "hits", "samples found by get, view or gather, since creation",
+		func(s *stats) any { return table.Count(s.Hits) }),
+	table.Shown("misses", "misses", "samples asked for and not there, since creation",
+		func(s *stats) any { return table.Count(s.Misses) }),
+	table.Shown("hit_rate", "hit rate", "hits / (hits + misses), since creation",
+		func(s *stats) any { return table.Fraction(s.Hits, s.Hits+s.Misses) }),
+	table.Shown("stored", "sets", "samples stored, overwrites too",
+		func(s *stats) any { return table.Count(s.Stored) }),
+	table.Listed("exists", "exists", "sets of a sample that was there already",
+		func(s *stats) any { return table.Count(s.Exists) }),
+	table.Shown("busy", "races lost", "sets while another client was filling the sample",
+		func(s *stats) any { return table.Count(s.Busy) }),
+	table.Shown("full", "full", "sets refused for lack of a slot, of arena space or of memory",
+		func(s *stats) any { return table.Count(s.Full) }),
+	table.Listed("out", "out", "sets of a sample that can have no slot (first-indices)",
+		func(s *stats) any { return table.Count(s.Out) }),
+	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
+		func(s *stats) any { return table.Count(s.Passed) }),
+	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
+		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
+	table.Listed("stored_bytes", "bytes stored", "of all samples ever stored",
+		func(s *stats) any { return table.Bytes(s.StoredBytes) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now, tables included",
+		func(s *stats) any { return table.Bytes(s.AllocatedBytes) }),
+	table.Listed("segment_bytes", "size", "the most bytes of the file",
+		func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
+	table.Listed("payload_bytes", "room", "bytes for samples: slots, or the arena of a variable-size cache",
 		func(s *stats) any { return table.Bytes(s.PayloadBytes) }),
-	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear", func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
-	table.Listed("arena_lost_bytes", "arena lost", "of these, what belongs to no sample any more; a clear gets it back",
+	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear",
+		func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
+	table.Listed("arena_lost_bytes", "arena lost",
+		"of these, bytes that no longer belong to a sample; a clear frees them",
 		func(s *stats) any { return s.arena(table.Bytes(s.ArenaLostBytes)) }),
 	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),
-	table.Shown("clients_dead", "dead", "client records of past clients", func(s *stats) any { return table.Count(s.ClientsDead) }),
-	table.Listed("recovered", "recovered", "claims of dead clients taken back", func(s *stats) any { return table.Count(s.Recovered) }),
-	table.Listed("aborted", "aborted", "claims given up by their own client", func(s *stats) any { return table.Count(s.Aborted) }),
-	table.Listed("retried", "retried", "copies made again because the sample changed underneath", func(s *stats) any { return table.Count(s.Retried) }),
-	table.Listed("lost", "lost", "publishes refused: always 0, else a bug or a foreign hand", func(s *stats) any { return table.Count(s.Lost) }),
-	table.Listed("corrupt", "corrupt", "words, lengths or checksums met that cannot be: always 0 (stocached verify finds them)",
+	table.Shown("clients_dead", "dead", "client records of past clients",
+		func(s *stats) any { return table.Count(s.ClientsDead) }),
+	table.Listed("recovered", "recovered", "reclaimed claims of dead clients",
+		func(s *stats) any { return table.Count(s.Recovered) }),
+	table.Listed("aborted", "aborted", "claims given up by their own client",
+		func(s *stats) any { return table.Count(s.Aborted) }),
+	table.Listed("retried", "retried", "copies made again because the sample changed meanwhile",
+		func(s *stats) any { return table.Count(s.Retried) }),
+	table.Listed("lost", "lost", "publishes refused: always 0, unless there is a bug or another program wrote",
+		func(s *stats) any { return table.Count(s.Lost) }),
+	table.Listed("corrupt", "corrupt",
+		"invalid words, lengths or checksums: always 0 (stocached verify finds them)",
 		func(s *stats) any { return table.Count(s.Corrupt) }),
-	table.Listed("clears", "clears", "times that the cache was emptied", func(s *stats) any { return table.Count(s.Clears) }),
+	table.Listed("clears", "clears", "times that the cache was emptied",
+		func(s *stats) any { return table.Count(s.Clears) }),
 }
 
 func (s *stats) arena(v any) any {
@@ -80,17 +103,19 @@ func newStats() *cobra.Command {
 	server := &asker{}
 	c := &cobra.Command{
 		Use:   "stats [NAME] [--watch]",
-		Short: "Show what a cache holds and how it does",
-		Long: paragraphs(`Shows the counters of a cache, which its clients keep in the segment itself: no process is asked, and none notices.
-Without NAME: a line for each cache of this user. The counters of all clients, past ones included, are added up one by
-one while others count. Clients that only read are not counted.`,
-			statsColumns.Explain("OUTPUT, in capitals what has a column without NAME; with --json an object, without NAME an array"),
-			`When a server has the cache it is asked for its figures too, with NAME or with --json, while the counters are added up, and for at most
-0.2 seconds more: nothing above depends on it. Without a server the lines below are missing, and null in JSON.`,
-			serverColumns.Explain("OUTPUT of a server, in capitals what --watch shows on a terminal"),
-			`With --watch it goes on, every --interval, until it is interrupted, the --count is reached, or the cache is gone. It waits
-for a cache that no program has made yet. On a terminal it draws anew; elsewhere it prints a line for each cache and
-interval, with --json an object of the above and the below in a line.`,
+		Short: "Show what a cache holds and its counters",
+		Long: paragraphs(`Shows the counters of a cache. Its clients keep them in the segment itself, so stats asks no process and
+disturbs none. Without NAME: a line for each cache of this user. stats adds up the counters of all
+clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
+			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
+				"without NAME an array"),
+			`If a server has the cache, stats asks it for its counters too, with NAME or with --json. It waits for the
+answer at most 0.2 seconds longer; nothing above depends on it. Without a server the lines below are
+missing, and null in JSON.`,
+			serverColumns.Explain("OUTPUT of a server; capitals: shown by --watch on a terminal"),
+			`With --watch it goes on, every --interval, until it is interrupted, reaches --count, or the cache is gone.
+It waits for a cache that does not exist yet. On a terminal it redraws the screen; elsewhere it prints a
+line for each cache and interval, or with --json an object with the fields above and below in a line.`,
 			watchColumns.Explain("OUTPUT of --watch"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch
@@ -129,7 +154,7 @@ interval, with --json an object of the above and the below in a line.`,
 				return s.columns().List(stdout, s)
 			}
 			if !asJSON {
-				server = nil // a table has no room for it
+				server = nil // a table has no columns for it
 			}
 			rows, err := dir.allStats(stderr, server)
 			if err != nil && !errors.Is(err, errReported) {
@@ -148,12 +173,12 @@ interval, with --json an object of the above and the below in a line.`,
 	server.sockets.folder(c)
 	jsonFlag(c, &asJSON)
 	c.Flags().BoolVar(&watching, "watch", false, "go on, with rates over each interval")
-	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two looks, with --watch")
-	c.Flags().Uint64Var(&w.count, "count", 0, "end after so many intervals, with --watch (default: go on)")
+	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two reads, with --watch")
+	c.Flags().Uint64Var(&w.count, "count", 0, "end after this number of intervals, with --watch (default: go on)")
 	return c
 }
 
-// object is the JSON of a cache: the same fields whether a server has it or not.
+// object is the JSON of a cache. The fields are the same with and without a server.
 func (s *stats) object() table.Object { return slices.Concat(statsColumns, serverColumns).Object(s) }
 
 func objects(rows []*stats) []table.Object {
@@ -164,8 +189,9 @@ func objects(rows []*stats) []table.Object {
 	return objects
 }
 
-// stats looks at one cache and lets go of it: nothing is held between two looks, least of all the memory of a cache that is gone. A server that has it is asked too, unless there
-// is no asker.
+// stats reads the counters of one cache and closes it. It keeps nothing open between two reads, so
+// that the memory of a removed cache becomes free. It also asks a server that has the cache, unless
+// server is nil.
 func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
@@ -178,7 +204,7 @@ func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if probe.Server { // its lock is held: a server is there, even a stopped one
+		if probe.Server { // the server's lock is held: a server exists, even if it is stopped
 			answer = server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
 		}
 	}
@@ -189,7 +215,8 @@ func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 		}
 		defer reader.Close()
 		sums, err := reader.Stats()
-		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(), at: time.Now(), Geometry: seg.Geometry}
+		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(),
+			at: time.Now(), Geometry: seg.Geometry}
 		return err
 	})
 	if err != nil {
@@ -199,7 +226,8 @@ func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 	return s, nil
 }
 
-// allStats looks at all caches. Those that cannot be looked at are reported on stderr, and the error is that of the first of them.
+// allStats reads the counters of all caches. It reports those that fail on stderr, and returns the
+// first error.
 func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, first error) {
 	listed, err := d.all()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that stats says what happened, by name and directory or by path, as a list, as a table and as JSON.
+// Ensure that stats shows what happened, by name and directory or by path, as a list, as a table
+// and as JSON.
 func TestStats(t *testing.T) {
 	dir, path := newCache(t, small())
 	c := newClient(t, path)
@@ -25,8 +26,10 @@ func TestStats(t *testing.T) {
 	if err := c.CountPassed(3); err != nil {
 		t.Fatal(err)
 	}
-	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3, "slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
-		"stored": 3, "exists": 1, "busy": 0, "full": 0, "out": 0, "passed": 3, "ready_bytes": 300, "stored_bytes": 300, "clients_live": 1, "clients_dead": 0,
+	want := jsonObject{"name": "test", "path": path, "samples": 10, "slots": 6, "ready": 3, "cached_fraction": 0.3,
+		"slots_fraction": 0.6, "hits": 4, "misses": 1, "hit_rate": 0.8,
+		"stored": 3, "exists": 1, "busy": 0, "full": 0, "out": 0, "passed": 3, "ready_bytes": 300,
+		"stored_bytes": 300, "clients_live": 1, "clients_dead": 0,
 		"arena_next_bytes": nil, "lost": 0, "corrupt": 0, "clears": 0}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), want)
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", "test", "--dir", dir, "--json")), want)
@@ -38,7 +41,7 @@ func TestStats(t *testing.T) {
 	}
 	contains(t, out[0], "HIT RATE", "RACES LOST", "LIVE")
 	contains(t, out[1], "0.8000")
-	for i := 3; i < 7; i++ { // the last one does not fit any more
+	for i := 3; i < 7; i++ { // the last one does not fit
 		if _, err := c.Set(i, content(i, 100), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -46,10 +49,11 @@ func TestStats(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_dead": 1})
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
+		jsonObject{"ready": 6, "full": 1, "clients_live": 0, "clients_dead": 1})
 }
 
-// Ensure that a variable-size cache, which has no slots, is shown as what it has.
+// Ensure that stats shows a variable-size cache, which has no slots, with the columns that apply.
 func TestStatsVariable(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
 	c := newClient(t, path)
@@ -59,24 +63,31 @@ func TestStatsVariable(t *testing.T) {
 		}
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")),
-		jsonObject{"slots": nil, "slots_fraction": nil, "ready": 3, "ready_bytes": 300, "arena_next_bytes": 64 + 128 + 256, "arena_lost_bytes": 0})
-	wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, "2", "--json")), jsonObject{"place": 3, "length": 200, "state": "READY"})
+		jsonObject{"slots": nil, "slots_fraction": nil, "ready": 3, "ready_bytes": 300, "arena_next_bytes": 64 + 128 +
+			256, "arena_lost_bytes": 0})
+	wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, "2", "--json")),
+		jsonObject{"place": 3, "length": 200, "state": "READY"})
 	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
 }
 
-// Ensure that looking changes no byte, takes no page and no client record, whatever the command, beside a client and without one.
+// Ensure that commands that inspect a cache change no byte, and take no page and no client record,
+// with and without a client.
 func TestLookingChangesNothing(t *testing.T) {
 	for _, o := range []shm.Options{
-		{Samples: 10, Slots: 6, SampleBytes: 100, ClientRecords: 3}, {Samples: 1000, Variable: true, Limit: 3 << 20, ClientRecords: 3},
-		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Assign: shm.AssignFirstIndices, UnlinkLast: true, ClientRecords: 3},
+		{Samples: 10, Slots: 6, SampleBytes: 100, ClientRecords: 3},
+		{Samples: 1000, Variable: true, Limit: 3 << 20, ClientRecords: 3},
+		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Assign: shm.AssignFirstIndices, UnlinkLast: true,
+			ClientRecords: 3},
 	} {
 		dir, path := newCache(t, o)
 		look := func() {
 			t.Helper()
 			before := snapshot(t, path)
 			for _, args := range [][]string{
-				{"stats", path}, {"stats", path, "--json"}, {"stats", "--dir", dir}, {"stats", path, "--watch", "--count", "2", "--interval", "1ms"},
-				{"inspect", path}, {"inspect", path, "--json"}, {"inspect", path, "3"}, {"inspect", path, "9", "--json"}, {"verify", path}, {"ls", "--dir", dir},
+				{"stats", path}, {"stats", path, "--json"}, {"stats", "--dir", dir},
+				{"stats", path, "--watch", "--count", "2", "--interval", "1ms"},
+				{"inspect", path}, {"inspect", path, "--json"}, {"inspect", path, "3"},
+				{"inspect", path, "9", "--json"}, {"verify", path}, {"ls", "--dir", dir},
 				{"gc", "--dir", dir}, {"__complete", "stats", "--dir", dir, ""},
 			} {
 				ok(t, args...)
@@ -113,7 +124,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 }
 
-// Ensure that what cannot be looked at is reported with its code, and does not hide the others.
+// Ensure that a cache that cannot be read is reported with its code, and does not hide the others.
 func TestStatsErrors(t *testing.T) {
 	dir, path := newCache(t, small())
 	broken := filepath.Join(dir, "broken")
@@ -127,7 +138,8 @@ func TestStatsErrors(t *testing.T) {
 	contains(t, out, "test", "0.0000")
 	contains(t, stderr, "broken: not a valid segment")
 	fails(t, exitCorrupt, []string{"not a valid segment", `it begins with`}, "stats", broken)
-	fails(t, exitNotFound, []string{"no such cache", "nothing-here", "stocached ls"}, "stats", "nothing-here", "--dir", dir)
+	fails(t, exitNotFound, []string{"no such cache", "nothing-here", "stocached ls"}, "stats", "nothing-here",
+		"--dir", dir)
 	fails(t, exitNotFound, []string{"no such cache"}, "stats", "surely-there-is-no-such-cache")
 	fails(t, exitUsage, []string{`".." is not 1 to 100 of`}, "stats", "..", "--dir", dir)
 	fails(t, exitUsage, []string{"2 arguments"}, "stats", path, path)
@@ -137,7 +149,8 @@ func TestStatsErrors(t *testing.T) {
 	fails(t, exitPermission, []string{"symbolic link"}, "stats", symlink(t, path))
 	fails(t, exitPermission, []string{"a directory"}, "stats", dir+"/.")
 
-	// A byte of the header: refused, never repaired. The layout's version comes before the checksum.
+	// A byte of the header: refused, never repaired. The layout's version comes before the
+	// checksum.
 	for _, c := range []struct {
 		at, code int
 	}{{300, exitCorrupt}, {shm.HeaderMajor, exitVersion}} {
@@ -164,7 +177,7 @@ func symlink(t *testing.T, to string) string {
 	return link
 }
 
-// Ensure that a file that is truncated while it is looked at is an error and not a crash.
+// Ensure that a file that is truncated during a command is an error and not a crash.
 func TestTruncatedWhileLooking(t *testing.T) {
 	_, path := newCache(t, small())
 	d := dirFlag{}
@@ -188,5 +201,5 @@ func TestTruncatedWhileLooking(t *testing.T) {
 	if exitCode(err) != exitCorrupt {
 		t.Fatal(err)
 	}
-	contains(t, err.Error(), "truncated while it was looked at")
+	contains(t, err.Error(), "truncated it meanwhile")
 }

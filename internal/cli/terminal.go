@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isTerminal says whether people look at what is written to w.
+// isTerminal says whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && cwriter.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize returns columns and lines; 80 by 24 where the terminal does not say.
+// terminalSize returns columns and lines; 80 by 24 if the terminal does not say.
 func terminalSize(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {

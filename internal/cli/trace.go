@@ -19,18 +19,28 @@ import (
 var epochColumns = table.Columns[*timeline.Epoch]{
 	table.Shown("rank", "rank", "of the loader", func(e *timeline.Epoch) any { return e.Loader.Rank }),
 	table.Shown("epoch", "epoch", "its number", func(e *timeline.Epoch) any { return numberOf(int64(e.Number)) }),
-	table.Shown("seconds", "time", "of the training loop, from its first wait to its last step", func(e *timeline.Epoch) any { return table.Duration(e.Seconds()) }),
+	table.Shown("seconds", "time", "of the training loop, from its first wait to its last step",
+		func(e *timeline.Epoch) any { return table.Duration(e.Seconds()) }),
 	table.Shown("batches", "batches", "that it got", func(e *timeline.Epoch) any { return table.Count(e.Batches) }),
-	table.Shown("samples", "samples", "in these", func(e *timeline.Epoch) any { return table.Count(e.Samples) }),
-	table.Shown("samples_per_second", "samples/s", "as it got them", func(e *timeline.Epoch) any { return table.PerSecond(e.Rate()) }),
-	table.Shown("hit_rate", "hit rate", "of these samples, from the cache", func(e *timeline.Epoch) any { return table.Ratio(e.HitRate()) }),
-	table.Shown("waiting", "waiting", "part of the time that the training loop waited for the loader", func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
+	table.Shown("samples", "samples", "in these batches",
+		func(e *timeline.Epoch) any { return table.Count(e.Samples) }),
+	table.Shown("samples_per_second", "samples/s", "that it got in this time",
+		func(e *timeline.Epoch) any { return table.PerSecond(e.Rate()) }),
+	table.Shown("hit_rate", "hit rate", "of these samples, from the cache",
+		func(e *timeline.Epoch) any { return table.Ratio(e.HitRate()) }),
+	table.Shown("waiting", "waiting", "part of the time in which the training loop waited for the loader",
+		func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
 	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
-	table.Shown("workers_busy", "busy", "part of the time that they did, on average", func(e *timeline.Epoch) any { return workersBusy(e) }),
-	table.InJSON("step_seconds", "the training loop had a batch", func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
-	table.InJSON("wait_seconds", "it waited for one", func(e *timeline.Epoch) any { return table.Duration(e.Wait) }),
-	table.InJSON("first_batch_seconds", "of these, for the epoch to begin and its first batch", func(e *timeline.Epoch) any { return table.Duration(e.First) }),
-	table.InJSON("longest_load_seconds", "the sample that took longest", func(e *timeline.Epoch) any { return table.Duration(e.LongestLoad) }),
+	table.Shown("workers_busy", "busy", "part of the time in which they loaded, on average",
+		func(e *timeline.Epoch) any { return workersBusy(e) }),
+	table.InJSON("step_seconds", "time in which the training loop had a batch",
+		func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
+	table.InJSON("wait_seconds", "time in which it waited for a batch",
+		func(e *timeline.Epoch) any { return table.Duration(e.Wait) }),
+	table.InJSON("first_batch_seconds", "of these, until the epoch's first batch",
+		func(e *timeline.Epoch) any { return table.Duration(e.First) }),
+	table.InJSON("longest_load_seconds", "the longest load of a sample",
+		func(e *timeline.Epoch) any { return table.Duration(e.LongestLoad) }),
 }
 
 func workersBusy(e *timeline.Epoch) any {
@@ -40,7 +50,7 @@ func workersBusy(e *timeline.Epoch) any {
 	return table.Percent(e.Busy)
 }
 
-// stage is a part of the way of a batch, and what it took.
+// stage is a part of the way of a batch, with its times.
 type stage struct {
 	name       string
 	work, wait float64
@@ -48,46 +58,62 @@ type stage struct {
 }
 
 var stageColumns = table.Columns[stage]{
-	table.Shown("stage", "stage", "load: misses; augment: the random part of samples (augment=); fetch: a server was asked; gather: hits were copied and batches put together; batch_augment: that function was called; transfer: to pinned memory or a device; other: nothing that was recorded", func(s stage) any { return s.name }),
-	table.Shown("work_seconds", "work", "what it took for all samples of the epoch, added up over all who did it at once", func(s stage) any { return table.Duration(s.work) }),
-	table.Shown("wait_seconds", "waited for", "time that the training loop waited for it", func(s stage) any { return table.Duration(s.wait) }),
-	table.Shown("wait_share", "of the time", "the same, as a part of the training loop's time", func(s stage) any { return table.Percent(s.wait / s.epoch.Seconds()) }),
+	table.Shown("stage", "stage",
+		"load: misses; augment: the random part of samples (augment=); fetch: requests to a server; "+
+			"gather: hits were copied and batches assembled; batch_augment: that function ran; "+
+			"transfer: to pinned memory or a device; other: not recorded",
+		func(s stage) any { return s.name }),
+	table.Shown("work_seconds", "work",
+		"time for all samples of the epoch, summed over all threads and processes",
+		func(s stage) any { return table.Duration(s.work) }),
+	table.Shown("wait_seconds", "waited for", "time in which the training loop waited for it",
+		func(s stage) any { return table.Duration(s.wait) }),
+	table.Shown("wait_share", "of the time", "the same, as a part of the training loop's time",
+		func(s stage) any { return table.Percent(s.wait / s.epoch.Seconds()) }),
 }
 
 func stagesOf(e *timeline.Epoch) []stage {
 	nothing := math.NaN()
 	return []stage{
-		{"load", e.Work.Load, e.WaitFor.Load, e}, {"augment", e.Work.Augment, e.WaitFor.Augment, e}, {"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
-		{"gather", e.Work.Gather, e.WaitFor.Gather, e}, {"batch_augment", e.Work.BatchAugment, e.WaitFor.BatchAugment, e},
+		{"load", e.Work.Load, e.WaitFor.Load, e}, {"augment", e.Work.Augment, e.WaitFor.Augment, e},
+		{"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
+		{"gather", e.Work.Gather, e.WaitFor.Gather, e},
+		{"batch_augment", e.Work.BatchAugment, e.WaitFor.BatchAugment, e},
 		{"transfer", e.Work.Transfer, e.WaitFor.Transfer, e}, {"other", nothing, e.WaitFor.Other, e},
 	}
 }
 
 var useColumns = table.Columns[timeline.Use]{
 	table.Shown("rank", "rank", "of the loader", func(u timeline.Use) any { return u.Loader.Rank }),
-	table.Shown("track", "track", "where something went on", func(u timeline.Use) any { return u.Track.Name }),
-	table.Shown("spans", "spans", "how often", func(u timeline.Use) any { return table.Count(u.Spans) }),
-	table.Shown("busy_seconds", "busy", "how long; of the training loop: in steps", func(u timeline.Use) any { return table.Duration(u.Busy) }),
-	table.Shown("busy_share", "of the time", "the same, as a part of the epoch", func(u timeline.Use) any { return table.Percent(u.Share) }),
+	table.Shown("track", "track", "thread or process of these spans", func(u timeline.Use) any { return u.Track.Name }),
+	table.Shown("spans", "spans", "number of spans", func(u timeline.Use) any { return table.Count(u.Spans) }),
+	table.Shown("busy_seconds", "busy", "time in spans; of the training loop: in steps",
+		func(u timeline.Use) any { return table.Duration(u.Busy) }),
+	table.Shown("busy_share", "of the time", "the same, as a part of the epoch",
+		func(u timeline.Use) any { return table.Percent(u.Share) }),
 }
 
 var slowColumns = table.Columns[timeline.Slow]{
 	table.Shown("index", "sample", "index of the sample", func(s timeline.Slow) any { return numberOf(s.Span.Index) }),
-	table.Shown("seconds", "took", "its load", func(s timeline.Slow) any { return table.Duration(float64(s.Span.Length()) / 1e9) }),
-	table.Shown("epoch", "epoch", "when", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }),
-	table.Shown("batch", "batch", "that it was for", func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }),
+	table.Shown("seconds", "took", "duration of its load",
+		func(s timeline.Slow) any { return table.Duration(float64(s.Span.Length()) / 1e9) }),
+	table.Shown("epoch", "epoch", "of the load", func(s timeline.Slow) any { return numberOf(int64(s.Span.Epoch)) }),
+	table.Shown("batch", "batch", "of the sample",
+		func(s timeline.Slow) any { return numberOf(int64(s.Span.Batch)) }),
 	table.Shown("rank", "rank", "of the loader", func(s timeline.Slow) any { return s.Loader.Rank }),
 	table.Shown("worker", "worker", "that loaded it", func(s timeline.Slow) any { return s.Track.Name }),
 }
 
 var adviceColumns = table.Columns[timeline.Advice]{
-	table.InJSON("kind", "what it is about: see below", func(a timeline.Advice) any { return a.Kind }),
-	table.InJSON("gain", "part of the epoch's time that it would save; 0: it saves something else", func(a timeline.Advice) any { return table.Ratio(a.Gain) }),
-	table.InJSON("at_most", "whether it saves no more than that, and may save less", func(a timeline.Advice) any { return a.Most }),
-	table.InJSON("text", "what to do, and the numbers behind it", func(a timeline.Advice) any { return a.Text }),
+	table.InJSON("kind", "its subject: see below", func(a timeline.Advice) any { return a.Kind }),
+	table.InJSON("gain", "part of the epoch's time that it would save; 0: it does not save time",
+		func(a timeline.Advice) any { return table.Ratio(a.Gain) }),
+	table.InJSON("at_most", "gain is an upper bound",
+		func(a timeline.Advice) any { return a.Most }),
+	table.InJSON("text", "what to do, and the numbers for it", func(a timeline.Advice) any { return a.Text }),
 }
 
-// numberOf is a number that may be unknown.
+// numberOf is a number; nil: unknown.
 func numberOf(n int64) any {
 	if n < 0 {
 		return nil
@@ -103,18 +129,20 @@ func newTrace() *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use:   "trace FILE...",
-		Short: "Say where a training loop's time went and what would help, and draw it",
-		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/spec/trace.md): steps and waits of the training loop, gathers, transfers, and which
-worker loaded which sample when. Prints where the time went and what would help, about the last epoch, of the rank that waits most.
-Several files, such as those of the ranks of a job, are put onto one time line.
+		Short: "Show where the time of a training loop went and what would help, and draw it",
+		Long: paragraphs(`Reads what a loader recorded with trace="FILE" (docs/spec/trace.md): steps and waits of the training loop,
+gathers, transfers, and which worker loaded which sample when. It prints where the time went and what would
+help, for the last epoch of the rank that waits most. It puts several files, such as those of the ranks of
+a job, on one time line.
 
-With -o FILE it draws as well: FILE.html is one page to zoom and to look at single spans, of all epochs or one that is chosen there,
-without a network; FILE.png a picture; FILE.json is what was read, as one file for ui.perfetto.dev or this command.`,
+With -o FILE it also draws. FILE.html is one page to zoom and to inspect single spans, of all epochs or of
+one chosen on the page, without a network. FILE.png is a picture. FILE.json has all that was read, as one
+file for ui.perfetto.dev or this command.`,
 			epochColumns.Explain("EPOCHS, a line for each (epochs)"),
 			stageColumns.Explain("WHERE THE TIME WENT, of that epoch (stages)"),
 			useColumns.Explain("TRACKS, during that epoch (tracks)"),
 			slowColumns.Explain("SLOWEST SAMPLES, of all epochs (slowest)"),
-			adviceColumns.Explain("WHAT WOULD HELP, what saves most first (advice)"),
+			adviceColumns.Explain("WHAT WOULD HELP, largest gain first (advice)"),
 			explainAdvice(),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached trace run.json
@@ -134,7 +162,8 @@ without a network; FILE.png a picture; FILE.json is what was read, as one file f
 			if err != nil {
 				return err
 			}
-			p.epochSet, p.fromSet, p.toSet = c.Flags().Changed("epoch"), c.Flags().Changed("from"), c.Flags().Changed("to")
+			p.epochSet, p.fromSet, p.toSet = c.Flags().Changed("epoch"), c.Flags().Changed("from"),
+				c.Flags().Changed("to")
 			from, to, err := p.bounds(t)
 			if err != nil {
 				return err
@@ -149,12 +178,16 @@ without a network; FILE.png a picture; FILE.json is what was read, as one file f
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "", "file to draw into: .html, .png or .json; its ending says which")
-	c.Flags().IntVar(&p.epoch, "epoch", 0, "look at this epoch, and draw it alone (default: look at the last one, draw all)")
-	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace on, or of the epoch")
+	c.Flags().StringVarP(&out, "output", "o", "", "file to draw into: .html, .png or .json")
+	c.Flags().IntVar(&p.epoch, "epoch", 0,
+		"analyse this epoch, and draw only this one (default: analyse the last one, draw all)")
+	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace, or of the epoch, on")
 	c.Flags().Float64Var(&p.to, "to", 0, "draw to this second (default: the end)")
-	if err := errors.Join(c.RegisterFlagCompletionFunc("epoch", cobra.NoFileCompletions), c.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions), c.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions), c.MarkFlagFilename("output", "html", "png", "json")); err != nil {
-		panic(err) // there are such flags: cannot be
+	if err := errors.Join(c.RegisterFlagCompletionFunc("epoch", cobra.NoFileCompletions),
+		c.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions),
+		c.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions),
+		c.MarkFlagFilename("output", "html", "png", "json")); err != nil {
+		panic(err) // the flags exist
 	}
 	jsonFlag(c, &asJSON)
 	return c
@@ -169,20 +202,20 @@ func explainAdvice() string {
 	return b.String()
 }
 
-// part is what of a trace is looked at.
+// part is the part of a trace to analyse and draw.
 type part struct {
 	epoch                    int
 	from, to                 float64
 	epochSet, fromSet, toSet bool
 }
 
-// bounds are the moments to draw from and to, in nanoseconds.
+// bounds returns the moments to draw from and to, in nanoseconds.
 func (p *part) bounds(t *timeline.Trace) (from, to int64, err error) {
 	from, to = t.Bounds()
 	if p.epochSet {
 		var ok bool
 		if from, to, ok = t.Epoch(p.epoch); !ok {
-			return 0, 0, usage("there is no epoch %d in it; it has %s", p.epoch, epochNumbers(t))
+			return 0, 0, usage("the trace has no epoch %d; it has %s", p.epoch, epochNumbers(t))
 		}
 	}
 	begin, end := from, to
@@ -193,7 +226,8 @@ func (p *part) bounds(t *timeline.Trace) (from, to int64, err error) {
 		to = begin + int64(p.to*1e9)
 	}
 	if from < begin || from >= to && to != begin || to > end+1e9 || math.IsNaN(p.from) || math.IsNaN(p.to) {
-		return 0, 0, usage("--from %g --to %g: there are %.3f seconds to choose from", float64(from-begin)/1e9, float64(to-begin)/1e9, float64(end-begin)/1e9)
+		return 0, 0, usage("--from %g --to %g: there are %.3f seconds to choose from", float64(from-begin)/1e9,
+			float64(to-begin)/1e9, float64(end-begin)/1e9)
 	}
 	return from, to, nil
 }
@@ -232,7 +266,7 @@ func readTraces(paths []string) (*timeline.Trace, error) {
 
 type drawer func(w io.Writer, t *timeline.Trace, from, to int64) error
 
-// drawing chooses what to write by the ending of a file's name; nil for no file.
+// drawing chooses the format by the ending of the file's name; nil for no file.
 func drawing(path string) (drawer, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".html":
@@ -248,7 +282,7 @@ func drawing(path string) (drawer, error) {
 	return nil, usage("-o %s: the name must end in .html, .png or .json", path)
 }
 
-// writeFile writes a file that is there whole or not at all.
+// writeFile writes a file completely or not at all.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -286,7 +320,8 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 	slow := t.Slowest(slowest)
 	for _, l := range t.Loaders {
 		if l.Dropped > 0 && l.DroppedFrom != nil {
-			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
+			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the "+
+				"figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
 		}
 	}
 	if asJSON {
@@ -300,7 +335,8 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 		return table.WriteJSON(stdout, o)
 	}
 	if about == nil {
-		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: nothing to say about where its time went\n", table.Count(t.Spans()))
+		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: the trace does not say where "+
+			"its time went\n", table.Count(t.Spans()))
 		return nil
 	}
 	if err := epochColumns.Table(stdout, epochs); err != nil {
@@ -313,8 +349,10 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
 		}
 	}
-	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v (%v), of which %v for its first batch.\n",
-		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait), table.Percent(about.Waiting()), table.Duration(about.First))
+	fmt.Fprintf(stdout, "\nWHERE THE TIME WENT%s\nThe training loop was busy with steps for %v (%v), and waited %v "+
+		"(%v), of which %v for its first batch.\n",
+		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait),
+		table.Percent(about.Waiting()), table.Duration(about.First))
 	there := slices.DeleteFunc(slices.Clone(stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
 	if err := stageColumns.Table(stdout, there); err != nil {
 		return err

@@ -14,16 +14,22 @@ import (
 	"github.com/stocached/stocached/internal/timeline"
 )
 
-// recording is a timeline that the Python recorder wrote: three epochs of 15 batches by three workers, the samples cached to 0, 3/8 and 3/4.
+// recording is a timeline of the Python recorder: three epochs of 15 batches by three workers, with
+// 0, 3/8 and 3/4 of the samples cached.
 const recording = "../../internal/timeline/testdata/run.json"
 
-// Ensure that people are told where the time went, and what would help.
+// Ensure that people see where the time went, and what would help.
 func TestTrace(t *testing.T) {
 	out := ok(t, "trace", recording)
-	contains(t, out, "RANK  EPOCH  TIME", "0     1      317ms  15       240      757        0.3750    5.0 %    3        72.3 %\n", "WHERE THE TIME WENT of epoch 2\n", "busy with steps for 302ms (97.9 %), and waited 6.56ms (2.1 %)",
-		"\nTRACKS\n", "0     worker 2       21     100ms   32.3 %\n", "\nSLOWEST SAMPLES\n", "77      30.1ms  0      13     0     worker 2\n", "\nWHAT WOULD HELP\n- The training loop waits 0.1 %: the loader keeps up")
+	contains(t, out, "RANK  EPOCH  TIME",
+		"0     1      317ms  15       240      757        0.3750    5.0 %    3        72.3 %\n",
+		"WHERE THE TIME WENT of epoch 2\n", "busy with steps for 302ms (97.9 %), and waited 6.56ms (2.1 %)",
+		"\nTRACKS\n", "0     worker 2       21     100ms   32.3 %\n", "\nSLOWEST SAMPLES\n",
+		"77      30.1ms  0      13     0     worker 2\n",
+		"\nWHAT WOULD HELP\n- The training loop waits 0.1 %: the loader keeps up")
 	out = ok(t, "trace", recording, "--epoch", "0")
-	contains(t, out, "WHERE THE TIME WENT of epoch 0\n", "- Workers are busy 91 % and the training loop waits", "num_workers=4", "(saves ", "- Every sample was loaded")
+	contains(t, out, "WHERE THE TIME WENT of epoch 0\n", "- Workers are busy 91 % and the training loop waits",
+		"num_workers=4", "(saves ", "- Every sample was loaded")
 }
 
 // Ensure that programs get the same as one object.
@@ -32,23 +38,27 @@ func TestTraceJSON(t *testing.T) {
 		Epochs, Stages, Tracks, Slowest, Advice []jsonObject
 		About                                   jsonObject
 	}](t, ok(t, "trace", recording, "--json"))
-	if len(o.Epochs) != 3 || len(o.Stages) != 7 || len(o.Tracks) != 5 || len(o.Slowest) != slowest || len(o.Advice) != 2 {
+	if len(o.Epochs) != 3 || len(o.Stages) != 7 || len(o.Tracks) != 5 || len(o.Slowest) != slowest ||
+		len(o.Advice) != 2 {
 		t.Fatalf("%+v", o)
 	}
-	wantFields(t, o.Epochs[1], jsonObject{"rank": 0, "epoch": 1, "batches": 15, "samples": 240, "hit_rate": 0.375, "workers": 3})
+	wantFields(t, o.Epochs[1], jsonObject{"rank": 0, "epoch": 1, "batches": 15, "samples": 240, "hit_rate": 0.375,
+		"workers": 3})
 	wantFields(t, o.About, jsonObject{"rank": 0, "epoch": 2})
 	wantFields(t, o.Stages[0], jsonObject{"stage": "load"})
 	wantFields(t, o.Stages[6], jsonObject{"stage": "other", "work_seconds": nil})
 	wantFields(t, o.Tracks[0], jsonObject{"track": "training loop", "spans": 30})
 	wantFields(t, o.Slowest[0], jsonObject{"index": 77, "epoch": 0, "worker": "worker 2"})
 	wantFields(t, o.Advice[0], jsonObject{"kind": "step", "gain": 0, "at_most": false})
-	loader := o.Epochs[0]["step_seconds"].(float64) + o.Epochs[0]["wait_seconds"].(float64) - o.Epochs[0]["seconds"].(float64)
+	loader := o.Epochs[0]["step_seconds"].(float64) +
+		o.Epochs[0]["wait_seconds"].(float64) - o.Epochs[0]["seconds"].(float64)
 	if loader > 1e-9 || loader < -1e-9 {
 		t.Errorf("steps and waits are not the time: %v", loader)
 	}
 }
 
-// Ensure that each kind of drawing is written by the ending of the file's name, whole, and that its part can be chosen.
+// Ensure that the ending of the file's name chooses the kind of drawing, that the file is complete,
+// and that a part can be chosen.
 func TestTraceDraws(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -70,7 +80,8 @@ func TestTraceDraws(t *testing.T) {
 	if whole, part := len(read("all.html")), len(read("part.html")); part > whole-10_000 {
 		t.Errorf("a part has %d bytes, the whole %d", part, whole)
 	}
-	if _, err := png.Decode(bytes.NewReader(read("UPPER.PNG"))); err != nil || !bytes.Equal(read("UPPER.PNG"), read("all.png")) {
+	if _, err := png.Decode(bytes.NewReader(read("UPPER.PNG"))); err != nil ||
+		!bytes.Equal(read("UPPER.PNG"), read("all.png")) {
 		t.Errorf("pictures of the same: %v", err)
 	}
 	if again, want := ok(t, "trace", path("all.json")), ok(t, "trace", recording); again != want {
@@ -86,14 +97,14 @@ func TestTraceDraws(t *testing.T) {
 	}
 }
 
-// Ensure that the ranks of a job are put together, and that the one that waits most is looked at.
+// Ensure that the ranks of a job are merged, and that the one that waits most is analysed.
 func TestTraceOfRanks(t *testing.T) {
 	second, err := timeline.ReadFile(recording)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second.Loaders[0].Rank, second.Loaders[0].Clock.MonotonicNS = 1, second.Loaders[0].Clock.MonotonicNS+500_000_000
-	for _, track := range second.Loaders[0].Tracks { // it has no third epoch, and so its last is the second
+	for _, track := range second.Loaders[0].Tracks { // it has no third epoch, so its last is the second
 		track.Spans = slices.DeleteFunc(track.Spans, func(s timeline.Span) bool { return s.Epoch == 2 })
 	}
 	second.Loaders[0].Dropped, second.Loaders[0].DroppedFrom = 5, new(float64)
@@ -111,12 +122,14 @@ func TestTraceOfRanks(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	contains(t, out, "1     1      317ms", "WHERE THE TIME WENT of epoch 1, rank 1, which waits most\n", "\n1     worker 0 ")
+	contains(t, out, "1     1      317ms", "WHERE THE TIME WENT of epoch 1, rank 1, which waits most\n",
+		"\n1     worker 0 ")
 	contains(t, stderr, "rank 1: 5 spans were beyond the recorder's limit", "the figures end 1.400 s after its begin")
-	fails(t, exitUsage, []string{"recording of rank 0 is there twice"}, "trace", recording, recording)
+	fails(t, exitUsage, []string{"recording of rank 0 comes twice"}, "trace", recording, recording)
 }
 
-// Ensure that what cannot be read, drawn or chosen is refused with what is wrong, and that nothing is written then.
+// Ensure that invalid input or choices are refused with the reason, and that nothing is written
+// then.
 func TestTraceRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -135,18 +148,22 @@ func TestTraceRefuses(t *testing.T) {
 	fails(t, exitUsage, []string{"0 arguments, expected the file of a trace"}, "trace")
 	fails(t, exitNotFound, []string{"none.json"}, "trace", filepath.Join(dir, "none.json"))
 	fails(t, exitCorrupt, []string{"is a folder"}, "trace", dir)
-	fails(t, exitCorrupt, []string{"empty.json: not a timeline of stocached: it is empty"}, "trace", file("empty.json", ""))
-	fails(t, exitCorrupt, []string{"foreign.json: not a timeline of stocached: it holds trace events of another program"}, "trace", file("foreign.json", `{"traceEvents":[]}`), "-o", out)
-	fails(t, exitCorrupt, []string{"ends in the middle"}, "trace", file("cut.json", string(whole[:len(whole)/2])), "-o", out)
+	fails(t, exitCorrupt, []string{"empty.json: not a timeline of stocached: it is empty"}, "trace",
+		file("empty.json", ""))
+	fails(t, exitCorrupt, []string{"foreign.json: not a timeline of stocached: it holds trace events of " +
+		"another program"}, "trace", file("foreign.json", `{"traceEvents":[]}`), "-o", out)
+	fails(t, exitCorrupt, []string{"ends in the middle"}, "trace", file("cut.json", string(whole[:len(whole)/2])),
+		"-o", out)
 	fails(t, exitUsage, []string{"must end in .html, .png or .json"}, "trace", recording, "-o", "picture.svg")
-	fails(t, exitUsage, []string{"no epoch 7 in it; it has 0 to 2"}, "trace", recording, "--epoch", "7", "-o", out)
+	fails(t, exitUsage, []string{"no epoch 7; it has 0 to 2"}, "trace", recording, "--epoch", "7", "-o", out)
 	fails(t, exitUsage, []string{"1.065 seconds to choose from"}, "trace", recording, "--from", "3", "-o", out)
 	fails(t, exitUsage, []string{"--from 0.5 --to 0.2"}, "trace", recording, "--from", "0.5", "--to", "0.2", "-o", out)
 	fails(t, exitUsage, []string{"--from -1"}, "trace", recording, "--from", "-1", "-o", out)
 	if _, err := os.Stat(out); err == nil {
 		t.Error("something was written")
 	}
-	empty := file("nothing.json", `{"otherData":{"format":"stocached trace","version":1,"ranks":[{"pid":1}]},"traceEvents":[]}`)
+	empty := file("nothing.json",
+		`{"otherData":{"format":"stocached trace","version":1,"ranks":[{"pid":1}]},"traceEvents":[]}`)
 	contains(t, ok(t, "trace", empty), "0 spans, none of them a step or wait of a training loop")
 	for _, name := range []string{"a.png", "a.html", "a.json"} {
 		ok(t, "trace", empty, "-o", filepath.Join(dir, name))
@@ -157,13 +174,15 @@ func TestTraceRefuses(t *testing.T) {
 func TestTraceHelp(t *testing.T) {
 	text := ok(t, "trace", "--help")
 	contains(t, text, "EXIT STATUS\n  0  done\n")
-	for _, field := range slices.Concat(fieldsOf(epochColumns), fieldsOf(stageColumns), fieldsOf(useColumns), fieldsOf(slowColumns), fieldsOf(adviceColumns)) {
+	for _, field := range slices.Concat(fieldsOf(epochColumns), fieldsOf(stageColumns), fieldsOf(useColumns),
+		fieldsOf(slowColumns), fieldsOf(adviceColumns)) {
 		contains(t, text, "  "+field+"  ")
 	}
 	for _, a := range timeline.Advices {
 		contains(t, text, "\n  "+a.Kind, a.Help)
 	}
-	for flag, want := range map[string]string{"": "json\ngz\n:8\n", "--output=": "html\npng\njson\n:8\n", "--epoch=": ":4\n"} {
+	for flag, want := range map[string]string{"": "json\ngz\n:8\n", "--output=": "html\npng\njson\n:8\n",
+		"--epoch=": ":4\n"} {
 		if got := ok(t, "__complete", "trace", flag); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %q", flag, got)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// verification is what verify found.
+// verification is the result of verify.
 type verification struct {
 	name    string
 	samples uint64
@@ -27,12 +27,14 @@ var verifyColumns = table.Columns[*verification]{
 	table.Listed("samples", "samples", "of the dataset", func(v *verification) any { return table.Count(v.samples) }),
 	table.Listed("checked", "checked", "samples that were READY: their bytes were compared with their checksums",
 		func(v *verification) any { return table.Count(v.checked) }),
-	table.Listed("corrupt", "corrupt", "samples that are not what was stored, or whose words cannot be",
+	table.Listed("corrupt", "corrupt", "samples whose bytes differ from what was stored, or whose words are invalid",
 		func(v *verification) any { return table.Count(len(v.corrupt)) }),
-	table.InJSON("corrupt_samples", "their indices; on stderr for people", func(v *verification) any { return v.corrupt }),
+	table.InJSON("corrupt_samples", "their indices; on stderr for people",
+		func(v *verification) any { return v.corrupt }),
 }
 
-// verifyStep is how many bytes are checked between two looks at the clock, the signals and the bar: about 10 ms.
+// verifyStep is how many bytes are checked before verify checks the signals and redraws the bar:
+// about 10 ms.
 const verifyStep = 64 << 20
 
 func newVerify() *cobra.Command {
@@ -41,10 +43,11 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify NAME",
 		Short: "Compare the samples of a cache with their checksums",
-		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. Samples that change meanwhile are looked at again, so it can
-run beside programs that use the cache; it counts no hits and changes nothing. On a terminal a bar shows how far it is.`,
+		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. If a sample changes meanwhile, verify checks it
+again, so it can run while programs use the cache. It counts no hits and changes nothing. On a terminal a
+bar shows the progress.`,
 			verifyColumns.Explain("OUTPUT"),
-			`Programs go on reading corrupt samples as they are: remove the cache, or clear it or overwrite them from a program.`,
+			`Programs still read corrupt samples: remove the cache, or let a program clear it or overwrite them.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Args:              arguments(1, 1, "the name of a cache"),
 		ValidArgsFunction: dir.complete(1, true),
@@ -83,12 +86,13 @@ func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verificat
 	bar := newProgress(stderr, "verify", seg.Samples, false)
 	defer bar.end()
 	step := verifyStep / min(seg.Header.SampleBytes, verifyStep)
-	if seg.Variable() { // the largest accepted says little about the others
+	if seg.Variable() { // the largest accepted size says little about the others
 		step = 64
 	}
 	for first := uint64(0); first < seg.Samples; first += step {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples, len(v.corrupt))
+			return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them corrupt", first, seg.Samples,
+				len(v.corrupt))
 		}
 		n := min(step, seg.Samples-first)
 		result, err := reader.Verify(int(first), int(n))
@@ -106,7 +110,7 @@ func verify(ctx context.Context, seg *shm.Segment, stderr io.Writer) (*verificat
 	return v, nil
 }
 
-// find looks for the corrupt samples in a step that has some.
+// find lists the corrupt samples of a step that has some.
 func (v *verification) find(reader *cache.Cache, first, n uint64) error {
 	for i := first; i < first+n; i++ {
 		result, err := reader.Verify(int(i), 1)
@@ -120,7 +124,7 @@ func (v *verification) find(reader *cache.Cache, first, n uint64) error {
 	return nil
 }
 
-// report tells people which samples are corrupt, and makes the error of it.
+// report lists the corrupt samples for people, and returns the error.
 func (v *verification) report(asJSON bool, stderr io.Writer) error {
 	if len(v.corrupt) == 0 {
 		return nil
@@ -132,7 +136,8 @@ func (v *verification) report(asJSON bool, stderr io.Writer) error {
 		if len(shown) > most {
 			shown, more = shown[:most], ", ... (--json lists all)"
 		}
-		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err, shown, more, v.name))
+		complain(stderr, fmt.Sprintf("%v, such as %v%s; remove the cache (stocached rm %s) or overwrite them", err,
+			shown, more, v.name))
 	}
 	return reported(err)
 }

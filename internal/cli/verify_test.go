@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// damage changes a byte of the payload, as a foreign hand would.
+// damage changes a byte of the payload, as another program could.
 func damage(t *testing.T, path string, at uint64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -24,9 +24,11 @@ func damage(t *testing.T, path string, at uint64) {
 	}
 }
 
-// Ensure that verify finds exactly the samples that are not what was stored, and ends in a code of its own.
+// Ensure that verify finds exactly the samples that differ from what was stored, and ends with its
+// own code.
 func TestVerify(t *testing.T) {
-	_, path := newCache(t, shm.Options{Samples: 200000, Slots: 100, SampleBytes: 100, UnlinkLast: true}) // several steps
+	// several steps
+	_, path := newCache(t, shm.Options{Samples: 200000, Slots: 100, SampleBytes: 100, UnlinkLast: true})
 	c := newClient(t, path)
 	for i := range 100 {
 		store(t, c, i*1999)
@@ -45,7 +47,9 @@ func TestVerify(t *testing.T) {
 	if code != exitCorrupt || stderr != "" {
 		t.Error(code, stderr)
 	}
-	wantFields(t, decode[jsonObject](t, out), jsonObject{"name": path, "samples": 200000, "checked": 100, "corrupt": 2, "corrupt_samples": []any{33983, 197901}})
+	wantFields(t, decode[jsonObject](t, out),
+		jsonObject{"name": path, "samples": 200000, "checked": 100, "corrupt": 2,
+			"corrupt_samples": []any{33983, 197901}})
 	if s, err := c.Stats(); err != nil || s.Hits != 0 || s.Corrupt != 0 {
 		t.Error("verify counted:", s.Hits, s.Corrupt, err)
 	}
@@ -66,7 +70,8 @@ func TestVerifyMany(t *testing.T) {
 	contains(t, stderr, "50 of 50", "18,19, ... (--json lists all)")
 }
 
-// Ensure that a terminal gets a bar, and an interrupt ends the work with an error that says how far it was.
+// Ensure that a terminal gets a bar, and an interrupt ends verify with an error that says how far
+// it was.
 func TestVerifyBar(t *testing.T) {
 	_, path := newCache(t, small())
 	store(t, newClient(t, path), 1)
@@ -83,7 +88,8 @@ func TestVerifyBar(t *testing.T) {
 	defer seg.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := verify(ctx, seg, io.Discard); exitCode(err) != exitFailed || !strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
+	if _, err := verify(ctx, seg, io.Discard); exitCode(err) != exitFailed ||
+		!strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
 		t.Error(err)
 	}
 }

@@ -11,23 +11,26 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// version is that of the product: the same as stoc_version() of the C library.
+// version is the version of the product, the same as stoc_version() of the C library.
 const version = "0.1.0"
 
 var versionColumns = table.Columns[*debug.BuildInfo]{
 	table.Listed("version", "version", "of stocached", func(*debug.BuildInfo) any { return version }),
-	table.Listed("layout", "layout", "of the segments that it makes: major.minor; it attaches to those of the same major", func(*debug.BuildInfo) any {
-		return fmt.Sprintf("%d.%d", shm.LayoutMajor, shm.LayoutMinor)
-	}),
-	table.Listed("signature", "signature", "of the sizes in the layout: builds that disagree refuse each other's segments", func(*debug.BuildInfo) any {
-		return fmt.Sprintf("%#x", shm.Signature())
-	}),
-	table.Listed("revision", "revision", "of the source, if the build knows; + when it was changed", func(b *debug.BuildInfo) any { return revision(b) }),
+	table.Listed("layout", "layout",
+		"of the segments that it makes: major.minor; it attaches to those of the same major",
+		func(*debug.BuildInfo) any { return fmt.Sprintf("%d.%d", shm.LayoutMajor, shm.LayoutMinor) }),
+	table.Listed("signature", "signature",
+		"of the sizes in the layout: builds that differ refuse each other's segments", func(*debug.BuildInfo) any {
+			return fmt.Sprintf("%#x", shm.Signature())
+		}),
+	table.Listed("revision", "revision", "of the source, if the build knows it; + if the source had changes",
+		func(b *debug.BuildInfo) any { return revision(b) }),
 	table.Listed("go", "go", "that it was built with", func(*debug.BuildInfo) any { return runtime.Version() }),
-	table.Listed("platform", "platform", "that it was built for", func(*debug.BuildInfo) any { return runtime.GOOS + "/" + runtime.GOARCH }),
+	table.Listed("platform", "platform", "that it was built for",
+		func(*debug.BuildInfo) any { return runtime.GOOS + "/" + runtime.GOARCH }),
 }
 
-// revision returns the commit of the source; "" when it was built without.
+// revision returns the commit of the source; "" if the build does not know it.
 func revision(b *debug.BuildInfo) (commit string) {
 	if b == nil {
 		return ""
@@ -47,9 +50,10 @@ func revision(b *debug.BuildInfo) (commit string) {
 func newVersion() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:               "version",
-		Short:             "Print the versions of program and segment layout",
-		Long:              paragraphs(`Prints what this program is and which segments it understands.`, versionColumns.Explain("OUTPUT"), exitStatus()),
+		Use:   "version",
+		Short: "Print the versions of program and segment layout",
+		Long: paragraphs(`Prints the version of this program and of the segments that it understands.`,
+			versionColumns.Explain("OUTPUT"), exitStatus()),
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -19,7 +19,8 @@ func TestVersion(t *testing.T) {
 	}
 	wantFields(t, decode[jsonObject](t, ok(t, "version", "--json")), jsonObject{"version": version, "layout": "2.0"})
 	contains(t, ok(t, "version"), "version    "+version+"\n", "signature  0x")
-	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
+	b := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"},
+		{Key: "vcs.modified", Value: "true"}}}
 	if r := revision(b); r != "abc+" {
 		t.Error(r)
 	}

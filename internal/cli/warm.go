@@ -17,31 +17,38 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// warmed is what warm prints about.
+// warmed is what warm prints.
 type warmed struct {
 	name    string
 	shape   shm.Geometry
-	kept    uint64 // samples that were there
-	ready   uint64 // samples that are there now
+	kept    uint64 // samples that were in the cache before
+	ready   uint64 // samples in the cache now
 	queue   *warmQueue
-	came    atomic.Int64 // batches that came back
+	came    atomic.Int64 // batches that the server has answered
 	seconds table.Ratio
 }
 
 var warmColumns = table.Columns[*warmed]{
 	table.InJSON("name", "of the cache", func(w *warmed) any { return w.name }),
 	table.Listed("samples", "samples", "of the dataset", func(w *warmed) any { return table.Count(w.shape.Samples) }),
-	table.Listed("slots", "slots", "samples that have room; none in a variable-size cache", func(w *warmed) any { return slots(&w.shape) }),
+	table.Listed("slots", "slots", "samples that fit; none in a variable-size cache",
+		func(w *warmed) any { return slots(&w.shape) }),
 	table.Listed("ready", "filled", "samples in the cache now", func(w *warmed) any { return table.Count(w.ready) }),
-	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now", func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
-	table.Listed("full", "full", "there is no room for another sample", func(w *warmed) any { return w.full() }),
-	table.Listed("kept_samples", "kept", "samples that were there before", func(w *warmed) any { return table.Count(w.kept) }),
-	table.Listed("filled_samples", "new", "samples that were asked for, and are there", func(w *warmed) any { return table.Count(w.queue.filled) }),
-	table.Listed("failed_samples", "failed", "samples that could not be filled", func(w *warmed) any { return table.Count(w.queue.failed) }),
+	table.Listed("cached_fraction", "cached", "filled / samples: the hit rate to expect of an epoch that begins now",
+		func(w *warmed) any { return table.Fraction(w.ready, w.shape.Samples) }),
+	table.Listed("full", "full", "no other sample fits", func(w *warmed) any { return w.full() }),
+	table.Listed("kept_samples", "kept", "samples that were in the cache before",
+		func(w *warmed) any { return table.Count(w.kept) }),
+	table.Listed("filled_samples", "new", "samples that warm requested, and that are in the cache",
+		func(w *warmed) any { return table.Count(w.queue.filled) }),
+	table.Listed("failed_samples", "failed", "samples that could not be filled",
+		func(w *warmed) any { return table.Count(w.queue.failed) }),
 	table.Listed("bytes", "bytes", "of the new ones", func(w *warmed) any { return table.Bytes(w.queue.bytes) }),
-	table.Listed("seconds", "seconds", "that it took", func(w *warmed) any { return w.seconds }),
-	table.Listed("bytes_per_second", "speed", "of filling", func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
-	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/spec/control.md), error; on stderr for people", mostFailures),
+	table.Listed("seconds", "seconds", "that warm took", func(w *warmed) any { return w.seconds }),
+	table.Listed("bytes_per_second", "speed", "of filling",
+		func(w *warmed) any { return table.BytesPerSecond(float64(w.queue.bytes) / float64(w.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures by index: index, code (docs/spec/control.md), "+
+		"error; on stderr for people", mostFailures),
 		func(w *warmed) any { return unfilledColumns.Objects(w.queue.failures) }),
 }
 
@@ -51,15 +58,16 @@ var unfilledColumns = table.Columns[unfilled]{
 	table.Shown("error", "error", "what went wrong", func(f unfilled) any { return f.why }),
 }
 
-// full says whether a cache that does not hold everything has no room left.
+// full says whether no further sample fits into a cache that does not hold all of them.
 func (w *warmed) full() bool {
 	return w.queue.full || !w.shape.Variable() && w.ready >= w.shape.Slots
 }
 
-// unansweredPings is how many pings a server may leave unanswered, one after the other: a machine that is very busy may be late with one.
+// unansweredPings is how many pings in a row a server may leave unanswered: a very busy machine may
+// answer one late.
 const unansweredPings = 3
 
-// mostRequests is what a server takes of one client at a time.
+// mostRequests is the most requests of one client that a server accepts at a time.
 const mostRequests = control.MaxRequests
 
 func newWarm() *cobra.Command {
@@ -68,15 +76,17 @@ func newWarm() *cobra.Command {
 	parallel := 8
 	c := &cobra.Command{
 		Use:   "warm NAME",
-		Short: "Have a server fill its cache ahead",
-		Long: paragraphs(`Asks the server that has the cache to read every sample that is not there, in the order of their indices, until the cache is full or
-holds all of them. Training that begins meanwhile does no harm and comes to no harm: each sample is read once, and clients take turns. On a
-terminal a bar shows how far it is, how fast, and how long it will take.`,
-			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB of samples; how many
-samples the server reads at a time is the key parallel of the cache in its configuration.`,
-			`Samples that cannot be read are counted and named, and do not end it; the exit status is then 1. A server that goes away is waited for,
-for --timeout, and the next one goes on; one that is there and answers nothing any more ends it. What is filled stays, however it ends:
-after Ctrl-C, or without a server, the same command goes on from there.`,
+		Short: "Let a server fill its cache before training",
+		Long: paragraphs(`Asks the server that has the cache to read every missing sample, in the order of their indices, until the
+cache is full or holds all of them. Training may begin meanwhile: the server reads each sample once, and
+serves its clients round robin. On a terminal a bar shows the progress, the speed and the time left.`,
+			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB
+of samples. The key parallel of the cache in the server's configuration says how many samples the server
+reads at a time.`,
+			`warm counts and lists samples that cannot be read, and goes on; the exit status is then 1. If the server
+ends, warm waits --timeout for the next one and goes on. A server that still runs but no longer answers
+ends it. The filled samples stay in every case: after Ctrl-C, or without a server, the same command goes on
+from there.`,
 			warmColumns.Explain("OUTPUT"),
 			exitStatus(exitNotFound, exitMemory, exitPermission, exitNoServer)),
 		Example: `  stocached warm imagenet
@@ -118,8 +128,10 @@ after Ctrl-C, or without a server, the same command goes on from there.`,
 	return c
 }
 
-// warm fills a cache. Samples that fail are no error of it. server: how to reach the server beside c.
-func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int, stderr io.Writer) (*warmed, error) {
+// warm fills a cache. Samples that fail are not an error. server has the options for pings on a
+// connection beside c.
+func warm(interrupt context.Context, name string, c *stocclient.Served, server stocclient.DialOptions, parallel int,
+	stderr io.Writer) (*warmed, error) {
 	began := time.Now()
 	seg, err := shm.OpenFD(c.FD(), shm.OpenOptions{ReadOnly: true})
 	if err != nil {
@@ -150,7 +162,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 	for range parallel {
 		all.Go(func() {
 			if err := guard(func() error { return w.work(ctx, c) }); err != nil {
-				cancel(err) // the first one tells
+				cancel(err) // the first error is the cause
 				w.queue.stop()
 			}
 		})
@@ -180,7 +192,7 @@ func warm(interrupt context.Context, name string, c *stocclient.Served, server s
 	return w, nil
 }
 
-// work has one batch after the other filled.
+// work requests one batch after the other.
 func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 	for {
 		batch, err := w.queue.next()
@@ -202,8 +214,9 @@ func (w *warmed) work(ctx context.Context, c *stocclient.Served) error {
 	}
 }
 
-// watch returns the error of a server that has stopped answering: it sends no more samples, and does not answer a ping either.
-// However long it reads for one batch is fine. nil: ctx has ended.
+// watch returns the error of a server that has stopped answering: it sends no more samples, and
+// does not answer a ping either. A server may read as long as it needs for one batch. nil: ctx has
+// ended.
 func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error {
 	for silent, came := 0, int64(0); ; {
 		select {
@@ -218,7 +231,7 @@ func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error
 		switch err := stocclient.Ping(ctx, "", server); {
 		case ctx.Err() != nil:
 			return nil
-		case !errors.Is(err, stocclient.ErrTimeout): // one that is away is the workers' to wait for
+		case !errors.Is(err, stocclient.ErrTimeout): // the workers wait for a server that is gone
 			silent = 0
 		default:
 			if silent++; silent == unansweredPings {
@@ -228,12 +241,13 @@ func (w *warmed) watch(ctx context.Context, server stocclient.DialOptions) error
 	}
 }
 
-// soFar is what stays of a fill that did not come to its end.
+// soFar says what stays after an incomplete warm.
 func (w *warmed) soFar() string {
-	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there", table.Count(w.ready), table.Count(w.queue.goal()))
+	return fmt.Sprintf("%v of %v samples are in the cache and stay there, and the same command goes on from there",
+		table.Count(w.ready), table.Count(w.queue.goal()))
 }
 
-// ended is the error of such a fill.
+// ended is the error of an incomplete warm.
 func (w *warmed) ended(why error) error {
 	if errors.Is(why, stocclient.ErrReplaced) {
 		return fmt.Errorf("%w: its source has changed; the same command fills the new one", stocclient.ErrReplaced)
@@ -241,21 +255,23 @@ func (w *warmed) ended(why error) error {
 	return fmt.Errorf("%w; %s", refused(why), w.soFar())
 }
 
-// headline is what came of it, for people.
+// headline is the result for people.
 func (w *warmed) headline() string {
 	switch {
 	case w.ready >= w.shape.Samples:
 		return w.name + " holds every sample"
 	case w.full():
-		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
+		return fmt.Sprintf("%s is full: %v of %v samples fit", w.name, table.Count(w.ready),
+			table.Count(w.shape.Samples))
 	}
 	return fmt.Sprintf("%s holds %v of %v samples", w.name, table.Count(w.ready), table.Count(w.shape.Samples))
 }
 
-// report tells people which samples failed, and makes the error of it.
+// report lists the failed samples for people, and returns the error.
 func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	if w.queue.short {
-		return fmt.Errorf("%w: %v samples are in %s and there is room for more, but the machine, its /dev/shm or a cgroup has no memory for it: free some (stocached ls, stocached gc), "+
+		return fmt.Errorf("%w: %v samples are in %s and more would fit, but the machine, its /dev/shm or a "+
+			"cgroup has no memory for it: free some (stocached ls, stocached gc), "+
 			"or make the cache smaller", shm.ErrMemory, table.Count(w.ready), w.name)
 	}
 	if w.queue.failed == 0 {
@@ -268,7 +284,7 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	const most = 10
 	complain(stderr, err)
 	for _, f := range w.queue.failures[:min(most, len(w.queue.failures))] {
-		if f.why == "" { // the server leaves texts out when there are many
+		if f.why == "" { // the server omits texts when there are many
 			f.why = fmt.Sprintf("sample %d", f.index)
 		}
 		fmt.Fprintf(stderr, "  %v: %s\n", f.code, table.Text(f.why))
@@ -277,7 +293,8 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", w.queue.failed-most, mostFailures)
 	}
 	if w.queue.changed {
-		fmt.Fprintln(stderr, "The source has changed: restart the server, which begins a cold cache of what it is now.")
+		fmt.Fprintln(stderr, "The source has changed: restart the server, which then begins a cold cache of "+
+			"the new data.")
 	}
 	return reported(err)
 }

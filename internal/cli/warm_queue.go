@@ -13,33 +13,34 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// warmQueue hands out the samples that a cache does not have yet, by index, which is the order that sources read fastest, and counts the results.
-// It hands out no more than the cache has room for. Safe for many goroutines.
+// warmQueue hands out the samples that a cache does not have yet, and counts the results. It hands
+// them out by index, the order that sources read fastest, and no more than fit into the cache. Safe
+// for many goroutines.
 type warmQueue struct {
 	cache *stocclient.Served
 	shape shm.Geometry
-	batch int                              // samples at a time
-	ready uint64                           // samples that were there before
-	free  uint64                           // bytes of the arena that were free before
-	tell  func(filled, bytes, goal uint64) // called with mu held when something was filled
+	batch int                              // samples of one batch
+	ready uint64                           // samples that were in the cache before
+	free  uint64                           // free bytes of the arena before
+	tell  func(filled, bytes, goal uint64) // called with mu held after samples were filled
 
-	mu       sync.Mutex // protects what follows
-	wake     sync.Cond  // something came back, or it is over
-	at       int        // the first sample that was not looked at
+	mu       sync.Mutex // protects the fields below
+	wake     sync.Cond  // a batch came back, or the queue has ended
+	at       int        // the first sample whose state was not checked
 	ahead    []int      // samples to hand out before those from at on
-	room     int        // free slots that no request was sent for; unknown in an arena
+	room     int        // free slots without a request; unknown in an arena
 	underWay int
 	over     bool
-	tries    map[int]int // of samples that got no slot though there was one
+	tries    map[int]int // of samples that got no slot although one was free
 
-	full     bool   // for lack of slots or arena
-	short    bool   // for lack of memory
-	filled   uint64 // samples that were handed out and are there
+	full     bool   // no free slot or arena space is left
+	short    bool   // no free memory is left
+	filled   uint64 // samples that were handed out and are in the cache
 	bytes    uint64 // of these
 	units    uint64 // of these, in an arena
 	failed   int
 	failures []unfilled // the first mostFailures
-	changed  bool       // one of them is that the source is not the one that it was
+	changed  bool       // one of them failed because the source has changed
 }
 
 // unfilled is a sample that could not be filled.
@@ -49,14 +50,16 @@ type unfilled struct {
 	why   string
 }
 
-// slotTries is how often warm asks for a sample that gets no slot though one seems free, since another process was just filling it. slotPause is the time between.
+// slotTries is how often warm requests a sample that gets no slot although one seems free. Another
+// process may be filling the sample. slotPause is the time between two tries.
 const (
 	slotTries = 10
 	slotPause = 100 * time.Millisecond
 )
 
 func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Stats) *warmQueue {
-	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{}, tell: func(uint64, uint64, uint64) {}}
+	p := &warmQueue{cache: c, shape: shape, ready: stats.Ready, room: math.MaxInt, tries: map[int]int{},
+		tell: func(uint64, uint64, uint64) {}}
 	p.wake.L = &p.mu
 	if shape.Variable() {
 		p.free = shape.PayloadBytes - min(stats.ArenaNextBytes, shape.PayloadBytes)
@@ -68,7 +71,7 @@ func newWarmQueue(c *stocclient.Served, shape shm.Geometry, stats stocclient.Sta
 	return p
 }
 
-// next returns samples to fill; none: it is over.
+// next returns samples to fill; none: the queue has ended.
 func (p *warmQueue) next() ([]int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,11 +96,11 @@ func (p *warmQueue) next() ([]int, error) {
 			p.wake.Broadcast()
 			return nil, nil
 		}
-		p.wake.Wait() // what is under way may come back
+		p.wake.Wait() // a batch under way may come back
 	}
 }
 
-// take takes at most n samples that are not there. With mu held.
+// take takes at most n samples that are not in the cache. The caller holds mu.
 func (p *warmQueue) take(n int) (batch []int, err error) {
 	k := min(n, len(p.ahead))
 	batch = append(batch, p.ahead[:k]...)
@@ -121,7 +124,7 @@ func (p *warmQueue) take(n int) (batch []int, err error) {
 	return batch, nil
 }
 
-// stop ends it: nothing is handed out any more.
+// stop ends the queue: next hands out nothing more.
 func (p *warmQueue) stop() {
 	p.mu.Lock()
 	p.over = true
@@ -129,7 +132,7 @@ func (p *warmQueue) stop() {
 	p.mu.Unlock()
 }
 
-// back takes notice of what became of a batch: failures of those that are not there.
+// back counts the results of a batch. failures are its samples that are not in the cache.
 func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
 	missing := map[int]bool{}
 	var again []int
@@ -146,7 +149,7 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 		case err != nil:
 			return err
 		case state == stocclient.StateReady:
-			delete(missing, f.Index) // by another process
+			delete(missing, f.Index) // another process has filled it
 		case state == stocclient.StateEmpty && room:
 			if room, err = p.hasRoom(); err != nil {
 				return err
@@ -155,7 +158,8 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 		case state == stocclient.StateEmpty || state == stocclient.StateWriting:
 			again = append(again, f.Index)
 		default:
-			bad = append(bad, unfilled{f.Index, f.Code, fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
+			bad = append(bad, unfilled{f.Index, f.Code,
+				fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
 		}
 	}
 	there := slices.DeleteFunc(slices.Clone(batch), func(i int) bool { return missing[i] })
@@ -175,7 +179,7 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 	p.underWay--
 	p.filled += uint64(len(there))
 	for _, n := range lengths {
-		if n != stocclient.Miss { // cleared meanwhile
+		if n != stocclient.Miss { // Miss: a clear came in between
 			p.bytes += n
 			p.units += shm.UnitsFor(n)
 		}
@@ -198,7 +202,8 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 			if state == stocclient.StateEmpty {
 				p.short, p.over = true, true
 			} else {
-				bad = append(bad, unfilled{i, control.CodeNoSlot, fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
+				bad = append(bad, unfilled{i, control.CodeNoSlot,
+					fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
 			}
 		}
 	}
@@ -208,28 +213,31 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 	return nil
 }
 
-// fail counts what could not be filled. With mu held.
+// fail counts samples that could not be filled. The caller holds mu.
 func (p *warmQueue) fail(bad []unfilled) {
 	p.failed += len(bad)
 	for _, f := range bad {
 		p.changed = p.changed || f.code == control.CodeChanged
-		if at, _ := slices.BinarySearchFunc(p.failures, f.index, func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
+		if at, _ := slices.BinarySearchFunc(p.failures, f.index,
+			func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
 			p.failures = slices.Insert(p.failures, at, f)
 			p.failures = p.failures[:min(len(p.failures), mostFailures)]
 		}
 	}
 }
 
-// hasRoom says whether a sample of any size would get a slot, as far as slots or arena go.
+// hasRoom says whether a sample of any size would get a slot, considering slots and arena only.
 func (p *warmQueue) hasRoom() (bool, error) {
 	stats, err := p.cache.Stats()
 	if p.shape.Variable() {
-		return p.shape.PayloadBytes-min(stats.ArenaNextBytes, p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
+		return p.shape.PayloadBytes-min(stats.ArenaNextBytes,
+			p.shape.PayloadBytes) >= shm.UnitsFor(uint64(p.cache.SampleBytes())+shm.UnitBytes)*shm.UnitBytes, err
 	}
 	return stats.Ready < p.shape.Slots, err
 }
 
-// goal is how many samples will be in the cache when it is full: in an arena, if the others are as large as those so far. With mu held, or alone.
+// goal estimates how many samples a full cache will hold. In an arena it assumes that the others
+// are as large as those so far. The caller holds mu, or is the only goroutine.
 func (p *warmQueue) goal() uint64 {
 	if !p.shape.Variable() {
 		return min(p.shape.Slots, p.shape.Samples)

@@ -37,11 +37,12 @@ type daemon struct {
 	log      bytes.Buffer
 }
 
-// newDaemon writes a configuration, in whose caches FOLDER is where its data lies, and starts a server.
+// newDaemon writes a configuration, with FOLDER as the folder of its data, and starts a server.
 func newDaemon(t *testing.T, prepare func(folder string), caches ...string) *daemon {
 	t.Helper()
 	folder := t.TempDir()
-	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"), sockets: filepath.Join(folder, "run"), segments: tmpfs(t)}
+	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"),
+		sockets: filepath.Join(folder, "run"), segments: tmpfs(t)}
 	prepare(folder)
 	text := "caches:\n"
 	for _, c := range caches {
@@ -75,7 +76,7 @@ func (d *daemon) start() {
 	}
 }
 
-// end sends a signal and waits until the server is gone.
+// end sends a signal and waits until the server has ended.
 func (d *daemon) end(signal os.Signal) {
 	d.t.Helper()
 	if err := d.process.Process.Signal(signal); err != nil {
@@ -84,7 +85,7 @@ func (d *daemon) end(signal os.Signal) {
 	d.process.Wait()
 }
 
-// args are a command line with the sockets of the server.
+// args returns a command line with the sockets of the server.
 func (d *daemon) args(args ...string) []string { return append(args, "--sockets", d.sockets) }
 
 // warm fills a cache, which must succeed, and returns the JSON.
@@ -93,12 +94,12 @@ func (d *daemon) warm(name string, flags ...string) jsonObject {
 	return decode[jsonObject](d.t, ok(d.t, d.args(append([]string{"warm", name, "--json"}, flags...)...)...))
 }
 
-// attach looks at a cache of the server.
+// attach attaches read-only to a cache of the server.
 func (d *daemon) attach(name string) *cache.Cache {
 	return newClient(d.t, filepath.Join(d.segments, name))
 }
 
-// metric is the sum of a metric of the server over its labels.
+// metric returns the sum of a metric of the server over its labels.
 func (d *daemon) metric(name string) (sum float64) {
 	d.t.Helper()
 	_, body, err := admin{d.sockets}.get(context.Background(), "/metrics")
@@ -119,7 +120,8 @@ func (d *daemon) metric(name string) (sum float64) {
 	return sum
 }
 
-// warmRecords writes n records of 100 bytes, and warmCache is a cache of them; source, more: other keys of the two.
+// warmRecords writes n records of 100 bytes, and warmCache is a cache of them. source, more:
+// further keys of the two.
 func warmRecords(t *testing.T, n int) func(folder string) {
 	return func(folder string) {
 		var all bytes.Buffer
@@ -133,10 +135,11 @@ func warmRecords(t *testing.T, n int) func(folder string) {
 }
 
 func warmCache(name, source, more string) string {
-	return fmt.Sprintf("name: %s, source: {kind: raw, path: FOLDER/records.bin, sample_bytes: 100%s}%s", name, source, more)
+	return fmt.Sprintf("name: %s, source: {kind: raw, path: FOLDER/records.bin, sample_bytes: 100%s}%s", name, source,
+		more)
 }
 
-// wantRecordsIn compares what is in a cache with the records, and returns how many are there.
+// wantRecordsIn compares the cached samples with the records, and returns their number.
 func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 	t.Helper()
 	for i, data := range c.Ready() {
@@ -148,7 +151,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 	return there
 }
 
-// limited is the size of a cache that holds some of n records of 100 bytes.
+// limited returns the size of a cache that holds some of n records of 100 bytes.
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
 	g, err := shm.NewGeometry(0, shm.AssignFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
@@ -158,14 +161,16 @@ func limited(t *testing.T, n, slots uint64) string {
 	return fmt.Sprintf(", size: %d", g.SegmentBytes)
 }
 
-// Ensure that warm fills a cache with what is missing, says what it did, and has nothing to do the second time.
+// Ensure that warm fills a cache with the missing samples, reports its work, and has nothing to do
+// the second time.
 func TestWarm(t *testing.T) {
 	const n = 2000
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", ""))
 	c := d.attach("pets")
 	store(t, c, 0, 7, 1999)
 	got := d.warm("pets", "--parallel", "3")
-	wantFields(t, got, jsonObject{"name": "pets", "samples": n, "slots": n, "ready": n, "cached_fraction": 1, "full": true, "kept_samples": 3, "filled_samples": n - 3, "failed_samples": 0,
+	wantFields(t, got, jsonObject{"name": "pets", "samples": n, "slots": n, "ready": n, "cached_fraction": 1,
+		"full": true, "kept_samples": 3, "filled_samples": n - 3, "failed_samples": 0,
 		"bytes": (n - 3) * 100})
 	if there := wantRecordsIn(t, c); there != n {
 		t.Errorf("%d are there", there)
@@ -183,11 +188,13 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that cannot hold everything is filled to its last slot, without a read in vain.
+// Ensure that a cache that cannot hold all samples is filled to its last slot, without unnecessary
+// reads.
 func TestWarmUntilFull(t *testing.T) {
 	const n = 2000
 	half := limited(t, n, 700)
-	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half), warmCache("first", "", half+", assign: first-indices"))
+	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half),
+		warmCache("first", "", half+", assign: first-indices"))
 	reads := 0.0
 	for _, name := range []string{"come", "first"} {
 		got := d.warm(name)
@@ -206,11 +213,12 @@ func TestWarmUntilFull(t *testing.T) {
 		if reads += slots; d.metric("stocached_source_reads_total") != reads {
 			t.Errorf("%v reads, want %v", d.metric("stocached_source_reads_total"), reads)
 		}
-		contains(t, ok(t, d.args("warm", name)...), fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
+		contains(t, ok(t, d.args("warm", name)...),
+			fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
 	}
 }
 
-// Ensure that an arena is filled until a sample finds no room, and that this is no failure.
+// Ensure that an arena is filled until a sample does not fit, and that this is not a failure.
 func TestWarmArena(t *testing.T) {
 	t.Parallel()
 	const n = 600
@@ -219,13 +227,16 @@ func TestWarmArena(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(folder, "files"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)), bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, "files", fmt.Sprintf("%03d", i)),
+				bytes.Repeat([]byte{byte(i)}, 10000+100*(i%50)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	d := newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}", "name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}")
-	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0, "filled_samples": n})
+	d := newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}",
+		"name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}")
+	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0,
+		"filled_samples": n})
 	got := d.warm("part", "--parallel", "2")
 	ready := got["ready"].(float64)
 	wantFields(t, got, jsonObject{"full": true, "failed_samples": 0, "filled_samples": ready})
@@ -242,7 +253,7 @@ func TestWarmArena(t *testing.T) {
 	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 {
 		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
 	}
-	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // what was under way when it was full
+	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // reads under way when it became full
 		t.Errorf("%v reads for %v samples", read, n+ready)
 	}
 	for i, data := range c.Ready() {
@@ -253,13 +264,15 @@ func TestWarmArena(t *testing.T) {
 	contains(t, ok(t, d.args("warm", "part")...), "part is full: ")
 }
 
-// Ensure that samples that cannot be read are counted and named, do not keep the others away, and are the exit status.
+// Ensure that unreadable samples are counted and named, do not stop the others, and set the exit
+// status.
 func TestWarmWithBadSamples(t *testing.T) {
 	const n = 100
 	tree := func(folder string) {
 		for i := range n {
 			name := filepath.Join(folder, "files", fmt.Sprintf("%03d", i))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, content(i, 100), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700),
+				os.WriteFile(name, content(i, 100), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -274,12 +287,13 @@ func TestWarmWithBadSamples(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	contains(t, out, "pets holds 98 of 100 samples\n", "failed   2\n", "new      98\n")
-	contains(t, stderr, "stocached: 2 samples could not be filled\n", "  READ: sample 7 (", "files/007", "no such file", "  CHANGED: sample 30 (", "files/030", "restart the server")
+	contains(t, stderr, "stocached: 2 samples could not be filled\n", "  READ: sample 7 (", "files/007",
+		"no such file", "  CHANGED: sample 30 (", "files/030", "restart the server")
 	if strings.Index(stderr, "sample 7 ") > strings.Index(stderr, "sample 30 ") {
 		t.Error("out of order:", stderr)
 	}
 	for i := 40; i < 60; i++ {
-		if err := os.Truncate(file(i), 7); err != nil { // a removed one may be open still
+		if err := os.Truncate(file(i), 7); err != nil { // a removed file may still be open
 			t.Fatal(err)
 		}
 	}
@@ -289,7 +303,8 @@ func TestWarmWithBadSamples(t *testing.T) {
 	}
 	code, out, stderr = cli(t, d.args("warm", "pets", "--json")...)
 	got := decode[jsonObject](t, out)
-	if failures := got["failures"].([]any); code != exitFailed || stderr != "" || len(failures) != 22 || failures[0].(jsonObject)["index"] != 7.0 || failures[0].(jsonObject)["code"] != "READ" ||
+	if failures := got["failures"].([]any); code != exitFailed || stderr != "" || len(failures) != 22 ||
+		failures[0].(jsonObject)["index"] != 7.0 || failures[0].(jsonObject)["code"] != "READ" ||
 		!strings.Contains(failures[21].(jsonObject)["error"].(string), "files/059") {
 		t.Errorf("exit %d, %q, %v", code, stderr, failures)
 	}
@@ -304,7 +319,7 @@ func TestWarmWithBadSamples(t *testing.T) {
 // slow is a source of 333 samples a second.
 const slow = ", limits: {latency: 3ms}"
 
-// midway waits until some of a cache is filled.
+// midway waits until a part of a cache is filled.
 func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -320,7 +335,8 @@ func midway(t *testing.T, c *cache.Cache, least, samples uint64) {
 	}
 }
 
-// Ensure that a fill whose server ends or is killed in the middle ends with an error that says so, that the cache keeps what it has, and that the same command goes on from there.
+// Ensure that warm fails with a message if its server ends or is killed in the middle. The cache
+// keeps its samples, and the same command goes on from there.
 func TestWarmServerKilled(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -339,7 +355,8 @@ func TestWarmServerKilled(t *testing.T) {
 		began := time.Now()
 		d.end(signal)
 		p.Wait()
-		if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 || time.Since(began) > 20*time.Second {
+		if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 ||
+			time.Since(began) > 20*time.Second {
 			t.Errorf("after %v: exit %d after %v, %q", signal, code, time.Since(began), out.String())
 		}
 		stats, err := c.Stats()
@@ -347,21 +364,26 @@ func TestWarmServerKilled(t *testing.T) {
 			t.Fatalf("%d samples after %v, %v", stats.Ready, signal, err)
 		}
 		kept = stats.Ready
-		contains(t, stderr.String(), "stocached: no server", fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there", table.Count(kept)),
+		contains(t, stderr.String(), "stocached: no server",
+			fmt.Sprintf("%v of 500 samples are in the cache and stay there, and the same command goes on from there",
+				table.Count(kept)),
 			"stocached serve -c config.yaml")
 		if there := wantRecordsIn(t, c); there != int(kept) {
 			t.Errorf("%d are there, %d were", there, kept)
 		}
-		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"}, d.args("warm", "pets", "--timeout", "10ms")...)
+		fails(t, exitNoServer, []string{"no server answers on", "stocached serve -c config.yaml"},
+			d.args("warm", "pets", "--timeout", "10ms")...)
 		d.start()
 	}
-	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": kept, "filled_samples": n - kept, "failed_samples": 0})
+	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "kept_samples": kept, "filled_samples": n - kept,
+		"failed_samples": 0})
 	if there := wantRecordsIn(t, d.attach("pets")); there != n {
 		t.Errorf("%d are there", there)
 	}
 }
 
-// Ensure that a fill whose server stands still in the middle ends and says so, that a slow one is waited for, and that it goes on from there.
+// Ensure that warm ends with a message if its server stops in the middle, that it waits for a slow
+// one, and that it goes on from there.
 func TestWarmServerStops(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -381,17 +403,19 @@ func TestWarmServerStops(t *testing.T) {
 	if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 {
 		t.Errorf("exit %d, %q", code, out.String())
 	}
-	contains(t, stderr.String(), "stocached: no server", "did not answer within 100ms", "it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
+	contains(t, stderr.String(), "stocached: no server", "did not answer within 100ms",
+		"it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
 	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	wantFields(t, d.warm("pets", "--timeout", "300ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0}) // a batch takes 0.7 s
+	// a batch takes 0.7 s
+	wantFields(t, d.warm("pets", "--timeout", "300ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0})
 	if there := wantRecordsIn(t, c); there != n {
 		t.Errorf("%d are there", there)
 	}
 }
 
-// Ensure that a fill goes on under the next server, if that comes soon.
+// Ensure that warm goes on with the next server if that starts soon.
 func TestWarmServerBack(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -414,14 +438,16 @@ func TestWarmServerBack(t *testing.T) {
 		if err := p.Wait(); err != nil {
 			t.Fatalf("after %v: %v\n%s", signal, err, stderr.String())
 		}
-		wantFields(t, decode[jsonObject](t, out.String()), jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
+		wantFields(t, decode[jsonObject](t, out.String()),
+			jsonObject{"ready": n, "kept_samples": 0, "filled_samples": n, "failed_samples": 0})
 		if there := wantRecordsIn(t, c); there != n {
 			t.Errorf("%d are there", there)
 		}
 	}
 }
 
-// Ensure that Ctrl-C ends a fill at once and cleanly, that the server does not go on for nobody, and that what is filled stays.
+// Ensure that Ctrl-C ends warm at once, that the server stops reading, and that the filled samples
+// stay.
 func TestWarmInterrupted(t *testing.T) {
 	t.Parallel()
 	const n = 500
@@ -440,13 +466,16 @@ func TestWarmInterrupted(t *testing.T) {
 	}
 	p.Wait()
 	var done, of int
-	if _, err := fmt.Sscanf(strings.ReplaceAll(stderr.String(), ",", ""), "stocached: interrupted: %d of %d samples are in the cache", &done, &of); err != nil || done < 100 || done >= n || of != n {
+	if _, err := fmt.Sscanf(strings.ReplaceAll(stderr.String(), ",", ""),
+		"stocached: interrupted: %d of %d samples are in the cache", &done, &of); err != nil || done < 100 ||
+		done >= n || of != n {
 		t.Errorf("%q: %v", stderr.String(), err)
 	}
 	if code := p.ProcessState.ExitCode(); code != exitFailed || out.Len() != 0 {
 		t.Errorf("exit %d, %q", code, out.String())
 	}
-	for deadline := time.Now().Add(20 * time.Second); d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(20 * time.Second)
+	for ; d.metric("stocached_queue_depth") != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the server goes on")
 		}
@@ -457,7 +486,8 @@ func TestWarmInterrupted(t *testing.T) {
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "failed_samples": 0})
 }
 
-// Ensure that others may fill meanwhile, and that a sample that somebody else is filling for ever is told.
+// Ensure that other clients may fill meanwhile, and that warm reports a sample that another client
+// never finishes.
 func TestWarmBesideOthers(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -470,7 +500,8 @@ func TestWarmBesideOthers(t *testing.T) {
 	var others sync.WaitGroup
 	others.Go(func() {
 		for i := n - 1; i >= 0; i-- {
-			if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored && r != cache.Exists && r != cache.Busy {
+			if r, err := c.Set(i, content(i, 100), 0); err != nil || r != cache.Stored && r != cache.Exists &&
+				r != cache.Busy {
 				t.Error(i, r, err)
 			}
 		}
@@ -481,7 +512,8 @@ func TestWarmBesideOthers(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	contains(t, out, "failed   1\n")
-	contains(t, stderr, "1 sample could not be filled", "NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
+	contains(t, stderr, "1 sample could not be filled",
+		"NO_SLOT: sample 2500: another client is filling it, for longer than 1s")
 	if err := claim.Abort(); err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +523,8 @@ func TestWarmBesideOthers(t *testing.T) {
 	}
 }
 
-// Ensure that a source that changes under the server is told, and what helps; and that it does.
+// Ensure that warm reports a source that changes under the server, and that the suggested restart
+// helps.
 func TestWarmChangedSource(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 200), warmCache("pets", "", ""))
 	warmRecords(t, 201)(d.folder)
@@ -499,13 +532,14 @@ func TestWarmChangedSource(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit %d", code)
 	}
-	contains(t, stderr, "200 samples could not be filled", "CHANGED: sample 0 (", "restart the server, which begins a cold cache")
+	contains(t, stderr, "200 samples could not be filled", "CHANGED: sample 0 (",
+		"restart the server, which then begins a cold cache")
 	d.end(syscall.SIGTERM)
 	d.start()
 	wantFields(t, d.warm("pets"), jsonObject{"samples": 201, "ready": 201})
 }
 
-// Ensure that people see how far it is.
+// Ensure that people see the progress.
 func TestWarmBar(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -521,24 +555,29 @@ func TestWarmBar(t *testing.T) {
 
 func TestWarmRefuses(t *testing.T) {
 	d := newDaemon(t, warmRecords(t, 20), warmCache("pets", "", ""))
-	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`}, d.args("warm", "cats")...)
-	fails(t, exitUsage, []string{"is no name of a server's cache", "--help says more"}, d.args("warm", filepath.Join(d.segments, "pets"))...)
+	fails(t, exitNotFound, []string{`no such cache: this server has no cache "cats"; it has: pets`},
+		d.args("warm", "cats")...)
+	fails(t, exitUsage, []string{"is not a name of a server's cache", "--help says more"},
+		d.args("warm", filepath.Join(d.segments, "pets"))...)
 	fails(t, exitUsage, []string{"0 arguments, expected the name of a cache"}, d.args("warm")...)
 	fails(t, exitUsage, []string{"2 arguments"}, d.args("warm", "pets", "cats")...)
 	for _, n := range []string{"0", "65", "-1"} {
-		fails(t, exitUsage, []string{"--parallel " + n + " is not in 1..64"}, d.args("warm", "pets", "--parallel", n)...)
+		fails(t, exitUsage, []string{"--parallel " + n + " is not in 1..64"},
+			d.args("warm", "pets", "--parallel", n)...)
 	}
 	fails(t, exitUsage, []string{"--timeout 0s is not above 0"}, d.args("warm", "pets", "--timeout", "0s")...)
-	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"}, "warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
+	fails(t, exitNoServer, []string{"no server answers on /nowhere/data.sock", "stocached serve -c config.yaml"},
+		"warm", "pets", "--sockets", "/nowhere", "--timeout", "10ms")
 	pause(t, d.process)
 	fails(t, exitNoServer, []string{"did not answer within 100ms"}, d.args("warm", "pets", "--timeout", "100ms")...)
 }
 
-// Ensure that Fill has samples stored and none sent, and says of each that got no slot that it did not.
+// Ensure that Fill stores samples without sending any, and reports each that got no slot.
 func TestFill(t *testing.T) {
 	const n = 500
 	d := newDaemon(t, warmRecords(t, n), warmCache("pets", "", limited(t, n, 100)))
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	c, err := stocclient.Dial(context.Background(), "pets",
+		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +619,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// Ensure that a cache that has slots left and gets no memory for them is an error that says so, and that the fill goes on once there is some.
+// Ensure that warm fails with a message if a cache has free slots but no memory for them, and goes
+// on when there is some.
 func TestWarmWithoutMemory(t *testing.T) {
 	const n = 60
 	big := func(folder string) {
@@ -593,7 +633,8 @@ func TestWarmWithoutMemory(t *testing.T) {
 		}
 	}
 	small := tmpfs(t)
-	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err, unix.EPERM) {
+	if err := unix.Mount("tmpfs", small, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=24m"); errors.Is(err,
+		unix.EPERM) {
 		t.Skip("needs root, to mount a small tmpfs:", err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -601,18 +642,21 @@ func TestWarmWithoutMemory(t *testing.T) {
 	t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
 	folder := t.TempDir()
 	big(folder)
-	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"), sockets: filepath.Join(folder, "run"), segments: small}
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: %d}}]\nsockets: {dir: %s}\n", small, 200<<10, d.sockets)
+	d := &daemon{t: t, folder: folder, config: filepath.Join(folder, "config.yaml"),
+		sockets: filepath.Join(folder, "run"), segments: small}
+	text := fmt.Sprintf("caches: [{name: pets, dir: %s, source: {kind: raw, path: records.bin, sample_bytes: "+
+		"%d}}]\nsockets: {dir: %s}\n", small, 200<<10, d.sockets)
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.start()
-	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before what it has mapped is taken from it
+	t.Cleanup(func() { d.end(syscall.SIGTERM) }) // before its mapped memory is removed
 	ballast := filepath.Join(small, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 18<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, exitMemory, []string{"samples are in pets and there is room for more", "has no memory for it", "stocached gc"}, d.args("warm", "pets")...)
+	fails(t, exitMemory, []string{"samples are in pets and more would fit", "has no memory for it",
+		"stocached gc"}, d.args("warm", "pets")...)
 	c := d.attach("pets")
 	stats, err := c.Stats()
 	if err != nil || stats.Ready == 0 || stats.Ready > 35 {

@@ -28,30 +28,39 @@ type watch struct {
 	json     bool
 	server   *asker
 
-	before map[[16]byte]*stats // the last look at each segment
+	before map[[16]byte]*stats // the last read of each segment
 }
 
 // change is a cache now and an interval ago.
 type change struct {
 	now    *stats
-	before *stats // nil: not looked at before
+	before *stats // nil: this is the first read
 }
 
 var watchColumns = table.Columns[change]{
-	table.Shown("time", "time", "of the look, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
-	table.InJSON("interval_seconds", "since the look before", func(c change) any { return c.seconds() }),
+	table.Shown("time", "time", "of the read, local (JSON: UTC)", func(c change) any { return table.Clock(c.now.at) }),
+	table.InJSON("interval_seconds", "since the last read", func(c change) any { return c.seconds() }),
 	table.Shown("name", "name", "of the cache", func(c change) any { return c.now.name }),
 	table.Shown("ready", "filled", "samples in the cache now", func(c change) any { return table.Count(c.now.Ready) }),
-	table.Shown("cached_fraction", "cached", "filled / samples", func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
-	table.Shown("interval_hit_rate", "hit rate", "hits / (hits + misses) in the interval; none: nothing was asked for",
+	table.Shown("cached_fraction", "cached", "filled / samples",
+		func(c change) any { return table.Fraction(c.now.Ready, c.now.Samples) }),
+	table.Shown("interval_hit_rate", "hit rate",
+		"hits / (hits + misses) in the interval; none: no client asked for samples",
 		func(c change) any { return c.hitRate() }),
-	table.Shown("hits_per_second", "hits/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(hits)) }),
-	table.Shown("misses_per_second", "misses/s", "in the interval", func(c change) any { return table.PerSecond(c.rate(misses)) }),
-	table.Shown("stored_per_second", "sets/s", "samples stored in the interval", func(c change) any { return table.PerSecond(c.rate(stored)) }),
-	table.Shown("stored_bytes_per_second", "stored", "their bytes", func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
-	table.Shown("interval_busy", "races", "races lost in the interval", func(c change) any { return c.difference(busy) }),
-	table.Shown("interval_full", "full", "sets refused for lack of room in the interval", func(c change) any { return c.difference(full) }),
-	table.Shown("allocated_bytes", "memory", "pages that the file has now", func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
+	table.Shown("hits_per_second", "hits/s", "in the interval",
+		func(c change) any { return table.PerSecond(c.rate(hits)) }),
+	table.Shown("misses_per_second", "misses/s", "in the interval",
+		func(c change) any { return table.PerSecond(c.rate(misses)) }),
+	table.Shown("stored_per_second", "sets/s", "samples stored in the interval",
+		func(c change) any { return table.PerSecond(c.rate(stored)) }),
+	table.Shown("stored_bytes_per_second", "stored", "their bytes",
+		func(c change) any { return table.BytesPerSecond(c.rate(storedBytes)) }),
+	table.Shown("interval_busy", "races", "races lost in the interval",
+		func(c change) any { return c.difference(busy) }),
+	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
+		func(c change) any { return c.difference(full) }),
+	table.Shown("allocated_bytes", "memory", "pages that the file has now",
+		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
 	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
 }
 
@@ -62,7 +71,7 @@ func storedBytes(s *stats) uint64 { return s.StoredBytes }
 func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
 
-// seconds of the interval; unknown at first.
+// seconds of the interval; unknown at the first read.
 func (c change) seconds() table.Ratio {
 	if c.before == nil {
 		return table.Ratio(math.NaN())
@@ -78,7 +87,7 @@ func (c change) rate(counter func(*stats) uint64) float64 {
 	return float64(counter(c.now)-counter(c.before)) / float64(c.seconds())
 }
 
-// difference of a counter; nil at first.
+// difference of a counter; nil at the first read.
 func (c change) difference(counter func(*stats) uint64) any {
 	if c.before == nil {
 		return nil
@@ -94,7 +103,8 @@ func (c change) hitRate() table.Ratio {
 	return table.Fraction(h, h+m)
 }
 
-// run looks, waits and looks again. It waits for a cache that is not made yet. An interrupt is the usual end: no error. So is the end of the cache.
+// run reads the caches at each interval. It waits for a cache that does not exist yet. An interrupt
+// or the end of the cache ends it without an error.
 func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -115,7 +125,8 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 		case errors.Is(err, shm.ErrNotFound) && n > 0:
 			fmt.Fprintf(stderr, "%s is gone\n", w.name)
 			return nil
-		case errors.Is(err, shm.ErrNotFound) && w.name != "" && !isUnnamed(w.name): // no other cache gets such a name, which is random
+		case errors.Is(err, shm.ErrNotFound) && w.name != "" &&
+			!isUnnamed(w.name): // no other cache gets such a name, which is random
 			if !waiting {
 				fmt.Fprintf(stderr, "no cache %s yet; waiting until a program makes it\n", w.place())
 			}
@@ -139,7 +150,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 }
 
-// place is where the cache is looked for.
+// place is the path of the cache.
 func (w *watch) place() string {
 	if strings.Contains(w.name, "/") {
 		return w.name
@@ -147,7 +158,7 @@ func (w *watch) place() string {
 	return filepath.Join(w.dir.shown(), w.name)
 }
 
-// read reads the caches and compares them with what they were an interval ago.
+// read reads the caches and compares them with the last read.
 func (w *watch) read(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error
@@ -173,7 +184,8 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	return changes, err
 }
 
-// lines writes, for a pipe, a line for each cache and interval under one heading. The first look is no interval.
+// lines writes, for a pipe, a line for each cache and interval under one heading. The first read
+// has no interval.
 func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	var b bytes.Buffer
 	if n == 0 {
@@ -188,7 +200,8 @@ func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	return err
 }
 
-// pad makes columns of a fixed width, since lines come one by one: names on the left, numbers right.
+// pad makes columns of a fixed width, because lines come one by one: names on the left, numbers on
+// the right.
 func pad(cells []string) string {
 	var b strings.Builder
 	for k, cell := range cells {

@@ -11,13 +11,16 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 )
 
-// inInterval says which change belongs beside which total: field of watchColumns by field of statsColumns.
+// inInterval says which change stands beside which total: field of watchColumns by field of
+// statsColumns.
 var inInterval = map[string]string{
-	"hits": "hits_per_second", "misses": "misses_per_second", "hit_rate": "interval_hit_rate", "stored": "stored_per_second", "busy": "interval_busy",
+	"hits": "hits_per_second", "misses": "misses_per_second", "hit_rate": "interval_hit_rate",
+	"stored": "stored_per_second", "busy": "interval_busy",
 	"full": "interval_full", "ready_bytes": "stored_bytes_per_second",
 }
 
-// screen redraws a terminal: totals and changes of one cache side by side, or a line for each of all caches.
+// screen redraws a terminal: totals and changes of one cache side by side, or a line for each
+// cache.
 func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "stocached stats, every %v, %s; Ctrl-C ends it\n\n", w.interval, table.Clock(time.Now()))
@@ -34,7 +37,8 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	width, height := terminalSize(stdout)
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	lines = lines[:min(len(lines), max(height-1, 1))]
-	// Home, then each line, clearing the rest of it and of the screen after what is written: nothing flickers.
+	// Move home, write each line and clear its rest, then clear the rest of the screen. So the
+	// screen does not flicker.
 	const home, clearLine, clearRest = "\x1b[H", "\x1b[K\n", "\x1b[J"
 	var out strings.Builder
 	out.WriteString(home)
@@ -49,7 +53,8 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 	return err
 }
 
-// sideBySide writes what stats shows in its table, a line each, with the change in the interval beside it.
+// sideBySide writes one line for each column of stats, with the change in the interval beside the
+// total.
 func sideBySide(b *bytes.Buffer, c change) {
 	changes := map[string]string{}
 	for _, column := range watchColumns {

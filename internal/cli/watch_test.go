@@ -17,7 +17,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that stats --watch beside a process that uses the cache shows what it does, one line an interval, and that it is not seen by it.
+// Ensure that stats --watch shows the activity of a process that uses the cache, one line an
+// interval, and that the process does not see it.
 func TestWatchPipe(t *testing.T) {
 	_, path := newCache(t, shm.Options{Samples: 1000, SampleBytes: 100})
 	child := start(t, "use", path)
@@ -25,7 +26,8 @@ func TestWatchPipe(t *testing.T) {
 	if len(out) != 4 {
 		t.Fatal(out)
 	}
-	if f := strings.Join(strings.Fields(out[0]), " "); f != "TIME NAME FILLED CACHED HIT RATE HITS/S MISSES/S SETS/S STORED RACES FULL MEMORY LIVE" {
+	if f := strings.Join(strings.Fields(out[0]),
+		" "); f != "TIME NAME FILLED CACHED HIT RATE HITS/S MISSES/S SETS/S STORED RACES FULL MEMORY LIVE" {
 		t.Error(f)
 	}
 	for _, line := range out[1:] {
@@ -39,7 +41,8 @@ func TestWatchPipe(t *testing.T) {
 		t.Fatal(rows)
 	}
 	for _, row := range rows {
-		wantFields(t, row, jsonObject{"name": "test", "ready": 500, "clients_live": 1, "interval_busy": 0, "stored_per_second": 0})
+		wantFields(t, row, jsonObject{"name": "test", "ready": 500, "clients_live": 1, "interval_busy": 0,
+			"stored_per_second": 0})
 		if rate := row["hits_per_second"].(float64); rate < 10 || rate > 20000 {
 			t.Error("hits per second", rate)
 		}
@@ -51,7 +54,7 @@ func TestWatchPipe(t *testing.T) {
 		}
 	}
 	child.end(t)
-	// It goes on without the process, with nothing to tell.
+	// It goes on without the process, with zero rates.
 	row := watched(t, ok(t, "stats", path, "--watch", "--count", "1", "--interval", "10ms", "--json"))[0]
 	wantFields(t, row, jsonObject{"interval_hit_rate": nil, "hits_per_second": 0, "clients_live": 0, "clients_dead": 1})
 }
@@ -90,14 +93,16 @@ func TestWatchInterval(t *testing.T) {
 		}
 	}
 	view(0, 10)
-	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "interval_seconds": nil, "interval_full": nil})
+	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "interval_seconds": nil,
+		"interval_full": nil})
 	store(t, c, 0, 1)
 	view(0, 3)
 	view(5, 1)
 	row := look()
 	wantFields(t, row, jsonObject{"interval_hit_rate": 0.75, "ready": 2, "interval_full": 0})
 	seconds := row["interval_seconds"].(float64)
-	for field, n := range map[string]float64{"hits_per_second": 3, "misses_per_second": 1, "stored_per_second": 2, "stored_bytes_per_second": 200} {
+	for field, n := range map[string]float64{"hits_per_second": 3, "misses_per_second": 1, "stored_per_second": 2,
+		"stored_bytes_per_second": 200} {
 		if got := row[field].(float64) * seconds; got < n-0.001 || got > n+0.001 {
 			t.Errorf("%s x %v seconds is %v, want %v", field, seconds, got, n)
 		}
@@ -108,7 +113,7 @@ func TestWatchInterval(t *testing.T) {
 	}
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "interval_full": 1})
 
-	// Another cache of the same name is not an interval of this one.
+	// Another cache of the same name does not continue this one's interval.
 	if err := shm.Unlink(path); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +130,7 @@ func TestWatchInterval(t *testing.T) {
 	wantFields(t, look(), jsonObject{"interval_hit_rate": nil, "hits_per_second": nil, "ready": 0})
 }
 
-// Ensure that a terminal gets one screen that is drawn anew, cut to its size.
+// Ensure that a terminal gets one screen that is redrawn, cut to its size.
 func TestWatchTerminal(t *testing.T) {
 	dir, path := newCache(t, small())
 	store(t, newClient(t, path), 0, 1)
@@ -137,7 +142,8 @@ func TestWatchTerminal(t *testing.T) {
 		{[]string{"--dir", dir}, []string{"HITS/S", "test", "0.2000"}},
 	} {
 		stdout, written := terminal(t)
-		if code := Run(append([]string{"stats", "--watch", "--count", "2", "--interval", "10ms"}, c.args...), stdout, io.Discard); code != exitOK {
+		if code := Run(append([]string{"stats", "--watch", "--count", "2", "--interval", "10ms"}, c.args...), stdout,
+			io.Discard); code != exitOK {
 			t.Fatal(code)
 		}
 		text := written()
@@ -160,7 +166,8 @@ func TestWatchTerminal(t *testing.T) {
 	}
 }
 
-// Ensure that watching may begin before a program makes the cache, says that it waits, and counts intervals from then on.
+// Ensure that watching may begin before a program makes the cache, says that it waits, and counts
+// intervals from then on.
 func TestWatchWaits(t *testing.T) {
 	dir := tmpfs(t)
 	for _, flags := range [][]string{{"--dir", dir, "later"}, {filepath.Join(dir, "later")}} {
@@ -168,10 +175,12 @@ func TestWatchWaits(t *testing.T) {
 		var stdout strings.Builder
 		code := make(chan int)
 		go func() {
-			code <- Run(append([]string{"stats", "--watch", "--count", "2", "--interval", "10ms"}, flags...), &stdout, stderr)
+			code <- Run(append([]string{"stats", "--watch", "--count", "2", "--interval", "10ms"}, flags...), &stdout,
+				stderr)
 		}()
 		line, err := bufio.NewReader(said).ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, "no cache ") || !strings.Contains(line, "later") || !strings.Contains(line, dir) || !strings.Contains(line, "waiting") {
+		if err != nil || !strings.HasPrefix(line, "no cache ") || !strings.Contains(line, "later") ||
+			!strings.Contains(line, dir) || !strings.Contains(line, "waiting") {
 			t.Fatalf("%q, %v", line, err)
 		}
 		o := small()
@@ -188,7 +197,7 @@ func TestWatchWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody can make a cache of such a name.
+	// No program can make a cache of such a name.
 	fails(t, exitNotFound, []string{"stocached:12345678"}, "stats", "stocached:12345678", "--watch")
 	fails(t, exitUsage, []string{`"a b" is not`}, "stats", "a b", "--watch")
 }
@@ -208,7 +217,7 @@ func TestWatchGone(t *testing.T) {
 		}
 	}
 	go io.Copy(io.Discard, in)
-	child.end(t) // its last user, which watching is not: it takes the cache along
+	child.end(t) // its last user removes the cache; watching is no user
 	select {
 	case c := <-code:
 		if c != exitOK || !strings.Contains(stderr.String(), path+" is gone") {
@@ -220,7 +229,8 @@ func TestWatchGone(t *testing.T) {
 	fails(t, exitNotFound, []string{"no such cache"}, "stats", path)
 }
 
-// Ensure that an interrupt ends watching without an error, and that the program as a process prints through a pipe at once.
+// Ensure that an interrupt ends watching without an error, and that the process writes each line to
+// a pipe at once.
 func TestWatchInterrupt(t *testing.T) {
 	_, path := newCache(t, small())
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {

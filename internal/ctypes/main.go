@@ -1,4 +1,5 @@
-// Command ctypes writes the Python declarations of the C library's header: constants, structs and functions (go generate ./internal/ctypes).
+// Command ctypes writes the Python declarations of the C library's header: constants, structs and
+// functions (go generate ./internal/ctypes).
 package main
 
 import (
@@ -56,20 +57,28 @@ var (
 )
 
 var scalars = map[string]string{
-	"void": "None", "int": "c_int", "unsigned": "c_uint", "char": "c_char", "unsigned char": "c_ubyte", "size_t": "c_size_t", "double": "c_double",
-	"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
+	"void": "None", "int": "c_int", "unsigned": "c_uint", "char": "c_char", "unsigned char": "c_ubyte",
+	"size_t": "c_size_t", "double": "c_double",
+	"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32",
+	"uint64_t": "c_uint64",
 }
 
-// arrays are parameters that callers give as an address, of a NumPy array perhaps. Other pointers to numbers are POINTER(...), which takes a ctypes object.
+// arrays are parameters that callers give as an address, perhaps of a NumPy array. Other pointers
+// to numbers become POINTER(...), which takes a ctypes object.
 var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions"}
 
-// addresses are further ones, of one function.
-var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks", "stoc_weights_open.weights"}
+// addresses are more such parameters, each of one function.
+var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",
+	"stoc_weights_open.weights"}
 
-// brief are the functions of nanoseconds, which are called with the GIL. The others copy, wait or enter the kernel, and are called without.
-var brief = strings.Fields(`abi_version version strerror explain close close_keep_maps close_keep_payload info field view view_offset view_slot locate
-	locate_slot state hold fetch_end count_passed epoch_open epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
-	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel board_held board_repost board_stop board_spill`)
+// brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
+// enter the kernel, and are called without the GIL.
+var brief = strings.Fields(`
+	abi_version version strerror explain close close_keep_maps close_keep_payload info field view
+	view_offset view_slot locate locate_slot state hold fetch_end count_passed epoch_open
+	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
+	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel
+	board_held board_repost board_stop board_spill`)
 
 func generate(header string) ([]byte, error) {
 	var constants, classes, functions bytes.Buffer
@@ -88,7 +97,8 @@ func generate(header string) ([]byte, error) {
 			err = writeEnum(&constants, m[1], m[2])
 		case typedef.MatchString(declaration):
 			name := class(typedef.FindStringSubmatch(declaration)[1])
-			fmt.Fprintf(&classes, "\n\nclass %s(c_void_p):\n    \"\"\"A handle: a pointer object of its own, which keeps what hangs on it alive during a call.\"\"\"\n", name)
+			fmt.Fprintf(&classes, "\n\nclass %s(c_void_p):\n    \"\"\"A handle: a pointer object of its own, which "+
+				"keeps what hangs on it alive during a call.\"\"\"\n", name)
 		case structure.MatchString(declaration):
 			m := structure.FindStringSubmatch(declaration)
 			err = writeStruct(&classes, m[1], m[2])
@@ -108,7 +118,7 @@ func generate(header string) ([]byte, error) {
 	return []byte(fmt.Sprintf(preamble, strings.Join(slices.Compact(names), ", ")) + body), nil
 }
 
-// declarations splits a header without comments at the semicolons that are in no braces.
+// declarations splits a header without comments at the semicolons outside of braces.
 func declarations(text string) []string {
 	text = regexp.MustCompile(`(?m)^#.*$|^extern "C" \{$`).ReplaceAllString(text, "")
 	var all []string
@@ -129,7 +139,7 @@ func declarations(text string) []string {
 	return all
 }
 
-// number is the Python value of a C constant; false for a macro that is none.
+// number returns the Python value of a C constant; false for a macro that is not a number.
 func number(c string) (string, bool) {
 	if c == "UINT64_MAX" {
 		return "2**64 - 1", true
@@ -184,7 +194,8 @@ func writeStruct(b *bytes.Buffer, name, body string) error {
 	if callbacks.Len() > 0 {
 		fmt.Fprintf(b, "\n\n%s", callbacks.String())
 	}
-	fmt.Fprintf(b, "\n\nclass %s(ctypes.Structure):\n    \"\"\"struct %s\"\"\"\n\n    _fields_ = [\n%s    ]\n", class(strings.TrimPrefix(name, "stoc_")), name, members.String())
+	fmt.Fprintf(b, "\n\nclass %s(ctypes.Structure):\n    \"\"\"struct %s\"\"\"\n\n    _fields_ = [\n%s    ]\n",
+		class(strings.TrimPrefix(name, "stoc_")), name, members.String())
 	return nil
 }
 
@@ -200,7 +211,7 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 	}
 	short := strings.TrimPrefix(name, "stoc_")
 	prototype, indent := fmt.Sprintf("%s%s(%s);", result, name, list), strings.Repeat(" ", len(result)+len(name)+1)
-	for len(prototype) > 146 { // the comment, in lines that Python's linter takes
+	for len(prototype) > 146 { // wraps the comment for Python's linter
 		at := strings.LastIndex(prototype[:146], ", ") + 1
 		fmt.Fprintf(b, "\n# %s", prototype[:at])
 		prototype = indent + prototype[at+1:]
@@ -219,7 +230,7 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 	return nil
 }
 
-// parameters are the Python types of a list of parameters; function "": of a callback.
+// parameters returns the Python types of a list of parameters; function "": of a callback.
 func parameters(function, list string) ([]string, error) {
 	var types []string
 	for _, parameter := range strings.Split(list, ", ") {
@@ -239,10 +250,11 @@ func parameters(function, list string) ([]string, error) {
 	return types, nil
 }
 
-// pythonType is the ctypes type of a C type. address: of a pointer, c_void_p.
+// pythonType returns the ctypes type of a C type. address: a pointer becomes c_void_p.
 func pythonType(c string, address bool) (string, error) {
 	stars := strings.Count(c, "*")
-	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_", "stoc_").Replace(c)), " ")
+	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_",
+		"stoc_").Replace(c)), " ")
 	python, isScalar := scalars[base]
 	name, isStruct := strings.CutPrefix(base, "stoc_")
 	switch {
@@ -264,7 +276,7 @@ func pythonType(c string, address bool) (string, error) {
 	return strings.Repeat("POINTER(", stars) + python + strings.Repeat(")", stars), nil
 }
 
-// class is a name of C in the style of Python's classes: fetch_options, FetchOptions.
+// class turns a C name into the style of Python's classes: fetch_options, FetchOptions.
 func class(c string) string {
 	var b strings.Builder
 	for _, word := range strings.Split(c, "_") {

@@ -22,7 +22,7 @@ func python(t *testing.T) []byte {
 	return python
 }
 
-// Ensure that the Python module is the one that the header makes.
+// Ensure that the Python module is the generated one.
 func TestModuleIsFresh(t *testing.T) {
 	const path = "../../python/src/stocached/_native/_header.py"
 	have, err := os.ReadFile(path)
@@ -34,14 +34,15 @@ func TestModuleIsFresh(t *testing.T) {
 	}
 }
 
-// Ensure that nothing of the header is left out.
+// Ensure that the module has all of the header.
 func TestModuleIsComplete(t *testing.T) {
 	text, err := os.ReadFile(header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := string(python(t))
-	for in, out := range map[string]string{"\nSTOC_API ": " = bind(", "\nstruct stoc_": "(ctypes.Structure):", "\nenum stoc_": "\n# enum stoc_", "\ntypedef struct ": "(c_void_p):"} {
+	for in, out := range map[string]string{"\nSTOC_API ": " = bind(", "\nstruct stoc_": "(ctypes.Structure):",
+		"\nenum stoc_": "\n# enum stoc_", "\ntypedef struct ": "(c_void_p):"} {
 		if want, got := strings.Count(string(text), in), strings.Count(have, out); got != want || want == 0 {
 			t.Errorf("the header has %d of %q, the module %d of %q", want, in, got, out)
 		}
@@ -53,10 +54,11 @@ func TestModuleIsComplete(t *testing.T) {
 	}
 }
 
-// Ensure that what the generator does not know is an error and not a wrong declaration.
+// Ensure that an unknown declaration is an error, and not a wrong result.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
-		"STOC_API float stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };", "enum stoc_odd { STOC_ONE };",
+		"STOC_API float stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };",
+		"enum stoc_odd { STOC_ONE };",
 		"struct stoc_odd { int x[2][2]; };", "static int x;", "struct stoc_odd { float (*f)(int x); };",
 	} {
 		if out, err := generate(text); err == nil {

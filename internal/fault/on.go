@@ -21,14 +21,15 @@ var (
 	armed = parse(os.Getenv("STOCACHED_FAULT"))
 )
 
-// order is what STOCACHED_FAULT asks for.
+// order is the content of STOCACHED_FAULT.
 type order struct {
 	point  string
 	signal unix.Signal
-	left   atomic.Int64 // passes to go; the one that brings it to 0 is hit
+	left   atomic.Int64 // remaining passes; the pass that makes it 0 gets the signal
 }
 
-// parse reads an order; nil if there is none. A malformed one panics: a test that asks for a fault and gets none would pass for nothing.
+// parse reads an order; nil if there is none. It panics on a malformed order: otherwise a test
+// would pass without its fault.
 func parse(text string) *order {
 	if text == "" {
 		return nil
@@ -64,15 +65,17 @@ func At(point string) {
 		(*f)(point)
 	}
 	if armed != nil && armed.point == point && armed.left.Add(-1) == 0 {
-		// To this very thread: a signal to the process could be taken by another one, while this one goes on for a while.
+		// Send the signal to this thread. Another thread could take a signal to the process, and
+		// this one would go on for a while.
 		runtime.LockOSThread()
 		unix.Tgkill(unix.Getpid(), unix.Gettid(), armed.signal)
 		runtime.UnlockOSThread()
 	}
 }
 
-// SetHook installs a function that is called at every point, in the goroutine that passes it; nil removes it. The function may block or
-// call runtime.Goexit, which ends the goroutine there as a death would.
+// SetHook installs a function that is called at every point, in the goroutine that passes it; nil
+// removes it. The function may block, or call runtime.Goexit, which ends the goroutine there like a
+// death.
 func SetHook(f func(point string)) {
 	if f == nil {
 		hook.Store(nil)

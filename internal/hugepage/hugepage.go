@@ -1,4 +1,5 @@
-// Package hugepage tells tests what the kernel does about huge pages: whether this one gives them, and where they are mapped. It also has it refuse them.
+// Package hugepage tells tests about the kernel's huge pages: whether this kernel gives them, and
+// where they are mapped. It can also make the kernel refuse them.
 package hugepage
 
 import (
@@ -20,10 +21,11 @@ import (
 // Bytes of a huge page.
 const Bytes = 2 << 20
 
-// Slow is how long a block may take. Code that asks for huge pages stops asking for a while after one that took longer.
+// Slow is the longest time that the kernel may take for a block. After a slower block, code under
+// test stops asking for huge pages for a while.
 const Slow = 20 * time.Millisecond
 
-// Need skips a test, with the reason, where the kernel gives no huge pages.
+// Need skips a test, with the reason, if the kernel gives no huge pages.
 func Need(t testing.TB) {
 	t.Helper()
 	if err := Short(8); err != nil {
@@ -31,8 +33,9 @@ func Need(t testing.TB) {
 	}
 }
 
-// Try runs a test of which blocks are huge, which needs n of them, until it passes. Where memory is in fragments the kernel refuses some blocks, or takes long: a run that fails counts only if
-// the kernel gives n blocks, asked directly, both before and after it. Three such runs fail the test; too few of them among ten skip it.
+// Try runs a test that needs n huge blocks, until it passes. When memory is fragmented, the kernel
+// refuses some blocks or takes long. So a failed run counts only if the kernel gives n blocks
+// directly both before and after it. Three such runs fail the test. Ten tries with fewer skip it.
 func Try(t testing.TB, n int, run func() error) {
 	t.Helper()
 	var failed, short error
@@ -54,7 +57,7 @@ func Try(t testing.TB, n int, run func() error) {
 	t.Skipf("NOT TESTED HERE: %v (%v)", short, failed)
 }
 
-// Refuse has the kernel refuse this process huge pages until the test ends.
+// Refuse makes the kernel refuse huge pages to this process until the test ends.
 func Refuse(t testing.TB) {
 	t.Helper()
 	before, err := unix.PrctlRetInt(unix.PR_GET_THP_DISABLE, 0, 0, 0, 0)
@@ -74,9 +77,10 @@ func Refuse(t testing.TB) {
 	}
 }
 
-// Mapped reads a whole map of a file, which begins at memory[0], and returns how many bytes of it are mapped to this process as huge pages.
+// Mapped reads a whole map of a file, which begins at memory[0]. It returns how many bytes of the
+// map are huge pages of this process.
 func Mapped(memory []byte) (uint64, error) {
-	crc32.ChecksumIEEE(memory) // pages are mapped when they are read
+	crc32.ChecksumIEEE(memory) // a read maps the pages
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return 0, err
@@ -96,21 +100,22 @@ func Mapped(memory []byte) (uint64, error) {
 				return 0, fmt.Errorf("%q: %w", line, err)
 			}
 			huge += here << 10
-		case key == "VmFlags": // ends the map
+		case key == "VmFlags": // the last line of the map
 			return huge, nil
 		}
 	}
 	return 0, fmt.Errorf("/proc/self/smaps has no map that begins at %s, or does not say what is huge in it", head)
 }
 
-// Short says why the kernel would not make n blocks of a new memfd huge for this process, each by itself and quickly; nil: it would. It is asked directly, not by the code under test.
+// Short says why the kernel does not make n blocks of a new memfd huge for this process, each by
+// itself and quickly; nil: it does. Short asks the kernel directly, without the code under test.
 func Short(n int) (err error) {
 	text, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if err != nil {
 		return err
 	}
 	if bytes.Contains(text, []byte("[never]")) {
-		return fmt.Errorf("the system wants no transparent huge pages: %q", text)
+		return fmt.Errorf("the system has turned transparent huge pages off: %q", text)
 	}
 	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -121,12 +126,14 @@ func Short(n int) (err error) {
 	if err := unix.Ftruncate(fd, int64(length)); err != nil {
 		return err
 	}
-	room, err := unix.MmapPtr(-1, 0, nil, length+Bytes, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	room, err := unix.MmapPtr(-1, 0, nil, length+Bytes, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unix.MunmapPtr(room, length+Bytes)) }()
-	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, -uintptr(room)&(Bytes-1)), length, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED)
+	at, err := unix.MmapPtr(fd, 0, unsafe.Add(room, -uintptr(room)&(Bytes-1)), length, unix.PROT_READ,
+		unix.MAP_SHARED|unix.MAP_FIXED)
 	if err != nil {
 		return err
 	}
@@ -136,7 +143,8 @@ func Short(n int) (err error) {
 			return err
 		}
 		if err := unix.Madvise(unsafe.Slice((*byte)(unsafe.Add(at, k*Bytes)), Bytes), unix.MADV_COLLAPSE); err != nil {
-			return fmt.Errorf("the kernel makes no huge page of block %d of %d of a memfd (MADV_COLLAPSE): %w", k, n, err)
+			return fmt.Errorf("the kernel makes no huge page of block %d of %d of a memfd (MADV_COLLAPSE): %w", k, n,
+				err)
 		}
 		if took := time.Since(began); took > Slow {
 			return fmt.Errorf("the kernel took %v to make a huge page", took)

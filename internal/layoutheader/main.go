@@ -1,4 +1,5 @@
-// Command layoutheader writes the C header of the segment's layout from the constants of package shm (go generate ./shm).
+// Command layoutheader writes the C header of the segment's layout from the constants of package
+// shm (go generate ./shm).
 package main
 
 import (
@@ -22,46 +23,70 @@ func main() {
 
 func header() []byte {
 	var b bytes.Buffer
-	fmt.Fprint(&b, "/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/spec/segment.md explains it. */\n"+
+	fmt.Fprint(&b, "/* Generated from shm/layout.go by go generate ./shm; do not edit. docs/spec/segment.md "+
+		"explains it. */\n"+
 		"#ifndef STOCACHED_LAYOUT_H\n#define STOCACHED_LAYOUT_H\n\n")
 	fmt.Fprintf(&b, "#define STOC_MAGIC \"%s\"\n", shm.Magic)
 	for _, c := range []struct {
 		name  string
 		value uint64
 	}{
-		{"LAYOUT_MAJOR", shm.LayoutMajor}, {"LAYOUT_MINOR", shm.LayoutMinor}, {"SIGNATURE", uint64(shm.Signature())}, {"ENDIAN_MARK", shm.EndianMark},
+		{"LAYOUT_MAJOR", shm.LayoutMajor}, {"LAYOUT_MINOR", shm.LayoutMinor}, {"SIGNATURE", uint64(shm.Signature())},
+		{"ENDIAN_MARK", shm.EndianMark},
 		{"HEADER_BYTES", shm.HeaderBytes}, {"CONTROL_OFFSET", shm.ControlOffset}, {"CONTROL_BYTES", shm.ControlBytes},
 		{"CLIENTS_OFFSET", shm.ClientsOffset}, {"REGION_ALIGN", shm.RegionAlign}, {"PAYLOAD_ALIGN", shm.PayloadAlign},
-		{"INDEX_RECORD_BYTES", shm.IndexRecordBytes}, {"SUM_RECORD_BYTES", shm.SumRecordBytes}, {"SLOT_RECORD_BYTES", shm.SlotRecordBytes}, {"UNIT_BYTES", shm.UnitBytes},
+		{"INDEX_RECORD_BYTES", shm.IndexRecordBytes}, {"SUM_RECORD_BYTES", shm.SumRecordBytes},
+		{"SLOT_RECORD_BYTES", shm.SlotRecordBytes}, {"UNIT_BYTES", shm.UnitBytes},
 		{"MAX_CLIENT_RECORDS", shm.MaxClientRecords}, {"MAX_SLOTS", shm.MaxSlots}, {"MAX_SAMPLES", shm.MaxSamples},
-		{"MAX_SAMPLE_BYTES", shm.MaxSampleBytes}, {"MAX_ARENA_BYTES", shm.MaxArenaBytes}, {"MAX_FIELDS", shm.MaxFields}, {"MAX_DIMS", shm.MaxDims},
-		{"FIELD_NAME_BYTES", shm.FieldNameBytes}, {"FINGERPRINT_BYTES", shm.FingerprintBytes}, {"NAME_BYTES", shm.NameBytes},
-		{"HEADER_MAGIC", shm.HeaderMagic}, {"HEADER_MAJOR", shm.HeaderMajor}, {"HEADER_MINOR", shm.HeaderMinor}, {"HEADER_SIGNATURE", shm.HeaderSignature},
-		{"HEADER_ENDIAN_MARK", shm.HeaderEndianMark}, {"HEADER_CRC", shm.HeaderCRC}, {"HEADER_SEGMENT_BYTES", shm.HeaderSegmentBytes}, {"HEADER_UUID", shm.HeaderUUID},
-		{"HEADER_CREATED", shm.HeaderCreated}, {"HEADER_UID", shm.HeaderUID}, {"HEADER_FLAGS", shm.HeaderFlags}, {"HEADER_SAMPLES", shm.HeaderSamples},
-		{"HEADER_SLOTS", shm.HeaderSlots}, {"HEADER_SAMPLE_BYTES", shm.HeaderSampleBytes}, {"HEADER_SLOT_STRIDE", shm.HeaderSlotStride},
-		{"HEADER_CLIENT_RECORDS", shm.HeaderClientRecords}, {"HEADER_POLICY", shm.HeaderPolicy}, {"HEADER_INDEX_OFFSET", shm.HeaderIndexOffset}, {"HEADER_SLOT_TABLE_OFFSET", shm.HeaderSlotTableOffset},
-		{"HEADER_PAYLOAD_OFFSET", shm.HeaderPayloadOffset}, {"HEADER_PAYLOAD_BYTES", shm.HeaderPayloadBytes}, {"HEADER_FIELD_COUNT", shm.HeaderFieldCount},
+		{"MAX_SAMPLE_BYTES", shm.MaxSampleBytes}, {"MAX_ARENA_BYTES", shm.MaxArenaBytes},
+		{"MAX_FIELDS", shm.MaxFields}, {"MAX_DIMS", shm.MaxDims},
+		{"FIELD_NAME_BYTES", shm.FieldNameBytes}, {"FINGERPRINT_BYTES", shm.FingerprintBytes},
+		{"NAME_BYTES", shm.NameBytes},
+		{"HEADER_MAGIC", shm.HeaderMagic}, {"HEADER_MAJOR", shm.HeaderMajor}, {"HEADER_MINOR", shm.HeaderMinor},
+		{"HEADER_SIGNATURE", shm.HeaderSignature},
+		{"HEADER_ENDIAN_MARK", shm.HeaderEndianMark}, {"HEADER_CRC", shm.HeaderCRC},
+		{"HEADER_SEGMENT_BYTES", shm.HeaderSegmentBytes}, {"HEADER_UUID", shm.HeaderUUID},
+		{"HEADER_CREATED", shm.HeaderCreated}, {"HEADER_UID", shm.HeaderUID}, {"HEADER_FLAGS", shm.HeaderFlags},
+		{"HEADER_SAMPLES", shm.HeaderSamples},
+		{"HEADER_SLOTS", shm.HeaderSlots}, {"HEADER_SAMPLE_BYTES", shm.HeaderSampleBytes},
+		{"HEADER_SLOT_STRIDE", shm.HeaderSlotStride},
+		{"HEADER_CLIENT_RECORDS", shm.HeaderClientRecords}, {"HEADER_POLICY", shm.HeaderPolicy},
+		{"HEADER_INDEX_OFFSET", shm.HeaderIndexOffset}, {"HEADER_SLOT_TABLE_OFFSET", shm.HeaderSlotTableOffset},
+		{"HEADER_PAYLOAD_OFFSET", shm.HeaderPayloadOffset}, {"HEADER_PAYLOAD_BYTES", shm.HeaderPayloadBytes},
+		{"HEADER_FIELD_COUNT", shm.HeaderFieldCount},
 		{"HEADER_LIMIT_BYTES", shm.HeaderLimitBytes}, {"HEADER_SUMS_OFFSET", shm.HeaderSumsOffset},
-		{"HEADER_REFERENCE_OFFSET", shm.HeaderReferenceOffset}, {"HEADER_FINGERPRINT", shm.HeaderFingerprint}, {"HEADER_NAME", shm.HeaderName}, {"HEADER_FIELDS", shm.HeaderFields},
-		{"FIELD_BYTES", shm.FieldBytes}, {"FIELD_NAME", shm.FieldName}, {"FIELD_DTYPE", shm.FieldDType}, {"FIELD_NDIM", shm.FieldNDim},
+		{"HEADER_REFERENCE_OFFSET", shm.HeaderReferenceOffset}, {"HEADER_FINGERPRINT", shm.HeaderFingerprint},
+		{"HEADER_NAME", shm.HeaderName}, {"HEADER_FIELDS", shm.HeaderFields},
+		{"FIELD_BYTES", shm.FieldBytes}, {"FIELD_NAME", shm.FieldName}, {"FIELD_DTYPE", shm.FieldDType},
+		{"FIELD_NDIM", shm.FieldNDim},
 		{"FIELD_OFFSET", shm.FieldOffset}, {"FIELD_SIZE", shm.FieldSize}, {"FIELD_DIMS", shm.FieldDims},
 		{"FLAG_VARIABLE", shm.FlagVariable}, {"FLAG_UNLINK_LAST", shm.FlagUnlinkLast},
 		{"FLAG_RESERVED", shm.FlagReserved}, {"FLAG_NAMED", shm.FlagNamed}, {"FLAGS_KNOWN", shm.FlagsKnown},
-		{"USERS_LOCK_BYTE", shm.UsersLockByte}, {"SERVER_LOCK_BYTE", shm.ServerLockByte}, {"PHASE_OFFSET", shm.PhaseOffset}, {"FREE_FROM_OFFSET", shm.FreeFromOffset},
-		{"ARENA_NEXT_OFFSET", shm.ArenaNextOffset}, {"CLIENTS_HIGH_OFFSET", shm.ClientsHighOffset}, {"HAND_OFFSET", shm.HandOffset}, {"ALLOWANCE_OFFSET", shm.AllowanceOffset},
+		{"USERS_LOCK_BYTE", shm.UsersLockByte}, {"SERVER_LOCK_BYTE", shm.ServerLockByte},
+		{"PHASE_OFFSET", shm.PhaseOffset}, {"FREE_FROM_OFFSET", shm.FreeFromOffset},
+		{"ARENA_NEXT_OFFSET", shm.ArenaNextOffset}, {"CLIENTS_HIGH_OFFSET", shm.ClientsHighOffset},
+		{"HAND_OFFSET", shm.HandOffset}, {"ALLOWANCE_OFFSET", shm.AllowanceOffset},
 		{"ALLOWANCE_WORDS", shm.AllowanceWords}, {"CONTROL_LINE_BYTES", shm.ControlLineBytes},
-		{"CLIENT_RECORD_BYTES", shm.ClientRecordBytes}, {"CLIENT_PID", shm.ClientPID}, {"CLIENT_KIND", shm.ClientKind}, {"CLIENT_PID_NAMESPACE", shm.ClientPIDNamespace},
-		{"CLIENT_START_TICKS", shm.ClientStartTicks}, {"CLIENT_REGISTERED", shm.ClientRegistered}, {"CLIENT_REGISTRATIONS", shm.ClientRegistrations},
-		{"CLIENT_LABEL", shm.ClientLabel}, {"CLIENT_LABEL_BYTES", shm.ClientLabelBytes}, {"CLIENT_CLAIMS", shm.ClientClaims}, {"CLAIMS_PER_CLIENT", shm.ClaimsPerClient},
-		{"CLAIM_BYTES", shm.ClaimBytes}, {"CLIENT_COUNTERS", shm.ClientCounters}, {"COUNTER_STRIPES", shm.CounterStripes}, {"COUNTERS_PER_STRIPE", shm.CountersPerStripe},
-		{"COUNTER_STRIPE_BYTES", shm.CounterStripeBytes}, {"CLIENT_VICTIMS", shm.ClientVictims}, {"CLIENT_DRAWN", shm.ClientDrawn},
+		{"CLIENT_RECORD_BYTES", shm.ClientRecordBytes}, {"CLIENT_PID", shm.ClientPID},
+		{"CLIENT_KIND", shm.ClientKind}, {"CLIENT_PID_NAMESPACE", shm.ClientPIDNamespace},
+		{"CLIENT_START_TICKS", shm.ClientStartTicks}, {"CLIENT_REGISTERED", shm.ClientRegistered},
+		{"CLIENT_REGISTRATIONS", shm.ClientRegistrations},
+		{"CLIENT_LABEL", shm.ClientLabel}, {"CLIENT_LABEL_BYTES", shm.ClientLabelBytes},
+		{"CLIENT_CLAIMS", shm.ClientClaims}, {"CLAIMS_PER_CLIENT", shm.ClaimsPerClient},
+		{"CLAIM_BYTES", shm.ClaimBytes}, {"CLIENT_COUNTERS", shm.ClientCounters},
+		{"COUNTER_STRIPES", shm.CounterStripes}, {"COUNTERS_PER_STRIPE", shm.CountersPerStripe},
+		{"COUNTER_STRIPE_BYTES", shm.CounterStripeBytes}, {"CLIENT_VICTIMS", shm.ClientVictims},
+		{"CLIENT_DRAWN", shm.ClientDrawn},
 		{"DEFAULT_CLIENT_RECORDS", shm.DefaultClientRecords},
-		{"HEADROOM_MAX", shm.HeadroomMax}, {"HEADROOM_DIVISOR", shm.HeadroomDivisor}, {"FLOOR_MIN", shm.FloorMin}, {"FLOOR_MAX", shm.FloorMax},
-		{"FLOOR_DIVISOR", shm.FloorDivisor}, {"GRANT_MAX", shm.GrantMax}, {"GRANT_DIVISOR", shm.GrantDivisor}, {"FILL_DIVISOR", shm.FillDivisor},
-		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython}, {"KIND_SERVER", shm.KindServer},
+		{"HEADROOM_MAX", shm.HeadroomMax}, {"HEADROOM_DIVISOR", shm.HeadroomDivisor}, {"FLOOR_MIN", shm.FloorMin},
+		{"FLOOR_MAX", shm.FloorMax},
+		{"FLOOR_DIVISOR", shm.FloorDivisor}, {"GRANT_MAX", shm.GrantMax}, {"GRANT_DIVISOR", shm.GrantDivisor},
+		{"FILL_DIVISOR", shm.FillDivisor},
+		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython},
+		{"KIND_SERVER", shm.KindServer},
 		{"WORD_EMPTY", uint64(shm.Empty)}, {"WORD_WRITING", uint64(shm.Writing)}, {"WORD_READY", uint64(shm.Ready)},
-		{"WORD_STATE_BITS", shm.StateBits}, {"WORD_OWNER_BITS", shm.OwnerBits}, {"FIXED_PLACE_SHIFT", shm.FixedPlaceShift}, {"ARENA_PLACE_SHIFT", shm.ArenaPlaceShift},
+		{"WORD_STATE_BITS", shm.StateBits}, {"WORD_OWNER_BITS", shm.OwnerBits},
+		{"FIXED_PLACE_SHIFT", shm.FixedPlaceShift}, {"ARENA_PLACE_SHIFT", shm.ArenaPlaceShift},
 	} {
 		fmt.Fprintf(&b, "#define STOC_%s UINT64_C(%d)\n", c.name, c.value)
 	}

@@ -22,7 +22,7 @@ func TestHeaderIsClean(t *testing.T) {
 	}
 }
 
-// Ensure that no constant of the layout is forgotten in the C header.
+// Ensure that the C header has all constants of the layout.
 func TestHeaderIsComplete(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../shm/layout.go", nil, 0)
 	if err != nil {
@@ -39,8 +39,10 @@ func TestHeaderIsComplete(t *testing.T) {
 				if name.Name == "_" || name.Name == "VariableDim" { // that one is STOC_VARIABLE_DIM of stocached.h
 					continue
 				}
-				if constants++; !strings.Contains(strings.ReplaceAll(text, "_", ""), " STOC"+strings.ToUpper(name.Name)+" ") &&
-					!strings.Contains(strings.ReplaceAll(text, "_", ""), " STOCCOUNTER"+strings.ToUpper(name.Name)+" ") {
+				if constants++; !strings.Contains(strings.ReplaceAll(text, "_", ""),
+					" STOC"+strings.ToUpper(name.Name)+" ") &&
+					!strings.Contains(strings.ReplaceAll(text, "_", ""), " STOCCOUNTER"+strings.ToUpper(name.Name)+
+						" ") {
 					t.Errorf("%s of shm/layout.go is not in the header: add it to main.go", name.Name)
 				}
 			}

@@ -28,16 +28,19 @@ var units = func() map[string]uint64 {
 	return units
 }()
 
-// Parse reads "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB", exactly: no floating-point rounding on the way. A fraction of a byte that
-// comes out of a unit is cut off. An error for anything else, and for more than 2^63 - 1 bytes.
+// Parse reads "4096", "8GiB" (units of 1024), "500MB" (units of 1000), "1.5 GiB", without
+// floating-point rounding. It cuts off a fraction of a byte that comes from a unit. It returns an
+// error for anything else, and for more than 2^63 - 1 bytes.
 func Parse(text string) (uint64, error) {
 	trimmed := strings.TrimSpace(text)
 	digits := len(trimmed) - len(strings.TrimLeft(trimmed, "0123456789."))
 	number, unit := trimmed[:digits], strings.TrimSpace(trimmed[digits:])
 	factor, ok := units[unit]
 	value, valid := new(big.Rat).SetString(number)
-	if !ok || !valid || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") || factor == 1 && strings.Contains(number, ".") {
-		return 0, fmt.Errorf("%q is not a size: write bytes, or a number and a unit, such as 512MiB, 1.5GiB, 2TiB (units of 1024) or 500MB (of 1000)", text)
+	if !ok || !valid || strings.HasPrefix(number, ".") || strings.HasSuffix(number, ".") || factor == 1 &&
+		strings.Contains(number, ".") {
+		return 0, fmt.Errorf("%q is not a size: write bytes, or a number and a unit, such as 512MiB, 1.5GiB, 2TiB "+
+			"(units of 1024) or 500MB (of 1000)", text)
 	}
 	value.Mul(value, new(big.Rat).SetInt(new(big.Int).SetUint64(factor)))
 	whole := new(big.Int).Quo(value.Num(), value.Denom())

@@ -1,4 +1,4 @@
-// Package sockets finds the sockets of a server, and tells who is at the other end of a connection.
+// Package sockets finds the sockets of a server, and identifies the peer of a connection.
 package sockets
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Folder is where a client looks for the sockets of a server.
+// Folder is the folder where a client expects the sockets of a server.
 type Folder struct {
 	Path  string
-	named bool // the user has named it, by an option or in the environment
+	named bool // by an option or in the environment
 }
 
-// Find returns the folder that the user names, else that of the environment, else the default one.
+// Find returns the given folder, else that of the environment, else the default one.
 func Find(name string) Folder {
 	if name = cmp.Or(name, os.Getenv(control.SocketsVariable)); name != "" {
 		return Folder{name, true}
@@ -29,8 +29,10 @@ func Find(name string) Folder {
 	return Folder{Path: control.SocketsDir()}
 }
 
-// Dial connects to a socket in the folder, and sends nothing. It trusts servers of this user and of root; in a folder that the user has named, also servers of the folder's owner,
-// if root or this user gave that user the folder. ErrPermission for all others, and for a folder in which somebody else may put a socket.
+// Dial connects to a socket in the folder, and sends nothing. It trusts servers of this user and of
+// root. In a named folder it also trusts servers of the folder's owner, if root or this user gave
+// the folder to that user. Errors: ErrPermission for all others, and for a folder in which another
+// user may put a socket.
 func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	trusted, err := f.trusted()
 	if err != nil {
@@ -44,7 +46,8 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 	server := c.(*net.UnixConn)
 	peer, err := PeerOf(server)
 	if err == nil && !slices.Contains(trusted, peer.UID) {
-		err = fmt.Errorf("%w: user id %d listens on %s, and you are %d; nothing was sent there", shm.ErrPermission, peer.UID, path, os.Geteuid())
+		err = fmt.Errorf("%w: user id %d listens on %s, and you are %d; nothing was sent there", shm.ErrPermission,
+			peer.UID, path, os.Geteuid())
 	}
 	if err != nil {
 		server.Close()
@@ -56,32 +59,35 @@ func (f Folder) Dial(ctx context.Context, socket string) (*net.UnixConn, error) 
 // trusted returns the users whose servers may listen in the folder.
 func (f Folder) trusted() ([]int, error) {
 	users := []int{os.Geteuid(), 0}
-	look := os.Stat
+	stat := os.Stat
 	if !f.named {
-		look = os.Lstat // it may lie in /tmp, where everybody may put a symbolic link
+		stat = os.Lstat // it may lie in /tmp, where every user may put a symbolic link
 	}
-	info, err := look(f.Path)
+	info, err := stat(f.Path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%w: %s is no folder; set %s to the folder of your server", shm.ErrPermission, f.Path, control.SocketsVariable)
+		return nil, fmt.Errorf("%w: %s is not a folder; set %s to the folder of your server", shm.ErrPermission, f.Path,
+			control.SocketsVariable)
 	}
 	if owner := ownerOf(info); !slices.Contains(users, owner) {
 		users = append(users, owner)
 		if !f.named || !given(f.Path, users) {
-			return nil, fmt.Errorf("%w: the folder of the sockets, %s, belongs to user id %d, and you are %d; set %s to the folder of your server", shm.ErrPermission, f.Path, owner,
+			return nil, fmt.Errorf("%w: the folder of the sockets, %s, belongs to user id %d, and you are %d; set "+
+				"%s to the folder of your server", shm.ErrPermission, f.Path, owner,
 				os.Geteuid(), control.SocketsVariable)
 		}
 	}
 	if others := info.Mode().Perm() & 0o022; others != 0 {
-		return nil, fmt.Errorf("%w: the folder of the sockets, %s, has mode %04o, so that other users may put sockets there; chmod go-w it, or set %s to the folder of your server",
+		return nil, fmt.Errorf("%w: the folder of the sockets, %s, has mode %04o, so that other users may put "+
+			"sockets there; chmod go-w it, or set %s to the folder of your server",
 			shm.ErrPermission, f.Path, info.Mode().Perm(), control.SocketsVariable)
 	}
 	return users, nil
 }
 
-// given says whether nobody but these users can have put a folder where it is.
+// given says whether only these users can have put the folder there.
 func given(path string, users []int) bool {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -90,7 +96,8 @@ func given(path string, users []int) bool {
 	for err == nil && path != "/" {
 		path = filepath.Dir(path)
 		var info os.FileInfo
-		if info, err = os.Stat(path); err == nil && (!slices.Contains(users, ownerOf(info)) || info.Mode().Perm()&0o022 != 0) {
+		if info, err = os.Stat(path); err == nil &&
+			(!slices.Contains(users, ownerOf(info)) || info.Mode().Perm()&0o022 != 0) {
 			return false
 		}
 	}

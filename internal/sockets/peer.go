@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is who is at the other end of a unix socket: who connected, or who listens. The kernel took this down when that began.
+// Peer is the process at the other end of a unix socket, which connected or listens. The kernel
+// recorded it at that moment.
 type Peer struct {
 	UID    int
-	Groups []uint32 // all that the kernel tells of: the effective one, and since Linux 4.13 the supplementary ones
+	Groups []uint32 // as the kernel reports: the effective group, and since Linux 4.13 the supplementary ones
 }
 
-// PeerOf asks the kernel. On an error the user is -1, which is nobody.
+// PeerOf asks the kernel for the peer. With an error the user is -1, which no user has.
 func PeerOf(socket *net.UnixConn) (p Peer, err error) {
-	nobody := Peer{UID: -1}
+	unknown := Peer{UID: -1}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return nobody, err
+		return unknown, err
 	}
 	var failed error
 	err = raw.Control(func(fd uintptr) {
@@ -36,17 +37,19 @@ func PeerOf(socket *net.UnixConn) (p Peer, err error) {
 		p.Groups = append(p.Groups, more...)
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return nobody, err
+		return unknown, err
 	}
 	return p, nil
 }
 
-// peerGroups returns the supplementary groups. The kernel says how many bytes it has when the buffer is too short.
+// peerGroups returns the supplementary groups. If the buffer is too short, the kernel returns the
+// needed size.
 func peerGroups(fd uintptr) ([]uint32, error) {
 	b := make([]byte, 4*64)
 	for {
 		n := uint32(len(b))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(&n)), 0)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(unsafe.Pointer(&n)), 0)
 		switch {
 		case errno == unix.ERANGE && int(n) > len(b):
 			b = make([]byte, n)

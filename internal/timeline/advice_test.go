@@ -8,17 +8,18 @@ import (
 	"testing"
 )
 
-// job is a training that run plays through by rule, so that a test can follow an advice and see what comes of it. Times are ms.
+// job is a training that run simulates, so that a test can follow an advice and check its effect.
+// Times are ms.
 type job struct {
 	workers, batches, size  int
-	ahead                   int                 // batches that are worked on before the one that the loop has
+	ahead                   int                 // batches in work before the one that the loop has
 	misses                  int                 // of each batch
 	load                    float64             // of a sample
 	augment                 float64             // the random part of a sample; 0: none
 	batchAugment            float64             // of a batch, by the loop
 	slow                    map[int]float64     // load of the samples of these numbers
 	gather, transfer, fetch float64             // of a batch
-	overhead                float64             // of a batch, recorded by nobody
+	overhead                float64             // of a batch, not recorded
 	startup                 float64             // before workers begin
 	step                    float64             // of a batch
 	settings                map[string]any      // beside num_workers
@@ -35,7 +36,7 @@ func (j job) run() *Trace {
 	if j.cpus > 0 {
 		m.CPUs = j.cpus
 	}
-	free := make([]float64, max(j.workers, 1)) // when each worker is
+	free := make([]float64, max(j.workers, 1)) // when each worker is free
 	for k := range free {
 		free[k] = j.startup
 	}
@@ -135,7 +136,7 @@ func (j job) advice(kind string) *Advice {
 	return nil
 }
 
-// keepsUp is a job that nothing but a faster step helps; the others are like it but for what is named.
+// keepsUp is a job that only a faster step helps. The other jobs change what their names say.
 func keepsUp() job {
 	return job{workers: 4, batches: 40, size: 16, ahead: 4, misses: 16, load: 1.9, step: 20}
 }
@@ -200,7 +201,7 @@ func idleWorkers() job {
 	return j
 }
 
-// slowAugments is a job whose samples all come out of the cache, on as many processors as it has workers.
+// slowAugments is a job whose samples are all hits, with as many processors as workers.
 func slowAugments() job {
 	j := keepsUp()
 	j.workers, j.cpus, j.misses, j.augment, j.step = 2, 2, 0, 4, 5
@@ -214,30 +215,45 @@ func slowBatchAugments() job {
 	return j
 }
 
-// Ensure that each advice is given where it is right, with its numbers, and to no job that it would not help.
+// Ensure that each advice is given to the right jobs, with its numbers, and not to jobs that it
+// would not help.
 func TestAdvice(t *testing.T) {
 	jobs := map[string]job{
-		"keeps up": keepsUp(), "few workers": fewWorkers(), "partly cached": partlyCached(), "slow samples": slowSamples(), "slow gathers": slowGathers(),
-		"slow transfers": slowTransfers(), "slow server": slowServer(), "small batches": smallBatches(), "slow start": slowStart(), "idle workers": idleWorkers(),
+		"keeps up": keepsUp(), "few workers": fewWorkers(), "partly cached": partlyCached(),
+		"slow samples": slowSamples(), "slow gathers": slowGathers(),
+		"slow transfers": slowTransfers(), "slow server": slowServer(), "small batches": smallBatches(),
+		"slow start": slowStart(), "idle workers": idleWorkers(),
 		"slow augments": slowAugments(), "slow batch augments": slowBatchAugments(),
 	}
 	for _, c := range []struct {
 		kind  string
-		right map[string][]string // jobs that get it, and what it says
+		right map[string][]string // jobs that get it, and its text
 	}{
-		{"workers", map[string][]string{"few workers": {"Workers are busy 98 % and the training loop waits 34 %: 1 more (num_workers=2) would hide loading"},
+		{"workers", map[string][]string{"few workers": {"Workers are busy 98 % and the training loop waits 34 %: 1 " +
+			"more (num_workers=2) would hide loading"},
 			"partly cached": {"2 more (num_workers=4) would cut waiting to 17 %"}}},
-		{"cache", map[string][]string{"few workers": {"At a hit rate of 0.35, now 0.00, loading would take 790 ms instead of 1.22 s", "size= or cache= for 35 % of the dataset"},
-			"partly cached": {"At a hit rate of 0.69, now 0.25, loading would take 1.59 s instead of 3.84 s", "a larger size= for 69 % of the dataset (442 MiB)"}}},
-		{"augment", map[string][]string{"slow augments": {"The training loop waits 84 % for augment=, which takes 4.00 ms a sample: make it cheaper", "; what is not random about it belongs in the dataset"}, "slow batch augments": {"waits 75 % for batch_augment=, which it runs itself"}}},
-		{"prefetch", map[string][]string{"slow samples": {"the slowest takes 75.0 ms, as long as 2.9 batches", "prefetch_factor=2, now 1"}}},
+		{"cache", map[string][]string{"few workers": {"At a hit rate of 0.35, now 0.00, loading would take 790 ms " +
+			"instead of 1.22 s", "size= or cache= for 35 % of the dataset"},
+			"partly cached": {"At a hit rate of 0.69, now 0.25, loading would take 1.59 s instead of 3.84 s",
+				"a larger size= for 69 % of the dataset (442 MiB)"}}},
+		{"augment", map[string][]string{"slow augments": {"The training loop waits 84 % for augment=, which takes " +
+			"4.00 ms a sample: make it cheaper", "; what is not random about it belongs in the dataset"},
+			"slow batch augments": {"waits 75 % for batch_augment=, which it runs itself"}}},
+		{"prefetch", map[string][]string{"slow samples": {"the slowest takes 75.0 ms, as long as 2.9 batches",
+			"prefetch_factor=2, now 1"}}},
 		{"server", map[string][]string{"slow server": {"waits 66 % for a server", "stocached warm"}}},
-		{"gather", map[string][]string{"slow gathers": {"waits 59 % for hits to be copied, which takes 400 ms of 404 ms (1.56 GiB/s)"}}},
+		{"gather", map[string][]string{"slow gathers": {"waits 59 % for hits to be copied, which takes 400 ms of " +
+			"404 ms (1.56 GiB/s)"}}},
 		{"transfer", map[string][]string{"slow transfers": {"waits 53 % for transfers: pin_memory=True"}}},
-		{"batch", map[string][]string{"small batches": {"waits 547 us for each batch beyond loads and copies, 52 % of the time: batches of 16, now 4"}}},
-		{"start", map[string][]string{"slow start": {"Nothing was loaded for the first 400 ms (33 % of the epoch): persistent_workers=True"}}},
-		{"step", map[string][]string{"keeps up": {"waits 0.0 %: the loader keeps up", "up to 2.6 times; then the loader is the limit, at 2,105 samples/s"}, "idle workers": {"up to 42 times"}, "slow start": {"keeps up"}}},
-		{"fewer", map[string][]string{"idle workers": {"Workers are busy 2.4 %: 1 of the 4 would do"}, "keeps up": {"Workers are busy 38 %: 2 of the 4 would do"}, "slow start": {"2 of the 4"}}},
+		{"batch", map[string][]string{"small batches": {"waits 547 us for each batch beyond loads and copies, 52 % " +
+			"of the time: batches of 16, now 4"}}},
+		{"start", map[string][]string{"slow start": {"Nothing was loaded for the first 400 ms (33 % of the epoch): " +
+			"persistent_workers=True"}}},
+		{"step", map[string][]string{"keeps up": {"waits 0.0 %: the loader keeps up",
+			"up to 2.6 times; then the loader is the limit, at 2,105 samples/s"}, "idle workers": {"up to 42 times"},
+			"slow start": {"keeps up"}}},
+		{"fewer", map[string][]string{"idle workers": {"Workers are busy 2.4 %: 1 of the 4 would do"},
+			"keeps up": {"Workers are busy 38 %: 2 of the 4 would do"}, "slow start": {"2 of the 4"}}},
 	} {
 		for name, j := range jobs {
 			a := j.advice(c.kind)
@@ -263,7 +279,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// number is what a pattern's group says in an advice.
+// number returns the number in the group of a pattern.
 func number(t *testing.T, text, pattern string) float64 {
 	t.Helper()
 	match := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -277,7 +293,8 @@ func number(t *testing.T, text, pattern string) float64 {
 	return n
 }
 
-// Ensure that who follows an advice gets what it promises: the same job with more workers, a fuller cache, or more batches ahead takes as long as was said.
+// Ensure that an advice has the promised effect: the same job with more workers, a fuller cache, or
+// more batches ahead takes as long as the advice says.
 func TestAdviceHolds(t *testing.T) {
 	check := func(name string, before, after job, gain float64) {
 		t.Helper()
@@ -296,7 +313,8 @@ func TestAdviceHolds(t *testing.T) {
 				check("workers", j, more, a.Gain)
 				if strings.Contains(a.Text, "hide") {
 					if waiting := more.epoch().steady().waiting(); waiting > waits {
-						t.Errorf("%d workers, %v ms a sample: hidden, but the loop waits %.3f: %s", workers, load, waiting, a.Text)
+						t.Errorf("%d workers, %v ms a sample: hidden, but the loop waits %.3f: %s", workers, load,
+							waiting, a.Text)
 					}
 				}
 			} else if j.epoch().steady().waiting() > waits {
@@ -305,10 +323,11 @@ func TestAdviceHolds(t *testing.T) {
 			if a := j.advice("cache"); a != nil {
 				fuller := j
 				want := number(t, a.Text, `hit rate of ([\d.]+)`)
-				fuller.misses = int(float64(j.size) * (1 - want)) // rounded down: the next possible
+				fuller.misses = int(float64(j.size) * (1 - want)) // rounded down to the next possible number
 				waiting := fuller.epoch().steady().waiting()
 				if waiting > waits {
-					t.Errorf("%d workers, %v ms a sample: at %v it should be hidden, and waits %.3f", workers, load, want, waiting)
+					t.Errorf("%d workers, %v ms a sample: at %v it should be hidden, and waits %.3f", workers, load,
+						want, waiting)
 				}
 			}
 		}
@@ -336,38 +355,44 @@ func augments() job {
 	return j
 }
 
-// Ensure that what an advice says fits how the loader was set, and that too few batches get none.
+// Ensure that an advice fits the settings of the loader, and that too few batches get none.
 func TestAdviceFits(t *testing.T) {
 	j := fewWorkers()
 	j.cpus = 1
-	if a := j.advice("workers"); !strings.Contains(a.Text, "there are 1 CPUs, so this holds as far as loads wait for disk or network") {
+	if a := j.advice("workers"); !strings.Contains(a.Text,
+		"there are 1 CPUs, so this holds as far as loads wait for disk or network") {
 		t.Errorf("of one CPU: %s", a.Text)
 	}
 	j = fewWorkers()
 	j.workers = 0
-	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "loaded by no worker") || !strings.Contains(a.Text, "num_workers=2") {
+	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "loaded by no worker") ||
+		!strings.Contains(a.Text, "num_workers=2") {
 		t.Errorf("without workers: %+v", a)
 	}
-	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.00, loading would take 0.00 s instead of 1.22 s and be gone") {
+	if a := j.advice("cache"); a == nil ||
+		!strings.Contains(a.Text,
+			"At a hit rate of 1.00, now 0.00, loading would take 0.00 s instead of 1.22 s and be gone") {
 		t.Errorf("without workers nothing is hidden: %+v", a)
 	}
 	j = fewWorkers()
-	j.settings = map[string]any{"size": "8GiB"} // set, and not one hit: this epoch fills it
+	j.settings = map[string]any{"size": "8GiB"} // set, but without hits: this epoch fills it
 	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "see if the next epoch's hit rate gets there") {
 		t.Errorf("an epoch that fills the cache: %+v", a)
 	}
-	for misses, says := range map[int]string{16: "Every sample was loaded, as in an epoch that fills a cache", 4: "25 % of the samples were loaded, as in"} {
+	for misses, says := range map[int]string{16: "Every sample was loaded, as in an epoch that fills a cache",
+		4: "25 % of the samples were loaded, as in"} {
 		j = fewWorkers()
-		j.misses, j.load, j.settings = misses, 8, map[string]any{"name": "faces"} // room for all
+		j.misses, j.load, j.settings = misses, 8, map[string]any{"name": "faces"} // every sample fits
 		if a := j.advice("cache"); a == nil || !strings.HasPrefix(a.Text, says) || strings.Contains(a.Text, "size=") {
 			t.Errorf("%d misses of a cache with room for all: %+v", misses, a)
 		}
 	}
 
-	// The random part of samples is no less with more of them in the cache.
+	// More samples in the cache do not reduce the random part.
 	j = augments()
 	a := j.advice("cache")
-	if a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.75, loading would take 0.00 s instead of 800 ms (beside 1.92 s of augment=) and be gone: a larger size= for 100 % of the dataset.") {
+	if a == nil || !strings.Contains(a.Text, "At a hit rate of 1.00, now 0.75, loading would take 0.00 s instead "+
+		"of 800 ms (beside 1.92 s of augment=) and be gone: a larger size= for 100 % of the dataset.") {
 		t.Fatalf("with a random part: %+v", a)
 	}
 	full := augments()
@@ -376,7 +401,8 @@ func TestAdviceFits(t *testing.T) {
 		t.Errorf("with a random part alone: %+v; the advice was: %s", took, a.Text)
 	}
 	j.step = 30
-	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 0.85, now 0.75, loading would take 480 ms instead of 800 ms (beside 1.92 s of augment=) and be hidden") {
+	if a := j.advice("cache"); a == nil || !strings.Contains(a.Text, "At a hit rate of 0.85, now 0.75, loading "+
+		"would take 480 ms instead of 800 ms (beside 1.92 s of augment=) and be hidden") {
 		t.Errorf("with a random part that the step hides: %+v", a)
 	}
 	j.load = 0
@@ -394,15 +420,19 @@ func TestAdviceFits(t *testing.T) {
 		t.Errorf("with 2 workers on 2 CPUs: %+v", advice)
 	}
 	j.cpus = 3
-	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "1 more (num_workers=3) would cut waiting to") || strings.Contains(a.Text, "CPUs") || a.Most {
+	if a := j.advice("workers"); a == nil ||
+		!strings.Contains(a.Text, "1 more (num_workers=3) would cut waiting to") ||
+		strings.Contains(a.Text, "CPUs") || a.Most {
 		t.Errorf("with 2 workers on 3 CPUs: %+v", a)
 	}
 	j.cpus = 16
 	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "2 more (num_workers=4)") {
 		t.Errorf("with 2 workers on 16 CPUs: %+v", a)
 	}
-	j.cpus, j.misses, j.load, j.size = 2, 8, 4, 8 // half of the work are loads, which may wait: twice as many workers as processors
-	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "2 more (num_workers=4)") || !strings.Contains(a.Text, "there are 2 CPUs, so this holds as far as loads wait") || !a.Most {
+	// half of the work are loads, which may wait: twice as many workers as processors
+	j.cpus, j.misses, j.load, j.size = 2, 8, 4, 8
+	if a := j.advice("workers"); a == nil || !strings.Contains(a.Text, "2 more (num_workers=4)") ||
+		!strings.Contains(a.Text, "there are 2 CPUs, so this holds as far as loads wait") || !a.Most {
 		t.Errorf("with as much to load: %+v", a)
 	}
 	if a := j.advice("augment"); a == nil {
@@ -414,7 +444,8 @@ func TestAdviceFits(t *testing.T) {
 	}
 	j = slowTransfers()
 	j.settings = map[string]any{"pin_memory": true}
-	if a := j.advice("transfer"); a == nil || strings.Contains(a.Text, "pin_memory") || !strings.Contains(a.Text, "non_blocking") {
+	if a := j.advice("transfer"); a == nil || strings.Contains(a.Text, "pin_memory") ||
+		!strings.Contains(a.Text, "non_blocking") {
 		t.Errorf("pinned already: %+v", a)
 	}
 	j = slowStart()
@@ -427,7 +458,7 @@ func TestAdviceFits(t *testing.T) {
 	if a := j.advice("prefetch"); a != nil {
 		t.Errorf("enough ahead already: %+v", a)
 	}
-	j = slowSamples() // workers have time, and 16 of 21 are hits: a hit more would change nothing
+	j = slowSamples() // workers have time, and 16 of 21 are hits: one more hit would change nothing
 	j.size, j.misses = 21, 5
 	for k := 40; k < 320; k += 40 {
 		j.slow[k+1] = 75
@@ -446,11 +477,13 @@ func TestAdviceFits(t *testing.T) {
 	}
 }
 
-// Ensure that numbers are written as people read them.
+// Ensure that numbers are formatted for people.
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
-		percent(0): "0.0 %", percent(0.0949): "9.5 %", percent(0.0996): "10 %", percent(0.5): "50 %", duration(0): "0.00 s", duration(1.5e-6): "1.50 us", duration(0.0123): "12.3 ms", duration(2): "2.00 s",
-		duration(345.6): "346 s", size(999): "999 B", size(1023): "0.999 KiB", size(1 << 20): "1 MiB", size(5e13): "45.5 TiB", thousands(0): "0", thousands(999): "999", thousands(1234567): "1,234,567",
+		percent(0): "0.0 %", percent(0.0949): "9.5 %", percent(0.0996): "10 %", percent(0.5): "50 %",
+		duration(0): "0.00 s", duration(1.5e-6): "1.50 us", duration(0.0123): "12.3 ms", duration(2): "2.00 s",
+		duration(345.6): "346 s", size(999): "999 B", size(1023): "0.999 KiB", size(1 << 20): "1 MiB",
+		size(5e13): "45.5 TiB", thousands(0): "0", thousands(999): "999", thousands(1234567): "1,234,567",
 		factor(2.54): "2.5", factor(12.3): "12",
 	} {
 		if got != want {

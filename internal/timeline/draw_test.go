@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// drawn is the picture of a trace.
+// drawn returns the picture of a trace.
 func drawn(t *testing.T, tr *Trace, from, to int64) image.Image {
 	t.Helper()
 	var file bytes.Buffer
@@ -35,7 +35,7 @@ func drawn(t *testing.T, tr *Trace, from, to int64) image.Image {
 	return picture
 }
 
-// has says whether a colour is anywhere in a part of a picture.
+// has says whether a part of a picture contains a colour.
 func has(picture image.Image, part image.Rectangle, c color.RGBA) bool {
 	for y := part.Min.Y; y < part.Max.Y; y++ {
 		for x := part.Min.X; x < part.Max.X; x++ {
@@ -47,7 +47,8 @@ func has(picture image.Image, part image.Rectangle, c color.RGBA) bool {
 	return false
 }
 
-// Ensure that each span is where its times belong, in the colour of its kind: on the row of its track, and nowhere else.
+// Ensure that each span is drawn at its times, in the colour of its kind, on the row of its track,
+// and nowhere else.
 func TestPicture(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Wait, 0, 0, 0, 100*ms, 8, 0)
@@ -63,8 +64,10 @@ func TestPicture(t *testing.T) {
 		x, row int
 		want   color.RGBA
 	}{
-		{left + 20, 0, palette[Wait]}, {middle - 20, 0, palette[Wait]}, {middle + 20, 0, palette[Step]}, {right - 20, 0, palette[Step]},
-		{left + 20, 1, palette[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint}, {middle + 20, 2, batchShade(palette[Load], 1)},
+		{left + 20, 0, palette[Wait]}, {middle - 20, 0, palette[Wait]}, {middle + 20, 0, palette[Step]},
+		{right - 20, 0, palette[Step]},
+		{left + 20, 1, palette[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint},
+		{middle + 20, 2, batchShade(palette[Load], 1)},
 	} {
 		if got := color.RGBAModel.Convert(picture.At(c.x, row(c.row))); got != c.want {
 			t.Errorf("at %d of row %d: %v, want %v", c.x, c.row, got, c.want)
@@ -82,7 +85,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Ensure that spans too narrow for a pixel show how dense they are, and that a single one is still seen.
+// Ensure that spans narrower than a pixel show their density, and that a single one is visible.
 func TestPictureOfManySpans(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Step, 0, 0, 0, 1000*ms, 0, 0)
@@ -114,7 +117,8 @@ func TestPictureOfManySpans(t *testing.T) {
 	}
 }
 
-// Ensure that any number of rows makes a picture of bearable size, an empty trace a picture without rows, and long names one that fits.
+// Ensure that any number of rows makes a picture of limited size, an empty trace a picture without
+// rows, and that long names fit.
 func TestPictureOfManyRows(t *testing.T) {
 	m := newMade(nil)
 	for k := range 600 {
@@ -129,13 +133,15 @@ func TestPictureOfManyRows(t *testing.T) {
 	drawn(t, long.trace(), 0, ms)
 }
 
-// Ensure that ticks are round numbers, few enough to be read, and written with no more digits than they need.
+// Ensure that ticks are round numbers, not too many, and without unnecessary digits.
 func TestTicks(t *testing.T) {
 	for _, c := range []struct {
 		length, step int64
 		unit         string
 		digits       int
-	}{{8, 1, "ns", 0}, {1000, 200, "ns", 0}, {100_000, 20_000, "us", 0}, {3 * ms, 500_000, "us", 0}, {1065 * ms, 200 * ms, "ms", 0}, {8_000 * ms, 1000 * ms, "s", 0}, {3_600_000 * ms, 500_000 * ms, "s", 0}, {12_000 * ms, 2000 * ms, "s", 0}} {
+	}{{8, 1, "ns", 0}, {1000, 200, "ns", 0}, {100_000, 20_000, "us", 0}, {3 * ms, 500_000, "us", 0},
+		{1065 * ms, 200 * ms, "ms", 0}, {8_000 * ms, 1000 * ms, "s", 0}, {3_600_000 * ms, 500_000 * ms, "s", 0},
+		{12_000 * ms, 2000 * ms, "s", 0}} {
 		step := tickStep(c.length, 8)
 		unit, _, digits := tickUnit(step)
 		if step != c.step || unit != c.unit || digits != c.digits {
@@ -144,7 +150,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// pageOf is the page of a trace, and the data in it.
+// pageOf returns the page of a trace, and the data in it.
 func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
 	t.Helper()
 	var file bytes.Buffer
@@ -163,7 +169,7 @@ func pageOf(t *testing.T, tr *Trace, from, to int64) (string, pageData) {
 	return text, data
 }
 
-// Ensure that a page needs nothing from anywhere, and that no name in a trace becomes a part of it.
+// Ensure that a page is self-contained, and that no name in a trace becomes part of its code.
 func TestPageIsWhole(t *testing.T) {
 	m := newMade(map[string]any{"dataset": "</script><script>alert(1)</script>"})
 	m.loop(Step, 0, 0, 0, ms, 0, 0)
@@ -184,7 +190,8 @@ func TestPageIsWhole(t *testing.T) {
 	}
 }
 
-// Ensure that the page gets every span of the part that is drawn, with its numbers, and what the command says.
+// Ensure that the page has every span of the drawn part, with its numbers, and the texts of the
+// command.
 func TestPageData(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
@@ -211,7 +218,8 @@ func TestPageData(t *testing.T) {
 			if Kind(kind[n]) != s.Kind || int32(binary.LittleEndian.Uint32(batch[4*n:])) != s.Batch {
 				t.Fatalf("%s: span %d is %v", track.Name, n, Kind(kind[n]))
 			}
-			if strings.HasPrefix(track.Name, "worker") && math.Float64frombits(binary.LittleEndian.Uint64(index[8*n:])) != float64(s.Index) {
+			if strings.HasPrefix(track.Name, "worker") &&
+				math.Float64frombits(binary.LittleEndian.Uint64(index[8*n:])) != float64(s.Index) {
 				t.Fatalf("%s: span %d is of another sample", track.Name, n)
 			}
 		}
@@ -221,7 +229,8 @@ func TestPageData(t *testing.T) {
 	}
 }
 
-// Ensure that all that a page says is about the part that it shows: at first all of it, and each epoch when it is chosen; and that an epoch drawn alone says the same.
+// Ensure that all texts of a page are about the part that it shows: all of it at first, and each
+// epoch when it is chosen. An epoch drawn alone has the same texts.
 func TestPageViews(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
@@ -241,14 +250,17 @@ func TestPageViews(t *testing.T) {
 	}
 	all := data.Views[0]
 	near(t, "all epochs", seconds(all), epochs[0].Seconds()+epochs[1].Seconds()+epochs[2].Seconds())
-	if all.Name != "all epochs" || all.Where != "all epochs" || all.Of != "epoch 2" || all.Advice[0].Text != epochs[2].Advise()[0].Text || all.From != float64(from)/1000 || all.To != float64(to)/1000 || len(all.Shares) != 5 {
+	if all.Name != "all epochs" || all.Where != "all epochs" || all.Of != "epoch 2" ||
+		all.Advice[0].Text != epochs[2].Advise()[0].Text || all.From != float64(from)/1000 ||
+		all.To != float64(to)/1000 || len(all.Shares) != 5 {
 		t.Errorf("%+v", all)
 	}
 	for n, e := range epochs {
 		v := data.Views[n+1]
 		near(t, v.Name, seconds(v), e.Seconds())
 		name := "epoch " + strconv.Itoa(n)
-		if v.Name != name || v.Where != name || v.Of != name || v.Title != "The training loop waited "+percent(e.Waiting())+" of its time" {
+		if v.Name != name || v.Where != name || v.Of != name || v.Title != "The training loop waited "+
+			percent(e.Waiting())+" of its time" {
 			t.Errorf("%+v", v)
 		}
 		for k, a := range e.Advise() {
@@ -258,7 +270,8 @@ func TestPageViews(t *testing.T) {
 		}
 		a, b, _ := tr.Epoch(n)
 		_, alone := pageOf(t, tr, a, b)
-		if !reflect.DeepEqual(alone.Views, []pageView{v}) || alone.From != v.From || len(alone.Loaders[0].Tracks[2].Start) >= len(data.Loaders[0].Tracks[2].Start) {
+		if !reflect.DeepEqual(alone.Views, []pageView{v}) || alone.From != v.From ||
+			len(alone.Loaders[0].Tracks[2].Start) >= len(data.Loaders[0].Tracks[2].Start) {
 			t.Errorf("%s alone: %+v, not %+v", name, alone.Views, v)
 		}
 	}
@@ -268,22 +281,25 @@ func TestPageViews(t *testing.T) {
 	if len(part.Views) != 1 || part.Views[0].Name != "this part" || part.Views[0].Of != "epoch 1" {
 		t.Errorf("half of an epoch: %+v", part.Views)
 	}
-	if got, want := seconds(part.Views[0]), float64(middle-a)/1e9; got > want || got < 0.99*want { // between its spans the loop records nothing
+	// between its spans the loop records nothing
+	if got, want := seconds(part.Views[0]), float64(middle-a)/1e9; got > want || got < 0.99*want {
 		t.Errorf("half of an epoch: %v s of %v", got, want)
 	}
 }
 
-// Ensure that more spans than a browser takes are refused with what to do.
+// Ensure that too many spans for a browser are refused with the next step.
 func TestPageTooLarge(t *testing.T) {
 	m := newMade(nil)
 	m.add(firstWorker, "worker 0", Span{Kind: Load})
 	m.Tracks[0].Spans = make([]Span, MaxPageSpans+1)
-	if err := HTML(&bytes.Buffer{}, m.trace(), 0, ms); err == nil || !strings.Contains(err.Error(), "2,000,001 spans") || !strings.Contains(err.Error(), "--epoch") {
+	if err := HTML(&bytes.Buffer{}, m.trace(), 0, ms); err == nil ||
+		!strings.Contains(err.Error(), "2,000,001 spans") || !strings.Contains(err.Error(), "--epoch") {
 		t.Errorf("%v", err)
 	}
 }
 
-// Ensure that the page works in a real browser, where there is one: its script runs to its end, draws all spans, and complains about nothing.
+// Ensure that the page works in a real browser, if one is installed: its script ends without errors
+// and draws all spans.
 func TestPageInBrowser(t *testing.T) {
 	browser := ""
 	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome", "chrome"} {
@@ -302,13 +318,14 @@ func TestPageInBrowser(t *testing.T) {
 	from, to := tr.Bounds()
 	text, _ := pageOf(t, tr, from, to)
 	dom := opened(t, browser, text)
-	for _, want := range []string{"585 spans in 1.0", "Where the time went, all epochs", "What would help, epoch 2", "<li>The training loop waits"} {
+	for _, want := range []string{"585 spans in 1.0", "Where the time went, all epochs", "What would help, epoch 2",
+		"<li>The training loop waits"} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("the page does not say %q:\n%s", want, dom[max(0, len(dom)-2000):])
 		}
 	}
 
-	// An epoch is chosen, and a sample looked for: its span is lit, and others are not.
+	// An epoch is chosen, and a sample searched: only its span is highlighted.
 	dom = opened(t, browser, text+`<script>
 		const lit = canvas => { const g = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data; let n = 0; for (let k = 0; k < g.length; k += 4) n += g[k] === 230 && g[k + 1] === 0 && g[k + 2] === 126; return n; };
 		draw();
@@ -327,13 +344,14 @@ func TestPageInBrowser(t *testing.T) {
 		element("pre", ["TRIED", before, counted, dense > 0, overview > 0, near > dense, said, lit(canvas) + lit(map), byId("where").textContent, byId("title").textContent].join("; "), document.body);
 	</script>`)
 	e := tr.Epochs()[0]
-	want := "TRIED; 0; 1 span; true; true; true; 1 of 1: load in epoch 0, batch 13, worker 2; 0; Where the time went, epoch 0; The training loop waited " + percent(e.Waiting()) + " of its time"
+	want := "TRIED; 0; 1 span; true; true; true; 1 of 1: load in epoch 0, batch 13, worker 2; 0; Where the time " +
+		"went, epoch 0; The training loop waited " + percent(e.Waiting()) + " of its time"
 	if !strings.Contains(dom, want) {
 		t.Errorf("not %q:\n%s", want, dom[max(0, len(dom)-2000):])
 	}
 }
 
-// opened is what becomes of a page in a browser, which must not complain.
+// opened returns a page after its script has run in a browser, which must report no error.
 func opened(t *testing.T, browser, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -343,7 +361,9 @@ func opened(t *testing.T, browser, text string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--user-data-dir="+dir+"/profile", "--window-size=1400,900", "--virtual-time-budget=3000", "--dump-dom", "file://"+path)
+	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+		"--user-data-dir="+dir+"/profile", "--window-size=1400,900", "--virtual-time-budget=3000", "--dump-dom",
+		"file://"+path)
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	dom, err := cmd.Output()
@@ -351,7 +371,8 @@ func opened(t *testing.T, browser, text string) string {
 		t.Skipf("%s does not run here: %v", browser, err)
 	}
 	for line := range strings.Lines(complaints.String()) {
-		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "willReadFrequently") { // which the test does, and not the page
+		// an error of the test, not of the page
+		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "willReadFrequently") {
 			t.Error(line)
 		}
 	}

@@ -28,12 +28,14 @@ type args struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// absent marks times that an event does not have.
+// absent marks a time that an event does not have.
 const absent = -1 << 60
 
-var nothing = event{TS: absent, Dur: absent, Args: args{Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1}}
+var nothing = event{TS: absent, Dur: absent,
+	Args: args{Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1}}
 
-// parseEvent reads an event: as recorders write it in a fraction of the time that package json takes, any other by that.
+// parseEvent reads an event. Its own scanner reads the form that recorders write, several times
+// faster than package json, which reads all other forms.
 func parseEvent(text []byte) (event, error) {
 	e := nothing
 	s := scanner{text: text}
@@ -45,14 +47,16 @@ func parseEvent(text []byte) (event, error) {
 	return e, err
 }
 
-// scanner goes through an event that is written as usual: no escapes in strings, no members but those of the format. Its methods return false at anything else.
+// scanner reads an event in the usual form: no escapes in strings, and only the members of the
+// format. Its methods return false for any other form.
 type scanner struct {
 	text []byte
 	at   int
 }
 
 func (s *scanner) space() {
-	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\r' || s.text[s.at] == '\t') {
+	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\r' ||
+		s.text[s.at] == '\t') {
 		s.at++
 	}
 }
@@ -66,7 +70,7 @@ func (s *scanner) is(c byte) bool {
 	return false
 }
 
-// word is a string without escapes.
+// word reads a string without escapes.
 func (s *scanner) word() ([]byte, bool) {
 	if !s.is('"') {
 		return nil, false
@@ -85,7 +89,7 @@ func (s *scanner) word() ([]byte, bool) {
 	return word, true
 }
 
-// digits is a number, and whether it is a whole one of at most 18 digits.
+// digits reads a number, and says whether it is a whole one of at most 18 digits.
 func (s *scanner) digits() (text []byte, whole bool) {
 	s.space()
 	begin := s.at
@@ -126,7 +130,8 @@ func (s *scanner) int() (n int64, ok bool) {
 
 func (s *scanner) float() (float64, bool) {
 	text, _ := s.digits()
-	if len(text) == 0 || text[0] != '-' && (text[0] < '0' || text[0] > '9') || text[len(text)-1] == '.' || len(text) > 1 && text[0] == '0' && text[1] != '.' || text[0] == '-' {
+	if len(text) == 0 || text[0] != '-' && (text[0] < '0' || text[0] > '9') || text[len(text)-1] == '.' ||
+		len(text) > 1 && text[0] == '0' && text[1] != '.' || text[0] == '-' {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
@@ -139,7 +144,7 @@ func (s *scanner) int32(to *int32) bool {
 	return ok && int64(int32(n)) == n
 }
 
-// members reads an object; value reads that of a key.
+// members reads an object and calls value for each key, to read the value.
 func (s *scanner) members(value func(key []byte) bool) bool {
 	if !s.is('{') {
 		return false

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// sameAsJSON fails if the scanner takes an event for something else than package json does.
+// sameAsJSON fails if the scanner reads an event differently than package json.
 func sameAsJSON(t *testing.T, text string) (fast bool) {
 	t.Helper()
 	e := nothing
@@ -22,7 +22,7 @@ func sameAsJSON(t *testing.T, text string) (fast bool) {
 	return true
 }
 
-// Ensure that events as recorders write them are read without package json, and that whatever else is in one is read by it.
+// Ensure that events of recorders are read without package json, and all others by it.
 func TestEvents(t *testing.T) {
 	for text, fast := range map[string]bool{
 		`{"ph":"X","pid":1,"tid":10010,"ts":1503.125,"dur":480.500,"name":"load","args":{"epoch":0,"batch":3,"index":1717}}`:                                       true,
@@ -60,7 +60,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Ensure that the scanner never takes an event for something else than package json does.
+// Ensure that the scanner never reads an event differently than package json.
 func FuzzEvent(f *testing.F) {
 	f.Add(`{"ph":"X","pid":1,"tid":10010,"ts":1503.125,"dur":480.500,"name":"load","args":{"epoch":0,"batch":3,"index":1717}}`)
 	f.Add(`{"ph": "X", "ts": 0.5, "args": {"bytes": 12}, "args": {}}`)

@@ -14,7 +14,8 @@ import (
 	"slices"
 )
 
-// MaxPageSpans is how many spans a page may have: it is some 40 bytes of text for each, which a browser keeps in memory.
+// MaxPageSpans is the most spans of a page. A browser keeps about 40 bytes of text for each in
+// memory.
 const MaxPageSpans = 2_000_000
 
 //go:embed page.html
@@ -22,13 +23,13 @@ var page []byte
 
 var placeholder = []byte("/*DATA*/")
 
-// HTML writes one page that needs nothing else: rows as in PNG, to zoom and to point at.
+// HTML writes one self-contained page: rows as in PNG, to zoom and to inspect.
 func HTML(w io.Writer, t *Trace, from, to int64) error {
 	data, err := t.pageData(from, to)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(data) // which escapes <, so that no name ends the script
+	text, err := json.Marshal(data) // escapes <, so that no name ends the script
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func HTML(w io.Writer, t *Trace, from, to int64) error {
 	return nil
 }
 
-// pageData is what the script of the page works on. Times are microseconds.
+// pageData is the input of the page's script. Times are microseconds.
 type pageData struct {
 	From    float64      `json:"from"`
 	To      float64      `json:"to"`
@@ -57,18 +58,19 @@ type pageData struct {
 	Loaders []pageLoader `json:"loaders"`
 }
 
-// pageView is a part of the time that can be chosen, such as an epoch, and all that the page says about it.
+// pageView is a part of the time that the user can choose, such as an epoch, with all that the page
+// says about it.
 type pageView struct {
 	Name     string       `json:"name"`
 	From     float64      `json:"from"`
 	To       float64      `json:"to"`
 	Title    string       `json:"title"`
 	Subtitle string       `json:"subtitle"`
-	Where    string       `json:"where"` // of what the parts are
+	Where    string       `json:"where"` // what the parts describe
 	Parts    []pagePart   `json:"parts"`
-	Of       string       `json:"of"` // of which epoch the advice is
+	Of       string       `json:"of"` // the epoch that the advice is for
 	Advice   []pageAdvice `json:"advice"`
-	Shares   []float64    `json:"shares"` // how busy tracks are
+	Shares   []float64    `json:"shares"` // how busy each track is
 }
 
 type pagePart struct {
@@ -88,7 +90,8 @@ type pageLoader struct {
 	Tracks  []pageTrack `json:"tracks"`
 }
 
-// pageTrack has its spans in columns, each a little-endian array in base 64; "": nothing in it is known.
+// pageTrack has its spans in columns, each a little-endian array in base 64; "": all values are
+// unknown.
 type pageTrack struct {
 	Name    string `json:"name"`
 	Start   string `json:"start"`
@@ -107,11 +110,14 @@ type pageTrack struct {
 func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	part := t.between(from, to)
 	if n := part.Spans(); n > MaxPageSpans {
-		return nil, fmt.Errorf("%s spans are more than a browser takes (%s): draw a part of them, with --epoch, --from and --to", thousands(float64(n)), thousands(MaxPageSpans))
+		return nil, fmt.Errorf("%s spans are too many for a browser (at most %s): draw a part of them, with --epoch,  "+
+			"--from and --to", thousands(float64(n)), thousands(MaxPageSpans))
 	}
-	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names, Views: t.views(from, to), Loaders: []pageLoader{}}
+	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names,
+		Views: t.views(from, to), Loaders: []pageLoader{}}
 	for k := range kinds {
-		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, hex(palette[k])), append(d.Inks, hex(inks[k]))
+		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, hex(palette[k])),
+			append(d.Inks, hex(inks[k]))
 	}
 	there := part.kinds()
 	d.There = there[:]
@@ -125,7 +131,8 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	return d, nil
 }
 
-// views are the part of the time that is drawn, and the epochs that lie in it; or the only one, if it is nothing else.
+// views returns the part of the time that is drawn, and the epochs in it. If the part is exactly
+// one epoch, it returns only this one.
 func (t *Trace) views(from, to int64) (views []pageView) {
 	epochs := t.Epochs()
 	of := map[int][]*Epoch{}
@@ -164,7 +171,7 @@ func (t *Trace) views(from, to int64) (views []pageView) {
 	return slices.Insert(views, 0, all)
 }
 
-// about says which epoch it is, where there are several.
+// about names the epoch, if there are several.
 func (t *Trace) about(e *Epoch) (text string) {
 	if e.Number >= 0 {
 		text = fmt.Sprintf("epoch %d", e.Number)
@@ -175,7 +182,7 @@ func (t *Trace) about(e *Epoch) (text string) {
 	return text
 }
 
-// sum is one epoch of all of a loader, as far as views need it; nil: of none.
+// sum adds up the epochs of one loader, as far as views need it; nil: of none.
 func sum(epochs []*Epoch, of *Epoch) *Epoch {
 	if of == nil {
 		return nil
@@ -190,10 +197,12 @@ func sum(epochs []*Epoch, of *Epoch) *Epoch {
 	return all
 }
 
-// view describes a part of the time by the parts of one epoch and the advice of another; nil: there is none.
+// view describes a part of the time by the parts of one epoch and the advice of another; nil: none.
 func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView {
 	part := t.between(from, to)
-	v := pageView{Name: name, From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Title: part.title(from, to), Subtitle: part.subtitle(from, to), Parts: []pagePart{}, Advice: []pageAdvice{}, Shares: []float64{}}
+	v := pageView{Name: name, From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000,
+		Title: part.title(from, to), Subtitle: part.subtitle(from, to), Parts: []pagePart{}, Advice: []pageAdvice{},
+		Shares: []float64{}}
 	for _, use := range part.Uses(from, max(to, from+1)) {
 		v.Shares = append(v.Shares, use.Share)
 	}
@@ -221,12 +230,13 @@ func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView
 	return v
 }
 
-// clipped is what of a trace lies between two moments: spans that reach beyond are cut.
+// clipped returns the part of a trace between two moments, and cuts spans at both.
 func (t *Trace) clipped(from, to int64) *Trace {
 	part := t.between(from, to)
 	for _, l := range part.Loaders {
 		for _, track := range l.Tracks {
-			track.Spans = slices.DeleteFunc(track.Spans, func(s Span) bool { return s.End <= from && s.Start < from || s.Start >= to })
+			track.Spans = slices.DeleteFunc(track.Spans,
+				func(s Span) bool { return s.End <= from && s.Start < from || s.Start >= to })
 			for k := range track.Spans {
 				s := &track.Spans[k]
 				s.Start, s.End = max(s.Start, from), min(s.End, to)
@@ -236,14 +246,16 @@ func (t *Trace) clipped(from, to int64) *Trace {
 	return part
 }
 
-// between is the part of a trace whose spans touch the time between two moments. Its tracks are new, its loaders' other figures are not.
+// between returns the part of a trace whose spans touch the time between two moments. Its tracks
+// are new; other fields of its loaders are shared.
 func (t *Trace) between(from, to int64) *Trace {
 	part := &Trace{names: t.names}
 	for _, l := range t.Loaders {
 		copied := *l
 		copied.Tracks = nil
 		for _, track := range l.Tracks {
-			copied.Tracks = append(copied.Tracks, &Track{Number: track.Number, Name: track.Name, Spans: track.touching(from, to)})
+			copied.Tracks = append(copied.Tracks,
+				&Track{Number: track.Number, Name: track.Name, Spans: track.touching(from, to)})
 		}
 		part.Loaders = append(part.Loaders, &copied)
 	}

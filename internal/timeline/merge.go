@@ -5,11 +5,12 @@ import (
 	"math"
 )
 
-// tick is what times in a file are multiples of, in nanoseconds.
+// tick is the unit of times in a file, in nanoseconds.
 const tick = 125
 
-// Merge puts the loaders of several traces onto one time line, which begins with the earliest. It takes the traces over.
-// Those of one boot of a machine are placed by its monotonic clock, others by the time of day.
+// Merge puts the loaders of several traces on one time line, which begins with the earliest. It
+// owns the traces from then on. It places traces of one boot of a machine by the monotonic clock,
+// others by the time of day.
 func Merge(traces ...*Trace) (*Trace, error) {
 	all := &Trace{}
 	seen := map[Clock]int{}
@@ -17,7 +18,7 @@ func Merge(traces ...*Trace) (*Trace, error) {
 	for _, t := range traces {
 		for _, l := range t.Loaders {
 			if rank, again := seen[l.Clock]; again && rank == l.Rank && l.Clock != (Clock{}) {
-				return nil, fmt.Errorf("the recording of rank %d is there twice: give each file once", l.Rank)
+				return nil, fmt.Errorf("the recording of rank %d comes twice: give each file once", l.Rank)
 			}
 			seen[l.Clock] = l.Rank
 			for _, track := range l.Tracks {
@@ -43,7 +44,7 @@ func Merge(traces ...*Trace) (*Trace, error) {
 	if len(all.Loaders) == 0 {
 		return all, nil
 	}
-	reference := map[string]Clock{} // of each boot, so that its loaders fit each other
+	reference := map[string]Clock{} // one of each boot, so that its loaders stay aligned
 	starts := make([]int64, len(all.Loaders))
 	for k, l := range all.Loaders {
 		r, ok := reference[l.Clock.Boot]
@@ -67,7 +68,7 @@ func Merge(traces ...*Trace) (*Trace, error) {
 	return all, nil
 }
 
-// shift moves a loader's begin.
+// shift moves all times of a loader.
 func (l *Loader) shift(by int64) {
 	for _, track := range l.Tracks {
 		for k := range track.Spans {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// Sizes of a picture, in pixels: twice what they are meant to look like, for screens that show that.
+// Sizes of a picture in pixels: twice the intended size, for screens of high resolution.
 const (
 	width      = 2000
 	edge       = 48
@@ -34,7 +34,8 @@ const (
 	leastRow   = 8
 )
 
-// PNG draws what happened between two moments: a row for each track, steps and waits of the training loop above its workers.
+// PNG draws the spans between two moments: a row for each track, the training loop above its
+// workers.
 func PNG(w io.Writer, t *Trace, from, to int64) error {
 	p, err := newPicture(t, from, to)
 	if err != nil {
@@ -71,7 +72,8 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{from: from, to: max(to, from+1), left: edge + labelWidth, right: width - edge - shareWidth, row: rowHeight}
+	p := &picture{from: from, to: max(to, from+1), left: edge + labelWidth, right: width - edge - shareWidth,
+		row: rowHeight}
 	p.perNS = float64(p.right-p.left) / float64(p.to-p.from)
 	rows := 0
 	for _, l := range t.Loaders {
@@ -87,7 +89,8 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 		font *opentype.Font
 		size float64
 	}{{&p.small, f[0], 21}, {&p.normal, f[0], 25}, {&p.bold, f[1], 30}} {
-		if *face.to, err = opentype.NewFace(face.font, &opentype.FaceOptions{Size: face.size, DPI: 72, Hinting: font.HintingFull}); err != nil {
+		if *face.to, err = opentype.NewFace(face.font,
+			&opentype.FaceOptions{Size: face.size, DPI: 72, Hinting: font.HintingFull}); err != nil {
 			return nil, err
 		}
 	}
@@ -128,7 +131,7 @@ func (p *picture) draw(t *Trace) {
 	}
 }
 
-// title says how well the training loops did between two moments.
+// title says how long the training loops waited between two moments.
 func (t *Trace) title(from, to int64) string {
 	var step, wait int64
 	for _, l := range t.Loaders {
@@ -157,7 +160,7 @@ func (t *Trace) subtitle(from, to int64) string {
 	return fmt.Sprintf("%s spans in %s", thousands(float64(t.Spans())), duration(seconds(to-from)))
 }
 
-// heading says which loader it is, and how it was set.
+// heading names the loader and its settings.
 func (l *Loader) heading() string {
 	text := l.Name()
 	if n, ok := l.setting("num_workers"); ok {
@@ -172,7 +175,7 @@ func (l *Loader) heading() string {
 	return text
 }
 
-// legend shows the colours of what there is.
+// legend shows the colours of the kinds in the picture.
 func (p *picture) legend(t *Trace, y int) {
 	x := edge
 	there := t.kinds()
@@ -196,7 +199,7 @@ func (t *Trace) kinds() (there [kinds]bool) {
 	return there
 }
 
-// axis draws times below, and lines at them.
+// axis draws times at the bottom, and a line at each.
 func (p *picture) axis(top, bottom int) {
 	step := tickStep(p.to-p.from, 8)
 	unit, divisor, digits := tickUnit(step)
@@ -212,7 +215,7 @@ func (p *picture) axis(top, bottom int) {
 	}
 }
 
-// tickStep is a round number of nanoseconds, of which a length has at most n.
+// tickStep returns a round number of nanoseconds of which length has at most n.
 func tickStep(length int64, n int) int64 {
 	for step := int64(1); ; step *= 10 {
 		for _, s := range []int64{step, 2 * step, 5 * step} {
@@ -272,7 +275,7 @@ func (p *picture) track(t *Trace, track *Track, y int, share float64) {
 	}
 }
 
-// label is what is written on a span that has room for it.
+// label returns the text on a span that is wide enough.
 func (t *Trace) label(s *Span) string {
 	switch {
 	case s.Kind == Load || s.Kind == Augment:
@@ -287,7 +290,8 @@ func (t *Trace) label(s *Span) string {
 	return ""
 }
 
-// coverage is how much of each pixel column spans cover that are too narrow to be seen one by one, and in which colour.
+// coverage says how much of each pixel column is covered by spans too narrow to be drawn one by
+// one, and in which colour.
 type coverage struct {
 	share   []float64
 	r, g, b []float64
@@ -316,7 +320,7 @@ func (p *picture) fill(r image.Rectangle, c color.RGBA) {
 	draw.Draw(p.image, r, image.NewUniform(c), image.Point{}, draw.Src)
 }
 
-// text writes from x on, with its base line at y, and returns where it ends.
+// text writes from x on, with its base line at y, and returns the end.
 func (p *picture) text(face font.Face, x, y int, c color.RGBA, text string) int {
 	d := font.Drawer{Dst: p.image, Src: image.NewUniform(c), Face: face, Dot: fixed.P(x, y)}
 	d.DrawString(text)
@@ -327,7 +331,7 @@ func (p *picture) textRight(face font.Face, x, y int, c color.RGBA, text string)
 	p.text(face, x-font.MeasureString(face, text).Round(), y, c, text)
 }
 
-// fit cuts a text that is wider than there is room.
+// fit cuts a text that is wider than room.
 func (p *picture) fit(face font.Face, text string, room int) string {
 	if font.MeasureString(face, text).Round() <= room {
 		return text

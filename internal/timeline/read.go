@@ -12,18 +12,19 @@ import (
 	"strings"
 )
 
-// ErrFormat is returned when a file is no timeline of a loader, or a broken one.
+// ErrFormat is returned when a file is not a valid timeline of a loader.
 var ErrFormat = errors.New("not a timeline of stocached")
 
-// Version of the format that is read and written.
+// Version of the format that Read accepts and Write writes.
 const Version = 1
 
 const format = "stocached trace"
 
-// MaxSpans is how many spans a file may have: 72 bytes of memory each.
+// MaxSpans is the most spans of a file. Each takes 72 bytes of memory.
 const MaxSpans = 10_000_000
 
-// ReadFile reads a file that a recorder or Write wrote, packed by gzip or not. What is wrong with its content is an ErrFormat.
+// ReadFile reads a file of a recorder or of Write, compressed by gzip or not. Errors: ErrFormat for
+// invalid content.
 func ReadFile(path string) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -42,20 +43,21 @@ func ReadFile(path string) (*Trace, error) {
 	return t, nil
 }
 
-// Read reads what a recorder or Write wrote.
+// Read reads the output of a recorder or of Write.
 func Read(r io.Reader) (*Trace, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		unpacked, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, fmt.Errorf("%w: packed by gzip, but broken: %v", ErrFormat, err)
+			return nil, fmt.Errorf("%w: compressed by gzip, but broken: %v", ErrFormat, err)
 		}
 		in = bufio.NewReaderSize(unpacked, 1<<20)
 	}
 	if _, err := in.Peek(1); err == io.EOF {
 		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
 	}
-	p := reader{in: in, json: json.NewDecoder(in), names: map[string]uint16{}, tracks: map[int]*Track{}, loaders: map[int]*Loader{}}
+	p := reader{in: in, json: json.NewDecoder(in), names: map[string]uint16{}, tracks: map[int]*Track{},
+		loaders: map[int]*Loader{}}
 	if err := p.file(); err != nil {
 		return nil, p.explain(err)
 	}
@@ -63,7 +65,7 @@ func Read(r io.Reader) (*Trace, error) {
 	return &p.trace, nil
 }
 
-// reader goes through a file once, event by event, so that it takes no more memory than the spans.
+// reader reads a file event by event, so that only the spans take memory.
 type reader struct {
 	in      io.Reader
 	json    *json.Decoder
@@ -73,10 +75,10 @@ type reader struct {
 	tracks  map[int]*Track  // by tid
 	names   map[string]uint16
 	events  int
-	began   bool // it is a JSON object
+	began   bool // the file is a JSON object
 }
 
-// explain says what an error means for the file.
+// explain turns a decoding error into one about the file.
 func (p *reader) explain(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -84,10 +86,12 @@ func (p *reader) explain(err error) error {
 	case errors.Is(err, ErrFormat):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: it ends in the middle, after %d events: it was cut off when it was copied, or the disk was full", ErrFormat, p.events)
+		return fmt.Errorf("%w: it ends in the middle, after %d events: it was cut off when it was copied, or the "+
+			"disk was full", ErrFormat, p.events)
 	case errors.As(err, &syntax) && !p.began:
-		return fmt.Errorf("%w: it is no JSON (%v)", ErrFormat, err)
-	case errors.As(err, &syntax), errors.As(err, &kind), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("%w: it is not JSON (%v)", ErrFormat, err)
+	case errors.As(err, &syntax), errors.As(err, &kind), errors.Is(err, gzip.ErrChecksum),
+		errors.Is(err, gzip.ErrHeader):
 		return fmt.Errorf("%w: after %d events: %v", ErrFormat, p.events, err)
 	}
 	return err
@@ -112,7 +116,8 @@ func (p *reader) file() error {
 			known = true
 		case "traceEvents":
 			if !known {
-				return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
+				return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)",
+					ErrFormat)
 			}
 			if err := p.all(); err != nil {
 				return err
@@ -128,7 +133,7 @@ func (p *reader) file() error {
 	if err := p.expect('}'); err != nil {
 		return err
 	}
-	switch token, err := p.json.Token(); { // to the end of the file, where a packed one has its checksum
+	switch token, err := p.json.Token(); { // read to the end: a compressed file has its checksum there
 	case err == nil:
 		return fmt.Errorf("%w: %q after its end", ErrFormat, fmt.Sprint(token))
 	case err != io.EOF:
@@ -165,7 +170,8 @@ func (p *reader) about() error {
 		return fmt.Errorf("%w: it holds trace events of another program (ui.perfetto.dev shows those)", ErrFormat)
 	}
 	if kind.Version != Version {
-		return fmt.Errorf("%w: version %d of the format; this stocached reads version %d, so take the one that goes with the loader", ErrFormat, kind.Version, Version)
+		return fmt.Errorf("%w: version %d of the format; this stocached reads version %d, so use the one that "+
+			"goes with the loader", ErrFormat, kind.Version, Version)
 	}
 	var body struct {
 		Ranks []*Loader `json:"ranks"`
@@ -190,7 +196,8 @@ func (p *reader) all() error {
 	if err := p.expect('['); err != nil {
 		return err
 	}
-	// From here on the text is taken apart event by event: package json takes several times as long.
+	// From here on the reader splits the text into events itself: package json takes several times
+	// as long.
 	in := bufio.NewReaderSize(io.MultiReader(p.json.Buffered(), p.in), 1<<20)
 	for {
 		text, err := nextEvent(in, p.events > 0, p.text[:0])
@@ -207,14 +214,15 @@ func (p *reader) all() error {
 		}
 		p.events++
 		if p.events > MaxSpans {
-			return fmt.Errorf("%w: more than %d events; record fewer epochs, or with a lower limit", ErrFormat, MaxSpans)
+			return fmt.Errorf("%w: more than %d events; record fewer epochs, or with a lower limit", ErrFormat,
+				MaxSpans)
 		}
 		if err := p.event(&e); err != nil {
 			return fmt.Errorf("%w: event %d: %v", ErrFormat, p.events, err)
 		}
 	}
 	p.in = in
-	p.json = json.NewDecoder(io.MultiReader(strings.NewReader(`{"":0`), in)) // as if it had read all before
+	p.json = json.NewDecoder(io.MultiReader(strings.NewReader(`{"":0`), in)) // a decoder in the state after the array
 	for range 3 {
 		if _, err := p.json.Token(); err != nil {
 			return err
@@ -226,8 +234,9 @@ func (p *reader) all() error {
 // maxEvent is the most bytes of an event.
 const maxEvent = 1 << 20
 
-// nextEvent reads the text of the next element of an array, nil at the array's end. A comma must be before it if another one was.
-func nextEvent(in *bufio.Reader, behind bool, text []byte) ([]byte, error) {
+// nextEvent reads the text of the next element of an array; nil at the array's end. following:
+// another element was before it, so a comma must come first.
+func nextEvent(in *bufio.Reader, following bool, text []byte) ([]byte, error) {
 	depth, quoted, escaped, comma := 0, false, false, false
 	for {
 		c, err := in.ReadByte()
@@ -242,9 +251,9 @@ func nextEvent(in *bufio.Reader, behind bool, text []byte) ([]byte, error) {
 			case c == ' ' || c == '\n' || c == '\r' || c == '\t':
 			case c == ']' && !comma:
 				return nil, nil
-			case c == ',' && behind && !comma:
+			case c == ',' && following && !comma:
 				comma = true
-			case c == '{' && comma == behind:
+			case c == '{' && comma == following:
 				depth, text = 1, append(text, c)
 			default:
 				return nil, fmt.Errorf("%w: %q between events", ErrFormat, c)
@@ -281,7 +290,8 @@ func (p *reader) event(e *event) error {
 	case e.Ph == "M" && e.Name == "thread_name":
 		number := e.TID - tidsOfLoader*e.PID
 		if number < 1 || number >= tidsOfLoader || p.tracks[e.TID] != nil {
-			return fmt.Errorf("tid %d: of pid %d they are %d to %d, each once", e.TID, e.PID, tidsOfLoader*e.PID+1, tidsOfLoader*(e.PID+1)-1)
+			return fmt.Errorf("tid %d: of pid %d they are %d to %d, each once", e.TID, e.PID, tidsOfLoader*e.PID+1,
+				tidsOfLoader*(e.PID+1)-1)
 		}
 		track := &Track{Number: number, Name: shown(e.Args.Name)}
 		p.tracks[e.TID], l.Tracks = track, append(l.Tracks, track)
@@ -302,7 +312,8 @@ func (p *reader) event(e *event) error {
 	case math.Abs(e.TS) > 1e15 || e.Dur > 1e15:
 		return fmt.Errorf("ts %g, dur %g: more than thirty years", e.TS, e.Dur)
 	}
-	s := Span{Start: nanoseconds(e.TS), Kind: kindOf(e.Name), Epoch: e.Args.Epoch, Batch: e.Args.Batch, Samples: e.Args.Samples, Hits: e.Args.Hits, Misses: e.Args.Misses, Index: e.Args.Index, Bytes: e.Args.Bytes}
+	s := Span{Start: nanoseconds(e.TS), Kind: kindOf(e.Name), Epoch: e.Args.Epoch, Batch: e.Args.Batch,
+		Samples: e.Args.Samples, Hits: e.Args.Hits, Misses: e.Args.Misses, Index: e.Args.Index, Bytes: e.Args.Bytes}
 	s.End = s.Start + nanoseconds(e.Dur)
 	if min(s.Epoch, s.Batch, s.Samples, s.Hits, s.Misses) < -1 || min(s.Index, s.Bytes) < -1 {
 		return fmt.Errorf("args %+v: numbers below 0", e.Args)

@@ -1,4 +1,5 @@
-// Package timeline reads what loaders recorded (docs/spec/trace.md), puts several of them together, says where the time went and what would help, and draws it.
+// Package timeline reads the traces of loaders (docs/spec/trace.md), merges several of them, says
+// where the time went and what would help, and draws them.
 package timeline
 
 import (
@@ -8,13 +9,14 @@ import (
 	"strings"
 )
 
-// Trace is the loaders of one or several files on one time line. Times are nanoseconds from its begin.
+// Trace is the loaders of one or several files on one time line. Times are nanoseconds from its
+// begin.
 type Trace struct {
 	Loaders []*Loader
 	names   []string // of spans of kind Other
 }
 
-// Loader is one recorded loader: that of a rank.
+// Loader is the recorded loader of one rank.
 type Loader struct {
 	PID         int            `json:"pid"`
 	Rank        int            `json:"rank"`
@@ -28,22 +30,22 @@ type Loader struct {
 	Tracks      []*Track       `json:"-"` // by number
 }
 
-// Clock says when ts 0 was.
+// Clock has the times at which ts was 0.
 type Clock struct {
 	Boot        string `json:"boot"`
 	MonotonicNS int64  `json:"monotonic_ns"`
 	UnixNS      int64  `json:"unix_ns"`
 }
 
-// Track is what happened at one place, by start.
+// Track has the spans of one thread or process, sorted by start.
 type Track struct {
 	Number int
 	Name   string
 	Spans  []Span
-	reach  []int64 // the latest end of each span and those before it; as long as Spans, or not made yet
+	reach  []int64 // the latest end of each span and those before it; as long as Spans, or not computed yet
 }
 
-// Span is one thing that went on for a while. Unknown numbers are -1.
+// Span is one recorded interval. Unknown numbers are -1.
 type Span struct {
 	Start, End   int64
 	Index, Bytes int64
@@ -51,13 +53,13 @@ type Span struct {
 	Samples      int32
 	Hits, Misses int32
 	Kind         Kind
-	name         uint16 // of kind Other: into Trace.names
+	name         uint16 // of kind Other: index into Trace.names
 }
 
 // Length is in nanoseconds.
 func (s *Span) Length() int64 { return s.End - s.Start }
 
-// Name is what the recorder called a span.
+// Name returns the recorder's name of a span.
 func (t *Trace) Name(s *Span) string {
 	if s.Kind == Other {
 		return t.names[s.name]
@@ -65,7 +67,7 @@ func (t *Trace) Name(s *Span) string {
 	return s.Kind.String()
 }
 
-// Kind is what a span is about.
+// Kind is the kind of a span.
 type Kind uint8
 
 const (
@@ -82,7 +84,8 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch", "batch_augment", "other"}
+var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch",
+	"batch_augment", "other"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -104,7 +107,7 @@ const (
 	tidsOfLoader  = 10000
 )
 
-// touching are the spans that touch the time between two moments.
+// touching returns the spans that overlap or touch the time between two moments.
 func (t *Track) touching(from, to int64) (spans []Span) {
 	if len(t.reach) != len(t.Spans) {
 		t.reach = make([]int64, len(t.Spans))
@@ -124,12 +127,12 @@ func (t *Track) touching(from, to int64) (spans []Span) {
 	return spans
 }
 
-// Worker is the worker's number of a track, false for other tracks.
+// Worker returns the worker's number of a track; false for other tracks.
 func (t *Track) Worker() (number int, ok bool) {
 	return t.Number - firstWorker, t.Number >= firstWorker && t.Number < firstOther
 }
 
-// Loop is the track of the training loop; nil if there is none.
+// Loop returns the track of the training loop; nil if there is none.
 func (l *Loader) Loop() *Track {
 	for _, t := range l.Tracks {
 		if t.Number == loopTrack {
@@ -139,7 +142,7 @@ func (l *Loader) Loop() *Track {
 	return nil
 }
 
-// Workers are the tracks of workers.
+// Workers returns the tracks of workers.
 func (l *Loader) Workers() (tracks []*Track) {
 	for _, t := range l.Tracks {
 		if _, ok := t.Worker(); ok {
@@ -149,16 +152,16 @@ func (l *Loader) Workers() (tracks []*Track) {
 	return tracks
 }
 
-// Name is for people.
+// Name is the name for people.
 func (l *Loader) Name() string { return "rank " + strconv.Itoa(l.Rank) }
 
-// setting is a whole number of the settings.
+// setting returns a setting that is a whole number.
 func (l *Loader) setting(name string) (int, bool) {
 	v, ok := l.Settings[name].(float64)
 	return int(v), ok && v == float64(int(v))
 }
 
-// Spans is how many there are.
+// Spans returns the number of spans.
 func (t *Trace) Spans() (n int) {
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {
@@ -168,7 +171,7 @@ func (t *Trace) Spans() (n int) {
 	return n
 }
 
-// Bounds are the first start and the last end; 0, 0 of an empty trace.
+// Bounds returns the first start and the last end; 0, 0 of an empty trace.
 func (t *Trace) Bounds() (from, to int64) {
 	first := true
 	for _, l := range t.Loaders {
@@ -188,7 +191,8 @@ func (t *Trace) Bounds() (from, to int64) {
 	return from, to
 }
 
-// Epoch is when an epoch of any loader began and ended, as its training loop saw it; false: there is none of that number.
+// Epoch returns when the training loops of all loaders began and ended an epoch; false: there is no
+// epoch of that number.
 func (t *Trace) Epoch(number int) (from, to int64, ok bool) {
 	for _, l := range t.Loaders {
 		if loop := l.Loop(); loop != nil {
@@ -207,18 +211,21 @@ func (t *Trace) Epoch(number int) (from, to int64, ok bool) {
 	return from, to, ok
 }
 
-// order puts everything where readers of a Trace expect it.
+// order sorts loaders, tracks and spans.
 func (t *Trace) order() {
-	slices.SortStableFunc(t.Loaders, func(a, b *Loader) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID)) })
+	slices.SortStableFunc(t.Loaders,
+		func(a, b *Loader) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID)) })
 	for _, l := range t.Loaders {
 		slices.SortStableFunc(l.Tracks, func(a, b *Track) int { return cmp.Compare(a.Number, b.Number) })
 		for _, track := range l.Tracks {
-			slices.SortStableFunc(track.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+			slices.SortStableFunc(track.Spans,
+				func(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
 		}
 	}
 }
 
-// shown is text that somebody else wrote, such as the name of a track, without what moves the cursor of a terminal.
+// shown returns text of another program, such as the name of a track, without characters that
+// control a terminal.
 func shown(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == 0x7f || r < ' ' || r >= 0x80 && r < 0xa0 {

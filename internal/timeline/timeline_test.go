@@ -15,11 +15,12 @@ import (
 
 const ms = 1_000_000 // ns
 
-// made is a loader whose timeline a test draws up.
+// made is a loader whose timeline a test makes.
 type made struct{ *Loader }
 
 func newMade(settings map[string]any) made {
-	return made{&Loader{PID: 1, WorldSize: 1, CPUs: 64, Settings: settings, Clock: Clock{"0123456789abcdef", 1000, 1_700_000_000_000_000_000}}}
+	return made{&Loader{PID: 1, WorldSize: 1, CPUs: 64, Settings: settings,
+		Clock: Clock{"0123456789abcdef", 1000, 1_700_000_000_000_000_000}}}
 }
 
 func (m made) add(number int, name string, s Span) {
@@ -33,7 +34,8 @@ func (m made) add(number int, name string, s Span) {
 }
 
 func (m made) loop(kind Kind, epoch, batch int, from, to int64, samples, hits int) {
-	s := Span{Kind: kind, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch), Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1}
+	s := Span{Kind: kind, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch), Index: -1, Samples: -1,
+		Hits: -1, Misses: -1, Bytes: -1}
 	if kind == Wait {
 		s.Samples, s.Hits, s.Misses, s.Bytes = int32(samples), int32(hits), int32(samples-hits), int64(samples)*1000
 	}
@@ -41,11 +43,14 @@ func (m made) loop(kind Kind, epoch, batch int, from, to int64, samples, hits in
 }
 
 func (m made) load(worker, epoch, batch, index int, from, to int64) {
-	m.add(firstWorker+worker, fmt.Sprintf("worker %d", worker), Span{Kind: Load, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch), Index: int64(index), Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
+	m.add(firstWorker+worker, fmt.Sprintf("worker %d", worker),
+		Span{Kind: Load, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch), Index: int64(index),
+			Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
 }
 
 func (m made) stage(kind Kind, number, epoch, batch int, from, to int64) {
-	m.add(number, kind.String(), Span{Kind: kind, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch), Index: -1, Samples: 8, Hits: -1, Misses: -1, Bytes: -1})
+	m.add(number, kind.String(), Span{Kind: kind, Start: from, End: to, Epoch: int32(epoch), Batch: int32(batch),
+		Index: -1, Samples: 8, Hits: -1, Misses: -1, Bytes: -1})
 }
 
 func (m made) trace() *Trace {
@@ -64,17 +69,20 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Ensure that a recording of a real loop is read as it was recorded: every span, its numbers, and the settings.
+// Ensure that a recording of a real loop is read correctly: every span, its numbers, and the
+// settings.
 func TestReadRecording(t *testing.T) {
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := tr.Loaders[0]
-	if len(tr.Loaders) != 1 || tr.Spans() != l.Events || l.Events != 585 || l.WorldSize != 1 || l.CPUs != 2 || l.Clock.Boot == "" || l.Clock.UnixNS < 1_700_000_000_000_000_000 {
+	if len(tr.Loaders) != 1 || tr.Spans() != l.Events || l.Events != 585 || l.WorldSize != 1 || l.CPUs != 2 ||
+		l.Clock.Boot == "" || l.Clock.UnixNS < 1_700_000_000_000_000_000 {
 		t.Errorf("%d loaders, %d spans, %+v", len(tr.Loaders), tr.Spans(), l)
 	}
-	if want := map[string]any{"batch_size": 16.0, "num_workers": 3.0, "prefetch_factor": 1.0, "size": "64MiB"}; !reflect.DeepEqual(l.Settings, want) {
+	if want := map[string]any{"batch_size": 16.0, "num_workers": 3.0, "prefetch_factor": 1.0,
+		"size": "64MiB"}; !reflect.DeepEqual(l.Settings, want) {
 		t.Errorf("settings %v", l.Settings)
 	}
 	var names []string
@@ -88,21 +96,24 @@ func TestReadRecording(t *testing.T) {
 	if len(epochs) != 3 {
 		t.Fatalf("%d epochs", len(epochs))
 	}
-	for n, want := range []int{0, 90, 180} { // what was cached when the epoch began
+	for n, want := range []int{0, 90, 180} { // cached samples at the begin of the epoch
 		e := epochs[n]
-		if e.Number != n || e.Batches != 15 || e.Samples != 240 || e.Hits != want || e.Misses != 240-want || e.Workers != 3 || e.loads != 240-want {
+		if e.Number != n || e.Batches != 15 || e.Samples != 240 || e.Hits != want || e.Misses != 240-want ||
+			e.Workers != 3 || e.loads != 240-want {
 			t.Errorf("epoch %d: %+v", n, e)
 		}
 		if e.Step < 15*0.020 || e.Seconds() > seconds(e.To-e.From)+1e-3 {
 			t.Errorf("epoch %d: %v s of steps, %v s of %v", n, e.Step, e.Seconds(), seconds(e.To-e.From))
 		}
 	}
-	if slow := tr.Slowest(3); len(slow) != 3 || slow[0].Span.Index != 77 || slow[0].Span.Length() < 30*ms || slow[1].Span.Length() < slow[2].Span.Length() {
+	if slow := tr.Slowest(3); len(slow) != 3 || slow[0].Span.Index != 77 || slow[0].Span.Length() < 30*ms ||
+		slow[1].Span.Length() < slow[2].Span.Length() {
 		t.Errorf("slowest %+v", slow)
 	}
 }
 
-// Ensure that what is written is read back the same, packed or not, with names of our own and without what is unknown.
+// Ensure that a written trace is read back unchanged, compressed or not, with our own names and
+// without unknown numbers.
 func TestWriteAndRead(t *testing.T) {
 	m := newMade(map[string]any{"num_workers": 1.0, "dataset": "a \"name\" with \\ and ü"})
 	m.Dropped, m.DroppedFrom = 3, new(float64)
@@ -110,7 +121,8 @@ func TestWriteAndRead(t *testing.T) {
 	m.loop(Wait, 0, 0, 0, 5*ms, 8, 3)
 	m.loop(Step, 0, 0, 5*ms, 9*ms+125, -1, -1)
 	m.load(0, 0, 0, 1<<40, 250, 4*ms)
-	m.add(firstOther, "mine\x1b[2J", Span{Kind: Other, Start: 1000, End: 1000, Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
+	m.add(firstOther, "mine\x1b[2J", Span{Kind: Other, Start: 1000, End: 1000, Epoch: -1, Batch: -1, Index: -1,
+		Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
 	tr := m.trace()
 	tr.names = []string{"</script>"}
 	m.Tracks[len(m.Tracks)-1].Name = "mine\ufffd[2J"
@@ -142,15 +154,15 @@ func TestWriteAndRead(t *testing.T) {
 const header = `{"displayTimeUnit":"ms","otherData":{"format":"stocached trace","version":1,"ranks":[{"pid":1,"rank":0}]},"traceEvents":[`
 const thread = `{"ph":"M","pid":1,"tid":10001,"name":"thread_name","args":{"name":"training loop"}}`
 
-// Ensure that each kind of broken or foreign file is an ErrFormat that says what is wrong with it.
+// Ensure that each kind of broken or foreign file is an ErrFormat with the reason.
 func TestReadRefuses(t *testing.T) {
 	span := `{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":2,"name":"step","args":{}}`
 	for _, c := range []struct{ file, want string }{
 		{"", "empty"},
-		{"hello", "no JSON"},
+		{"hello", "not JSON"},
 		{header + "]}x", "after 0 events"},
 		{header + "]}[]", "after its end"},
-		{"\x89PNG\r\n", "no JSON"},
+		{"\x89PNG\r\n", "not JSON"},
 		{"\x1f\x8bxx", "gzip"},
 		{"[]", "where"},
 		{"{}", "without otherData"},
@@ -176,8 +188,10 @@ func TestReadRefuses(t *testing.T) {
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"name":"step"}]}`, "ts, and dur"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":-1,"name":"step"}]}`, "ts, and dur"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1e300,"dur":1,"name":"step"}]}`, "thirty years"},
-		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":-5}}]}`, "numbers below 0"},
-		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":"x"}}]}`, "after 1 events"},
+		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":-5}}]}`,
+			"numbers below 0"},
+		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"batch":"x"}}]}`,
+			"after 1 events"},
 		{header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":1,"name":"step","args":{"epoch":99999999999}}]}`, "after 1 events"},
 	} {
 		_, err := Read(strings.NewReader(c.file))
@@ -193,7 +207,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// Ensure that a file cut off at any byte is refused, and never read as if it were whole.
+// Ensure that a file cut off at any byte is refused.
 func TestReadCutOff(t *testing.T) {
 	whole, err := os.ReadFile("testdata/run.json")
 	if err != nil {
@@ -210,13 +224,15 @@ func TestReadCutOff(t *testing.T) {
 	z.Write(whole)
 	z.Close()
 	for _, n := range []int{5, 30, packed.Len() / 2, packed.Len() - 4} {
-		if _, err := Read(bytes.NewReader(packed.Bytes()[:n])); err == nil || !strings.Contains(err.Error(), ErrFormat.Error()) {
+		if _, err := Read(bytes.NewReader(packed.Bytes()[:n])); err == nil ||
+			!strings.Contains(err.Error(), ErrFormat.Error()) {
 			t.Errorf("the first %d of %d packed bytes: %v", n, packed.Len(), err)
 		}
 	}
 }
 
-// Ensure that reading never panics, and that what it takes is written and read again the same.
+// Ensure that Read never panics, and that a trace that it accepts is written and read again
+// unchanged.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(header + thread + `,{"ph":"X","pid":1,"tid":10001,"ts":1,"dur":2,"name":"step","args":{"epoch":1}}]}`))
 	f.Add([]byte(header + "]}"))
@@ -239,20 +255,24 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Ensure that loaders are placed by the clock of their boot, or by the time of day on machines apart, and are told apart afterwards.
+// Ensure that loaders are placed by the clock of their boot, or by the time of day on different
+// machines, and stay distinct.
 func TestMerge(t *testing.T) {
 	one := func(rank int, clock Clock) *Trace {
 		m := newMade(nil)
 		m.Rank, m.Clock = rank, clock
 		m.DroppedFrom = new(float64)
 		m.loop(Step, 0, 0, 1000, 2000, -1, -1)
-		m.add(firstOther, "extra", Span{Kind: Other, Start: 500, End: 600, Epoch: -1, Batch: -1, Index: -1, Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
+		m.add(firstOther, "extra", Span{Kind: Other, Start: 500, End: 600, Epoch: -1, Batch: -1, Index: -1,
+			Samples: -1, Hits: -1, Misses: -1, Bytes: -1})
 		tr := m.trace()
 		tr.names = []string{fmt.Sprintf("by %d", rank)}
 		return tr
 	}
-	// Rank 1 began 1 ms before rank 0 on the same machine, whose time of day was set back by a second meanwhile; rank 2 on another one, 2 ms after rank 0.
-	got, err := Merge(one(0, Clock{"a", 5_000_000, 1e18}), one(1, Clock{"a", 4_000_000, 1e18 + 1e9}), one(2, Clock{"b", 77, 1e18 + 2_000_000}))
+	// Rank 1 began 1 ms before rank 0 on the same machine, whose time of day was set back by a
+	// second meanwhile. Rank 2 began on another machine, 2 ms after rank 0.
+	got, err := Merge(one(0, Clock{"a", 5_000_000, 1e18}), one(1, Clock{"a", 4_000_000, 1e18 + 1e9}),
+		one(2, Clock{"b", 77, 1e18 + 2_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +291,8 @@ func TestMerge(t *testing.T) {
 	if from := *got.Loaders[0].DroppedFrom; from != 1000 {
 		t.Errorf("dropped from %v us", from)
 	}
-	if a, b := got.Loaders[0].Clock, got.Loaders[1].Clock; a != (Clock{"a", 4_000_000, 1e18 - 1_000_000}) || b.MonotonicNS != a.MonotonicNS {
+	if a, b := got.Loaders[0].Clock, got.Loaders[1].Clock; a != (Clock{"a", 4_000_000, 1e18 - 1_000_000}) ||
+		b.MonotonicNS != a.MonotonicNS {
 		t.Errorf("clocks %+v, %+v", a, b)
 	}
 	var file bytes.Buffer
@@ -281,7 +302,8 @@ func TestMerge(t *testing.T) {
 	if again, err := Read(&file); err != nil || again.Spans() != 6 || len(again.Loaders) != 3 {
 		t.Errorf("read again: %v", err)
 	}
-	if _, err := Merge(one(0, Clock{"a", 1, 2}), one(0, Clock{"a", 1, 2})); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := Merge(one(0, Clock{"a", 1, 2}), one(0, Clock{"a", 1, 2})); err == nil ||
+		!strings.Contains(err.Error(), "twice") {
 		t.Errorf("a file given twice: %v", err)
 	}
 	if empty, err := Merge(); err != nil || empty.Spans() != 0 {
@@ -289,7 +311,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Ensure that times between ticks of the merged files stay multiples of a tick, which adjacent spans need.
+// Ensure that times between ticks of the merged files become multiples of a tick, which adjacent
+// spans need.
 func TestMergeKeepsTicks(t *testing.T) {
 	a, b := newMade(nil), newMade(nil)
 	a.Clock, b.Clock = Clock{"a", 1_000_000_123, 1e18}, Clock{"a", 1_000_001_777, 1e18}

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// importer is a page that has Chrome's trace viewer, which comes with Go, import a file, and says what it made of it.
+// importer is a page that lets Chrome's trace viewer, which comes with Go, import a file, and
+// prints what the viewer read.
 const importer = `<!doctype html><html><head><script src="webcomponents.min.js"></script><script>function onTraceViewerImportFail() {}</script>
 <link rel="import" href="trace_viewer_full.html"></head><body><pre id="said">nothing</pre><script>
 let begun = false;
@@ -38,7 +39,8 @@ async function run() {
 for (const event of ["HTMLImportsLoaded", "WebComponentsReady"]) window.addEventListener(event, run);
 </script></body></html>`
 
-// Ensure that Chrome's own trace viewer reads what recorders and Write write: without a warning, every span, under the names of ranks and tracks and in their order.
+// Ensure that Chrome's own trace viewer reads the output of recorders and Write: without a warning,
+// every span, under the names of ranks and tracks and in their order.
 func TestChromeReads(t *testing.T) {
 	browser, err := exec.LookPath("chromium-headless-shell")
 	if err != nil {
@@ -78,13 +80,15 @@ func TestChromeReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pages := http.NewServeMux()
 			pages.Handle("/", http.FileServer(http.Dir(viewer)))
-			pages.HandleFunc("/importer.html", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(importer)) })
+			pages.HandleFunc("/importer.html",
+				func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(importer)) })
 			pages.HandleFunc("/trace.json", func(w http.ResponseWriter, _ *http.Request) { w.Write(file) })
 			server := httptest.NewServer(pages)
 			defer server.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			dom, err := exec.CommandContext(ctx, browser, "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(), "--virtual-time-budget=20000", "--dump-dom", server.URL+"/importer.html").Output()
+			dom, err := exec.CommandContext(ctx, browser, "--no-sandbox", "--disable-gpu", "--user-data-dir="+
+				t.TempDir(), "--virtual-time-budget=20000", "--dump-dom", server.URL+"/importer.html").Output()
 			if err != nil {
 				t.Skipf("%s does not run here: %v", browser, err)
 			}

@@ -9,9 +9,9 @@ import (
 // Epoch says where the time of one loader's epoch went. Times are seconds.
 type Epoch struct {
 	Loader *Loader
-	Number int // -1: the recorder did not say
+	Number int // -1: unknown
 
-	From, To int64 // the training loop's first and last moment of it, ns
+	From, To int64 // the training loop's first and last moment of the epoch, ns
 	Batches  int
 	Samples  int
 	Hits     int
@@ -20,10 +20,11 @@ type Epoch struct {
 
 	Step  float64 // of the training loop
 	Wait  float64 // likewise
-	First float64 // of these: for the first batch, and before for the epoch to begin
-	// WaitFor divides Wait by what the batch that was waited for still needed.
+	First float64 // part of Wait: until the epoch has begun and its first batch has come
+	// WaitFor divides Wait by the stage that the awaited batch still needed.
 	WaitFor Parts
-	// Work is what the epoch's samples cost, whenever it was done and however many did it at once.
+	// Work is the time spent on the epoch's samples, at any moment, summed over threads and
+	// processes.
 	Work Parts
 
 	Workers int
@@ -34,34 +35,35 @@ type Epoch struct {
 	gathers, loads int     // tracks that gathered; samples that were loaded
 	begins         int     // waits until the first batch came
 	startup        float64 // until the first span of its work began
-	firstFor       Parts   // of WaitFor: of the first batch
+	firstFor       Parts   // part of WaitFor: of the first batch
 }
 
 // Parts are times of the stages that a batch goes through, in seconds.
 type Parts struct {
 	Load         float64 // misses
 	Augment      float64 // the random part of samples, hits or not
-	Fetch        float64 // samples that a server was asked for
-	Gather       float64 // copies of hits, and putting batches together
+	Fetch        float64 // samples that were requested from a server
+	Gather       float64 // copies of hits, and assembling of batches
 	BatchAugment float64 // the random part of whole batches, by the training loop
 	Transfer     float64 // to pinned memory or a device
-	Other        float64 // nothing that was recorded
+	Other        float64 // not recorded
 }
 
 func (p Parts) plus(q Parts, sign float64) Parts {
-	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather, p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
+	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather,
+		p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
 }
 
-// samples is what is done for each sample, by workers or, without them, by the training loop.
+// samples is the work on single samples, by workers or, without them, by the training loop.
 func (p Parts) samples() float64 { return p.Load + p.Augment }
 
 // Seconds of the training loop.
 func (e *Epoch) Seconds() float64 { return e.Step + e.Wait }
 
-// Waiting is the part of the training loop's time that it waited; NaN: there was none.
+// Waiting is the part of its time in which the training loop waited; NaN: it has no time.
 func (e *Epoch) Waiting() float64 { return e.Wait / e.Seconds() }
 
-// HitRate is hits of the samples; NaN: unknown.
+// HitRate is the part of hits; NaN: unknown.
 func (e *Epoch) HitRate() float64 { return float64(e.Hits) / float64(e.Hits+e.Misses) }
 
 // Rate is samples a second; NaN: unknown.
@@ -72,8 +74,8 @@ func (e *Epoch) Rate() float64 {
 	return float64(e.Samples) / e.Seconds()
 }
 
-// Stages, and the groups of them that a training loop waits for one after the other. What a worker does to samples is one group, whatever it is: several workers
-// do different parts of it at once.
+// Stages, and the groups of stages that a training loop waits for one after the other. All work of
+// a worker on samples is one group, because several workers do different parts of it at once.
 const (
 	loadStage = iota
 	augmentStage
@@ -84,7 +86,7 @@ const (
 	stages
 )
 
-// stage is what a kind of span is counted as; false: as nothing.
+// stage returns the stage that a kind of span counts for; false: none.
 func (k Kind) stage() (int, bool) {
 	switch k {
 	case Load:
@@ -114,12 +116,14 @@ func groupOf(stage int, byWorker bool) int {
 
 func parts(seconds [stages]float64, other float64) Parts {
 	return Parts{
-		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage], Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
+		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage],
+		Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
 		Transfer: seconds[transferStage], Other: other,
 	}
 }
 
-// Epochs are those of all loaders, by loader and number. Those whose end was dropped are cut where that began; none without a training loop.
+// Epochs returns the epochs of all loaders, by loader and number. If spans were dropped, it cuts
+// epochs at the first dropped one. It returns none without a training loop.
 func (t *Trace) Epochs() (epochs []*Epoch) {
 	for _, l := range t.Loaders {
 		epochs = append(epochs, l.epochs()...)
@@ -155,7 +159,7 @@ func (l *Loader) epochs() (epochs []*Epoch) {
 		}
 		e.Wait += seconds(s.Length())
 		waits[s.Epoch] = append(waits[s.Epoch], s)
-		if s.Samples > 0 { // not the wait for the end of an epoch
+		if s.Samples > 0 { // this is not the wait for the end of an epoch
 			if e.Batches == 0 {
 				e.First, e.begins = e.Wait, len(waits[s.Epoch])
 			}
@@ -183,7 +187,7 @@ func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 // batch is a batch of an epoch.
 type batch struct{ epoch, number int32 }
 
-// work is what a loader did beside the training loop.
+// work is the work of a loader outside of the training loop.
 type work struct {
 	loader *Loader
 	spans  map[int32]*[stages]float64 // by epoch, in seconds
@@ -192,7 +196,7 @@ type work struct {
 	loads   map[int32]int
 	gathers map[int32]map[int]bool
 	own     map[batch][]span   // of each batch
-	any     [stages][]interval // when anything of a group went on, merged
+	any     [stages][]interval // when any batch was in this group, merged
 	workers [][]interval       // when each worker was busy, merged
 }
 
@@ -204,14 +208,16 @@ type span struct {
 }
 
 func (l *Loader) work(end int64) *work {
-	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{}, firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{}, own: map[batch][]span{}}
+	w := &work{loader: l, spans: map[int32]*[stages]float64{}, longest: map[int32]int64{},
+		firstStart: map[int32]int64{}, loads: map[int32]int{}, gathers: map[int32]map[int]bool{},
+		own: map[batch][]span{}}
 	for _, track := range l.Tracks {
 		if track.Number >= firstOther {
 			continue
 		}
 		_, isWorker := track.Worker()
 		var busy []interval
-		top := [stages]int64{} // the end of what was counted: spans within others are not counted twice
+		top := [stages]int64{} // end of the counted spans: a span within another is not counted twice
 		for k := range track.Spans {
 			s := &track.Spans[k]
 			stage, ok := s.Kind.stage()
@@ -222,7 +228,8 @@ func (l *Loader) work(end int64) *work {
 				busy = append(busy, interval{s.Start, s.End})
 			}
 			if w.spans[s.Epoch] == nil {
-				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{}, s.Start
+				w.spans[s.Epoch], w.gathers[s.Epoch], w.firstStart[s.Epoch] = &[stages]float64{}, map[int]bool{},
+					s.Start
 			}
 			w.spans[s.Epoch][stage] += seconds(max(s.End-max(s.Start, top[stage]), 0))
 			top[stage] = max(top[stage], s.End)
@@ -251,7 +258,7 @@ func (l *Loader) work(end int64) *work {
 	return w
 }
 
-// into adds to an epoch what its samples cost.
+// into adds the work to an epoch.
 func (w *work) into(e *Epoch) {
 	number := int32(e.Number)
 	if done := w.spans[number]; done != nil {
@@ -267,8 +274,10 @@ func (w *work) into(e *Epoch) {
 	}
 }
 
-// attribute divides waits: each moment is counted for the first group of stages that was going on for the batch that was waited for, else for the first that was
-// going on for any other, which it had to let pass; else for Other. Within a group, it is divided as the work was that went on meanwhile.
+// attribute divides waits. Each moment counts for the first group of stages in which the awaited
+// batch was. If it was in none, the moment counts for the first group in which any other batch was,
+// which went before it; else for Other. Within a group, the time is divided like the work in that
+// time.
 func (w *work) attribute(waits []*Span) Parts {
 	var total [stages]float64
 	other := 0.0
@@ -329,7 +338,7 @@ func (w *work) attribute(waits []*Span) Parts {
 	return parts(total, other)
 }
 
-// merged is the union of intervals, by start, without gaps between neighbours that touch.
+// merged returns the union of intervals, sorted by start. Neighbours that touch become one.
 func merged(in []interval) (out []interval) {
 	slices.SortFunc(in, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
 	for _, i := range in {
@@ -345,7 +354,7 @@ func merged(in []interval) (out []interval) {
 	return out
 }
 
-// within are the parts of merged intervals that lie between from and to.
+// within returns the parts of merged intervals between from and to.
 func within(of []interval, from, to int64) (parts []interval) {
 	k, _ := slices.BinarySearchFunc(of, from, func(i interval, from int64) int { return cmp.Compare(i.end, from+1) })
 	for ; k < len(of) && of[k].start < to; k++ {
@@ -370,7 +379,8 @@ type Use struct {
 	Share  float64 // of the time
 }
 
-// Typical is the epoch to give advice about: of each loader the last that is not a mere beginning, of these the one that waits most. Nil: there is none.
+// Typical returns the epoch to give advice about; nil: there is none. It takes the last epoch of
+// each loader that is not a mere beginning, and of these the one that waits most.
 func Typical(epochs []*Epoch) (typical *Epoch) {
 	last := map[*Loader]*Epoch{}
 	for _, e := range epochs {
@@ -386,7 +396,8 @@ func Typical(epochs []*Epoch) (typical *Epoch) {
 	return typical
 }
 
-// Uses are how busy tracks were between two moments, by loader and track; on the training loop's track: by steps.
+// Uses returns how busy tracks were between two moments, by loader and track. On the training
+// loop's track only steps count.
 func (t *Trace) Uses(from, to int64) (uses []Use) {
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {
@@ -417,7 +428,7 @@ type Slow struct {
 	Span   Span
 }
 
-// Slowest are the n loads that took longest, the longest first.
+// Slowest returns the n longest loads, the longest first.
 func (t *Trace) Slowest(n int) (slow []Slow) {
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {

@@ -5,18 +5,21 @@ import (
 	"testing"
 )
 
-// Ensure that times of an epoch are what a timeline drawn up by hand says, and that what the training loop waited for is told apart: loads of its batch, then fetches, gathers and
-// transfers, then the same of other batches, then nothing.
+// Ensure that the times of an epoch match a timeline made by hand, and that the causes of waiting
+// are distinct. The order is: loads of the awaited batch, then its fetches, gathers and transfers,
+// then the same of other batches, then nothing.
 func TestWhere(t *testing.T) {
 	m := newMade(map[string]any{"num_workers": 2.0})
-	// batch 0: waited for from 0 to 100: loads of it until 60 (two side by side), its gather until 80, its transfer until 90, nothing until 100
+	// batch 0: awaited from 0 to 100: loads of it until 60 (two side by side), its gather until 80,
+	// its transfer until 90, nothing until 100
 	m.loop(Wait, 4, 0, 0, 100*ms, 8, 6)
 	m.load(0, 4, 0, 1, 10*ms, 60*ms)
 	m.load(1, 4, 0, 2, 10*ms, 40*ms)
 	m.stage(Gather, gatherTrack, 4, 0, 55*ms, 80*ms)
 	m.stage(Transfer, transferTrack, 4, 0, 80*ms, 90*ms)
 	m.loop(Step, 4, 0, 100*ms, 150*ms, 0, 0)
-	// batch 1: waited for from 150 to 200: fetched until 160; then a worker is busy with batch 2 until 190, then a gather of batch 2 until 195
+	// batch 1: awaited from 150 to 200: a fetch until 160; then a worker is busy with batch 2 until
+	// 190, then a gather of batch 2 until 195
 	m.loop(Wait, 4, 1, 150*ms, 200*ms, 8, 8)
 	m.stage(Fetch, serverTrack, 4, 1, 120*ms, 160*ms)
 	m.load(0, 4, 2, 3, 155*ms, 190*ms)
@@ -31,7 +34,8 @@ func TestWhere(t *testing.T) {
 		t.Fatalf("%d epochs", len(epochs))
 	}
 	e := epochs[0]
-	if e.Number != 4 || e.Batches != 3 || e.Samples != 20 || e.Hits != 16 || e.Misses != 4 || e.Bytes != 20_000 || e.Workers != 2 || e.From != 0 || e.To != 251*ms {
+	if e.Number != 4 || e.Batches != 3 || e.Samples != 20 || e.Hits != 16 || e.Misses != 4 || e.Bytes != 20_000 ||
+		e.Workers != 2 || e.From != 0 || e.To != 251*ms {
 		t.Errorf("%+v", e)
 	}
 	near(t, "step", e.Step, 0.100)
@@ -50,7 +54,8 @@ func TestWhere(t *testing.T) {
 	}{
 		{"work", e.Work, Parts{Load: 0.115, Fetch: 0.040, Gather: 0.035, Transfer: 0.010}},
 		{"first", e.firstFor, Parts{Load: 0.050, Gather: 0.020, Transfer: 0.010, Other: 0.020}},
-		{"waited for", e.WaitFor, Parts{Load: 0.050 + 0.030, Fetch: 0.010, Gather: 0.020 + 0.005, Transfer: 0.010, Other: 0.020 + 0.005 + 0.001}},
+		{"waited for", e.WaitFor, Parts{Load: 0.050 + 0.030, Fetch: 0.010, Gather: 0.020 + 0.005, Transfer: 0.010,
+			Other: 0.020 + 0.005 + 0.001}},
 	} {
 		near(t, c.name+": load", c.got.Load, c.want.Load)
 		near(t, c.name+": fetch", c.got.Fetch, c.want.Fetch)
@@ -58,10 +63,12 @@ func TestWhere(t *testing.T) {
 		near(t, c.name+": transfer", c.got.Transfer, c.want.Transfer)
 		near(t, c.name+": other", c.got.Other, c.want.Other)
 	}
-	near(t, "all of the waiting", e.WaitFor.Load+e.WaitFor.Fetch+e.WaitFor.Gather+e.WaitFor.Transfer+e.WaitFor.Other, e.Wait)
+	near(t, "all of the waiting", e.WaitFor.Load+e.WaitFor.Fetch+e.WaitFor.Gather+e.WaitFor.Transfer+e.WaitFor.Other,
+		e.Wait)
 }
 
-// Ensure that spans within spans are not counted twice, that what workers do ahead for the next epoch is that epoch's, and that a recording whose end was dropped is cut there.
+// Ensure that spans within spans are not counted twice, that work ahead for the next epoch counts
+// for that epoch, and that a recording with dropped spans is cut there.
 func TestWhereEdges(t *testing.T) {
 	m := newMade(nil)
 	m.loop(Wait, 0, 0, 0, 10*ms, 4, 0)
@@ -81,11 +88,12 @@ func TestWhereEdges(t *testing.T) {
 	}
 	near(t, "load of epoch 0", epochs[0].Work.Load, 0.010)
 	near(t, "load of epoch 1", epochs[1].Work.Load, 0.040)
-	near(t, "busy in epoch 0", epochs[0].Busy, 0.6) // 20 of its 50 ms for epoch 1
+	near(t, "busy in epoch 0", epochs[0].Busy, 0.6) // 20 of its 50 ms are for epoch 1
 	if e := epochs[1]; e.Batches != 1 || e.To != 90*ms {
 		t.Errorf("beyond what was dropped: %+v", e)
 	}
-	if uses := m.trace().Uses(0, 50*ms); len(uses) != 2 || uses[0].Spans != 2 || math.Abs(uses[0].Share-0.8) > 1e-9 || math.Abs(uses[1].Share-0.6) > 1e-9 {
+	if uses := m.trace().Uses(0, 50*ms); len(uses) != 2 || uses[0].Spans != 2 || math.Abs(uses[0].Share-0.8) > 1e-9 ||
+		math.Abs(uses[1].Share-0.6) > 1e-9 {
 		t.Errorf("%+v", uses)
 	}
 	if from, to, ok := m.trace().Epoch(1); from != 50*ms || to != 95*ms || !ok {
@@ -94,23 +102,28 @@ func TestWhereEdges(t *testing.T) {
 	if _, _, ok := m.trace().Epoch(2); ok {
 		t.Error("there is no epoch 2")
 	}
-	alone := newMade(nil) // without workers the training loop loads and gathers by itself, within its waits
+	alone := newMade(nil) // without workers the training loop loads and gathers within its waits
 	alone.loop(Wait, 0, 0, 0, 10*ms, 4, 2)
 	alone.stage(Gather, loopTrack, 0, 0, ms, 3*ms)
 	alone.stage(Load, loopTrack, 0, 0, 3*ms, 9*ms)
-	if e := alone.trace().Epochs()[0]; e.Workers != 0 || e.Work != (Parts{Load: 0.006, Gather: 0.002}) || math.Abs(e.WaitFor.Load-0.006) > 1e-9 || math.Abs(e.WaitFor.Other-0.002) > 1e-9 {
+	if e := alone.trace().Epochs()[0]; e.Workers != 0 || e.Work != (Parts{Load: 0.006, Gather: 0.002}) ||
+		math.Abs(e.WaitFor.Load-0.006) > 1e-9 || math.Abs(e.WaitFor.Other-0.002) > 1e-9 {
 		t.Errorf("without workers: %+v", e)
 	}
-	begun := newMade(nil) // workers start, and then the first batch is waited for
+	begun := newMade(nil) // workers start, and then the loop waits for the first batch
 	begun.loop(Wait, 0, -1, 0, 30*ms, -1, 0)
 	begun.loop(Wait, 0, 0, 30*ms, 50*ms, 4, 0)
 	begun.load(0, 0, 0, 1, 35*ms, 45*ms)
 	begun.loop(Step, 0, 0, 50*ms, 60*ms, 0, 0)
 	begun.loop(Wait, 0, 1, 60*ms, 62*ms, 4, 4)
-	if e := begun.trace().Epochs()[0]; e.Batches != 2 || math.Abs(e.First-0.050) > 1e-9 || math.Abs(e.startup-0.035) > 1e-9 || math.Abs(e.firstFor.Other-0.040) > 1e-9 || math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
+	if e := begun.trace().Epochs()[0]; e.Batches != 2 || math.Abs(e.First-0.050) > 1e-9 ||
+		math.Abs(e.startup-0.035) > 1e-9 || math.Abs(e.firstFor.Other-0.040) > 1e-9 ||
+		math.Abs(e.firstFor.Load-0.010) > 1e-9 || math.Abs(e.WaitFor.Other-0.042) > 1e-9 {
 		t.Errorf("with a start: %+v", e)
 	}
-	apart := newMade(nil) // a batch whose samples are loaded by one worker while others run the random part; then only that is left
+	// one worker loads the samples of a batch while others run the random part; then only that is
+	// left
+	apart := newMade(nil)
 	apart.loop(Wait, 0, 0, 0, 30*ms, 4, 2)
 	apart.load(0, 0, 0, 1, 0, 10*ms)
 	apart.stage(Augment, firstWorker, 0, 0, 10*ms, 30*ms)
@@ -133,7 +146,8 @@ func TestWhereEdges(t *testing.T) {
 	}
 }
 
-// Ensure that advice is about the last epoch that is no mere beginning, of the rank that waits most.
+// Ensure that advice is about the last epoch that is not a mere beginning, of the rank that waits
+// most.
 func TestTypical(t *testing.T) {
 	a, b := newMade(nil), newMade(nil)
 	b.Rank = 1

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Write writes a trace as docs/spec/trace.md says.
+// Write writes a trace in the format of docs/spec/trace.md.
 func Write(w io.Writer, t *Trace) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	about, err := json.Marshal(map[string]any{"format": format, "version": Version, "ranks": t.Loaders})
@@ -31,7 +31,8 @@ func Write(w io.Writer, t *Trace) error {
 		for _, track := range l.Tracks {
 			tid := tidsOfLoader*l.PID + track.Number
 			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_name","args":{"name":%s}}`, l.PID, tid, quoted(track.Name))
-			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, l.PID, tid, track.Number)
+			line(`{"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}}`, l.PID, tid,
+				track.Number)
 		}
 	}
 	var b []byte
@@ -66,9 +67,10 @@ type arg struct {
 	value int64
 }
 
-// args are those that are known.
+// args returns the known arguments of a span.
 func (s *Span) args() (known []arg) {
-	for _, a := range []arg{{"epoch", int64(s.Epoch)}, {"batch", int64(s.Batch)}, {"index", s.Index}, {"samples", int64(s.Samples)}, {"hits", int64(s.Hits)}, {"misses", int64(s.Misses)}, {"bytes", s.Bytes}} {
+	for _, a := range []arg{{"epoch", int64(s.Epoch)}, {"batch", int64(s.Batch)}, {"index", s.Index},
+		{"samples", int64(s.Samples)}, {"hits", int64(s.Hits)}, {"misses", int64(s.Misses)}, {"bytes", s.Bytes}} {
 		if a.value >= 0 {
 			known = append(known, a)
 		}
@@ -79,7 +81,7 @@ func (s *Span) args() (known []arg) {
 func quoted(text string) string {
 	b, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // of a string: cannot be
+		panic(err) // marshalling a string cannot fail
 	}
 	return string(b)
 }

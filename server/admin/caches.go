@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBody bounds what operators send for a cache.
+// maxBody bounds the body that operators send for a cache.
 const maxBody = 64 << 10
 
-// postCache makes a cache: 201 with what GET answers.
+// postCache makes a cache: 201, with the answer of GET.
 func (s *Host) postCache(w http.ResponseWriter, r *http.Request) {
 	o, ok := s.takeCache(w, r)
 	if !ok {
@@ -36,14 +36,15 @@ func (s *Host) postCache(w http.ResponseWriter, r *http.Request) {
 	s.answerOne(w, o.Name, http.StatusCreated)
 }
 
-// putCache replaces a cache: 200 with what GET answers.
+// putCache replaces a cache: 200, with the answer of GET.
 func (s *Host) putCache(w http.ResponseWriter, r *http.Request) {
 	o, ok := s.takeCache(w, r)
 	if !ok {
 		return
 	}
 	if name := r.PathValue("name"); o.Name != name {
-		fail(w, http.StatusBadRequest, fmt.Sprintf("the path names cache %q, and the body %q; a cache keeps its name", name, o.Name))
+		fail(w, http.StatusBadRequest, fmt.Sprintf("the path names cache %q, and the body %q; a cache keeps its name",
+			name, o.Name))
 		return
 	}
 	if err := s.Replace(r.Context(), o); err != nil {
@@ -53,13 +54,14 @@ func (s *Host) putCache(w http.ResponseWriter, r *http.Request) {
 	s.answerOne(w, o.Name, http.StatusOK)
 }
 
-// deleteCache removes a cache, with ?unlink=true its segment too: 200 with what was done.
+// deleteCache removes a cache, and with ?unlink=true its segment: 200, with what was done.
 func (s *Host) deleteCache(w http.ResponseWriter, r *http.Request) {
 	unlink := false
 	for key, values := range r.URL.Query() {
 		var err error
 		if unlink, err = strconv.ParseBool(values[0]); key != "unlink" || len(values) != 1 || err != nil {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only unlink, which is true or false", key, values[0]))
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: the only parameter is unlink, true or false", key,
+				values[0]))
 			return
 		}
 	}
@@ -71,7 +73,8 @@ func (s *Host) deleteCache(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"name": name, "removed": true, "unlinked": unlink})
 }
 
-// takeBody reads the body of a request that describes something. false: it was answered.
+// takeBody reads the body of a request. what names the thing that it describes. false: takeBody has
+// answered with an error.
 func takeBody(w http.ResponseWriter, r *http.Request, what string) (body []byte, ok bool) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if len(body) > maxBody {
@@ -85,14 +88,14 @@ func takeBody(w http.ResponseWriter, r *http.Request, what string) (body []byte,
 	return body, true
 }
 
-// takeCache reads the body of a request for a cache. false: it was answered.
+// takeCache reads the body of a request for a cache. false: takeCache has answered with an error.
 func (s *Host) takeCache(w http.ResponseWriter, r *http.Request) (o served.Options, ok bool) {
 	body, ok := takeBody(w, r, "cache")
 	if !ok {
 		return o, false
 	}
 	if s.Parse == nil {
-		fail(w, http.StatusNotImplemented, "this server takes its caches from its own program only")
+		fail(w, http.StatusNotImplemented, "only the program of this server adds caches")
 		return o, false
 	}
 	o, err := s.Parse(body)
@@ -104,7 +107,7 @@ func (s *Host) takeCache(w http.ResponseWriter, r *http.Request) (o served.Optio
 	return o, true
 }
 
-// refusals say which status an error of a change is answered with; else 500.
+// refusals give the HTTP status for an error of a change; 500 for all others.
 var refusals = []struct {
 	status int
 	errors []error
@@ -113,11 +116,13 @@ var refusals = []struct {
 	{http.StatusConflict, []error{served.ErrHasCache, served.ErrServed, prefetch.ErrManyPlans, shm.ErrExists}},
 	{http.StatusInsufficientStorage, []error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{http.StatusServiceUnavailable, []error{fill.ErrEnding, context.Canceled}},
-	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat, shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
-		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}}, // of a path in the body
+	{http.StatusBadRequest, []error{shm.ErrInvalid, order.ErrInvalid, shm.ErrPermission, shm.ErrFormat,
+		shm.ErrVersion, source.ErrInvalid, source.ErrCorrupt, source.ErrChanged, unix.ENOENT, unix.ENOTDIR,
+		// errors of a path in the body
+		unix.EACCES, unix.ENAMETOOLONG, unix.ELOOP, unix.EISDIR, unix.ENXIO, unix.EINVAL}},
 }
 
-// refuse answers a change that did not go well.
+// refuse answers a change that failed.
 func (s *Host) refuse(w http.ResponseWriter, what, name string, err error) {
 	s.Log.Warn("an operator was refused", "change", what, "cache", name, "error", err)
 	for _, r := range refusals {

@@ -1,7 +1,9 @@
-// Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and metrics for Prometheus.
+// Package admin answers operators: HTTP with JSON about caches and plans, health, profiles, and
+// metrics for Prometheus.
 //
-// Host (handler.go) has the handler of the admin socket; caches.go and plans.go have the requests that change something, and metrics.go the metrics. The paths and fields are
-// docs/spec/control.md's. The package imports served, prefetch and session, and knows its server only as a Host.
+// Host (handler.go) has the handler of the admin socket. caches.go and plans.go have the requests
+// that change something, metrics.go the metrics. docs/spec/control.md specifies the paths and
+// fields. The package imports served, prefetch and session, and knows its server only as a Host.
 package admin
 
 import (
@@ -31,21 +33,25 @@ type Server interface {
 	LeftOut() (lines []string)
 }
 
-// Host is what the handlers need of their server.
+// Host is what the handlers need from their server.
 type Host struct {
 	Server
-	Log       *slog.Logger
-	Profiles  bool                                                           // answer /debug/pprof/
-	Parse     func(body []byte) (served.Options, error)                      // reads what operators send for a cache; nil: none is taken
-	Ready     func() bool                                                    // clients are answered
-	Caches    func() []*served.Cache                                         // in the order of their names
-	Enter     func(name string) *served.Cache                                // enters a cache, which the caller leaves; nil: there is none of that name
-	Require   func(name string) (*served.Cache, error)                       // is Enter that says what is wrong
-	Absent    func(name string) string                                       // says why there is no cache of a name
+	Log      *slog.Logger
+	Profiles bool // answer /debug/pprof/
+	// reads the JSON that operators send for a cache; nil: the server takes none
+	Parse  func(body []byte) (served.Options, error)
+	Ready  func() bool            // clients are answered
+	Caches func() []*served.Cache // in the order of their names
+	// enters a cache; the caller must leave it; nil: there is none of that name
+	Enter     func(name string) *served.Cache
+	Require   func(name string) (*served.Cache, error)                       // is Enter with an error
+	Absent    func(name string) string                                       // says why there is no cache of that name
 	StartPlan func(name string, o prefetch.Options) (prefetch.Status, error) // starts a plan for a cache
-	Missing   func() map[string]float64                                      // caches of the server with 0, and those that it has left out with 1
-	Replies   *session.Budget                                                // memory of answers that wait to be written
-	Requests  *session.Budget                                                // memory of requests under way
+	// maps the caches of the server to 0, and those left out to 1
+	Missing func() map[string]float64
+	// memory of answers that wait to be written
+	Replies  *session.Budget
+	Requests *session.Budget // memory of requests under way
 }
 
 // MetricsHandler answers requests for metrics.
@@ -60,7 +66,8 @@ func (s *Host) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/caches", s.answerAll)
 	mux.HandleFunc("GET /stats", s.answerAll)
-	mux.HandleFunc("GET /v1/caches/{name}", func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
+	mux.HandleFunc("GET /v1/caches/{name}",
+		func(w http.ResponseWriter, r *http.Request) { s.answerOne(w, r.PathValue("name"), http.StatusOK) })
 	mux.HandleFunc("POST /v1/caches", s.postCache)
 	mux.HandleFunc("PUT /v1/caches/{name}", s.putCache)
 	mux.HandleFunc("DELETE /v1/caches/{name}", s.deleteCache)
@@ -69,7 +76,7 @@ func (s *Host) Handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/caches/{name}/plan", s.deletePlans)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		for _, h := range s.Caches() {
-			h.Filler().Stuck() // no answer comes when a filler is locked up
+			h.Filler().Stuck() // if a filler is deadlocked, this request gets no answer
 		}
 		fmt.Fprintln(w, "ok")
 	})
@@ -81,7 +88,8 @@ func (s *Host) Handler() http.Handler {
 		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, s.LeftOut()...), "\n"))
 	})
 	mux.Handle("GET /metrics", s.MetricsHandler())
-	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE /v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
+	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE " +
+		"/v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
 	if s.Profiles {
 		handleProfiles(mux)
 		there += ", /debug/pprof/"
@@ -90,9 +98,10 @@ func (s *Host) Handler() http.Handler {
 	return mux
 }
 
-// handleProfiles adds what net/http/pprof answers, without its way of adding itself to every program.
+// handleProfiles adds the handlers of net/http/pprof to this mux only. The package itself adds them
+// to the default mux of every program.
 func handleProfiles(mux *http.ServeMux) {
-	long := func(h http.HandlerFunc) http.HandlerFunc { // a profile takes the seconds that it was asked for
+	long := func(h http.HandlerFunc) http.HandlerFunc { // a profile takes as many seconds as the request says
 		return func(w http.ResponseWriter, r *http.Request) {
 			endless(w)
 			h(w, r)
@@ -105,10 +114,10 @@ func handleProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", long(pprof.Trace))
 }
 
-// endless lets an answer take as long as it takes.
+// endless removes the write deadline of an answer.
 func endless(w http.ResponseWriter) {
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
-		return // then it has the usual time
+		return // the usual write deadline stays
 	}
 }
 

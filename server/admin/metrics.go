@@ -7,42 +7,49 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector makes metrics when they are asked for, out of what the segments and fillers count anyway: nothing is counted for it on the path of a read.
+// collector makes metrics on request, from what segments and fillers count anyway. The path of a
+// read counts nothing extra.
 type collector struct{ host *Host }
 
-// desc describes a metric, whose first label is the cache.
+// desc describes a metric. Its first label is the cache.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("stocached_"+name, help, append([]string{"cache"}, labels...), nil)
 }
 
 var (
 	descSamples   = desc("samples", "Samples of the dataset.")
-	descSlots     = desc("slots", "Samples that have room; 0 in a variable-size cache, which has an arena.")
+	descSlots     = desc("slots", "Slots for samples; 0 in a variable-size cache, which has an arena.")
 	descFilled    = desc("slots_filled", "Samples in the cache now.")
 	descClients   = desc("clients", "Live clients, this server among them.")
 	descHits      = desc("hits_total", "Samples found by clients, since the cache was created.")
-	descMisses    = desc("misses_total", "Samples asked for by clients and not there, since the cache was created.")
+	descMisses    = desc("misses_total", "Samples requested by clients and missing, since the cache was created.")
 	descFills     = desc("fills_total", "Samples stored, by this server and by others, since the cache was created.")
 	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
 	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
-	descRecovered = desc("recovered_slots_total", "Claims of dead clients that were taken back, since the cache was created.")
-	descStuck     = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind timeout), and have not returned yet.")
-	descLeftOut   = desc("left_out", "1 for a cache of the configuration that this server could not make or adopt.")
-	descQueue     = desc("queue_depth", "Samples that clients wait for and that are not being read yet.")
+	descRecovered = desc("recovered_slots_total",
+		"Reclaimed claims of dead clients, since the cache was created.")
+	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
+		"errors of kind timeout), and have not returned yet.")
+	descLeftOut = desc("left_out", "1 for a cache of the configuration that this server could not make or adopt.")
+	descQueue   = desc("queue_depth", "Samples that have waiters and whose read has not begun.")
 )
 
-// Of all connections together: their first label is no cache.
+// Metrics of all connections together, without the label of a cache.
 var (
-	descWaiting = prometheus.NewDesc("stocached_client_bytes", "Memory that connections have now: for what waits to be taken, and for requests under way.", []string{"kind"}, nil)
-	descLimit   = prometheus.NewDesc("stocached_client_bytes_limit", "The most that it may be (limits.clients).", []string{"kind"}, nil)
+	descWaiting = prometheus.NewDesc("stocached_client_bytes",
+		"Memory of connections now: of samples and answers that wait, and of requests under way.", []string{"kind"},
+		nil)
+	descLimit = prometheus.NewDesc("stocached_client_bytes_limit", "The limit of this memory (limits.clients).",
+		[]string{"kind"}, nil)
 )
 
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses, descFills, descFillBytes, descReads, descReadBytes, descErrors,
+	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
+		descFills, descFillBytes, descReads, descReadBytes, descErrors,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -66,7 +73,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect reads the cache once. The caller has entered.
+// collect reads the metrics of one cache. The caller has entered it.
 func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	stats, err := h.Client().Stats()
 	if err != nil {
@@ -77,7 +84,8 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, h.Name)
 	}
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{h.Name}, labels...)...)
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v),
+			append([]string{h.Name}, labels...)...)
 	}
 	gauge(descSamples, float64(h.Segment().Samples))
 	gauge(descSlots, float64(h.Segment().Slots))

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/server/prefetch"
 )
 
-// postPlan begins a plan: 201 with what GET answers of it.
+// postPlan starts a plan: 201, with the answer of GET.
 func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 	body, ok := takeBody(w, r, "plan")
 	if !ok {
@@ -23,11 +23,12 @@ func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 	err := d.Decode(&o)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("there is more behind it")
+			err = errors.New("there is more after it")
 		}
 	}
 	if err != nil {
-		fail(w, http.StatusBadRequest, fmt.Sprintf(`a plan is JSON such as {"kind": "shuffled", "seed": 7, "epoch": 0}: %v`, err))
+		fail(w, http.StatusBadRequest,
+			fmt.Sprintf(`a plan is JSON such as {"kind": "shuffled", "seed": 7, "epoch": 0}: %v`, err))
 		return
 	}
 	name := r.PathValue("name")
@@ -43,7 +44,7 @@ func (s *Host) postPlan(w http.ResponseWriter, r *http.Request) {
 func (s *Host) getPlans(w http.ResponseWriter, r *http.Request) {
 	h, err := s.Require(r.PathValue("name"))
 	if err != nil {
-		s.refuse(w, "look at plans", r.PathValue("name"), err)
+		s.refuse(w, "list plans", r.PathValue("name"), err)
 		return
 	}
 	answers := h.Schedules.Statuses()
@@ -51,12 +52,14 @@ func (s *Host) getPlans(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, answers)
 }
 
-// deletePlans ends the plans of a cache, with ?plan=NAME one: 200 with what was ended.
+// deletePlans ends the plans of a cache, or with ?plan=NAME one of them: 200, with the names of the
+// ended plans.
 func (s *Host) deletePlans(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	for key := range query {
 		if key != "plan" || len(query[key]) != 1 || query.Get(key) == "" {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: there is only plan, which is the name of one", key, query.Get(key)))
+			fail(w, http.StatusBadRequest, fmt.Sprintf("?%s=%s: the only parameter is plan, the name of a plan", key,
+				query.Get(key)))
 			return
 		}
 	}

@@ -1,4 +1,5 @@
-// Package config reads what a server is to do: a YAML file, and the environment over it. config.example.yaml is the manual of its keys.
+// Package config reads the configuration of a server: a YAML file, and the environment, which
+// overrides it. config.example.yaml is the manual of its keys.
 package config
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Config is a configuration as it is in force.
+// Config is a configuration in force.
 type Config struct {
 	Caches  []Cache `key:"caches"`
 	Limits  Limits  `key:"limits"`
@@ -38,7 +39,7 @@ type Config struct {
 	Log     Log     `key:"log"`
 
 	path string
-	from map[string]string // of each scalar key: default, file or the variable's name
+	from map[string]string // of each scalar key: default, file, or the name of the variable
 }
 
 // Cache is one cache of the server.
@@ -56,10 +57,10 @@ type Cache struct {
 	RemoveUnused time.Duration `key:"remove_unused"`
 }
 
-// Size is a number of bytes; 0 is "all": room for every sample.
+// Size is a number of bytes; 0 is "all": capacity for every sample.
 type Size uint64
 
-// Limits bound the caches together, and what clients cost.
+// Limits bound all caches together, and the memory of clients.
 type Limits struct {
 	Total   Bound  `key:"total"`
 	Clients Amount `key:"clients"`
@@ -71,7 +72,7 @@ type Bound uint64
 // Amount is a number of bytes that is not 0.
 type Amount uint64
 
-// Admin says who may ask the admin socket, and for what.
+// Admin says who may use the admin socket, and for what.
 type Admin struct {
 	Group string `key:"group"`
 	Pprof bool   `key:"pprof"`
@@ -82,29 +83,32 @@ type Sockets struct {
 	Dir string `key:"dir"`
 }
 
-// Metrics say where they are answered besides the admin socket.
+// Metrics say where else than on the admin socket the server answers for metrics.
 type Metrics struct {
 	Listen string `key:"listen"`
 }
 
-// Log says how the server tells what it does.
+// Log says how the server logs.
 type Log struct {
 	Format string `key:"format"`
 	Level  string `key:"level"`
 }
 
-// defaults of all scalar keys. A key that is not here has none.
-var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "", "admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
+// defaults of all scalar keys. A key that is not listed has none.
+var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "",
+	"admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
 	return "STOCACHED_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// ErrInvalid is the error of a configuration that cannot be; the text has the file and every complaint, a line each.
+// ErrInvalid is the error of an invalid configuration. Its text has the file and all complaints,
+// one a line.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Load reads a file and the environment. Relative paths of sources are relative to the folder of the file. ErrInvalid, and errors of reading the file.
+// Load reads a file and the environment. Relative paths of sources start at the folder of the file.
+// Errors: ErrInvalid, errors of reading the file.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -138,16 +142,18 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// noKeys is what the reader of YAML says of a file that is a list, or a value.
+// noKeys matches the error of the YAML reader for a file that is a list or a value.
 var noKeys = regexp.MustCompile(`cannot unmarshal !!\w+.* into .*`)
 
-// syntax says why a file is no YAML with keys.
+// syntax says why a file is not YAML with keys.
 func syntax(err error) string {
-	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:", "").Replace(err.Error())), " ")
-	return "no YAML with keys: " + noKeys.ReplaceAllString(text, "keys with values are wanted here")
+	text := strings.Join(strings.Fields(strings.NewReplacer("yaml: ", "", "unmarshal errors:",
+		"").Replace(err.Error())), " ")
+	return "not YAML with keys: " + noKeys.ReplaceAllString(text, "expected keys with values")
 }
 
-// complaints are those about the types of values, or, if there are none, those of check about the values; sorted.
+// complaints returns those about the types of values, or, if there are none, those of check about
+// the values; sorted.
 func complaints(decoding error, check func() []string) []string {
 	all := []string(nil)
 	if decoding != nil {
@@ -165,15 +171,15 @@ func strict(d *mapstructure.DecoderConfig) {
 	d.DecodeHook = mapstructure.ComposeDecodeHookFunc(source.RefuseDate, readBytes, readDuration, readWhole, readBool)
 }
 
-// passed leaves unknown keys to checkKeys, which sees them as they are written.
+// passed leaves unknown keys to checkKeys, which reports them as the file has them.
 func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
-// readBytes reads sizes and bounds: numbers, texts with a unit, and the word for 0.
+// readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
 	word, meaning := "", ""
 	switch to {
 	case reflect.TypeFor[Size]():
-		word, meaning = "all", "room for every sample"
+		word, meaning = "all", "capacity for every sample"
 	case reflect.TypeFor[Bound]():
 		word, meaning = "none", "no bound"
 	case reflect.TypeFor[Amount]():
@@ -197,7 +203,7 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 		}
 		n = uint64(value)
 	default:
-		return nil, fmt.Errorf("%s is no size, such as 8GiB or %s", source.Show(value), word)
+		return nil, fmt.Errorf("%s is not a size, such as 8GiB or %s", source.Show(value), word)
 	}
 	if n == 0 {
 		return nil, fmt.Errorf("a size of 0; write %s for %s", word, meaning)
@@ -205,7 +211,7 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 	return n, nil
 }
 
-// readDuration reads times, which have a unit: 8 alone would be 8 ns.
+// readDuration reads times. They need a unit: a plain 8 would be 8 ns.
 func readDuration(from, to reflect.Type, value any) (any, error) {
 	if to != reflect.TypeFor[time.Duration]() {
 		return value, nil
@@ -224,7 +230,7 @@ func readDuration(from, to reflect.Type, value any) (any, error) {
 	return d, nil
 }
 
-// readWhole refuses a number that would become another one without a word.
+// readWhole refuses a fraction, which the decoder would round without an error.
 func readWhole(from, to reflect.Type, value any) (any, error) {
 	if f, ok := value.(float64); ok && reflect.Zero(to).CanInt() {
 		return nil, fmt.Errorf("%v is not a whole number", f)
@@ -232,7 +238,7 @@ func readWhole(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
-// readBool reads what the environment says, where all is text.
+// readBool reads booleans of the environment, where all values are texts.
 func readBool(from, to reflect.Type, value any) (any, error) {
 	if text, ok := value.(string); ok && to.Kind() == reflect.Bool {
 		if text != "true" && text != "false" {
@@ -243,11 +249,11 @@ func readBool(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
-// check says what is wrong with values that have the right types.
+// check returns complaints about values of the right types.
 func (c *Config) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
 	if len(c.Caches) == 0 {
-		complain("caches: there is none; a server needs one at least")
+		complain("caches: a server needs at least one cache")
 	}
 	names := map[string]int{}
 	for k := range c.Caches {
@@ -268,7 +274,8 @@ func (c *Config) check() (complaints []string) {
 		complaints = append(complaints, checkListen(c.Metrics.Listen)...)
 	}
 	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
-		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder", control.MaxSocketPath, path, len(path))
+		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder",
+			control.MaxSocketPath, path, len(path))
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		complain("log.format: %q is neither text nor json", c.Log.Format)
@@ -279,10 +286,10 @@ func (c *Config) check() (complaints []string) {
 	return complaints
 }
 
-// hostName is what a name of a machine is made of.
+// hostName matches the name of a machine.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 
-// checkListen says what is wrong with an address to listen on.
+// checkListen returns complaints about an address to listen on.
 func checkListen(address string) (complaints []string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
@@ -293,12 +300,13 @@ func checkListen(address string) (complaints []string) {
 	}
 	numbers := strings.Trim(host, "0123456789.") == ""
 	if _, err := netip.ParseAddr(host); host != "" && err != nil && (numbers || !hostName.MatchString(host)) {
-		complaints = append(complaints, fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
+		complaints = append(complaints,
+			fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
 	}
 	return complaints
 }
 
-// check says what is wrong with one cache, and fills in a default.
+// check returns complaints about one cache, and fills in a default.
 func (c *Cache) check() (complaints []string) {
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
 	if err := shm.CheckName(c.Name); err != nil {
@@ -327,7 +335,7 @@ func (c *Cache) check() (complaints []string) {
 	return complaints
 }
 
-// parallel is how many reads there are at a time; 0: as many as a server has by default.
+// parallel is the number of reads at a time; 0: the default of a server.
 func (c *Cache) parallel() int {
 	if c.Parallel == nil {
 		return 0
@@ -337,9 +345,10 @@ func (c *Cache) parallel() int {
 
 var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-indices": shm.AssignFirstIndices}
 
-// Options are what package server takes.
+// Options returns the options for package server.
 func (c *Config) Options(log *slog.Logger) server.Options {
-	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log, Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
+	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log,
+		Total: uint64(c.Limits.Total), ClientBytes: uint64(c.Limits.Clients), ParseCache: c.ParseCache,
 		Admin: server.AdminOptions{Group: c.Admin.Group, Pprof: c.Admin.Pprof}}
 	for k := range c.Caches {
 		o.Caches = append(o.Caches, c.cacheOptions(&c.Caches[k]))
@@ -352,20 +361,23 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
-	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size), Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size),
+		Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
-// resolve makes the paths of a source, of its manifest and of the index that it keeps, relative to the folder of the file.
+// resolve makes the paths of a source, its manifest and its index relative to the folder of the
+// file.
 func (c *Config) resolve(key string, value any) any {
 	path, ok := value.(string)
-	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" && !filepath.IsAbs(path) {
+	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" &&
+		!filepath.IsAbs(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}
 	return value
 }
 
-// SocketsDir is the folder of the sockets.
+// SocketsDir returns the folder of the sockets.
 func (c *Config) SocketsDir() string {
 	if c.Sockets.Dir == "" {
 		return control.SocketsDir()
@@ -373,17 +385,20 @@ func (c *Config) SocketsDir() string {
 	return c.Sockets.Dir
 }
 
-// Setting is a scalar key as it is in force.
+// Setting is a scalar key in force.
 type Setting struct{ Key, Value, From string }
 
-// Settings lists the scalar keys, sorted, each with where its value comes from: default, file, or an environment variable.
+// Settings lists the scalar keys, sorted. From says where the value comes from: default, file, or
+// an environment variable.
 func (c *Config) Settings() []Setting {
 	total := "none"
 	if c.Limits.Total != 0 {
 		total = fmt.Sprint(uint64(c.Limits.Total))
 	}
-	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)), "admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(), "metrics.listen": c.Metrics.Listen,
-		"log.format": c.Log.Format, "log.level": c.Log.Level}
+	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)),
+		"admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(),
+		"metrics.listen": c.Metrics.Listen,
+		"log.format":     c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
 		all = append(all, Setting{key, value, c.from[key]})
@@ -392,16 +407,16 @@ func (c *Config) Settings() []Setting {
 	return all
 }
 
-// LogLevel is the level that is logged from on.
+// LogLevel returns the lowest level that is logged.
 func (c *Config) LogLevel() slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Log.Level)); err != nil {
-		panic(err) // Load has checked it
+		panic(err) // Load has checked the level
 	}
 	return level
 }
 
-// Logger makes a logger of the format that the configuration asks for; level may change while it is used.
+// Logger makes a logger of the configured format. level may change while the logger is in use.
 func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if c.Log.Format == "json" {
@@ -410,11 +425,13 @@ func (c *Config) Logger(to io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, o))
 }
 
-// NeedsRestart lists the scalar keys whose values differ in another configuration and that a running server cannot take on.
+// NeedsRestart lists the scalar keys that differ in another configuration and that need a new
+// server.
 func (c *Config) NeedsRestart(other *Config) (keys []string) {
 	theirs := other.Settings()
 	for k, s := range c.Settings() {
-		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) && s.Value != theirs[k].Value {
+		if !slices.Contains([]string{"limits.total", "limits.clients", "log.level"}, s.Key) &&
+			s.Value != theirs[k].Value {
 			keys = append(keys, s.Key)
 		}
 	}

@@ -42,7 +42,8 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.Options(nil)
-	if a, b := o.Caches[2].Source["index"], o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
+	if a, b := o.Caches[2].Source["index"],
+		o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
 		t.Errorf("indexes %v and %v", a, b)
 	}
 	if len(o.Caches) != 5 || o.SocketsDir != "/run/here" {
@@ -51,10 +52,12 @@ func TestLoad(t *testing.T) {
 	if got := o.Caches[4].Source["manifest"]; got != filepath.Join(filepath.Dir(path), "list.txt") {
 		t.Errorf("manifest %v", got)
 	}
-	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Assign != shm.AssignFirstIndices || a.Parallel != 7 || a.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
+	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Assign != shm.AssignFirstIndices ||
+		a.Parallel != 7 || a.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
 		t.Errorf("%+v", a)
 	}
-	if a := o.Caches[1]; a.Size != 0 || a.Assign != shm.AssignFirstCome || a.Source["path"] != "/data/all.bin" || a.Source["sample_bytes"] != 10 {
+	if a := o.Caches[1]; a.Size != 0 || a.Assign != shm.AssignFirstCome || a.Source["path"] != "/data/all.bin" ||
+		a.Source["sample_bytes"] != 10 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -70,23 +73,25 @@ func TestEnvironment(t *testing.T) {
 	for _, s := range c.Settings() {
 		got[s.Key] = s.Value + " from " + s.From
 	}
-	for key, want := range map[string]string{"sockets.dir": "/run/there from STOCACHED_SOCKETS_DIR", "log.level": "debug from STOCACHED_LOG_LEVEL", "log.format": "text from default"} {
+	for key, want := range map[string]string{"sockets.dir": "/run/there from STOCACHED_SOCKETS_DIR",
+		"log.level": "debug from STOCACHED_LOG_LEVEL", "log.format": "text from default"} {
 		if got[key] != want {
 			t.Errorf("%s: %s, want %s", key, got[key], want)
 		}
 	}
 	t.Setenv("STOCACHED_SOCKETS_DIR", "")
 	t.Setenv("STOCACHED_LOG_LEVEL", "loud")
-	if _, err := config.Load(write(t, good)); !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), `log.level: "loud"`) {
+	if _, err := config.Load(write(t, good)); !errors.Is(err, config.ErrInvalid) ||
+		!strings.Contains(err.Error(), `log.level: "loud"`) {
 		t.Error(err)
 	}
 }
 
-// Each wrong file has its message, with the key.
+// Each invalid file has its message, with the key.
 func TestRefuses(t *testing.T) {
 	one := "caches: [{name: pets, source: {kind: raw}}]\n"
 	for text, want := range map[string][]string{
-		"":                                      {"caches: there is none"},
+		"":                                      {"caches: a server needs"},
 		"caches: 3":                             {"caches"},
 		"caches: [{name: pets}]":                {"caches[0].source: a cache of a server needs one"},
 		"caches: [{source: {kind: raw}}]":       {`caches[0].name: `, `""`},
@@ -125,7 +130,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The example is a good one, and has every key.
+// The example is valid, and has every key.
 func TestExample(t *testing.T) {
 	path := filepath.Join("..", "..", "config.example.yaml")
 	c, err := config.Load(path)

@@ -2,7 +2,7 @@ package config
 
 import "reflect"
 
-// Keys lists the last part of every key there is.
+// Keys lists the last part of every key.
 func Keys() (all []string) {
 	var walk func(t reflect.Type)
 	walk = func(t reflect.Type) {

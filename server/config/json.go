@@ -14,13 +14,14 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// ParseCache reads one cache as JSON: an object with the keys that a cache has in the file, as strictly as the file is read, and with the same complaints. Relative paths of its
-// source are relative to the folder of the file. ErrInvalid.
+// ParseCache reads one cache as JSON: an object with the keys that a cache has in the file. It is
+// as strict as Load, with the same complaints. Relative paths of its source start at the folder of
+// the file. Errors: ErrInvalid.
 func (c *Config) ParseCache(body []byte) (server.CacheOptions, error) {
 	var one Cache
 	complaints := complaints(decodeJSON(body, &one), one.check)
 	for k := range complaints {
-		complaints[k] = strings.TrimPrefix(complaints[k], "config.Cache.") // as the decoder names what has no name
+		complaints[k] = strings.TrimPrefix(complaints[k], "config.Cache.") // the decoder's name for the top-level value
 	}
 	if len(complaints) > 0 {
 		return server.CacheOptions{}, fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
@@ -40,10 +41,10 @@ func decodeJSON(body []byte, into *Cache) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("no JSON object with the keys of a cache: %w", err)
+		return fmt.Errorf("not a JSON object with the keys of a cache: %w", err)
 	}
 	if _, ok := value.(map[string]any); !ok {
-		return errors.New("no JSON object with the keys of a cache")
+		return errors.New("not a JSON object with the keys of a cache")
 	}
 	settings := &mapstructure.DecoderConfig{Result: into}
 	strict(settings)
@@ -54,7 +55,8 @@ func decodeJSON(body []byte, into *Cache) error {
 	return decoder.Decode(value)
 }
 
-// readJSON reads the next value with the types that YAML gives, and refuses a key that comes twice, as YAML does.
+// readJSON reads the next value into the types that YAML gives. Like YAML, it refuses a key that
+// comes twice.
 func readJSON(d *json.Decoder) (any, error) {
 	token, err := nextToken(d)
 	if err != nil {
@@ -85,7 +87,7 @@ func readJSON(d *json.Decoder) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			name := key.(string) // the decoder takes nothing else there
+			name := key.(string) // the decoder returns only strings as keys
 			if _, twice := object[name]; twice {
 				return nil, fmt.Errorf("the key %q comes twice", name)
 			}
@@ -99,7 +101,7 @@ func readJSON(d *json.Decoder) (any, error) {
 	return token, nil
 }
 
-// nextToken is for where there must be another one.
+// nextToken reads a token that must exist.
 func nextToken(d *json.Decoder) (json.Token, error) {
 	token, err := d.Token()
 	if err == io.EOF {

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/server/config"
 )
 
-// Ensure that a cache is the same one in the file and as JSON.
+// Ensure that a cache means the same in the file and as JSON.
 func TestParseCache(t *testing.T) {
 	path := write(t, `
 caches:
@@ -48,22 +48,25 @@ caches:
 	}
 }
 
-// Ensure that JSON is refused as the file would be, all at once.
+// Ensure that JSON is refused like the file, with all complaints at once.
 func TestParseCacheRefuses(t *testing.T) {
 	for text, wants := range map[string][]string{
-		``:               {"no JSON object"},
-		`3`:              {"no JSON object"},
+		``:               {"not a JSON object"},
+		`3`:              {"not a JSON object"},
 		`{"name": "x"}}`: {"something follows"},
-		`{"name": "x", "source": {"a": 1, "a": 2}}`:                          {`the key "a" comes twice`},
-		`{"Name": "x", "source": {"a": 1}}`:                                  {"Name: there is no such key"},
-		`{"name": "x", "sise": null, "soarce": {}, "source": {"a": 1}}`:      {"sise: there is no such key", "soarce: there is no such key"},
-		`{"name": "x", "parallel": 1.5, "size": "big", "source": {"a": 1}}`:  {"1.5 is not a whole number", `"big" is not a size`},
-		`{"name": "x", "parallel": "many", "source": {"a": 1}}`:              {"parallel: a whole number is wanted, and there is a text"},
-		`{"name": "x", "remove_unused": "never", "source": {"a": 1}}`:        {`"never" is no time`},
-		`{"name": "x", "remove_unused": "-1h", "source": {"a": 1}}`:          {"remove_unused: -1h0m0s is less than 1s"},
-		`{"name": "../x", "assign": "random"}`:                               {`"../x"`, `"random" is neither`, "source: a cache of a server needs one"},
-		`{"name": "x", "source": ` + strings.Repeat("[", 1<<15) + `}`:        {"no JSON object"},
-		`{"name": "x", "source": {"a": 1e999}}`:                              {"no JSON object"},
+		`{"name": "x", "source": {"a": 1, "a": 2}}`: {`the key "a" comes twice`},
+		`{"Name": "x", "source": {"a": 1}}`:         {"Name: there is no such key"},
+		`{"name": "x", "sise": null, "soarce": {}, "source": {"a": 1}}`: {"sise: there is no such key",
+			"soarce: there is no such key"},
+		`{"name": "x", "parallel": 1.5, "size": "big", "source": {"a": 1}}`: {"1.5 is not a whole number",
+			`"big" is not a size`},
+		`{"name": "x", "parallel": "many", "source": {"a": 1}}`:       {"parallel: a whole number is wanted, and there is a text"},
+		`{"name": "x", "remove_unused": "never", "source": {"a": 1}}`: {`"never" is no time`},
+		`{"name": "x", "remove_unused": "-1h", "source": {"a": 1}}`:   {"remove_unused: -1h0m0s is less than 1s"},
+		`{"name": "../x", "assign": "random"}`: {`"../x"`, `"random" is neither`,
+			"source: a cache of a server needs one"},
+		`{"name": "x", "source": ` + strings.Repeat("[", 1<<15) + `}`:        {"not a JSON object"},
+		`{"name": "x", "source": {"a": 1e999}}`:                              {"not a JSON object"},
 		"{\"name\": \"x\", \"source\": {\"a\": \"\xff\xfe\"}, \"size\": []}": {"size"},
 	} {
 		_, err := new(config.Config).ParseCache([]byte(text))

@@ -11,16 +11,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// checkKeys complains about what the reader of the file would pass over in silence: keys that there are not, with a value or without, keys in capitals, those that come twice but
-// for that, and further documents.
+// checkKeys complains about what the YAML reader would ignore silently: unknown keys, keys in
+// capitals, keys that differ only in case, and further documents.
 func checkKeys(text []byte) (complaints []string) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
 	if err := d.Decode(&document); err != nil {
-		return nil // an empty file, or one that was refused already
+		return nil // an empty file, or a file that the reader has refused
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		complaints = append(complaints, "---: there is a second document, of which nothing would be read")
+		complaints = append(complaints, "---: a second document, which the server would not read")
 	}
 	for _, node := range document.Content {
 		complaints = append(complaints, keysOf(node, reflect.TypeFor[Config](), "")...)
@@ -28,7 +28,8 @@ func checkKeys(text []byte) (complaints []string) {
 	return complaints
 }
 
-// keysOf looks at the keys of a value that is to become a t, and of the values in it. where is what its keys are named by.
+// keysOf checks the keys of a value of type t, and of the values in it. where is the prefix of its
+// keys in complaints.
 func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string) {
 	switch node.Kind {
 	case yaml.AliasNode:
@@ -39,7 +40,8 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 			of = t.Elem()
 		}
 		for k, one := range node.Content {
-			complaints = append(complaints, keysOf(one, of, fmt.Sprintf("%s[%d].", strings.TrimSuffix(where, "."), k))...)
+			complaints = append(complaints,
+				keysOf(one, of, fmt.Sprintf("%s[%d].", strings.TrimSuffix(where, "."), k))...)
 		}
 	case yaml.MappingNode:
 		seen := map[string]string{}
@@ -55,7 +57,7 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 			case !there:
 				complaints = append(complaints, fmt.Sprintf("%s%s: there is no such key", where, key))
 			case twice:
-				complaints = append(complaints, fmt.Sprintf("%s%s: it is there as %s already", where, key, other))
+				complaints = append(complaints, fmt.Sprintf("%s%s: the key %s is there already", where, key, other))
 			}
 			seen[lower] = key
 			complaints = append(complaints, keysOf(value, of, where+key+".")...)
@@ -64,7 +66,8 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 	return complaints
 }
 
-// fieldOf returns the type of what a key of a t is; anything may be in what is not a struct of ours.
+// fieldOf returns the type of a key's value in a t. A type that is not a struct of ours accepts any
+// key.
 func fieldOf(t reflect.Type, key string) (of reflect.Type, ok bool) {
 	if t.Kind() != reflect.Struct {
 		return reflect.TypeFor[any](), true

@@ -37,7 +37,7 @@ func unpack(t *testing.T, archive string) (folder string) {
 	return folder
 }
 
-// wants are the lines of the file beside a configuration: parts of the message that it is refused with.
+// wants returns the lines of the file beside a configuration: parts of its error message.
 func wants(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(strings.TrimSuffix(path, filepath.Ext(path)) + ".want")
@@ -56,7 +56,7 @@ func glob(t *testing.T, pattern string, atLeast int) []string {
 	return all
 }
 
-// Ensure that every good file is one, the example among them, and means something to a server.
+// Ensure that every good file, the example included, is accepted by a server.
 func TestGoodFiles(t *testing.T) {
 	for _, path := range append(glob(t, "testdata/good/*.yaml", 5), "../../config.example.yaml") {
 		c, err := config.Load(path)
@@ -76,10 +76,13 @@ func TestGoodFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics, defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
+	if a, b := fmt.Sprint(defaults.Options(nil).Caches[0].Size, defaults.Limits, defaults.Admin, defaults.Metrics,
+		defaults.Log), "0 {0 536870912} { false} {} {text info}"; a != b {
 		t.Errorf("defaults: %s", a)
 	}
-	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 || a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed || !every.Options(nil).Caches[1].Unnamed {
+	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 ||
+		a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed ||
+		!every.Options(nil).Caches[1].Unnamed {
 		t.Errorf("%+v", a)
 	}
 	text, err := os.ReadFile("testdata/good/every-key.yaml")
@@ -93,7 +96,8 @@ func TestGoodFiles(t *testing.T) {
 	}
 }
 
-// Ensure that every bad file is refused with the message that is expected, which names the file; and that there is a file for each complaint in the sources of this package.
+// Ensure that every bad file is refused with the expected message, which names the file, and that
+// each complaint in the sources of this package has a file.
 func TestBadFiles(t *testing.T) {
 	var said []string
 	for _, path := range glob(t, unpack(t, "bad.txtar")+"/*.yaml", 40) {
@@ -131,14 +135,15 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	for _, format := range complaints(t) {
-		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format), `.*`))
+		pattern := regexp.MustCompile(`(?s)` + regexp.MustCompile(`%[a-z]`).ReplaceAllString(regexp.QuoteMeta(format),
+			`.*`))
 		if !slices.ContainsFunc(said, pattern.MatchString) {
 			t.Errorf("no bad file is refused with %q", format)
 		}
 	}
 }
 
-// complaints are the messages in the sources of the package: the texts that errors and complaints are made of.
+// complaints returns the formats of errors and complaints in the sources of the package.
 func complaints(t *testing.T) (formats []string) {
 	t.Helper()
 	for _, path := range glob(t, "*.go", 3) {
@@ -170,7 +175,8 @@ func complaints(t *testing.T) (formats []string) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") { // that one is of a file that is not there
+					// that one is about a missing file
+					if strings.Contains(text, " ") && !strings.HasPrefix(text, "read the configuration") {
 						formats = append(formats, text)
 					}
 				}

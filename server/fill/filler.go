@@ -1,8 +1,11 @@
-// Package fill reads the samples of a cache from its source: each sample once, however many clients ask for it at the same time.
+// Package fill reads the samples of a cache from its source. It reads each sample once, however
+// many clients ask for it at the same time.
 //
-// A Request (request.go) puts a waiter for each sample into the queue of its client (queue.go). Reader goroutines (reader.go) serve the queues round robin, fetches before prefetches:
-// a reader takes one waiter, reads its sample, stores it in the cache and answers all waiters of that sample (filler.go). A sample without a slot goes to the clients as bytes.
-// The package knows requesters only as an interface. It imports cache, source and shm, and control for the codes of answers.
+// A Request (request.go) puts a waiter for each sample into the queue of its client (queue.go).
+// Reader goroutines (reader.go) serve the queues round robin, fetches before prefetches. A reader
+// takes one waiter, reads its sample, stores it in the cache and answers all waiters of that sample
+// (filler.go). Clients get a sample without a slot as bytes. The package knows requesters only as
+// an interface. It imports cache, source and shm, and control for the codes of answers.
 package fill
 
 import (
@@ -20,44 +23,46 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// ErrEnding is the error of changes and plans when the server, or their cache, is ending.
+// ErrEnding: the server or the cache is ending, and accepts no changes and plans.
 var ErrEnding = errors.New("the server is ending")
 
 // Filler reads samples of one cache from its source.
 //
-// A waiter goes into the queue of its requester, and onto the list of its sample. So a client that asks for much waits for its own samples, and a cancelled waiter takes nothing
-// from other waiters of its sample.
+// A waiter goes into the queue of its requester, and onto the list of its sample. So a client that
+// asks for much delays only its own samples. A cancelled waiter does not affect other waiters of
+// its sample.
 type Filler struct {
 	cache *cache.Cache
 	log   *slog.Logger
 	stats *Stats
 
-	mu         sync.Mutex // protects what follows, and samples, waiters and readers
+	mu         sync.Mutex // protects the fields below, and samples, waiters and readers
 	source     source.Source
-	wake       sync.Cond // there may be something to read
+	wake       sync.Cond // there may be a sample to read
 	inflight   map[int]*sample
 	fetches    roundRobin
-	prefetches roundRobin // served when no fetch can be read for
+	prefetches roundRobin // served when no fetch can be served
 	closing    bool
 
 	readers
 	buffers sync.Pool // of *[]byte
 }
 
-// sample is one sample that has waiters. While it is read it stays in flight, even without waiters: no second read of it starts beside the first.
+// sample is one sample that has waiters. During its read it stays inflight, even without waiters,
+// so that no second read of it starts.
 type sample struct {
 	waiters []*waiter
 	reading bool
 	cancel  context.CancelFunc // of the read
 }
 
-// add lists a waiter.
+// add appends a waiter to the list.
 func (s *sample) add(w *waiter) {
 	w.at = len(s.waiters)
 	s.waiters = append(s.waiters, w)
 }
 
-// remove takes a waiter off the list. false: it is not on it.
+// remove takes a waiter off the list. false: the waiter is not on the list.
 func (s *sample) remove(w *waiter) bool {
 	last := len(s.waiters) - 1
 	if w.at > last || s.waiters[w.at] != w {
@@ -70,16 +75,18 @@ func (s *sample) remove(w *waiter) bool {
 	return true
 }
 
-// New makes a filler, with so many readers.
+// New makes a filler with the given number of readers.
 func New(c *cache.Cache, from source.Source, parallel int, stats *Stats, log *slog.Logger) *Filler {
-	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{}, readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
+	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{},
+		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
 	f.buffers.New = func() any { return new([]byte) }
 	f.Resize(parallel)
 	return f
 }
 
-// Submit puts the waiters of a request into its queue, and returns how many. It answers those whose sample is in the cache.
+// Submit puts the waiters of a request into its queue, and returns their number. It answers at once
+// for samples that are in the cache.
 func (f *Filler) Submit(r *Request) int {
 	var missing []*waiter
 	for k := range r.waiters {
@@ -103,7 +110,7 @@ func (f *Filler) Submit(r *Request) int {
 			f.add(w)
 		}
 		f.push(r.queue, missing...)
-		for range min(len(missing), f.parallel) { // wake no more readers than there are samples
+		for range min(len(missing), f.parallel) { // wake no more readers than samples are missing
 			f.wake.Signal()
 		}
 	}
@@ -117,7 +124,7 @@ func (f *Filler) Submit(r *Request) int {
 	return len(missing)
 }
 
-// push puts waiters into a queue. With mu held.
+// push puts waiters into a queue. The caller holds mu.
 func (f *Filler) push(q *Queue, waiters ...*waiter) {
 	if q.prefetch {
 		f.prefetches.push(q, waiters...)
@@ -126,7 +133,7 @@ func (f *Filler) push(q *Queue, waiters ...*waiter) {
 	}
 }
 
-// add lists a waiter with its sample. With mu held.
+// add appends a waiter to the list of its sample. The caller holds mu.
 func (f *Filler) add(w *waiter) {
 	s := f.inflight[w.index]
 	if s == nil {
@@ -136,15 +143,16 @@ func (f *Filler) add(w *waiter) {
 	s.add(w)
 }
 
-// Cancel answers the waiters of a request that are not answered yet with CANCELLED. It cancels reads that have no other waiter. A client that asks for such a sample before its read has
-// ended waits for that end, and then the sample is read again.
+// Cancel answers the waiters of a request that have no answer yet with CANCELLED. It cancels reads
+// that have no other waiter. If a client asks for such a sample before the read has ended, it waits
+// for that end, and the sample is read again.
 func (f *Filler) Cancel(r *Request) {
 	for _, w := range f.cancel(r) {
 		r.answer(w, result{code: control.CodeCancelled, text: "cancelled"})
 	}
 }
 
-// cancel takes the waiters of a request that are not answered, and returns them.
+// cancel removes and returns the waiters of a request that have no answer.
 func (f *Filler) cancel(r *Request) (cancelled []*waiter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,18 +172,18 @@ func (f *Filler) cancel(r *Request) (cancelled []*waiter) {
 			delete(f.inflight, w.index)
 		}
 	}
-	r.queue.strip() // its turn may be far
+	r.queue.strip() // else they would stay until the ring reaches this queue
 	return cancelled
 }
 
-// Drained is called when a requester can take samples without a slot again.
+// Drained must be called when a requester can again take samples without a slot.
 func (f *Filler) Drained() {
 	f.mu.Lock()
 	f.wake.Broadcast()
 	f.mu.Unlock()
 }
 
-// Queued returns how many samples are waited for, and are neither in the cache nor being read.
+// Queued returns the number of samples that have waiters and whose read has not begun.
 func (f *Filler) Queued() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,14 +195,14 @@ func (f *Filler) Queued() (n int) {
 	return n
 }
 
-// Waiters returns how many waiters are in queues.
+// Waiters returns the number of waiters in all queues.
 func (f *Filler) Waiters() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.fetches.len() + f.prefetches.len()
 }
 
-// serve reads samples until the filler closes, or has more readers than it needs.
+// serve reads samples until the filler closes or has more readers than it needs.
 func (f *Filler) serve(r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,7 +241,8 @@ func (f *Filler) serve(r *reader) {
 		}
 		s.reading = false
 		if result.code != 0 && (cancelled || result.code == control.CodeClosing && from != f.source) {
-			// A waiter came after the read was cancelled, or another source took the place of this one: read the sample again.
+			// A new waiter came after the cancel, or SetSource has replaced the source: read the
+			// sample again.
 			if !f.closing && len(s.waiters) > 0 {
 				for _, w := range s.waiters {
 					f.push(w.request.queue, w)
@@ -247,7 +256,7 @@ func (f *Filler) serve(r *reader) {
 	}
 }
 
-// complete answers the waiters of a sample. With mu held, which it releases for a while.
+// complete answers the waiters of a sample. The caller holds mu; complete unlocks it meanwhile.
 func (f *Filler) complete(waiters []*waiter, result result) {
 	var answered, late []*waiter
 	for _, w := range waiters {
@@ -255,10 +264,11 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 		switch {
 		case !full:
 			answered = append(answered, w)
-		case f.closing: // the sample is not read again
+		case f.closing: // no reader will read the sample again
 			late = append(late, w)
 		default:
-			// The client has enough to take already. Reading the sample again when it has room costs less than keeping it for an unknown time.
+			// The client has enough bytes waiting. To read the sample again later costs less than
+			// to keep it for an unknown time.
 			f.add(w)
 			f.push(w.request.queue, w)
 			continue
@@ -282,8 +292,10 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 	f.mu.Lock()
 }
 
-// read reads a sample and stores it: one read into a buffer, one write. Measured for 150,528 bytes in the page cache, 4 goroutines, 2 cores: 77 us into new pages, 44 into such that are
-// there; by sendfile, with the checksum over the map afterwards, 79 and 60; from a mapped file 76 and 44, and its faults would stop a core for a disk; in pieces of 32 KiB 85 and 49.
+// read reads a sample into a buffer and stores it with one write. Measured for 150,528 bytes in the
+// page cache, 4 goroutines, 2 cores, in us, into new pages and into existing ones: this way 77 and
+// 44. sendfile with the checksum over the map: 79 and 60. From a mapped file: 76 and 44, but its
+// page faults would block a core when the disk is slow. In pieces of 32 KiB: 85 and 49.
 func (f *Filler) read(ctx context.Context, from source.Source, index int) result {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
 		return result{}

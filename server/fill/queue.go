@@ -2,18 +2,19 @@ package fill
 
 import "slices"
 
-// Queue has what one requester wants of one cache, in its order.
+// Queue has the waiters of one requester for one cache, in their order.
 type Queue struct {
-	prefetch bool        // no client waits for it: it comes after all fetches
+	prefetch bool        // no client waits for these samples: all fetches come first
 	full     func() bool // the requester takes no more samples without a slot for now
 	waiters  []*waiter
-	listed   bool // in the round robin
+	listed   bool // in the ring of the round robin
 }
 
-// NewQueue makes a queue, of fetches or of prefetches. While full says so, none of its samples is read.
+// NewQueue makes a queue, of fetches or of prefetches. While full returns true, the filler reads
+// none of its samples.
 func NewQueue(prefetch bool, full func() bool) *Queue { return &Queue{prefetch: prefetch, full: full} }
 
-// strip drops the waiters that are answered.
+// strip drops the waiters that have an answer.
 func (q *Queue) strip() {
 	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool { return w.done })
 }
@@ -21,7 +22,7 @@ func (q *Queue) strip() {
 // roundRobin is a ring of the queues that have waiters.
 type roundRobin struct{ ring []*Queue }
 
-// push appends waiters to a queue, but for those that are in it.
+// push appends the waiters that are not in the queue yet.
 func (t *roundRobin) push(q *Queue, waiters ...*waiter) {
 	for _, w := range waiters {
 		if !w.queued {
@@ -35,7 +36,7 @@ func (t *roundRobin) push(q *Queue, waiters ...*waiter) {
 	}
 }
 
-// next takes one waiter of the next queue that has one to read for; nil: none has.
+// next takes one waiter from the next queue that has one and is not full; nil: there is none.
 func (t *roundRobin) next() *waiter {
 	for tries := len(t.ring); tries > 0; tries-- {
 		q := t.ring[0]
@@ -67,7 +68,7 @@ func (t *roundRobin) clear() {
 	t.ring = nil
 }
 
-// len returns how many waiters there are in all queues.
+// len returns the number of waiters in all queues.
 func (t *roundRobin) len() (n int) {
 	for _, q := range t.ring {
 		n += len(q.waiters)

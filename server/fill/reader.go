@@ -8,35 +8,36 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// readers are the goroutines of a filler that read. The mutex of the filler protects them.
+// readers are the reader goroutines of a filler. The mutex of the filler protects the fields.
 type readers struct {
-	parallel int              // readers that the filler needs
-	all      map[*reader]bool // that there are, but for those whose read was given up
-	stuck    int              // readers whose read was given up, and has not returned yet
-	left     chan struct{}    // closed once the filler is closing and all is empty
+	parallel int              // number of readers that the filler needs
+	all      map[*reader]bool // all readers, except those whose read was given up
+	stuck    int              // readers whose read was given up and has not returned yet
+	left     chan struct{}    // closed when the filler is closing and all is empty
 }
 
-// reader is one of them.
+// reader is one goroutine that reads samples.
 type reader struct {
-	sample  *sample // that it reads; nil: none
+	sample  *sample // the sample that it reads; nil: none
 	index   int     // of the sample
 	began   time.Time
-	givenUp bool // its waiters were answered, and another reader has taken its place
+	givenUp bool // its waiters have answers, and another reader has replaced it
 }
 
-// maxStuck bounds the goroutines and buffers of a cache whose source hangs: once so many reads were given up and have not returned, no new reader replaces the next one.
+// maxStuck bounds the goroutines and buffers of a cache whose source hangs. When so many reads that
+// were given up have not returned, the filler starts no more readers.
 const maxStuck = 64
 
-// Resize sets how many readers there are.
+// Resize sets the number of readers.
 func (f *Filler) Resize(parallel int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parallel = parallel
 	f.startReaders()
-	f.wake.Broadcast() // superfluous readers end
+	f.wake.Broadcast() // readers above that number end
 }
 
-// startReaders starts readers until there are enough. With mu held.
+// startReaders starts readers up to that number. The caller holds mu.
 func (f *Filler) startReaders() {
 	for !f.closing && len(f.all) < f.parallel && f.stuck < maxStuck {
 		r := &reader{}
@@ -45,7 +46,7 @@ func (f *Filler) startReaders() {
 	}
 }
 
-// leave ends a reader. With mu held.
+// leave ends a reader. The caller holds mu.
 func (f *Filler) leave(r *reader) {
 	if r.givenUp {
 		f.stuck--
@@ -56,7 +57,7 @@ func (f *Filler) leave(r *reader) {
 	f.tellLast()
 }
 
-// tellLast tells Close when no reader is left that it waits for. With mu held.
+// tellLast wakes Close when the last reader that Close waits for has ended. The caller holds mu.
 func (f *Filler) tellLast() {
 	if f.closing && len(f.all) == 0 {
 		select {
@@ -73,13 +74,13 @@ type abandoned struct {
 	waiters []*waiter
 }
 
-// abandon takes a reader from its read. With mu held.
+// abandon gives up the read of a reader. The caller holds mu.
 func (f *Filler) abandon(r *reader) abandoned {
 	s := r.sample
 	r.givenUp = true
 	delete(f.all, r)
 	f.stuck++
-	s.cancel() // the source may listen
+	s.cancel() // the source may obey the context
 	given := abandoned{r.index, s.waiters}
 	for _, w := range s.waiters {
 		w.done = true
@@ -92,7 +93,8 @@ func (f *Filler) abandon(r *reader) abandoned {
 	return given
 }
 
-// drop takes all samples that no reader will read: for lack of readers, or at the end. With mu held.
+// drop takes all samples that no reader will read, because there is no reader or the filler closes.
+// The caller holds mu.
 func (f *Filler) drop() (left []abandoned) {
 	for index, s := range f.inflight {
 		if !s.reading {
@@ -108,8 +110,10 @@ func (f *Filler) drop() (left []abandoned) {
 	return left
 }
 
-// GiveUp fails the waiters of reads that take longer than limit, replaces their readers, and returns how many reads it gave up. Such a read may hang in the kernel, where nothing
-// ends it. If it does return, its sample is stored. When too many reads hang, GiveUp fails the waiters of all other samples as well.
+// GiveUp fails the waiters of reads that take longer than limit, replaces their readers, and
+// returns the number of these reads. Such a read may hang in the kernel, where no call can end it.
+// If it returns later, its sample is stored. When too many reads hang, GiveUp fails the waiters of
+// all other samples too.
 func (f *Filler) GiveUp(limit time.Duration) (n int) {
 	var slow, queued []abandoned
 	f.mu.Lock()
@@ -126,11 +130,14 @@ func (f *Filler) GiveUp(limit time.Duration) (n int) {
 	from, stuck := f.source, f.stuck
 	f.mu.Unlock()
 	for _, r := range slow {
-		f.fail(r, control.CodeRead, "sample %d (%s): the read has taken more than %v and was given up; see whether the disk or network behind it answers (read_timeout)", r.index,
+		f.fail(r, control.CodeRead, "sample %d (%s): the read took more than %v and was given up; check whether "+
+			"the disk or network of the source answers (read_timeout)", r.index,
 			from.Where(r.index), limit)
 	}
 	for _, r := range queued {
-		f.fail(r, control.CodeRead, "sample %d (%s): %d reads of this source hang, so no more are begun; see whether the disk or network behind it answers", r.index, from.Where(r.index), stuck)
+		f.fail(r, control.CodeRead,
+			"sample %d (%s): %d reads of this source hang, so the server begins no more; check "+
+				"whether the disk or network of the source answers", r.index, from.Where(r.index), stuck)
 	}
 	return len(slow)
 }
@@ -143,7 +150,8 @@ func (f *Filler) fail(r abandoned, code control.Code, format string, a ...any) {
 	}
 }
 
-// SetSource has later reads use another source, and returns the one before, which earlier reads may still use.
+// SetSource makes later reads use another source. It returns the one before, which earlier reads
+// may still use.
 func (f *Filler) SetSource(s source.Source) (before source.Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,14 +159,15 @@ func (f *Filler) SetSource(s source.Source) (before source.Source) {
 	return before
 }
 
-// Stuck returns how many reads were given up and have not returned.
+// Stuck returns the number of reads that were given up and have not returned.
 func (f *Filler) Stuck() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stuck
 }
 
-// Close fails what is queued, waits for reads under way for at most wait, and fails the rest. All readers have ended then, but for the stuck ones, which still use the source.
+// Close fails queued samples, waits at most wait for reads under way, and fails the rest. When it
+// returns, only stuck readers, if any, still use the source.
 func (f *Filler) Close(wait time.Duration) (stuck int) {
 	f.mu.Lock()
 	f.closing = true
@@ -194,7 +203,7 @@ func (f *Filler) Close(wait time.Duration) (stuck int) {
 	return f.stuck
 }
 
-// Readers returns how many readers there are, but for the stuck ones.
+// Readers returns the number of readers without the stuck ones.
 func (f *Filler) Readers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,9 +9,11 @@ import (
 
 // Requester asks for samples: a FETCH or PREFETCH of a client, or a prefetch schedule.
 type Requester interface {
-	// CanTake says whether the requester can take n bytes of a sample that has no slot. If it can, Take or Done follows.
+	// CanTake says whether the requester can take n bytes of a sample that has no slot. After true,
+	// the filler calls Take or Done.
 	CanTake(n int) bool
-	// Take gets the bytes of a sample that has no slot, and releases them later. false: the requester does not want them, and the sample fails with NO_SLOT.
+	// Take gets the bytes of a sample that has no slot, and MUST release them later. false: the
+	// requester refuses them, and the sample fails with NO_SLOT.
 	Take(position uint32, data *Buffer) bool
 	// Done gets the failures of a request after its last sample.
 	Done(r *Request, failures []control.Failure)
@@ -23,7 +25,7 @@ type Request struct {
 	queue   *Queue
 	waiters []waiter
 
-	mu        sync.Mutex // protects what follows
+	mu        sync.Mutex // protects the fields below
 	remaining int
 	failures  []control.Failure
 }
@@ -33,12 +35,12 @@ type waiter struct {
 	request  *Request
 	position uint32
 	index    int
-	at       int  // in the list of its sample
+	at       int  // its position in the list of its sample
 	queued   bool // it is in its request's queue
 	done     bool // answered, or cancelled
 }
 
-// NewRequest makes a request for samples. Its waiters go into a queue of the requester.
+// NewRequest makes a request for samples. Submit puts its waiters into queue.
 func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) *Request {
 	r := &Request{by: by, queue: queue, waiters: make([]waiter, len(indices)), remaining: len(indices)}
 	for k, index := range indices {
@@ -47,10 +49,11 @@ func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) 
 	return r
 }
 
-// Len returns how many samples the request asks for.
+// Len returns the number of samples.
 func (r *Request) Len() int { return len(r.waiters) }
 
-// Refuse answers all samples of a request that no filler has: the server is ending, or has removed the cache.
+// Refuse answers all samples of a request that no filler takes, because the server is ending or has
+// removed the cache.
 func (r *Request) Refuse() {
 	for k := range r.waiters {
 		r.answer(&r.waiters[k], closing)
@@ -76,27 +79,28 @@ func (r *Request) answer(w *waiter, result result) {
 	}
 }
 
-// result of reading a sample: it is in the cache if code is 0 and data nil.
+// result of reading a sample. If code is 0 and data is nil, the sample is in the cache.
 type result struct {
 	code control.Code
 	text string
 	data *Buffer // the bytes of a sample that got no slot
 }
 
-// closing is the result of what a closing filler does not read.
+// closing is the result of a sample that a closing filler does not read.
 var closing = result{code: control.CodeClosing, text: "the server is ending, or has removed this cache"}
 
-// failed is the result of a sample that cannot be read.
+// failed is the result of a failed read.
 func failed(code control.Code, err error) result { return result{code: code, text: err.Error()} }
 
-// Buffer is the bytes of a sample without a slot, which several requesters may send from. The last one to release it gives it back.
+// Buffer is the bytes of a sample without a slot. Several requesters may send it. The last Release
+// gives the memory back.
 type Buffer struct {
 	Bytes  []byte
 	users  atomic.Int32
 	giveUp func()
 }
 
-// Release gives up one user's share.
+// Release ends the use of one requester.
 func (b *Buffer) Release() {
 	if b.users.Add(-1) == 0 {
 		b.giveUp()

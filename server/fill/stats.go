@@ -7,7 +7,7 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// Stats count what a filler did. They go on when another filler takes the place of one.
+// Stats count the work of a filler. A filler that replaces another one goes on with its Stats.
 type Stats struct {
 	Fills   Histogram
 	GivenUp atomic.Uint64 // reads that took too long
@@ -28,7 +28,8 @@ func (h *Histogram) add(d time.Duration) {
 	h.nanos.Add(uint64(d))
 }
 
-// Snapshot returns how many took no longer than each bound, how many there were, and the seconds of all.
+// Snapshot returns for each bound how many fills took no longer, the number of all fills, and the
+// sum of their seconds.
 func (h *Histogram) Snapshot() (upTo map[float64]uint64, count uint64, sum float64) {
 	upTo = map[float64]uint64{}
 	for k, bound := range wrap.SecondsBounds {
@@ -38,7 +39,9 @@ func (h *Histogram) Snapshot() (upTo map[float64]uint64, count uint64, sum float
 	return upTo, count + h.buckets[len(wrap.SecondsBounds)].Load(), time.Duration(h.nanos.Load()).Seconds()
 }
 
-// Quantile estimates how long the fastest part q of n took: between two bounds as if all were spread evenly, as Prometheus does. What took longer than the last bound counts as that.
+// Quantile estimates the time that the fastest part q of n fills took at most. Like Prometheus, it
+// assumes that times are spread evenly between two bounds. A time above the last bound counts as
+// the last bound.
 func Quantile(q float64, upTo map[float64]uint64, n uint64) float64 {
 	rank := q * float64(n)
 	below, before := 0.0, uint64(0)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Ensure that quantiles are where they must be, as near as buckets tell.
+// Ensure that quantiles are right, within the precision of the buckets.
 func TestQuantile(t *testing.T) {
 	var h Histogram
 	at := func(q float64) float64 {
@@ -34,6 +34,6 @@ func TestQuantile(t *testing.T) {
 		h.add(time.Hour)
 	}
 	if got := at(0.99); got != 60 {
-		t.Error("behind the last bound:", got)
+		t.Error("above the last bound:", got)
 	}
 }

@@ -10,27 +10,31 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Options say in which order a job will read the samples of a cache. Operators send them as JSON. docs/spec/order.md explains all that is not about this machine.
+// Options name the order in which a job will read the samples of a cache. Operators send them as
+// JSON. docs/spec/order.md explains the fields of an order.
 type Options struct {
-	Name      string   `json:"name"`    // of the plan in its cache; one of the same name is replaced. "": "plan"
-	Samples   uint64   `json:"samples"` // that the job believes there are; 0: it does not say
+	// of the plan in its cache; a new plan replaces one of the same name. "": "plan"
+	Name      string   `json:"name"`
+	Samples   uint64   `json:"samples"` // of the job's dataset; 0: unknown
 	Kind      string   `json:"kind"`    // as order.Kind writes it
 	Seed      uint64   `json:"seed"`
 	Window    uint64   `json:"window"`
 	Block     uint64   `json:"block"`
 	Epoch     uint64   `json:"epoch"`
-	Position  uint64   `json:"position"`   // in the epoch, that the job is at
+	Position  uint64   `json:"position"`   // of the job in the epoch
 	WorldSize uint64   `json:"world_size"` // ranks of the job; 0: 1
-	Ranks     []uint64 `json:"ranks"`      // of these, the ones that read this cache; nil: all
+	Ranks     []uint64 `json:"ranks"`      // the ranks that read this cache; nil: all
 	Ends      string   `json:"ends"`       // uneven, pad or drop. "": uneven
-	Ahead     uint64   `json:"ahead"`      // samples that the server reads ahead of what was read by clients, at most. 0: 4,096
+	// the most samples that the server reads ahead of the clients. 0: 4,096
+	Ahead uint64 `json:"ahead"`
 }
 
-// order checks the options against the cache. ErrInvalid.
+// order checks the options against the cache. Errors: order.ErrInvalid.
 func (o *Options) order(samples uint64) (of order.Order, ends order.Ends, err error) {
 	of = order.Order{Samples: samples, Seed: o.Seed, Window: o.Window, Block: o.Block}
 	if o.Samples != 0 && o.Samples != samples {
-		return of, 0, fmt.Errorf("%w: the plan is of %d samples, and the cache of %d; a plan of another dataset would read what nobody asks for", order.ErrInvalid, o.Samples, samples)
+		return of, 0, fmt.Errorf("%w: the plan has %d samples, and the cache %d; a plan of another dataset "+
+			"would read samples that no client asks for", order.ErrInvalid, o.Samples, samples)
 	}
 	var kinds []string
 	for of.Kind = order.Sequential; of.Kind.String() != o.Kind; of.Kind++ {
@@ -46,13 +50,14 @@ func (o *Options) order(samples uint64) (of order.Order, ends order.Ends, err er
 	return of, order.Ends(k), nil
 }
 
-// complete sets what has a default, and returns what the ranks read.
+// complete fills in defaults, and returns the shards of the ranks.
 func (o *Options) complete(samples uint64) (parts []*order.Part, err error) {
 	of, ends, err := o.order(samples)
 	if err != nil {
 		return nil, err
 	}
-	o.Name, o.Samples, o.WorldSize, o.Ahead = cmp.Or(o.Name, "plan"), samples, max(o.WorldSize, 1), cmp.Or(o.Ahead, defaultAhead)
+	o.Name, o.Samples, o.WorldSize, o.Ahead = cmp.Or(o.Name, "plan"), samples, max(o.WorldSize, 1),
+		cmp.Or(o.Ahead, defaultAhead)
 	o.Ends = cmp.Or(o.Ends, "uneven")
 	if err := shm.CheckName(o.Name); err != nil {
 		return nil, fmt.Errorf("the name of the plan: %w", err)

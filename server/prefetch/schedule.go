@@ -1,7 +1,9 @@
-// Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will ask for them. Operators call such a Schedule a plan (docs/spec/control.md).
+// Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will
+// ask for them. Operators call such a Schedule a plan (docs/spec/control.md).
 //
-// Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests samples from the cache's filler; Schedules (schedules.go) are all of a cache.
-// The package imports fill, order, cache and shm, and knows a served cache only as the interface Cache.
+// Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests
+// samples from the cache's filler. Schedules (schedules.go) are all schedules of a cache. The
+// package imports fill, order, cache and shm, and knows a served cache only as the interface Cache.
 package prefetch
 
 import (
@@ -24,86 +26,91 @@ import (
 
 const (
 	defaultAhead = 4096
-	// maxSchedules is the most schedules of a cache: each is a goroutine that wakes some times a second, and has its turn in the round robin.
+	// maxSchedules is the most schedules of a cache. Each is a goroutine that wakes some times a
+	// second and has a place in the round robin.
 	maxSchedules = 16
-	// chunk is how many samples a schedule requests at a time, and maxUnderWay how many it has requested at most. So much is still read of the old order when a schedule is replaced.
+	// chunk is how many samples a schedule requests at a time, maxUnderWay the most that are under
+	// way. So many samples of the old order are still read after a schedule is replaced.
 	chunk       = 256
 	maxUnderWay = 512
-	// tickTime is how often it reads how far the clients are. In that time they read no more than a small part of what is ahead.
+	// tickTime is how often a schedule checks how far the clients are. In that time they read only
+	// a small part of what is ahead.
 	tickTime = 20 * time.Millisecond
-	// retryTime is how often a schedule of a full cache tries whether there is room again.
+	// retryTime is how often a schedule of a full cache checks for free slots again.
 	retryTime = time.Second
 )
 
-// Idle is how long a schedule lives while no client reads the cache. A variable for tests.
+// Idle is how long a schedule lives while no client reads the cache. Tests change it.
 var Idle = time.Hour
 
 // Errors of plans.
 var (
 	// ErrNoPlan: the cache has no plan of that name.
 	ErrNoPlan = errors.New("there is no such plan")
-	// ErrManyPlans: the cache has as many plans as it may have.
+	// ErrManyPlans: the cache has reached its limit of plans.
 	ErrManyPlans = errors.New("too many plans")
 )
 
-// Cache is a served cache, as a schedule sees it. Between Enter and Leave it is open.
+// Cache is a served cache, as a schedule sees it. It stays open between Enter and Leave.
 type Cache interface {
 	Enter() bool
 	Leave()
 	Segment() *shm.Segment
 	Client() *cache.Cache
 	Filler() *fill.Filler
-	// ReadAhead tells the source, if it reads ahead, which samples come next.
+	// ReadAhead tells a source that reads ahead which samples come next.
 	ReadAhead(indices []int)
 }
 
-// Schedule reads samples ahead in the order of a job. It requests those that the cache does not have, in that order and with the priority of a PREFETCH, and stays at most Ahead samples
-// ahead of the clients. The counters of the segment say how far they are: all samples read since the schedule started. Other readers of the cache move the schedule further ahead than
-// asked for, and never back.
+// Schedule reads samples ahead in the order of a job. It requests, in that order and with the
+// priority of a PREFETCH, the samples that the cache does not have. It stays at most Ahead samples
+// ahead of the clients. The counters of the segment say how far the clients are: they count all
+// reads since the schedule started. Reads of other programs move the schedule further ahead, never
+// back.
 type Schedule struct {
 	cache   Cache
 	all     *Schedules
 	log     *slog.Logger
 	options Options
-	parts   []*order.Part // of the ranks
-	total   uint64        // samples of all of them
+	parts   []*order.Part // the shards of the ranks
+	total   uint64        // samples of all shards
 	ctx     context.Context
 	cancel  context.CancelFunc
-	wake    chan struct{} // has something in it when what was asked for has come
+	wake    chan struct{} // has an element when a request has ended
 	queue   *fill.Queue
-	held    atomic.Bool // what is in the queue is to be given up: there is no room for it, or the plan was ended
+	held    atomic.Bool // give up what is in the queue: the cache has no slots for it, or the plan has ended
 
-	mu       sync.Mutex // protects what follows
-	round    uint64     // samples of each rank that were planned
-	next     uint64     // samples that were planned
+	mu       sync.Mutex // protects the fields below
+	round    uint64     // samples planned of each rank
+	next     uint64     // samples planned of all ranks
 	began    uint64     // reads of the cache when the plan began
-	consumed uint64     // samples, as far as can be told
-	moved    time.Time  // when consumed or next last did
+	consumed uint64     // samples read by clients, as far as the counters tell
+	moved    time.Time  // when consumed or next last changed
 	requests map[*fill.Request]bool
 	underWay int
 	read     uint64
 	failed   uint64
 	noRoom   uint64
-	full     bool      // the cache had no room
-	fullAt   uint64    // in which of its lives between clears
-	retry    time.Time // not before
-	closing  bool      // the cache is
+	full     bool      // the cache had no free slot
+	fullAt   uint64    // the life of the cache, between two clears, in which it was full
+	retry    time.Time // earliest time of the next try
+	closing  bool      // the cache is closing
 }
 
-// Status is a schedule as operators see it. Fields are never renamed.
+// Status describes a schedule to operators. Fields are never renamed.
 type Status struct {
 	Options
-	State    string `json:"state"`     // reading; waiting: it is as far ahead as it may be; full: the cache has no room
+	State    string `json:"state"`     // reading; waiting: as far ahead as it may be; full: the cache has no free slot
 	Total    uint64 `json:"total"`     // samples of the plan
-	Consumed uint64 `json:"consumed"`  // of these: read by clients, as far as can be told
-	Planned  uint64 `json:"planned"`   // in the cache, asked for, or given up
-	UnderWay int    `json:"under_way"` // asked for
-	Read     uint64 `json:"read"`      // that the server has read for it
-	Failed   uint64 `json:"failed"`    // that it could not
-	NoRoom   uint64 `json:"no_room"`   // passed over, because the cache has no room for them
+	Consumed uint64 `json:"consumed"`  // of these: read by clients, as far as the counters tell
+	Planned  uint64 `json:"planned"`   // in the cache, requested, or given up
+	UnderWay int    `json:"under_way"` // requested
+	Read     uint64 `json:"read"`      // samples that the server has read for the plan
+	Failed   uint64 `json:"failed"`    // samples that the server could not read
+	NoRoom   uint64 `json:"no_room"`   // skipped, because the cache has no slot for them
 }
 
-// run reads ahead until the end of the epoch, or of the schedule.
+// run reads ahead until the end of the epoch or of the schedule.
 func (p *Schedule) run() {
 	why := "it was ended"
 	tick := time.NewTicker(tickTime)
@@ -123,16 +130,17 @@ func (p *Schedule) run() {
 	p.cancelAll()
 	p.all.remove(p)
 	a := p.status()
-	p.log.Info("a plan is over", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned, "read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
+	p.log.Info("a plan has ended", "plan", p.options.Name, "because", why, "samples", a.Total, "planned", a.Planned,
+		"read", a.Read, "failed", a.Failed, "no_room", a.NoRoom)
 }
 
-// stop ends the schedule: nothing more is read for it.
+// stop ends the schedule. The server reads nothing more for it.
 func (p *Schedule) stop() {
 	p.held.Store(true)
 	p.cancel()
 }
 
-// cancelAll cancels what was requested.
+// cancelAll cancels all requests.
 func (p *Schedule) cancelAll() {
 	p.mu.Lock()
 	left := slices.Collect(maps.Keys(p.requests))
@@ -142,7 +150,7 @@ func (p *Schedule) cancelAll() {
 	}
 }
 
-// step requests what it may request now. It returns why the schedule is over; "": it is not.
+// step requests as much as it may now. It returns why the schedule is over; "": it is not over.
 func (p *Schedule) step() (over string) {
 	if !p.cache.Enter() {
 		return "its cache was closed"
@@ -155,7 +163,7 @@ func (p *Schedule) step() (over string) {
 	}
 	p.mu.Unlock()
 	if p.held.Load() {
-		p.cancelAll() // or what was asked for before that was known would be read for nothing
+		p.cancelAll() // otherwise earlier requests would be read in vain
 		p.held.Store(false)
 	}
 	for p.more() {
@@ -168,18 +176,19 @@ func (p *Schedule) step() (over string) {
 	case p.next == p.total && p.underWay == 0:
 		return "all of its epoch was planned"
 	case p.underWay == 0 && time.Since(p.moved) > Idle:
-		return fmt.Sprintf("nobody has read the cache for %v", Idle)
+		return fmt.Sprintf("no client has read the cache for %v", Idle)
 	}
 	return ""
 }
 
-// more takes a chunk of the order, and requests the missing samples of it. false: it may request nothing now. The caller has entered.
+// more takes a chunk of the order, and requests its missing samples. false: it may request nothing
+// now. The caller has entered.
 func (p *Schedule) more() bool {
 	ranks := uint64(len(p.parts))
 	p.mu.Lock()
 	limit := min(p.consumed+max(p.options.Ahead, ranks), p.total)
 	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1))
-	if rounds == 0 && p.next < limit && p.total-p.next < ranks { // the last round, in which some ranks have none
+	if rounds == 0 && p.next < limit && p.total-p.next < ranks { // the last round: some ranks have no sample in it
 		rounds = 1
 	}
 	if rounds == 0 || p.underWay >= maxUnderWay || p.closing || p.ctx.Err() != nil {
@@ -193,7 +202,7 @@ func (p *Schedule) more() bool {
 	return true
 }
 
-// indices returns the next samples: so many of each rank, side by side. With mu held.
+// indices returns the next samples: rounds of each rank, interleaved. The caller holds mu.
 func (p *Schedule) indices(rounds uint64) []int {
 	row := make([]int, rounds)
 	all := make([]int, 0, rounds*uint64(len(p.parts)))
@@ -213,7 +222,7 @@ func (p *Schedule) indices(rounds uint64) []int {
 	return all
 }
 
-// ask requests the samples that are missing, as far as the cache has room.
+// ask requests the missing samples, as far as the cache has free slots.
 func (p *Schedule) ask(indices []int) {
 	client := p.cache.Client()
 	missing, noRoom := make([]int, 0, len(indices)), 0
@@ -226,7 +235,7 @@ func (p *Schedule) ask(indices []int) {
 			missing = append(missing, i)
 		}
 	}
-	p.cache.ReadAhead(missing) // those without room as well: a client that asks for one finds it in memory
+	p.cache.ReadAhead(missing) // also those without a slot: a client that asks for one finds it in memory
 	p.mu.Lock()
 	if room, try := p.room(); !room {
 		most := 0
@@ -248,7 +257,8 @@ func (p *Schedule) ask(indices []int) {
 	p.cache.Filler().Submit(r)
 }
 
-// room says whether the cache may have room, and try whether a read should find out. With mu held; the caller has entered.
+// room says whether the cache may have a free slot, and try whether a read should find out. The
+// caller holds mu and has entered.
 func (p *Schedule) room() (room, try bool) {
 	seg := p.cache.Segment()
 	if seg.FirstCome() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
@@ -256,15 +266,15 @@ func (p *Schedule) room() (room, try bool) {
 		return false, false
 	}
 	if p.full && p.life() != p.fullAt {
-		p.full = false // it was cleared
+		p.full = false // a clear came in between
 	}
 	return !p.full, time.Now().After(p.retry)
 }
 
-// life counts how often the cache was cleared.
+// life counts the clears of the cache.
 func (p *Schedule) life() uint64 { return shm.Phase(p.cache.Segment().Phase().Load()).Epoch() }
 
-// CanTake is true: a schedule keeps no bytes.
+// CanTake returns true: a schedule keeps no bytes.
 func (p *Schedule) CanTake(int) bool { return true }
 
 // Take refuses a sample that has no slot.
@@ -273,7 +283,8 @@ func (p *Schedule) Take(uint32, *fill.Buffer) bool {
 	return false
 }
 
-// noSlot notes that the cache has no slot for a sample that was read. The filler calls it, and its cache stays open meanwhile.
+// noSlot records that the cache has no slot for a sample that was read. The filler calls it and
+// keeps the cache open meanwhile.
 func (p *Schedule) noSlot() {
 	p.held.Store(true)
 	p.mu.Lock()
@@ -290,7 +301,7 @@ func (p *Schedule) wakeUp() {
 	}
 }
 
-// Done counts the results of a request whose last sample came, or failed.
+// Done counts the results of a request after its last sample.
 func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 	p.mu.Lock()
 	delete(p.requests, r)
@@ -307,7 +318,7 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 	}
 	p.read += uint64(r.Len() - len(failures))
 	if len(failures) == 0 {
-		p.full = false // until the next one says otherwise
+		p.full = false // until a read finds no slot
 	}
 	p.mu.Unlock()
 	p.wakeUp()
@@ -317,7 +328,8 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 func (p *Schedule) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := Status{Options: p.options, State: "waiting", Total: p.total, Consumed: p.consumed, Planned: p.next, UnderWay: p.underWay, Read: p.read, Failed: p.failed, NoRoom: p.noRoom}
+	a := Status{Options: p.options, State: "waiting", Total: p.total, Consumed: p.consumed, Planned: p.next,
+		UnderWay: p.underWay, Read: p.read, Failed: p.failed, NoRoom: p.noRoom}
 	switch {
 	case p.full:
 		a.State = "full"
@@ -327,7 +339,8 @@ func (p *Schedule) status() Status {
 	return a
 }
 
-// consumed returns how many samples clients have read of a cache, hits and misses, ever.
+// consumed returns how many samples clients have read from a cache in its whole life, hits and
+// misses.
 func consumed(s *shm.Segment) (n uint64) {
 	for r := range min(uint32(s.ClientsHigh().Load()), s.ClientRecords) {
 		for stripe := range shm.CounterStripes {

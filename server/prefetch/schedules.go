@@ -13,22 +13,24 @@ import (
 	"github.com/stocached/stocached/server/fill"
 )
 
-// Schedules are those of a cache.
+// Schedules are all schedules of a cache.
 type Schedules struct {
 	running sync.WaitGroup
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	all    map[string]*Schedule
 	closed bool
 }
 
-// Start has the samples of a cache read ahead, until the end of an epoch. The caller has entered. order.ErrInvalid, shm.ErrInvalid with what is wrong; ErrManyPlans, ErrEnding.
+// Start starts a schedule: the server reads samples ahead until the end of an epoch. The caller has
+// entered. Errors: order.ErrInvalid and shm.ErrInvalid for wrong options; ErrManyPlans, ErrEnding.
 func (s *Schedules) Start(c Cache, o Options, log *slog.Logger) (Status, error) {
 	parts, err := o.complete(c.Segment().Samples)
 	if err != nil {
 		return Status{}, err
 	}
-	p := &Schedule{cache: c, all: s, log: log, options: o, parts: parts, wake: make(chan struct{}, 1), began: consumed(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
+	p := &Schedule{cache: c, all: s, log: log, options: o, parts: parts, wake: make(chan struct{}, 1),
+		began: consumed(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.queue = fill.NewQueue(true, p.held.Load)
 	for _, part := range parts {
@@ -38,11 +40,12 @@ func (s *Schedules) Start(c Cache, o Options, log *slog.Logger) (Status, error) 
 		p.cancel()
 		return Status{}, err
 	}
-	log.Info("a plan has begun", "plan", o.Name, "kind", o.Kind, "seed", o.Seed, "epoch", o.Epoch, "position", o.Position, "samples", p.total, "ahead", o.Ahead)
+	log.Info("a plan has begun", "plan", o.Name, "kind", o.Kind, "seed", o.Seed, "epoch", o.Epoch, "position",
+		o.Position, "samples", p.total, "ahead", o.Ahead)
 	return p.status(), nil
 }
 
-// add starts a schedule, and ends the one that has its name. ErrManyPlans, ErrEnding.
+// add starts a schedule, and ends the one of the same name. Errors: ErrManyPlans, ErrEnding.
 func (s *Schedules) add(p *Schedule) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +56,8 @@ func (s *Schedules) add(p *Schedule) error {
 	case old != nil:
 		old.stop()
 	case len(s.all) >= maxSchedules:
-		return fmt.Errorf("%w: it has %d already (%s); end one (DELETE), or give this one the name of one that it is to replace", ErrManyPlans, len(s.all), s.names())
+		return fmt.Errorf("%w: it has %d already (%s); end one (DELETE), or give this one the name of one that it "+
+			"is to replace", ErrManyPlans, len(s.all), s.names())
 	}
 	if s.all == nil {
 		s.all = map[string]*Schedule{}
@@ -63,7 +67,7 @@ func (s *Schedules) add(p *Schedule) error {
 	return nil
 }
 
-// names lists them, for messages. With mu held.
+// names lists their names for messages. The caller holds mu.
 func (s *Schedules) names() string {
 	if len(s.all) == 0 {
 		return "none"
@@ -71,7 +75,7 @@ func (s *Schedules) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(s.all)), ", ")
 }
 
-// remove forgets a schedule that is over.
+// remove forgets a schedule that has ended.
 func (s *Schedules) remove(p *Schedule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +84,7 @@ func (s *Schedules) remove(p *Schedule) {
 	}
 }
 
-// End ends a schedule; "": all. ErrNoPlan.
+// End ends the schedule of that name, or with "" all. Errors: ErrNoPlan.
 func (s *Schedules) End(name string) (ended []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +103,7 @@ func (s *Schedules) End(name string) (ended []string, err error) {
 	return ended, nil
 }
 
-// Statuses describes them, in the order of their names.
+// Statuses describes all schedules, sorted by name.
 func (s *Schedules) Statuses() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +114,7 @@ func (s *Schedules) Statuses() []Status {
 	return all
 }
 
-// Cancel ends all of them without waiting, and lets no other start.
+// Cancel ends all schedules without waiting. No other schedule can start afterwards.
 func (s *Schedules) Cancel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +124,7 @@ func (s *Schedules) Cancel() {
 	}
 }
 
-// Close is Cancel, and waits.
+// Close is Cancel, and then waits until all have ended.
 func (s *Schedules) Close() {
 	s.Cancel()
 	s.running.Wait()

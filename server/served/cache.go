@@ -1,7 +1,10 @@
-// Package served has the caches of a server: each is a segment, the server's own client of it, and the source that fills it.
+// Package served has the caches of a server. Each is a segment, the server's own client of it, and
+// the source that fills it.
 //
-// Prepare (prepare.go) opens the source of a cache, so that its size is known, and makes nothing. Serve (cache.go) then creates the segment, or adopts a warm one, and starts the filler.
-// The janitor's part is in unused.go, and what operators see in stats.go. The package imports fill and prefetch, and knows no clients and no sockets.
+// Prepare (prepare.go) opens the source of a cache, so that its size is known, and makes nothing.
+// Serve (cache.go) then creates the segment, or adopts a warm one, and starts the filler. unused.go
+// has the janitor's part, stats.go what operators see. The package imports fill and prefetch, and
+// knows no clients and no sockets.
 package served
 
 import (
@@ -22,39 +25,40 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// Cache is a cache of this server. Callers use it between Enter and Leave: once it is shut, Enter fails.
+// Cache is a cache of this server. Callers use it between Enter and Leave. After Shut, Enter fails.
 type Cache struct {
 	Name      string
 	Log       *slog.Logger
 	Schedules prefetch.Schedules
 
-	want    shm.Options // what the segment was made of
+	want    shm.Options // options of the segment
 	bytes   uint64      // of the segment
 	segment *shm.Segment
-	locks   shm.Locks // of cache, which closes them
+	locks   shm.Locks // of the field cache, which closes them
 	cache   *cache.Cache
 	filler  *fill.Filler
 	counts  *counts
 	adopted bool // it was warm before this server started
 
-	connected atomic.Int64 // connections that have attached to it
+	connected atomic.Int64 // number of connections that have attached
 
-	use     sync.RWMutex // protects what follows; Enter holds it for reading
+	use     sync.RWMutex // protects the fields below; Enter holds it for reading
 	gone    bool
 	options Options
-	bare    source.Source // as it was opened
-	source  source.Source // and counted
-	ahead   wrap.Ahead    // within it; nil: it does not read ahead
+	bare    source.Source // as opened, without counters
+	source  source.Source // with counters
+	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
 
-	idle idleness // the janitor's
+	idle idleness // only the janitor uses it
 }
 
-// DrainTimeout is how long the end of a server waits for reads, answers and sources. A variable for tests.
+// DrainTimeout is how long the end of a server waits for reads, answers and sources. Tests change
+// it.
 var DrainTimeout = 10 * time.Second
 
 // Errors of caches.
 var (
-	// ErrServed is the error of a second server for a cache.
+	// ErrServed: another server has the cache.
 	ErrServed = errors.New("another server fills this cache")
 	// ErrNoCache: this server has no cache of that name.
 	ErrNoCache = errors.New("this server has no such cache")
@@ -62,8 +66,11 @@ var (
 	ErrHasCache = errors.New("this server has a cache of that name")
 )
 
-// Serve creates the segment of a prepared cache, or adopts the one that an earlier server left, if it has the name, the schema, the size and the fingerprint of the source.
-// A segment that differs is removed (its clients keep it), and a cold one is created. The source belongs to the served cache from here on; on failure it stays the caller's. ErrServed when another server has it; errors of package shm, with the cache's name.
+// Serve creates the segment of a prepared cache. It adopts the segment of an earlier server if the
+// name, schema, size and fingerprint match. It removes a segment that differs (its clients keep
+// it), and creates a cold one. The served cache owns the source from here on; after an error the
+// caller still owns it. Errors: ErrServed when another server has the cache; errors of package shm,
+// with the cache's name.
 func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	log = log.With("cache", p.Options.Name)
 	defer func() {
@@ -71,7 +78,8 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			h, err = nil, fmt.Errorf("cache %s: %w", p.Options.Name, err)
 		}
 	}()
-	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options, counts: cmp.Or(p.counts, new(counts))}
+	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options,
+		counts: cmp.Or(p.counts, new(counts))}
 	for h.cache == nil {
 		h.segment, err = p.find()
 		switch {
@@ -81,7 +89,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			if why == "" {
 				err := h.attach()
 				if errors.Is(err, shm.ErrNotFound) {
-					continue // its last user was just leaving, and has taken it along
+					continue // its last user has just ended and removed it
 				}
 				if err != nil {
 					return nil, err
@@ -95,7 +103,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		case errors.Is(err, shm.ErrNotFound):
 			h.segment, err = shm.Create(p.want)
 			if errors.Is(err, shm.ErrExists) {
-				continue // another process created it meanwhile
+				continue // another process has created it meanwhile
 			}
 			if err != nil {
 				return nil, err
@@ -105,23 +113,24 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 				return nil, err
 			}
 		default:
-			return nil, err // not ours, or no segment at all: remove nothing that we do not know
+			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
 	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts.source), p.ahead
 	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
 	filled := uint64(0)
-	if h.adopted { // a pass over the whole index, which a cold cache does not need
+	if h.adopted { // Stats reads the whole index; a cold cache does not need that
 		if stats, err := h.cache.Stats(); err == nil {
 			filled = stats.Ready
 		}
 	}
 	info := p.source.Info()
-	log.Info("serving", "warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes", h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint)
+	log.Info("serving", "warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
+		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint)
 	return h, nil
 }
 
-// Path is what a cache is opened by; "" without a name.
+// Path returns what shm.Open takes to find the cache; "": no name.
 func (o Options) Path() string {
 	switch {
 	case o.Unnamed:
@@ -132,7 +141,8 @@ func (o Options) Path() string {
 	return o.Dir + "/" + o.Name
 }
 
-// find attaches to the segment that an earlier server has left. ErrNotFound, and it always is without a name.
+// find opens the segment that an earlier server left. It returns ErrNotFound if there is none; an
+// unnamed cache never has one.
 func (p *Prepared) find() (*shm.Segment, error) {
 	if p.Options.Unnamed {
 		return nil, shm.ErrNotFound
@@ -148,7 +158,8 @@ func (h *Cache) attach() error {
 	}
 	ok, err := locks.TryServer()
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed, h.segment.Path())
+		err = fmt.Errorf("%w: %s; end that server first, or give one of the two another name", ErrServed,
+			h.segment.Path())
 	}
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
@@ -160,33 +171,34 @@ func (h *Cache) attach() error {
 	}
 	fault.At("host.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
-		h.Log.Info("took back what dead clients had left claimed", "samples", n)
+		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
 	h.cache, h.locks = c, locks
 	return nil
 }
 
-// replace removes a segment that is not the one we want, unless another server has it.
+// replace removes a segment of other data, unless another server has it.
 func (h *Cache) replace(why string) error {
 	probe, err := h.segment.ProbeLocks()
 	if err == nil && probe.Server {
 		err = fmt.Errorf("%w: %s", ErrServed, h.segment.Path())
 	}
 	if err == nil {
-		h.Log.Warn("the cache that is there is of other data; a cold one takes its place, and who is attached keeps the old one", "because", why)
+		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
+			"keep the old one", "because", why)
 		err = h.segment.Remove()
 		fault.At("host.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }
 
-// differs says in which respect a segment is not what was asked for; "": in none.
+// differs says how a segment differs from the wanted one; "": not at all.
 func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	switch {
 	case header.Fingerprint != want.Fingerprint:
 		return fmt.Sprintf("its fingerprint is %q, the source has %q", header.Fingerprint, want.Fingerprint)
 	case have.Samples != want.Samples:
-		return fmt.Sprintf("it is of %d samples, the source has %d", have.Samples, want.Samples)
+		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
 	case have.Variable() != want.Variable:
@@ -198,13 +210,14 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	}
 	for k, f := range header.Fields {
 		if w := want.Fields[k]; f.Name != w.Name || f.DType != w.DType || fmt.Sprint(f.Dims) != fmt.Sprint(w.Dims) {
-			return fmt.Sprintf("its field %d is %s of %v %v, that of the source %s of %v %v", k, f.Name, f.Dims, f.DType, w.Name, w.Dims, w.DType)
+			return fmt.Sprintf("its field %d is %s of %v %v, that of the source %s of %v %v", k, f.Name, f.Dims,
+				f.DType, w.Name, w.Dims, w.DType)
 		}
 	}
 	return ""
 }
 
-// Enter keeps the cache open until Leave. false: it was shut, and Leave MUST NOT be called.
+// Enter keeps the cache open until Leave. false: it is shut, and the caller MUST NOT call Leave.
 func (h *Cache) Enter() bool {
 	h.use.RLock()
 	if h.gone {
@@ -214,7 +227,7 @@ func (h *Cache) Enter() bool {
 	return true
 }
 
-// Leave ends what Enter began.
+// Leave ends what Enter has begun.
 func (h *Cache) Leave() { h.use.RUnlock() }
 
 // Segment returns the segment of the cache. The caller has entered.
@@ -223,37 +236,38 @@ func (h *Cache) Segment() *shm.Segment { return h.segment }
 // Client returns the server's own client of the cache. The caller has entered.
 func (h *Cache) Client() *cache.Cache { return h.cache }
 
-// Filler returns what reads samples into the cache.
+// Filler returns the filler of the cache.
 func (h *Cache) Filler() *fill.Filler { return h.filler }
 
-// Connect counts a connection that has attached to the cache, and Disconnect one that is gone.
+// Connect counts a connection that has attached to the cache; Disconnect counts its end.
 func (h *Cache) Connect()    { h.connected.Add(1) }
 func (h *Cache) Disconnect() { h.connected.Add(-1) }
 
-// Options returns what the cache was asked for. The caller has not entered.
+// Options returns the options of the cache. The caller has not entered.
 func (h *Cache) Options() Options {
 	h.use.RLock()
 	defer h.use.RUnlock()
 	return h.options
 }
 
-// SameData says whether other options give the same samples in the same segment. The caller has entered.
+// SameData says whether other options give the same samples in the same segment. The caller has
+// entered.
 func (h *Cache) SameData(o Options) bool { return h.options.sameData(o) }
 
-// Fits says whether the segment is what a prepared cache wants, by the same path.
+// Fits says whether the segment matches a prepared cache, and has the same path.
 func (h *Cache) Fits(p *Prepared) bool {
 	return p.Options.Path() == h.Options().Path() && differs(&h.segment.Header, &h.segment.Geometry, &p.want) == ""
 }
 
-// Again returns the cache as it was before Serve, with its source and its counters, to be served again.
+// Again returns the cache as it was before Serve, with its source and its counters.
 func (h *Cache) Again() *Prepared {
 	return &Prepared{Options: h.options, source: h.bare, ahead: h.ahead, want: h.want, Bytes: h.bytes, counts: h.counts}
 }
 
-// Succeed has a prepared cache go on with the counters of this one.
+// Succeed makes a prepared cache go on with the counters of h.
 func (p *Prepared) Succeed(h *Cache) { p.counts = h.counts }
 
-// Adjust takes options that change no sample and no segment.
+// Adjust sets options that change no sample and no segment.
 func (h *Cache) Adjust(o Options) {
 	h.use.Lock()
 	h.options = o
@@ -261,7 +275,8 @@ func (h *Cache) Adjust(o Options) {
 	h.filler.Resize(o.Parallel)
 }
 
-// Refill takes another source of the same data. Reads under way end with the old one. ErrEnding: the cache was shut, and has not taken it.
+// Refill replaces the source by another one of the same data. Reads under way end with the old one.
+// ErrEnding: the cache is shut, and nothing has changed.
 func (h *Cache) Refill(p *Prepared) error {
 	h.use.Lock()
 	if h.gone {
@@ -277,14 +292,15 @@ func (h *Cache) Refill(p *Prepared) error {
 	return nil
 }
 
-// ReadAhead tells the source, if it reads ahead, which samples come next. The caller has entered.
+// ReadAhead tells a source that reads ahead which samples come next. The caller has entered.
 func (h *Cache) ReadAhead(indices []int) {
 	if h.ahead != nil {
 		h.ahead.Prefetch(indices)
 	}
 }
 
-// Announce tells a source that reads ahead which samples a client prefetches. The caller has entered.
+// Announce tells a source that reads ahead which samples a client prefetches. The caller has
+// entered.
 func (h *Cache) Announce(indices []int64) {
 	if h.ahead == nil {
 		return
@@ -298,7 +314,8 @@ func (h *Cache) Announce(indices []int64) {
 	h.ahead.Prefetch(missing)
 }
 
-// Shut ends the server's part in the cache, and closes the segment, which stays. Reads under way have wait to end; the waiters of longer ones are told that the cache is closing.
+// Shut ends the server's part in the cache and closes the segment, which stays. It waits at most
+// wait for reads under way, and tells the waiters of longer ones that the cache is closing.
 // keepSource leaves the source open, for another cache.
 func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 	h.Schedules.Close()
@@ -323,16 +340,17 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 	defer timer.Stop()
 	select {
 	case <-closed:
-	case <-timer.C: // one of the source's own reads hangs, such as one that reads ahead
-		h.Log.Warn("the source does not close; the server waits no longer", "after", DrainTimeout)
+	case <-timer.C: // a read of the source itself hangs, such as a read ahead
+		h.Log.Warn("the source does not close; the server no longer waits for it", "after", DrainTimeout)
 	}
 	return err
 }
 
-// CloseSource closes the source that Shut has kept, in the background.
+// CloseSource closes the source that Shut has kept open, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
 
-// closeLater closes a source in the background, once its reads have ended, which may be never. closed is closed then.
+// closeLater closes a source in the background, when its reads have ended. A read that hangs may
+// delay that forever. Then closeLater closes the returned channel.
 func (h *Cache) closeLater(s source.Source) (closed <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -344,7 +362,7 @@ func (h *Cache) closeLater(s source.Source) (closed <-chan struct{}) {
 	return done
 }
 
-// Unlink removes the name of the segment, if it still is this one's.
+// Unlink removes the name of the segment, if the name still refers to this segment.
 func (h *Cache) Unlink() error {
 	if err := h.segment.Remove(); err != nil && !errors.Is(err, shm.ErrNotFound) {
 		return err

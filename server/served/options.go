@@ -12,22 +12,27 @@ import (
 
 // Options are one cache of a server.
 type Options struct {
-	Name     string          // by which clients attach
-	Source   source.Settings // what it is filled from: kind and the kind's own keys, and limits, retry and read_ahead as package wrap takes them
-	Decode   map[string]any  // how images are decoded, as package decode takes it; nil: they are not
-	Size     uint64          // bytes that the segment never exceeds. 0: room for every sample
-	Assign   shm.Assign      // which samples get a slot; fixed-size samples only
-	Parallel int             // reads at a time, at most 32. 0: 4
-	Dir      string          // an existing folder on a tmpfs. "": that of all caches
-	// Unnamed makes a segment without a name in any folder, which goes with its last process and so is cold after a restart. Clients get it from the server; no process can truncate it.
+	Name string // clients attach by this name
+	// where samples come from: kind and the kind's own keys; also limits, retry and read_ahead of
+	// package wrap
+	Source   source.Settings
+	Decode   map[string]any // how to decode images, for package decode; nil: not at all
+	Size     uint64         // bytes that the segment never exceeds. 0: capacity for every sample
+	Assign   shm.Assign     // which samples get a slot; fixed-size samples only
+	Parallel int            // reads at a time, at most 32. 0: 4
+	Dir      string         // an existing folder on a tmpfs. "": the folder of all caches
+	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
+	// cold after a restart. Clients get it from the server; no process can truncate it.
 	Unnamed bool
-	// ReadTimeout is how long a read of a sample may take, its retries, its waiting for limits and its decoding included, at least a second. It is kept to the second. 0: a minute.
+	// ReadTimeout is the longest time for the read of a sample, with its retries, its waits for
+	// limits and its decoding. At least a second; the server checks it every second. 0: a minute.
 	ReadTimeout time.Duration
-	// RemoveUnused is how long a cache without clients is kept. Then its segment is removed, and a cold one takes its place. 0: it is kept for ever.
+	// RemoveUnused is how long the server keeps a cache without clients. Then it removes the
+	// segment, and a cold one replaces it. 0: forever.
 	RemoveUnused time.Duration
 }
 
-// maxParallel: the server is one client of the segment, and a client can claim so many samples at a time.
+// maxParallel: the server is one client of the segment, and a client has so many claims at most.
 const maxParallel = shm.ClaimsPerClient
 
 const (
@@ -35,7 +40,7 @@ const (
 	defaultReadTimeout = time.Minute
 )
 
-// Check fills in defaults. ErrInvalid.
+// Check checks the options and fills in defaults. Errors: ErrInvalid.
 func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
@@ -44,27 +49,30 @@ func (o *Options) Check() error {
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":
-		return fmt.Errorf("%w: cache %s: an unnamed segment is in no folder; leave out dir, or unnamed", shm.ErrInvalid, o.Name)
+		return fmt.Errorf("%w: cache %s: an unnamed segment is in no folder; leave out dir, or unnamed",
+			shm.ErrInvalid, o.Name)
 	case o.Parallel < 1 || o.Parallel > maxParallel:
 		return fmt.Errorf("%w: cache %s: parallel is %d, not in 1..%d", shm.ErrInvalid, o.Name, o.Parallel, maxParallel)
 	case o.ReadTimeout < time.Second:
 		return fmt.Errorf("%w: cache %s: read_timeout is %v, less than 1s", shm.ErrInvalid, o.Name, o.ReadTimeout)
 	case o.RemoveUnused != 0 && o.RemoveUnused < time.Second:
-		return fmt.Errorf("%w: cache %s: remove_unused is %v, less than 1s; leave it out to keep the cache", shm.ErrInvalid, o.Name, o.RemoveUnused)
+		return fmt.Errorf("%w: cache %s: remove_unused is %v, less than 1s; leave it out to keep the cache",
+			shm.ErrInvalid, o.Name, o.RemoveUnused)
 	}
 	return nil
 }
 
-// sameData says whether two give the same samples in the same segment.
+// sameData says whether both options give the same samples in the same segment.
 func (o Options) sameData(other Options) bool {
 	other.Parallel, other.ReadTimeout, other.RemoveUnused = o.Parallel, o.ReadTimeout, o.RemoveUnused
 	return reflect.DeepEqual(o, other)
 }
 
-// segment says what segment the cache wants for a source.
+// segment returns the options of the segment for a source.
 func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
-	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size, Fields: info.Schema.Fields, Variable: info.Schema.Variable, Assign: o.Assign,
+	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size,
+		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Assign: o.Assign,
 		Fingerprint: info.Fingerprint}
 	if o.Unnamed {
 		want.Name = ""

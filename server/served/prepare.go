@@ -13,14 +13,14 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// Prepared is a cache whose source is open, and that has no segment yet.
+// Prepared is a cache whose source is open and that has no segment yet.
 type Prepared struct {
 	Options Options
 	source  source.Source
-	ahead   wrap.Ahead // within the source; nil: it does not read ahead
+	ahead   wrap.Ahead // part of the source; nil: it does not read ahead
 	want    shm.Options
 	Bytes   uint64  // of its segment
-	counts  *counts // of the cache whose place it takes; nil: of none
+	counts  *counts // of the cache that it replaces; nil: none
 }
 
 // OpenFunc opens a source.
@@ -50,7 +50,7 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 	return p, nil
 }
 
-// CloseAll closes the sources of caches that are not served after all.
+// CloseAll closes the sources of caches that will not be served.
 func CloseAll(all []*Prepared, log *slog.Logger) {
 	for _, p := range all {
 		if err := p.source.Close(); err != nil {
@@ -59,7 +59,8 @@ func CloseAll(all []*Prepared, log *slog.Logger) {
 	}
 }
 
-// openExisting opens the segment that has the cache's name now, read-only. nil: there is none, or, with an error, none that can be opened.
+// openExisting opens the present segment of the cache's name, read-only. nil: there is none, or,
+// with an error, it does not open.
 func (p *Prepared) openExisting() (*shm.Segment, error) {
 	if p.Options.Unnamed {
 		return nil, nil
@@ -74,7 +75,8 @@ func (p *Prepared) openExisting() (*shm.Segment, error) {
 	return s, nil
 }
 
-// CheckExisting says what is wrong with the segment that has the cache's name now, if there is one.
+// CheckExisting returns the error of opening the present segment of the cache's name, if there is
+// one.
 func (p *Prepared) CheckExisting() error {
 	s, err := p.openExisting()
 	if s != nil {
@@ -83,19 +85,20 @@ func (p *Prepared) CheckExisting() error {
 	return err
 }
 
-// Existing is the segment that has a cache's name already.
+// Existing describes the present segment of a cache's name.
 type Existing struct {
-	Same      bool   // it is the one that is wanted
-	Alone     bool   // no process but this server has it
+	Same      bool   // the segment has the data and size that the cache needs
+	Alone     bool   // no process but this server uses it
 	Allocated uint64 // bytes of pages
-	Promised  uint64 // bytes that it may still take
+	Promised  uint64 // bytes that it may still allocate
 }
 
-// Existing describes the segment that has the cache's name already. The zero value: there is none, or none that can be opened.
+// Existing describes the present segment of the cache's name. The zero value: there is none, or it
+// does not open.
 func (p *Prepared) Existing() (t Existing, err error) {
 	s, err := p.openExisting()
 	if s == nil || err != nil {
-		return t, nil // that segment stays as it is, and the cache is left out
+		return t, nil // that segment stays as it is, and the server leaves the cache out
 	}
 	defer s.Close()
 	if t.Allocated, err = s.Allocated(); err != nil {

@@ -8,26 +8,32 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// counts are what a server counts of a cache, beside the counters of its segment. They go on when another segment or source takes the place of one.
+// counts are the counters of a server for one cache, beside those of the segment. They go on when
+// another segment or source replaces the present one.
 type counts struct {
 	source wrap.Counts
 	fill   fill.Stats
 }
 
-// Stats are what a server knows of a cache beyond its segment, since it first served one of that name. Fields are never renamed.
+// Stats are what a server knows of a cache beyond its segment, since it first served a cache of
+// that name. Fields are never renamed.
 type Stats struct {
-	Queued    int               `json:"queue_depth"`  // samples that clients wait for and that are not being read yet
-	Connected int               `json:"connected"`    // clients that could ask for samples now
-	Reads     uint64            `json:"source_reads"` // samples read
-	ReadBytes uint64            `json:"source_read_bytes"`
-	Errors    map[string]uint64 `json:"source_errors"`     // reads that failed, after all tries, by kind; kinds that occurred
-	Stuck     int               `json:"stuck_reads"`       // that were given up (errors of kind timeout), and have not returned yet
-	FillCount uint64            `json:"fill_count"`        // samples read and stored
-	FillMean  *float64          `json:"fill_mean_seconds"` // from the begin of a sample's read until it was stored; null before the first one
-	FillP99   *float64          `json:"fill_p99_seconds"`  // 99 of 100 took no longer; between the bounds of the histogram it is estimated
+	Queued    int    `json:"queue_depth"`  // samples that have waiters and whose read has not begun
+	Connected int    `json:"connected"`    // clients that could ask for samples now
+	Reads     uint64 `json:"source_reads"` // samples read
+	ReadBytes uint64 `json:"source_read_bytes"`
+	// failed reads, after all tries, by kind; only kinds that occurred
+	Errors map[string]uint64 `json:"source_errors"`
+	// reads that were given up (errors of kind timeout) and have not returned yet
+	Stuck     int    `json:"stuck_reads"`
+	FillCount uint64 `json:"fill_count"` // samples read and stored
+	// mean time from the begin of a sample's read until it is stored; null before the first one
+	FillMean *float64 `json:"fill_mean_seconds"`
+	// 99 of 100 took no longer; an estimate between the bounds of the histogram
+	FillP99 *float64 `json:"fill_p99_seconds"`
 }
 
-// Reads returns what was read of the source, with the reads that were given up, and how many of those hang.
+// Reads returns the counts of reads, those given up included, and the number of reads that hang.
 func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 	read = h.counts.source.Snapshot()
 	read.Errors[wrap.KindTimeout] += h.counts.fill.GivenUp.Load()
@@ -36,7 +42,8 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
-	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples, ReadBytes: read.Bytes, Errors: map[string]uint64{}}
+	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
+		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
 			f.Errors[string(kind)] = n
@@ -50,7 +57,7 @@ func (h *Cache) stats() Stats {
 	return f
 }
 
-// Status is a cache as operators see it. Fields are never renamed.
+// Status describes a cache to operators. Fields are never renamed.
 type Status struct {
 	Name        string      `json:"name"`
 	Path        string      `json:"path"`
@@ -61,7 +68,7 @@ type Status struct {
 	Bytes       uint64      `json:"segment_bytes"`
 	Fingerprint string      `json:"fingerprint"`
 	Source      string      `json:"source"`  // its kind
-	Adopted     bool        `json:"adopted"` // it was warm when this server began
+	Adopted     bool        `json:"adopted"` // it was warm when this server started
 	Counters    cache.Stats `json:"stats"`
 	Stats
 }
@@ -69,11 +76,14 @@ type Status struct {
 // Status describes the cache. The caller has entered.
 func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
-	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID), Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
-		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind, Adopted: h.adopted, Counters: stats, Stats: h.stats()}, err
+	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
+		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
+		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Adopted: h.adopted, Counters: stats, Stats: h.stats()}, err
 }
 
-// FillTimes returns how many fills took no longer than each bound, how many there were, and the seconds of all.
+// FillTimes returns for each bound how many fills took no longer, the number of all fills, and the
+// sum of their seconds.
 func (h *Cache) FillTimes() (upTo map[float64]uint64, count uint64, sum float64) {
 	return h.counts.fill.Fills.Snapshot()
 }

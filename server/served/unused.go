@@ -8,7 +8,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Clean takes back what dead clients left claimed, gives up reads that take too long, and says whether the cache was unused for RemoveUnused.
+// Clean reclaims the claims of dead clients, gives up reads that take too long, and says whether
+// the cache was unused for RemoveUnused.
 func (h *Cache) Clean() (unused bool) {
 	if !h.Enter() {
 		return false
@@ -16,13 +17,14 @@ func (h *Cache) Clean() (unused bool) {
 	defer h.Leave()
 	n, err := h.cache.Recover()
 	if err != nil {
-		h.Log.Error("looking for what dead clients left claimed", "error", err)
+		h.Log.Error("reclaiming the claims of dead clients", "error", err)
 	}
 	if n > 0 {
-		h.Log.Info("took back what dead clients had left claimed", "samples", n)
+		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
 	if n := h.filler.GiveUp(h.options.ReadTimeout); n > 0 {
-		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout, "not_returned_yet", h.filler.Stuck())
+		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout,
+			"not_returned_yet", h.filler.Stuck())
 	}
 	if h.options.RemoveUnused == 0 {
 		h.idle = idleness{}
@@ -30,23 +32,24 @@ func (h *Cache) Clean() (unused bool) {
 	}
 	unusedFor, err := h.idle.measure(h)
 	if err != nil {
-		h.Log.Error("looking whether anybody uses the cache", "error", err)
+		h.Log.Error("checking whether the cache has clients", "error", err)
 		return false
 	}
 	if unusedFor < h.options.RemoveUnused {
 		return false
 	}
 	allocated, err := h.segment.Allocated()
-	return err == nil && allocated > h.segment.PayloadOffset // there is something to give back
+	return err == nil && allocated > h.segment.PayloadOffset // there is memory to free
 }
 
-// idleness says since when no process but the server has used a cache.
+// idleness says since when only the server has used a cache.
 type idleness struct {
-	since         time.Time // when it was first found unused; zero: it is in use
-	registrations uint64    // of all client records: a client may come and go between two calls
+	since         time.Time // when the janitor first found it unused; zero: it is in use
+	registrations uint64    // sum over all client records: a client may come and go between two calls
 }
 
-// measure returns for how long the cache was unused. Read-only clients hold no lock, and are not seen.
+// measure returns for how long the cache was unused. Read-only clients hold no lock, so they do not
+// count.
 func (i *idleness) measure(h *Cache) (time.Duration, error) {
 	probe, err := h.segment.ProbeLocks()
 	if err != nil {
@@ -67,20 +70,22 @@ func (i *idleness) measure(h *Cache) (time.Duration, error) {
 	return now.Sub(i.since), nil
 }
 
-// LeaveUnused removes a cache that no other process uses, and keeps its source. false: it is in use, and nothing was done. true: it is shut, even with an error.
+// LeaveUnused removes a cache that no other process uses, and keeps its source open. false: the
+// cache is in use, and stays. true: the cache is shut, even with an error.
 func (h *Cache) LeaveUnused() (bool, error) {
 	h.use.Lock()
 	defer h.use.Unlock()
 	if h.gone || h.connected.Load() > 0 {
 		return false, nil
 	}
-	// The lock is exclusive, so that no client attaches meanwhile: one that finds the name waits for us, and then finds the segment gone.
+	// The lock is exclusive, so that no client attaches meanwhile. A client that has found the name
+	// waits for this lock, and then finds the segment removed.
 	if last, err := h.locks.LastUser(); !last || err != nil {
 		return false, err
 	}
 	err := h.Unlink()
 	fault.At("change.left")
-	h.Schedules.Cancel() // they wait for us, and find it gone
+	h.Schedules.Cancel() // they wait for h.use, and then find the cache shut
 	h.filler.Close(0)
 	h.gone = true
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())

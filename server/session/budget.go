@@ -6,34 +6,40 @@ import (
 	"time"
 )
 
-// Budget is memory that all connections have together. Where more than a half is taken, a connection that has some may have half as much as is left, and the last quarter is for clients
-// that read what they are sent. So the sum is bounded, and clients that stand still leave something for those that go on.
+// Budget is memory that all connections share. When more than half is taken, a connection that
+// holds some may have at most half of what is left. The last quarter is only for clients that read
+// what they get. So the sum is bounded, and stalled clients leave memory for the others.
 type Budget struct {
-	again func() // called a moment after a connection could not take, since no event tells when a client starts to read; nil: not called
+	// called a moment after a connection was refused memory, because no event tells when a client
+	// starts to read; nil: not called
+	again func()
 
-	mu     sync.Mutex // protects what follows
-	room   sync.Cond  // something was given back, or those that wait must try again
+	mu     sync.Mutex // protects the fields below
+	room   sync.Cond  // memory was given back, or the waiting connections must try again
 	limit  int
 	used   int
-	short  bool // a connection could not take, since something was given back last
-	timed  bool // again is going to be called
+	short  bool // a connection was refused memory since the last give
+	timed  bool // the timer of again runs
 	closed bool
 }
 
-// againPause is how long it is until again.
+// againPause is the time from a refusal until the call of again.
 const againPause = 10 * time.Millisecond
 
-// NewBudget makes a budget of limit bytes. again is called a moment after a connection could not take some; nil: it is not.
+// NewBudget makes a budget of limit bytes. Budget calls again a moment after a connection was
+// refused memory; nil: it does not.
 func NewBudget(limit int, again func()) *Budget {
 	s := &Budget{limit: limit, again: again}
 	s.room.L = &s.mu
 	return s
 }
 
-// fits says whether a connection that has own bytes may take n more; reads says whether its client reads. What is larger than the limit may be taken when nothing else is. With mu held.
+// fits says whether a connection that holds own bytes may take n more. reads says whether its
+// client reads. More than the limit may be taken when nothing else is taken. The caller holds mu.
 func (s *Budget) fits(own, n int, reads func() bool) bool {
 	left := s.limit - s.used
-	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) && (n <= left-s.limit/4 || n <= left && reads())
+	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) &&
+		(n <= left-s.limit/4 || n <= left && reads())
 	s.short = s.short || !ok
 	if !ok && !s.timed && !s.closed {
 		s.timed = true
@@ -42,7 +48,7 @@ func (s *Budget) fits(own, n int, reads func() bool) bool {
 	return ok
 }
 
-// tryAgain has all connections try again that could not take.
+// tryAgain lets all refused connections try again.
 func (s *Budget) tryAgain() {
 	s.mu.Lock()
 	s.timed = false
@@ -53,14 +59,14 @@ func (s *Budget) tryAgain() {
 	}
 }
 
-// hasRoom says whether take would go well.
+// hasRoom says whether take would succeed.
 func (s *Budget) hasRoom(own, n int, reads func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fits(own, n, reads)
 }
 
-// take takes n bytes for a connection that has own of them, if it may.
+// take takes n bytes for a connection that holds own bytes. false: it may not.
 func (s *Budget) take(own, n int, reads func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +77,7 @@ func (s *Budget) take(own, n int, reads func() bool) bool {
 	return true
 }
 
-// await is take that waits until it may. false: the share was closed, or the connection is gone.
+// await waits until take succeeds. false: the budget was closed, or the connection is gone.
 func (s *Budget) await(own, n int, reads, gone func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,14 +91,14 @@ func (s *Budget) await(own, n int, reads, gone func() bool) bool {
 	return false
 }
 
-// force takes n bytes that cannot be refused.
+// force takes n bytes that must not be refused.
 func (s *Budget) force(n int) {
 	s.mu.Lock()
 	s.used += n
 	s.mu.Unlock()
 }
 
-// give gives n bytes back, and says whether a connection could not take.
+// give gives n bytes back, and says whether a connection was refused before.
 func (s *Budget) give(n int) (short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,14 +108,14 @@ func (s *Budget) give(n int) (short bool) {
 	return short
 }
 
-// over says whether all is taken.
+// over says whether all memory is taken.
 func (s *Budget) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used >= s.limit
 }
 
-// wake has all that wait try again.
+// wake makes all waiting connections try again.
 func (s *Budget) wake() {
 	s.mu.Lock()
 	s.room.Broadcast()
@@ -139,8 +145,9 @@ func (s *Budget) Usage() (used, limit int) {
 	return s.used, s.limit
 }
 
-// indexBytes is the memory of an index that a client asks for: its place in queues, its read, and its part of an answer.
+// indexBytes is the memory for one index of a request: its place in queues, its read, and its part
+// of an answer.
 const indexBytes = 192
 
-// unlimited bounds nothing.
+// unlimited is a budget without a bound.
 var unlimited = NewBudget(math.MaxInt, nil)

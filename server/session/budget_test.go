@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Ensure that the sum stays within the limit whatever connections take, that clients that stand still leave room for one that reads, and that who waits goes on when there is room.
+// Ensure that the sum stays within the limit whatever connections take, that stalled clients leave
+// memory for one that reads, and that waiting connections go on when memory is free.
 func TestBudget(t *testing.T) {
 	reads, stands, gone := func() bool { return true }, func() bool { return false }, func() bool { return false }
 	s := NewBudget(1000, nil)

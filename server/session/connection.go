@@ -1,7 +1,10 @@
-// Package session serves one client on the data socket, whose protocol is docs/spec/control.md.
+// Package session serves one client on the data socket. docs/spec/control.md specifies the
+// protocol.
 //
-// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache for samples; its output (output.go) writes the answers. No other client waits for
-// either. All connections of a server share two Budgets of memory (budget.go). The package imports served and fill, and knows its server only as a Host.
+// A Connection (connection.go) reads the frames of a client and asks the filler of a served cache
+// for samples. Its output (output.go) writes the answers. No other client waits for either. All
+// connections of a server share two Budgets of memory (budget.go). The package imports served and
+// fill, and knows its server only as a Host.
 package session
 
 import (
@@ -22,35 +25,37 @@ import (
 	"github.com/stocached/stocached/server/served"
 )
 
-// FrameTimeout is how long a frame may take from its first byte on. A variable for tests.
+// FrameTimeout is how long a frame may take from its first byte on. Tests change it.
 var FrameTimeout = 10 * time.Second
 
-// Host is what connections need of their server.
+// Host is what connections need from their server.
 type Host struct {
-	Boot     [16]byte // of this start of the server
+	Boot     [16]byte // identifies this start of the server
 	Log      *slog.Logger
-	Replies  *Budget                         // for samples and answers that wait to be written
-	Requests *Budget                         // for requests under way
-	Enter    func(name string) *served.Cache // enters a cache, which the caller leaves; nil: there is none of that name
-	Absent   func(name string) string        // says why there is none
-	Ending   func() bool
-	Drained  func() // called when a client has room again for samples without a slot
+	Replies  *Budget // memory of samples and answers that wait to be written
+	Requests *Budget // memory of requests under way
+	// enters a cache; the caller must leave it; nil: there is none of that name
+	Enter   func(name string) *served.Cache
+	Absent  func(name string) string // says why there is none
+	Ending  func() bool
+	Drained func() // called when a client can again take samples without a slot
 }
 
-// Connection is one client on the data socket. One goroutine reads its frames and another one writes; no other goroutine waits for the client.
+// Connection is one client on the data socket. One goroutine reads its frames and another one
+// writes. No other goroutine waits for the client.
 type Connection struct {
 	host   *Host
 	socket *net.UnixConn
 	out    *output
-	label  string // what the client calls itself
+	label  string // the name that the client gives itself
 
-	reserved int                             // bytes that were reserved for the current frame
-	caches   []*served.Cache                 // by the number that the client has of each
+	reserved int                             // bytes reserved for the current frame
+	caches   []*served.Cache                 // by the number that the client uses
 	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
 
-	mu         sync.Mutex          // protects what follows
+	mu         sync.Mutex          // protects the fields below
 	requests   map[uint64]*request // fetches under way, by the client's numbers
-	prefetches map[*request]bool   // under way; each was answered at once, so the client may use its number again
+	prefetches map[*request]bool   // under way; each was answered at once, so the client may reuse its number
 	underWay   int                 // indices of fetches
 	prefetched int                 // indices of prefetches
 }
@@ -62,14 +67,14 @@ type clientQueues struct{ fetches, prefetches *fill.Queue }
 type request struct {
 	connection *Connection
 	id         uint64
-	reserved   int  // bytes that its connection has taken for it
+	reserved   int  // bytes that the connection has reserved for it
 	prefetch   bool // the client does not wait for its samples
 	slotsOnly  bool
 	filler     *fill.Filler
 	samples    *fill.Request
 }
 
-// CanTake says whether the client has room for n more bytes of a sample without a slot.
+// CanTake says whether n more bytes of a sample without a slot may wait for the client.
 func (r *request) CanTake(n int) bool {
 	return r.prefetch || r.slotsOnly || r.connection.out.canTake(n)
 }
@@ -88,15 +93,16 @@ func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connecti
 
 func (r *request) cancel() { r.filler.Cancel(r.samples) }
 
-// New makes the connection of a client that was accepted.
+// New makes the connection of an accepted client.
 func New(h *Host, socket *net.UnixConn) *Connection {
-	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{}, requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
+	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{},
+		requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, h.Drained)
 	c.out.replies, c.out.requests = h.Replies, h.Requests
 	return c
 }
 
-// Refuse answers with DENIED and nothing else.
+// Refuse answers with DENIED only.
 func (c *Connection) Refuse(text string) {
 	c.out.send(control.AppendError(nil, 0, control.CodeDenied, text))
 	c.out.end()
@@ -105,10 +111,10 @@ func (c *Connection) Refuse(text string) {
 	}
 }
 
-// Drain writes what is queued until a deadline, reads no more frames, and ends the connection.
+// Drain reads no more frames, writes what is queued until a deadline, and ends the connection.
 func (c *Connection) Drain(deadline time.Time) {
 	c.out.setDeadline(deadline)
-	if err := c.socket.CloseRead(); err != nil { // ends the reader, which then has the rest written
+	if err := c.socket.CloseRead(); err != nil { // ends the reader; Serve then writes the rest
 		c.socket.Close() // the client is gone
 	}
 }
@@ -120,10 +126,12 @@ func (c *Connection) Waiting() int {
 	return c.out.waiting
 }
 
-// smallBody is what a frame may have without having to wait for memory, and what an idle connection keeps for the next one.
+// smallBody is the largest frame that needs no reservation of memory. An idle connection keeps a
+// buffer of that size.
 const smallBody = 64 << 10
 
-// reserve takes memory for a request of n indices, when there is some. false: the server ends, or the client is gone.
+// reserve takes memory for a request of n indices, and waits until there is some. false: the server
+// ends, or the client is gone.
 func (c *Connection) reserve(n int) bool {
 	ok := c.out.reserve(n * indexBytes)
 	if ok {
@@ -132,17 +140,17 @@ func (c *Connection) reserve(n int) bool {
 	return ok
 }
 
-// Serve talks with the client until one side ends it.
+// Serve talks with the client until one side ends the connection.
 func (c *Connection) Serve() {
 	defer c.forget()
 	writer := make(chan struct{})
 	go func() {
 		defer close(writer)
 		if err := c.out.run(); err != nil {
-			c.host.Log.Info("a client takes no answers; its connection is closed", "client", c.label, "error", err)
+			c.host.Log.Info("a client reads no answers; its connection is closed", "client", c.label, "error", err)
 			c.out.abort()
 		}
-		c.socket.Close() // ends the reader, if it has not ended yet
+		c.socket.Close() // ends the reader, if it still runs
 	}()
 	err := c.read()
 	c.out.unreserve(c.reserved)
@@ -154,8 +162,10 @@ func (c *Connection) Serve() {
 	case errors.Is(err, control.ErrProtocol):
 		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, err.Error()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.out.send(control.AppendError(nil, 0, control.CodeProtocol, fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
-	case errors.Is(err, io.EOF) && c.host.Ending(): // which has ended this reader; what the client waits for was answered
+		c.out.send(control.AppendError(nil, 0, control.CodeProtocol,
+			fmt.Sprintf("a frame took more than %v to arrive", FrameTimeout)))
+	case errors.Is(err, io.EOF) &&
+		c.host.Ending(): // which has ended this reader; all requests have answers
 	default:
 		c.out.abort() // the client is gone
 	}
@@ -163,17 +173,18 @@ func (c *Connection) Serve() {
 	<-writer
 }
 
-// read takes frames until there are none. nil and io errors: the client is gone; else it is told why.
+// read takes frames until there are none. nil and io errors: the client is gone. Serve sends any
+// other error to the client.
 func (c *Connection) read() error {
 	r := bufio.NewReaderSize(c.socket, 4096)
 	body := []byte(nil)
 	for first := true; ; first = false {
 		c.out.waitForRoom()
-		if _, err := r.Peek(1); err != nil { // between frames a client may rest for ever
+		if _, err := r.Peek(1); err != nil { // between frames a client may pause forever
 			return err
 		}
 		waits := !whole(r)
-		if waits { // a deadline costs more than reading what is there
+		if waits { // a deadline costs more than reading what has arrived
 			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
 				return err
 			}
@@ -182,11 +193,12 @@ func (c *Connection) read() error {
 		if err != nil {
 			return err
 		}
-		if h.Length > smallBody { // there must be room for it, and for what becomes of it
+		if h.Length > smallBody { // memory for the frame and for its request
 			if !c.reserve(int(h.Length) / 8) {
 				return io.EOF
 			}
-			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil { // it has its time from here on
+			// its time starts here
+			if err := c.socket.SetReadDeadline(time.Now().Add(FrameTimeout)); err != nil {
 				return err
 			}
 			waits = true
@@ -205,7 +217,7 @@ func (c *Connection) read() error {
 		if err := c.take(h, body[:h.Length], first); err != nil {
 			return err
 		}
-		c.out.unreserve(c.reserved) // unless a request has it
+		c.out.unreserve(c.reserved) // unless a request has taken it over
 		c.reserved = 0
 		if cap(body) > smallBody {
 			body = nil // an idle connection keeps no large buffer
@@ -213,21 +225,21 @@ func (c *Connection) read() error {
 	}
 }
 
-// whole says whether the next frame has arrived, all of it.
+// whole says whether the next frame has arrived completely.
 func whole(r *bufio.Reader) bool {
 	frame, err := r.Peek(r.Buffered())
 	if err != nil || len(frame) < control.HeaderBytes {
 		return false
 	}
 	h, err := control.ParseHeader([control.HeaderBytes]byte(frame), true)
-	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // do not wait for a frame that is invalid
+	return err != nil || len(frame)-control.HeaderBytes >= int(h.Length) // an invalid frame needs no wait
 }
 
-// take does what a frame asks for. An error ends the connection.
+// take handles a frame. An error ends the connection.
 func (c *Connection) take(h control.Header, body []byte, first bool) error {
 	switch {
 	case first != (h.Type == control.Hello):
-		return fmt.Errorf("%w: HELLO is the first frame of a connection, and comes once", control.ErrProtocol)
+		return fmt.Errorf("%w: HELLO must be the first frame of a connection, and only the first", control.ErrProtocol)
 	case h.Request == 0:
 		return fmt.Errorf("%w: a %v with request 0", control.ErrProtocol, h.Type)
 	}
@@ -238,10 +250,13 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 			return err
 		}
 		if m.Version < control.Version {
-			return &control.RemoteError{Code: control.CodeVersion, Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version, m.Version)}
+			return &control.RemoteError{Code: control.CodeVersion,
+				Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version,
+					m.Version)}
 		}
 		c.label = m.Label
-		c.out.send(control.AppendWelcome(nil, h.Request, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
+		c.out.send(control.AppendWelcome(nil, h.Request,
+			control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
 	case control.Attach:
 		name, err := control.ParseAttach(body)
 		if err != nil {
@@ -292,11 +307,12 @@ func (c *Connection) attach(request uint64, name string) {
 	number := slices.Index(c.caches, h)
 	if number < 0 {
 		number = len(c.caches)
-		c.caches = append(c.caches, h) // and never another one in its place: the client knows it by the number
+		c.caches = append(c.caches, h) // the number of a cache never changes: the client knows the cache by it
 		c.queues[h] = &clientQueues{fill.NewQueue(false, c.out.full), fill.NewQueue(true, func() bool { return false })}
 		h.Connect()
 	}
-	c.out.sendDescriptor(control.AppendAttached(nil, request, control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
+	c.out.sendDescriptor(control.AppendAttached(nil, request,
+		control.AttachedBody{Cache: uint32(number), UUID: h.Segment().Header.UUID}), descriptor)
 }
 
 // forget tells the caches that the client is gone.
@@ -306,14 +322,15 @@ func (c *Connection) forget() {
 	}
 }
 
-// fetch takes a FETCH or PREFETCH. An error ends the connection.
+// fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
 	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch, slotsOnly: m.Flags&control.SlotsOnly != 0}
+	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+		slotsOnly: m.Flags&control.SlotsOnly != 0}
 	queue := c.queues[cached].fetches
 	if r.prefetch {
 		queue = c.queues[cached].prefetches
@@ -321,7 +338,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	r.samples = fill.NewRequest(r, queue, m.Indices)
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
-	if r.prefetch { // prefetches do not count against fetches: a client cannot know when they end
+	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
 		requests, indices = requests+len(c.prefetches), indices+c.prefetched
 	}
 	switch {
@@ -330,11 +347,13 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, h.Request)
 	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
 		c.mu.Unlock()
-		if r.prefetch { // as much as there is room for: nothing
+		if r.prefetch { // accept none of it
 			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
 			return nil
 		}
-		c.refuse(h.Request, control.CodeLimit, "%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests, indices,
+		c.refuse(h.Request, control.CodeLimit,
+			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
+			indices,
 			control.MaxRequests, control.MaxUnderWay)
 		return nil
 	}
@@ -368,7 +387,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	return nil
 }
 
-// ended answers a request whose last sample was.
+// ended answers a request after its last sample.
 func (c *Connection) ended(r *request, failures []control.Failure) {
 	c.mu.Lock()
 	if r.prefetch {
@@ -386,7 +405,7 @@ func (c *Connection) ended(r *request, failures []control.Failure) {
 	c.out.answer(control.AppendFetched(nil, r.id, c.out.shorten(failures)), r.reserved)
 }
 
-// cancelAll gives up all requests.
+// cancelAll cancels all requests.
 func (c *Connection) cancelAll() {
 	c.mu.Lock()
 	requests := slices.AppendSeq(slices.Collect(maps.Values(c.requests)), maps.Keys(c.prefetches))

@@ -14,50 +14,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StallTimeout is how long a client may take nothing of what it is sent. A variable for tests.
+// StallTimeout is how long a client may read nothing. Tests change it.
 var StallTimeout = 30 * time.Second
 
-// writePiece is how much is written within one StallTimeout.
+// writePiece is the most that one write within StallTimeout has.
 const writePiece = 256 << 10
 
-// What may wait to be written before a client's next frame is not read: it asks faster than it takes answers. More than the answers of all requests that may be under way.
+// The most answers that may wait to be written before the server stops reading the client's frames:
+// such a client asks faster than it reads answers. Larger than the answers of all requests that may
+// be under way.
 const (
 	maxAnswers     = 2 * control.MaxRequests
 	maxAnswerBytes = 1 << 20
 )
 
-// output is what a connection has to write: frames in their order, written by one goroutine, so that no other goroutine waits for a client.
+// output writes the frames of a connection in their order. One goroutine writes, so that no other
+// goroutine waits for a client.
 type output struct {
 	socket      *net.UnixConn
-	drained     func()       // called when there is room for samples again
-	replies     *Budget      // for what waits
-	requests    *Budget      // for requests, whose part is given back when they are answered
-	own         atomic.Int64 // of requests, this connection's part
-	hasAnswered atomic.Bool  // a sample, or the end of a request, was written
+	drained     func()       // called when samples may wait again
+	replies     *Budget      // memory of what waits to be written
+	requests    *Budget      // memory of requests; answering a request gives its part back
+	own         atomic.Int64 // this connection's part of requests
+	hasAnswered atomic.Bool  // a sample or the end of a request was written
 	gone        atomic.Bool  // like dead, for callers that must not wait for mu
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	wake    sync.Cond
 	frames  []frame
-	waiting int       // bytes of samples in frames, or about to be
-	refused bool      // one did not fit
-	short   int       // bytes of a sample for which all connections together had no room; 0: there was none
-	shortAt int       // it is not tried again before so little waits
-	answers int       // frames without a sample that wait, the one being written among them
-	bytes   int       // of these
-	room    sync.Cond // there may be room for answers
+	waiting int       // bytes of samples that are in frames or will be
+	refused bool      // a sample did not fit
+	short   int       // bytes of a sample that replies refused; 0: it refused none
+	shortAt int       // it is tried again when so little waits
+	answers int       // frames without a sample that wait or are being written
+	bytes   int       // bytes of these frames
+	room    sync.Cond // answers may be queued again
 	writing bool      // run is writing a frame
-	ending  bool      // write what is there, then close
-	last    time.Time // nothing is written after it; zero: there is no such time
-	dead    bool      // write nothing any more
+	ending  bool      // write what is queued, then close
+	last    time.Time // nothing is written after it; zero: no limit
+	dead    bool      // write nothing more
 }
 
 // frame is one frame to write: head, then the bytes of a sample, if any.
 type frame struct {
 	head       []byte
 	data       *fill.Buffer
-	descriptor *os.File // goes with the first byte, and is closed then
-	reserved   int      // bytes of the request that it answers
+	descriptor *os.File // sent with the first byte, then closed
+	reserved   int      // bytes of the request that this frame answers
 }
 
 func newOutput(socket *net.UnixConn, drained func()) *output {
@@ -66,7 +69,9 @@ func newOutput(socket *net.UnixConn, drained func()) *output {
 	return o
 }
 
-// canTake says whether n more bytes of a sample may wait: when none does, as far as all connections together have room for them. Then sample has to follow.
+// canTake says whether n more bytes of a sample may wait. The samples that wait stay within
+// MaxWaitingSend, unless there is only one, and within the budget of all connections. After true,
+// the caller must call sample.
 func (o *output) canTake(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,14 +89,15 @@ func (o *output) canTake(n int) bool {
 	return true
 }
 
-// full says whether samples are better not read: enough of them wait, or one was refused and half of what waited is not written yet.
+// full says whether readers should skip this client: enough samples wait, or one was refused and
+// half of what waited is still not written.
 func (o *output) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.isFull()
 }
 
-// isFull is full with mu held.
+// isFull is full. The caller holds mu.
 func (o *output) isFull() bool {
 	if o.short > 0 && o.waiting <= o.shortAt && o.replies.hasRoom(o.waiting, o.short, o.clientReads) {
 		o.short = 0
@@ -102,15 +108,16 @@ func (o *output) isFull() bool {
 // send queues a frame without a sample.
 func (o *output) send(head []byte) { o.queue(frame{head: head}) }
 
-// answer queues the last frame of a request, for which reserve has taken so many bytes.
+// answer queues the last frame of a request. reserved is what reserve took for it.
 func (o *output) answer(head []byte, reserved int) { o.queue(frame{head: head, reserved: reserved}) }
 
-// sendDescriptor queues a frame that takes a descriptor along, which is the output's from here on.
+// sendDescriptor queues a frame with a descriptor. The output owns the descriptor from here on.
 func (o *output) sendDescriptor(head []byte, descriptor *os.File) {
 	o.queue(frame{head: head, descriptor: descriptor})
 }
 
-// shorten leaves out texts of failures but the first when all connections together have no room for them.
+// shorten drops the texts of all failures but the first when the budget of all connections has no
+// memory for them.
 func (o *output) shorten(failures []control.Failure) []control.Failure {
 	size := 0
 	for _, f := range failures {
@@ -125,7 +132,8 @@ func (o *output) shorten(failures []control.Failure) []control.Failure {
 	return failures
 }
 
-// sample queues a SAMPLE that takes has room for. It keeps the caller's share of data until it is written.
+// sample queues a SAMPLE that canTake has accepted. The output keeps the caller's share of data
+// until it is written.
 func (o *output) sample(request uint64, position uint32, data *fill.Buffer) {
 	o.queue(frame{head: control.AppendSampleHeader(nil, request, position, len(data.Bytes)), data: data})
 }
@@ -139,7 +147,8 @@ func (o *output) queue(f frame) {
 	}
 }
 
-// add is queue with mu held. It says whether others waited for memory that was given back.
+// add is queue. The caller holds mu. It says whether a connection waited for memory that add gave
+// back.
 func (o *output) add(f frame) (short bool) {
 	if o.dead || o.ending {
 		if f.data != nil && !o.dead {
@@ -166,8 +175,8 @@ func (o *output) add(f frame) (short bool) {
 	return false
 }
 
-// writeNow writes what the client takes without anybody waiting for it, and returns what is left: an answer that fits costs no switch to another goroutine. With mu held, and nothing
-// else to write before.
+// writeNow writes what the socket takes without blocking, and returns the rest. So an answer that
+// fits needs no switch to another goroutine. The caller holds mu, and no other frame waits.
 func (o *output) writeNow(p []byte) []byte {
 	raw, err := o.socket.SyscallConn()
 	if err != nil {
@@ -176,7 +185,7 @@ func (o *output) writeNow(p []byte) []byte {
 	n := 0
 	err = raw.Write(func(fd uintptr) bool {
 		if n, err = unix.SendmsgN(int(fd), p, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
-			n = 0 // run meets it again, and knows what to do
+			n = 0 // run meets the error again, and handles it
 		}
 		return true
 	})
@@ -186,14 +195,14 @@ func (o *output) writeNow(p []byte) []byte {
 	return p[n:]
 }
 
-// written notes that a frame was.
+// written records that a frame was written.
 func (o *output) written(f *frame) {
 	if f.data != nil || f.reserved > 0 {
 		o.hasAnswered.Store(true)
 	}
 }
 
-// drop lets go what a frame has.
+// drop releases what a frame holds.
 func (o *output) drop(f *frame) {
 	if f.data != nil {
 		f.data.Release()
@@ -204,7 +213,7 @@ func (o *output) drop(f *frame) {
 	o.unreserve(f.reserved)
 }
 
-// clientReads says whether the client has read everything that was written, some answer among it.
+// clientReads says whether the client has read all that was written, and at least one answer.
 func (o *output) clientReads() bool {
 	raw, err := o.socket.SyscallConn()
 	if err != nil || !o.hasAnswered.Load() {
@@ -219,7 +228,8 @@ func (o *output) clientReads() bool {
 	return err == nil && unread == 0
 }
 
-// reserve takes n bytes for a request, when there is room for them. false: the server ends, or the client is gone.
+// reserve takes n bytes for a request, and waits until there is memory. false: the server ends, or
+// the client is gone.
 func (o *output) reserve(n int) bool {
 	if n == 0 {
 		return true
@@ -231,7 +241,7 @@ func (o *output) reserve(n int) bool {
 	return ok
 }
 
-// unreserve gives them back.
+// unreserve gives n bytes back.
 func (o *output) unreserve(n int) {
 	if n > 0 {
 		o.own.Add(-int64(n))
@@ -239,16 +249,17 @@ func (o *output) unreserve(n int) {
 	}
 }
 
-// waitForRoom waits until answers of a client may be queued again. It returns when the output ends or dies.
+// waitForRoom waits until more answers may be queued. It also returns when the output ends or dies.
 func (o *output) waitForRoom() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 && o.replies.over()) {
+	for !o.dead && !o.ending && (o.answers >= maxAnswers || o.bytes >= maxAnswerBytes || o.answers > 0 &&
+		o.replies.over()) {
 		o.room.Wait()
 	}
 }
 
-// end writes what is queued and then makes run return; nothing is taken any more.
+// end makes run write what is queued and then return. The output accepts nothing more.
 func (o *output) end() {
 	o.mu.Lock()
 	o.ending = true
@@ -257,17 +268,17 @@ func (o *output) end() {
 	o.mu.Unlock()
 }
 
-// setDeadline bounds how long anything is written.
+// setDeadline sets the time after which nothing is written.
 func (o *output) setDeadline(t time.Time) {
 	o.mu.Lock()
 	o.last = t
 	o.mu.Unlock()
-	if err := o.socket.SetWriteDeadline(t); err != nil { // of the write that is going on
+	if err := o.socket.SetWriteDeadline(t); err != nil { // also for the write under way
 		o.socket.Close()
 	}
 }
 
-// extendDeadline lets the next piece take StallTimeout, or what is left.
+// extendDeadline gives the next piece StallTimeout, or less if the last deadline is earlier.
 func (o *output) extendDeadline() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -294,7 +305,7 @@ func (o *output) abort() {
 	o.drained()
 }
 
-// run writes until it is ended, or the client takes nothing any more.
+// run writes until end, or until the client stops reading.
 func (o *output) run() error {
 	for {
 		o.mu.Lock()
@@ -316,7 +327,7 @@ func (o *output) run() error {
 		o.writing = false
 		drained := false
 		switch {
-		case o.dead: // which has given everything back
+		case o.dead: // abort has given everything back
 		case f.data == nil:
 			o.answers--
 			o.bytes -= head
@@ -330,7 +341,7 @@ func (o *output) run() error {
 			drained = short || full && !o.isFull()
 		}
 		if len(o.frames) == 0 && o.last.IsZero() && err == nil {
-			err = o.socket.SetWriteDeadline(time.Time{}) // or it would fire later, and delay what writeNow writes
+			err = o.socket.SetWriteDeadline(time.Time{}) // or it would fire later, and disturb writeNow
 		}
 		o.mu.Unlock()
 		if drained {
@@ -343,7 +354,8 @@ func (o *output) run() error {
 	}
 }
 
-// write writes a frame, a piece at a time: each piece that the client takes gives it time for the next.
+// write writes a frame piece by piece. Each piece that the client reads gives it time for the next
+// one.
 func (o *output) write(f *frame) error {
 	if f.descriptor != nil {
 		if err := o.extendDeadline(); err != nil {

@@ -16,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Answers come whole and in their order, whether they are written by who sends them, as far as the socket takes them, or by the output's own goroutine.
+// Answers are written completely and in their order, by the sender as far as the socket takes them,
+// or by the output's goroutine.
 func TestAnswersKeepTheirOrder(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil { // so that a frame fits only in part now and then
+	// so that some frames fit only in part
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
 		t.Fatal(err)
 	}
 	ends := [2]net.Conn{}
@@ -68,7 +70,7 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 			t.Fatalf("sender %d: %+v, %v; want %q", h.Request, got, err, want)
 		}
 		if next[h.Request]++; next[h.Request]%97 == 0 {
-			time.Sleep(100 * time.Microsecond) // what is sent meanwhile fills the socket
+			time.Sleep(100 * time.Microsecond) // frames sent meanwhile fill the socket
 		}
 	}
 	senders.Wait()

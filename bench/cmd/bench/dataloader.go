@@ -7,7 +7,8 @@ import (
 	"github.com/stocached/stocached/bench/report"
 )
 
-// dataLoaderParts measure stocached.torch.DataLoader, othersParts the loaders of other projects beside it. All of it is in bench/python/loaders.
+// dataLoaderParts measure stocached.torch.DataLoader, othersParts the loaders of other projects
+// beside it. The code is in bench/python/loaders.
 var (
 	dataLoaderParts = []part{
 		inLoaders("hits", "everything cached, large samples"),
@@ -30,7 +31,8 @@ var (
 
 func inLoaders(name, what string) part {
 	return part{name, what, true, func(r *runner, emit func(report.Measurement)) error {
-		arguments := []string{filepath.Join("bench", "python"), "loaders", "--runs", strconv.Itoa(r.runs), "--folder", r.dir, "--loops", r.loops(), "--only", "loader-" + name}
+		arguments := []string{filepath.Join("bench", "python"), "loaders", "--runs", strconv.Itoa(r.runs),
+			"--folder", r.dir, "--loops", r.loops(), "--only", "loader-" + name}
 		if r.quick {
 			arguments = append(arguments, "--quick")
 		}

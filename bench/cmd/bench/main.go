@@ -1,10 +1,14 @@
-// Bench measures every row of the project's table of speed and memory, and writes what it found with verdicts.
+// Bench measures every row of the project's table of speed and memory, and writes the results with
+// verdicts.
 //
-// There are four groups of rows: what needs no server, with -server what a server does, with -order the order of an epoch, and with -loader the loader. For the first it measures the Go client itself, compiles and runs the C programs in
-// bench/c, and runs bench/python; for the second it compiles stocached and runs `stocached serve`, redis-server and memcached, each with a folder and a socket of its own.
+// The rows have several groups: by default clients without a server, and one group for each flag
+// (-server, -order, -loader, ...). For the clients it measures the Go client itself, compiles and
+// runs the C programs in bench/c, and runs bench/python. For the server it compiles stocached and
+// runs `stocached serve`, redis-server and memcached, each with its own folder and socket.
 //
-// One part after the other, each alone on the machine; a part that is done is kept in build/bench, so that -resume goes on with the next one. Everything lies in a folder of its
-// own on /dev/shm, up to 8 GB of it; what the server's sources read in one in build/bench, up to 2 GB.
+// It runs one part after the other, each alone on the machine. It keeps finished parts in
+// build/bench, so that -resume goes on with the next one. Caches are in a folder on /dev/shm, up to
+// 8 GB; the files of the server's sources in one in build/bench, up to 2 GB.
 package main
 
 import (
@@ -28,7 +32,8 @@ import (
 
 const usage = `Usage: bench [flags]
 
-Measures speed and memory and writes DATE-DESCRIPTION.json.gz, its page of tables (.md) and README.md into bench/results (with -quick: build/bench). Parts, in this order:
+Measures speed and memory and writes DATE-DESCRIPTION.json.gz, its page of tables (.md) and README.md into
+bench/results (with -quick: build/bench). Parts, in this order:
 %s
 With -server it writes DATE-DESCRIPTION-server.json.gz, .md and README.md, and has these parts:
 %s
@@ -40,7 +45,7 @@ With -dataloader it writes DATE-DESCRIPTION-dataloader.json.gz, .md and README.m
 %s
 With -others it writes DATE-DESCRIPTION-others.json.gz, .md and README.md, and has these parts:
 %s
-Exit status: 0 measured, whether or not what is required was reached; 1 something failed; 2 wrong flags.
+Exit status: 0 measured, even if requirements were missed; 1 something failed; 2 wrong flags.
 
 Flags:
 `
@@ -56,9 +61,12 @@ func main() {
 	r := &runner{}
 	var only string
 	var render, server, order, loader, dataLoader, others bool
-	flag.BoolVar(&r.quick, "quick", false, "tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
-	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the server: with redis-server and memcached")
-	flag.IntVar(&r.runs, "runs", 0, "runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
+	flag.BoolVar(&r.quick, "quick", false,
+		"tiny sizes and 2 runs: shows that everything works, the numbers mean nothing")
+	flag.BoolVar(&r.peers, "peers", false, "compare with stocaching and torch too, which must be installed; of the "+
+		"server: with redis-server and memcached")
+	flag.IntVar(&r.runs, "runs", 0,
+		"runs of each subject (default 9, with -quick 2; at least 7 for numbers to be shown)")
 	flag.StringVar(&only, "parts", "", "only these, separated by commas")
 	flag.BoolVar(&r.resume, "resume", false, "keep the parts that an earlier run with the same flags has finished")
 	flag.StringVar(&r.description, "description", "", "short, becomes part of the file's name (default: processor)")
@@ -68,8 +76,10 @@ func main() {
 	flag.BoolVar(&loader, "loader", false, "measure the loader in Go")
 	flag.BoolVar(&dataLoader, "dataloader", false, "measure the loader in Python beside torch's and stocaching")
 	flag.BoolVar(&others, "others", false, "measure the loaders of other projects, which must be installed, beside it")
-	flag.StringVar(&r.stocached, "stocached", "", "with -server: measure this program (default: one built from this checkout)")
-	flag.BoolVar(&render, "render", false, "only write the pages and README.md again, from the newest results in the folder")
+	flag.StringVar(&r.stocached, "stocached", "",
+		"with -server: measure this program (default: one built from this checkout)")
+	flag.BoolVar(&render, "render", false,
+		"only write the pages and README.md again, from the newest results in the folder")
 	flag.Usage = func() {
 		list := func(parts []part) string {
 			var b strings.Builder
@@ -78,7 +88,8 @@ func main() {
 			}
 			return b.String()
 		}
-		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts), list(loaderParts), list(dataLoaderParts), list(othersParts))
+		fmt.Fprintf(flag.CommandLine.Output(), usage, list(clientParts), list(serverParts), list(orderParts),
+			list(loaderParts), list(dataLoaderParts), list(othersParts))
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -91,7 +102,7 @@ func main() {
 		r.group, r.all = &report.Server, serverParts
 	}
 	if order {
-		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers that could be missing
+		r.group, r.all, r.peers = &report.Order, orderParts, true // it has no peers
 	}
 	if loader {
 		r.group, r.all, r.peers = &report.Loader, loaderParts, true // as above
@@ -108,7 +119,7 @@ func main() {
 	}
 }
 
-// count returns how many are true.
+// count returns the number of true values.
 func count(all ...bool) int {
 	n := 0
 	for _, one := range all {
@@ -127,17 +138,17 @@ type runner struct {
 	stocached            string
 
 	root   string // of the repository
-	state  string // where finished parts and compiled programs lie
+	state  string // finished parts and compiled programs
 	dir    string // on the tmpfs
 	python string
 	cc     string
 	group  *report.Group
 	all    []part // of the group
-	parts  []part // that are run
+	parts  []part // to run
 	clean  folders
 }
 
-// folders are to be removed when the program is interrupted.
+// folders are removed when the program is interrupted.
 type folders struct {
 	mu    sync.Mutex
 	paths []string
@@ -195,7 +206,7 @@ func (r *runner) start(only string, render bool) error {
 	return r.measure()
 }
 
-// find fills in where things are.
+// find fills in paths and defaults.
 func (r *runner) find() error {
 	at, err := os.Getwd()
 	if err != nil {
@@ -225,7 +236,8 @@ func (r *runner) find() error {
 	return errors.Join(os.MkdirAll(r.state, 0o755), os.MkdirAll(r.out, 0o755))
 }
 
-// render writes the page of the newest whole result of each group in the folder, and README.md over all of them.
+// render writes the page of the newest whole result of each group in the folder, and README.md over
+// all of them.
 func (r *runner) render() error {
 	files, err := filepath.Glob(filepath.Join(r.out, "*.json.gz"))
 	if err != nil {
@@ -247,7 +259,8 @@ func (r *runner) render() error {
 		if newest == nil {
 			continue
 		}
-		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil { // as it is judged today
+		// apply the present requirements
+		if newest.Verdicts, err = report.Judge(group.Requirements, newest.Measurements, true); err != nil {
 			return err
 		}
 		results = append(results, newest)
@@ -267,7 +280,8 @@ func (r *runner) write(results ...*report.Result) error {
 	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)), 0o644)
 }
 
-// prepare compiles the programs and looks whether Python has what it needs, before anything takes time.
+// prepare compiles the programs and checks that Python has the needed packages, before the first
+// part.
 func (r *runner) prepare() error {
 	if r.group == &report.Server {
 		return r.prepareServer()
@@ -279,7 +293,8 @@ func (r *runner) prepare() error {
 	if err != nil {
 		return err
 	}
-	compile := []string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-Icclient", "-Ibench/c", "-o", r.program()}
+	compile := []string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-pthread", "-Icclient", "-Ibench/c", "-o",
+		r.program()}
 	compile = append(append(compile, sources...), "-Lbuild", "-lstocached", "-Wl,-rpath,$ORIGIN/..")
 	if err := r.shell(r.cc, compile...); err != nil {
 		return fmt.Errorf("the C programs: %w", err)
@@ -318,7 +333,8 @@ func (r *runner) shell(name string, arguments ...string) error {
 // measure runs the parts and writes the result.
 func (r *runner) measure() error {
 	began := time.Now()
-	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) || !r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(),
+	result := report.Result{Group: r.group.Name, Partial: len(r.parts) < len(r.all) ||
+		!r.peers, Date: began.Format("2006-01-02 15:04"), Quick: r.quick, Commit: r.commit(),
 		Machine: report.DescribeMachine(r.python, r.cc)}
 	if r.group == &report.Clients {
 		result.Group = ""
@@ -353,7 +369,7 @@ func (r *runner) measure() error {
 	fmt.Printf("%.0f seconds. Written: %s", result.Seconds, relative(path))
 	if !result.Partial {
 		write := r.render
-		if r.quick { // its folder has other things than results
+		if r.quick { // its folder has other files than results
 			write = func() error { return r.write(&result) }
 		}
 		if err := write(); err != nil {
@@ -362,7 +378,7 @@ func (r *runner) measure() error {
 		fmt.Printf(", its page and README.md beside it.\n")
 		return nil
 	}
-	fmt.Printf(". Pages and README.md are made by runs of all parts with -peers only.\n")
+	fmt.Printf(". Only runs of all parts with -peers make pages and README.md.\n")
 	return nil
 }
 
@@ -387,7 +403,7 @@ func relative(path string) string {
 	return path
 }
 
-// summary shows every requirement on a line.
+// summary shows each requirement on a line.
 func summary(result *report.Result) string {
 	var b strings.Builder
 	for _, v := range result.Verdicts {

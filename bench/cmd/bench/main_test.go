@@ -12,7 +12,7 @@ import (
 	"github.com/stocached/stocached/bench/report"
 )
 
-// The test binary is a worker too, as the program is.
+// The test binary is a worker too, like the program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		if err := measure.Worker(os.Args[2:]); err != nil {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A quick run of every part that this machine has the programs for, and what it writes.
+// A quick run of every part whose programs are installed, and its output.
 func TestQuick(t *testing.T) {
 	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Clients, all: clientParts}
 	if err := r.find(); err != nil {
@@ -36,11 +36,12 @@ func TestQuick(t *testing.T) {
 	} else {
 		t.Logf("only the parts %s: %s has no stocached", only, r.python)
 	}
-	// libstocached.so is found from the place of the program, which is another one here.
+	// the program expects libstocached.so beside its own file; the test binary is elsewhere
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
 	result := quickly(t, r, only, "*.json.gz")
 	for _, v := range result.Verdicts {
-		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") && strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
+		if strings.HasPrefix(v.Case, "c/set") || strings.HasPrefix(v.Case, "go/") &&
+			strings.Contains("go/view go/get go/gather go/set-new", v.Case) {
 			if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 {
 				t.Errorf("%s %s: %s", v.Case, v.Size, v.Result)
 			}
@@ -48,7 +49,8 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// quickly runs some parts, "" for all, and returns the one result that it leaves under a pattern; the table of it must say that it was quick, and name no path.
+// quickly runs some parts, "" for all, and returns the one result that matches a pattern. The table
+// must say that the run was quick, and contain no path.
 func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
 	t.Helper()
 	if err := r.start(only, false); err != nil {
@@ -70,7 +72,7 @@ func quickly(t *testing.T, r *runner, only, pattern string) *report.Result {
 	return &result
 }
 
-// A quick run of the order of an epoch: everything is measured.
+// A quick run of the order of an epoch: all of it is measured.
 func TestQuickOrder(t *testing.T) {
 	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Order, all: orderParts}
 	if err := r.find(); err != nil {
@@ -79,15 +81,17 @@ func TestQuickOrder(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", filepath.Join(r.root, "build"))
 	result := quickly(t, r, "", "*-order.json.gz")
 	for _, v := range result.Verdicts {
-		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" && !v.Reached {
+		if strings.HasPrefix(v.Result, "not measured") || v.OursValue.Median <= 0 || v.Row == "memory of an order" &&
+			!v.Reached {
 			t.Errorf("%s %s, %s: %s", v.Case, v.Size, v.Ours, v.Result)
 		}
 	}
 }
 
-// A quick run of the loader: everything is measured.
+// A quick run of the loader: all of it is measured.
 func TestQuickLoader(t *testing.T) {
-	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Loader, all: loaderParts}
+	r := &runner{quick: true, peers: true, out: t.TempDir(), state: t.TempDir(), group: &report.Loader,
+		all: loaderParts}
 	if err := r.find(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +102,7 @@ func TestQuickLoader(t *testing.T) {
 	}
 }
 
-// A quick run of the server's parts, with redis-server and memcached where they are installed.
+// A quick run of the server's parts, with redis-server and memcached if installed.
 func TestQuickServer(t *testing.T) {
 	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir(), group: &report.Server, all: serverParts}
 	_, err1 := exec.LookPath("redis-server")
@@ -112,11 +116,12 @@ func TestQuickServer(t *testing.T) {
 	result := quickly(t, r, "", "*-server*.json.gz")
 	for _, v := range result.Verdicts {
 		peer := strings.Contains(v.Ours+v.Base, "redis") || strings.Contains(v.Ours+v.Base, "memcached")
-		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured && v.OursValue.Median <= 0 {
+		if measured := !strings.HasPrefix(v.Result, "not measured"); measured != (r.peers || !peer) || measured &&
+			v.OursValue.Median <= 0 {
 			t.Errorf("%s %s, %s and %s: %s", v.Case, v.Size, v.Ours, v.Base, v.Result)
 		}
 	}
 	if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s was left behind: %v", r.dir, err)
+		t.Errorf("%s was not removed: %v", r.dir, err)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/stocached/stocached/bench/report"
 )
 
-// part is what is run, and kept, as a whole.
+// part is the unit that is run and kept.
 type part struct {
 	name, what string
-	python     bool // needs it
+	python     bool // it needs Python
 	run        func(r *runner, emit func(report.Measurement)) error
 }
 
@@ -39,7 +39,8 @@ var loaderParts = []part{{"batches", "Go: batches, and loads that sleep", false,
 
 // part returns the measurements of a part: kept ones with -resume, else new ones, which it keeps.
 func (r *runner) part(p *part) ([]report.Measurement, error) {
-	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick], map[bool]string{true: "-peers"}[r.peers]))
+	kept := filepath.Join(r.state, fmt.Sprintf("part-%s%s%s.json", p.name, map[bool]string{true: "-quick"}[r.quick],
+		map[bool]string{true: "-peers"}[r.peers]))
 	var all []report.Measurement
 	if r.resume {
 		if text, err := os.ReadFile(kept); err == nil {
@@ -66,12 +67,12 @@ func (r *runner) part(p *part) ([]report.Measurement, error) {
 	return all, os.WriteFile(kept, text, 0o644)
 }
 
-// run runs a measuring program and hands on what it prints.
+// run runs a measuring program and passes on its measurements.
 func (r *runner) run(emit func(report.Measurement), name string, arguments ...string) error {
 	c := exec.Command(name, arguments...)
 	c.Dir = r.root
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var errorText bytes.Buffer // shown if it fails
+	var errorText bytes.Buffer // shown if the program fails
 	c.Stderr = &errorText
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -84,7 +85,8 @@ func (r *runner) run(emit func(report.Measurement), name string, arguments ...st
 	done := make(chan error, 1)
 	go func() {
 		defer close(lines)
-		done <- report.Stream(out, func(m report.Measurement) { lines <- m }, func(line string) { errorText.WriteString(line + "\n") })
+		done <- report.Stream(out, func(m report.Measurement) { lines <- m },
+			func(line string) { errorText.WriteString(line + "\n") })
 	}()
 	for m := range lines {
 		emit(m)
@@ -136,9 +138,10 @@ func (r *runner) batches(emit func(report.Measurement)) error {
 	return measure.SleepingLoads(r.quick, r.runs, emit)
 }
 
-// pythonRun runs some of bench/python.
+// pythonRun runs some parts of bench/python.
 func (r *runner) pythonRun(emit func(report.Measurement), only, huge string) error {
-	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir, "--loops", r.loops(), "--huge", huge, "--only", only}
+	arguments := []string{"bench/python", "run", "--runs", strconv.Itoa(r.runs), "--folder", r.dir,
+		"--loops", r.loops(), "--huge", huge, "--only", only}
 	if r.quick {
 		arguments = append(arguments, "--quick")
 	}
@@ -224,7 +227,7 @@ func (r *runner) hits(emit func(report.Measurement)) error {
 	return nil
 }
 
-// worker is this program as a worker.
+// worker returns the command of this program as a worker.
 func (r *runner) worker() []string {
 	self, err := os.Executable()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 var serverParts = []part{
 	{"fill", "fill throughput from raw, block and dir", false, (*runner).fills},
 	{"fetch", "fetch of one miss, of a batch of misses, of all hits", false, (*runner).fetches},
-	{"readers", "1, 2 and 4 processes that read, beside redis-server, memcached and plain files", false, (*runner).readers},
+	{"readers", "1, 2 and 4 processes that read, beside redis-server, memcached and plain files", false,
+		(*runner).readers},
 	{"window", "shuffled windows of blocks from a hard disk", false, (*runner).windows},
 	{"idle", "a server that has nothing to do, and starts with 10 million samples", false, (*runner).idle},
 	{"crowd", "100 readers and 64 caches", false, (*runner).crowd},
@@ -32,7 +33,7 @@ func (r *runner) prepareServer() error {
 	return nil
 }
 
-// inBox runs cases with a box whose data is removed afterwards.
+// inBox runs cases with a box, and removes its data afterwards.
 func (r *runner) inBox(cases func(b *measure.Box) error) error {
 	data, err := os.MkdirTemp(r.state, "data-")
 	if err != nil {
@@ -43,7 +44,7 @@ func (r *runner) inBox(cases func(b *measure.Box) error) error {
 	return cases(&measure.Box{Program: r.stocached, Dir: r.dir, Data: &measure.Data{Dir: data}})
 }
 
-// records returns a dataset, or a part of it in a quick run.
+// records returns a dataset; in a quick run a part of it.
 func (r *runner) records(samples, bytes int) measure.Records {
 	if r.quick {
 		samples = min(samples, 192)
@@ -64,7 +65,9 @@ func (r *runner) fills(emit func(report.Measurement)) error {
 			fill    func(b *measure.Box, r measure.Records, size string, runs int) (report.Measurement, error)
 			records measure.Records
 			size    string
-		}{{measure.FillRaw, r.records(2048, image), imageName}, {measure.FillBlock, r.records(2048, image), imageName}, {measure.FillTree, r.records(10000, kb15), kb15Name}} {
+		}{{measure.FillRaw, r.records(2048, image), imageName},
+			{measure.FillBlock, r.records(2048, image), imageName},
+			{measure.FillTree, r.records(10000, kb15), kb15Name}} {
 			m, err := one.fill(b, one.records, one.size, r.runs)
 			if err != nil {
 				return err
@@ -92,7 +95,8 @@ func (r *runner) fetches(emit func(report.Measurement)) error {
 			fetch   func(b *measure.Box, r measure.Records, size string, batch, runs int) (report.Measurement, error)
 			records measure.Records
 			size    string
-		}{{measure.FetchBatch, images, imageName}, {measure.FetchSlow, images, imageName}, {measure.FetchHits, images, imageName}, {measure.FetchHits, r.records(65536, small), smallName}} {
+		}{{measure.FetchBatch, images, imageName}, {measure.FetchSlow, images, imageName},
+			{measure.FetchHits, images, imageName}, {measure.FetchHits, r.records(65536, small), smallName}} {
 			m, err := one.fetch(b, one.records, one.size, batch, r.runs)
 			if err != nil {
 				return err

@@ -1,7 +1,9 @@
-// Package table writes what a command says: as a table, as a list, as JSON, and as the part of a help text that explains them.
+// Package table writes the output of a command: as a table, as a list, as JSON, and as the part of
+// a help text that explains them.
 //
-// A command describes its output once, as Columns (column.go), so that the four cannot disagree. Values (value.go) are written one way for people and another one for programs.
-// Text from segments and servers cannot control a terminal. It imports control for that, and the standard library.
+// A command describes its output once, as Columns (column.go), so that the four cannot disagree.
+// Values (value.go) have one form for people and another for programs. Text from segments and
+// servers cannot control a terminal. For that the package imports control.
 package table
 
 import (
@@ -17,12 +19,13 @@ import (
 	"github.com/stocached/stocached/control"
 )
 
-// Column is one thing that a command says about a T. Table, list, JSON and help text are all made from it, so that they cannot disagree.
+// Column is one fact that a command prints about a T. Table, list, JSON and help text are all made
+// from it.
 type Column[T any] struct {
 	Field string // in JSON; never renamed
 	Title string // heading of the table, in capitals, and label of the list; "": in JSON only
 	Wide  bool   // in lists and JSON, not in the table
-	Help  string // what it is, in a line
+	Help  string // its meaning, in a line
 	Value func(T) any
 }
 
@@ -33,17 +36,17 @@ func Shown[T any](field, title, help string, value func(T) any) Column[T] {
 	return Column[T]{field, title, false, help, value}
 }
 
-// Listed makes a column of lists and JSON: it is too wide for tables.
+// Listed makes a column of lists and JSON that is too wide for tables.
 func Listed[T any](field, title, help string, value func(T) any) Column[T] {
 	return Column[T]{field, title, true, help, value}
 }
 
-// InJSON makes a column of JSON alone.
+// InJSON makes a column of JSON only.
 func InJSON[T any](field, help string, value func(T) any) Column[T] {
 	return Column[T]{field, "", false, help, value}
 }
 
-// Table writes a line for each row under a heading. Nothing for no rows.
+// Table writes a line for each row under a heading; nothing for no rows.
 func (cs Columns[T]) Table(w io.Writer, rows []T) error {
 	if len(rows) == 0 {
 		return nil
@@ -56,7 +59,7 @@ func (cs Columns[T]) Table(w io.Writer, rows []T) error {
 	return tw.Flush()
 }
 
-// Whole has the wide columns in its table as well.
+// Whole returns the columns with the wide ones in tables too.
 func (cs Columns[T]) Whole() Columns[T] {
 	all := slices.Clone(cs)
 	for k := range all {
@@ -83,7 +86,7 @@ func (cs Columns[T]) Cells(row T) (cells []string) {
 	return cells
 }
 
-// List writes a line for each thing about one row.
+// List writes a line for each column of one row.
 func (cs Columns[T]) List(w io.Writer, row T) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range cs {
@@ -110,7 +113,7 @@ func (cs Columns[T]) One(w io.Writer, row T, asJSON bool) error {
 	return cs.List(w, row)
 }
 
-// Explain is the part of a help text that says what each column and field is.
+// Explain returns the part of a help text that explains each column and field.
 func (cs Columns[T]) Explain(heading string) string {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -183,7 +186,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// Escaped escapes what JSON allows in strings and what does something to a terminal.
+// Escaped escapes the characters that JSON allows in strings and that would control a terminal.
 func Escaped(text []byte) []byte {
 	var b []byte
 	for _, r := range string(text) {

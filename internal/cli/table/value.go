@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Types of what commands print. String is for people, MarshalJSON for programs; where there is nothing to say people get "-" and programs null.
+// Types of what commands print. String is for people, MarshalJSON for programs. For an unknown
+// value people get "-" and programs null.
 
 // Bytes is a size: "1.4 GiB" for people, a number of bytes for programs.
 type Bytes uint64
@@ -171,7 +172,8 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// Text writes a value for people. What others wrote into a segment (labels, fingerprints, names of fields), or a server said, cannot move the cursor of a terminal.
+// Text writes a value for people. Text from a segment (labels, fingerprints, names of fields) or
+// from a server cannot move the cursor of a terminal.
 func Text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -190,7 +192,7 @@ func Text(v any) string {
 	return quoted(fmt.Sprint(v))
 }
 
-// quoted quotes text that would do something to a terminal.
+// quoted quotes text that contains control characters.
 func quoted(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || r == utf8.RuneError }) {
 		return strconv.QuoteToGraphic(text)

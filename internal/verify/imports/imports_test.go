@@ -17,7 +17,8 @@ import (
 
 const module = "github.com/stocached/stocached"
 
-// rule says what the packages of a folder (and the folders in it) may import beside the standard library and themselves.
+// rule says what the packages of a folder (and its subfolders) may import beside the standard
+// library and themselves.
 type rule struct {
 	ours   []string // folders of this module
 	others []string // module paths; "*": any but cloud SDKs
@@ -29,43 +30,65 @@ var (
 	low    = []string{"policy", "shm", "internal/fault"}
 )
 
-// rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order, source, cache; client -> cache, shm; nothing points up.
+// rules is the direction: cmd -> server -> order, source, cache -> policy, shm; loader -> order,
+// source, cache; client -> cache, shm; nothing points up.
 var rules = map[string]rule{
-	"shm":              {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"}, "the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
-	"policy":           {nil, nil, "policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
-	"internal/size":    {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
-	"internal/sockets": {[]string{"control", "shm"}, system, "clients and servers look at each other the same way, so it knows neither"},
-	"internal/fault":   {nil, system, "fault points are passed in every layer, so they may know none"},
-	"cache":            {low, system, "the protocol joins segment and policy, and knows nothing of sources, servers and users"},
-	"source":           {[]string{"shm", "internal/fault", "internal/size"}, []string{"*", "cloud"}, "a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
-	"order":            {nil, nil, "an order is a function of numbers, the same in three languages"},
-	"loader":           {append([]string{"order", "source", "cache"}, low...), system, "a loader reads caches and sources; it works without a server"},
-	"server/fill":      {append([]string{"source", "cache", "control"}, low...), nil, "a filler knows who asks for samples only as an interface"},
-	"server/prefetch":  {append([]string{"server/fill", "order", "cache", "control"}, low...), nil, "a schedule asks a filler for samples, and knows a served cache only as an interface"},
-	"server/served":    {append([]string{"server/fill", "server/prefetch", "source", "cache"}, low...), nil, "a served cache knows no clients and no sockets"},
-	"server/session":   {append([]string{"server/fill", "server/served", "control"}, low...), system, "a connection knows its server only by what it needs of it"},
-	"server/admin":     {append([]string{"server/fill", "server/prefetch", "server/served", "server/session", "order", "source", "cache"}, low...), []string{"*"}, "the handlers of operators know their server only by what they need of it"},
-	"server":           {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"}, low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
-	"control":          {nil, nil, "the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
-	"client":           {append([]string{"cache", "control", "internal/sockets"}, low...), system, "what a training program imports must stay small: no server, no sources, no SDKs"},
-	"demo":             {[]string{"client"}, nil, "the demo shows what a user writes, who has the client and nothing else"},
-	"cclient":          {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
+	"shm": {nil, []string{"golang.org/x/sys", "github.com/edsrzf/mmap-go"},
+		"the segment is the lowest layer: anything may be built on it, so it builds on nothing"},
+	"policy": {nil, nil,
+		"policies are pure decisions: no locks, clock or I/O, so that a simulator runs the same code"},
+	"internal/size": {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
+	"internal/sockets": {[]string{"control", "shm"}, system,
+		"clients and servers look at each other the same way, so it knows neither"},
+	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
+	"cache": {low, system,
+		"the protocol joins segment and policy, and knows nothing of sources, servers and users"},
+	"source": {[]string{"shm", "internal/fault", "internal/size"}, []string{"*", "cloud"},
+		"a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
+	"order": {nil, nil, "an order is a function of numbers, the same in three languages"},
+	"loader": {append([]string{"order", "source", "cache"}, low...), system,
+		"a loader reads caches and sources; it works without a server"},
+	"server/fill": {append([]string{"source", "cache", "control"}, low...), nil,
+		"a filler knows who asks for samples only as an interface"},
+	"server/prefetch": {append([]string{"server/fill", "order", "cache", "control"}, low...), nil,
+		"a schedule asks a filler for samples, and knows a served cache only as an interface"},
+	"server/served": {append([]string{"server/fill", "server/prefetch", "source", "cache"}, low...), nil,
+		"a served cache knows no clients and no sockets"},
+	"server/session": {append([]string{"server/fill", "server/served", "control"}, low...), system,
+		"a connection knows its server only by what it needs of it"},
+	"server/admin": {append([]string{"server/fill", "server/prefetch", "server/served", "server/session", "order",
+		"source", "cache"}, low...), []string{"*"},
+		"the handlers of operators know their server only by what they need of it"},
+	"server": {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"},
+		low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
+	"control": {nil, nil,
+		"the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
+	"client": {append([]string{"cache", "control", "internal/sockets"}, low...), system,
+		"what a training program imports must stay small: no server, no sources, no SDKs"},
+	"demo": {[]string{"client"}, nil,
+		"the demo shows what a user writes, who has the client and nothing else"},
+	"cclient": {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
-	"cmd":          {[]string{"internal/cli"}, nil, "a program is its command line"},
-	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control", "internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"}, "the command line is on top"},
+	"cmd": {[]string{"internal/cli"}, nil, "a program is its command line"},
+	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control",
+		"internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"},
+		"the command line is on top"},
 }
 
-// shown says which folders the tests of a folder may import as well: those whose users it is for, so that its examples are what a user writes.
+// shown are further folders that the tests of a folder may import: the packages of its users, so
+// that examples are what a user writes.
 var shown = map[string][]string{"loader": {"client", "server"}}
 
 // helpers are what tests of any folder may import.
 var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
 
 // cloud SDKs, by the beginnings of their module paths.
-var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/", "google.golang.org/api"}
+var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/",
+	"google.golang.org/api"}
 
-// Ensure that no import of this module points up, that only the conformance tests use cgo, and that cloud SDKs stay under source/.
+// Ensure that no import of this module points up, that only the conformance tests use cgo, and that
+// cloud SDKs stay under source/.
 func TestDirection(t *testing.T) {
 	violations, files, err := check(os.DirFS("../../.."))
 	if err != nil {
@@ -79,7 +102,7 @@ func TestDirection(t *testing.T) {
 	}
 }
 
-// Ensure that each kind of violation is seen, and that what is allowed is not one.
+// Ensure that check finds each kind of violation, and accepts what is allowed.
 func TestCheckSees(t *testing.T) {
 	for _, c := range []struct {
 		file, imports string
@@ -127,7 +150,7 @@ func TestCheckSees(t *testing.T) {
 		{"tools/lint/a.go", "golang.org/x/tools", ""},
 		{"shm/a.go", module + "/tools/lint", "shm/a.go imports tools/lint"},
 		{"novel/a.go", "os", "novel/a.go lies in a folder without a rule"},
-		{"bench/a.go", module + "/novel", ""}, // a module of its own
+		{"bench/a.go", module + "/novel", ""}, // another module
 	} {
 		tree := fstest.MapFS{
 			"go.mod":       {Data: []byte("module " + module)},
@@ -187,26 +210,30 @@ func check(tree fs.FS) (violations []string, files int, err error) {
 	return violations, files, err
 }
 
-// violation says what is wrong with a file's import; "": nothing.
+// violation describes what is wrong with a file's import; "": nothing.
 func violation(file, imported string) string {
 	folder, r, ok := ruleOf(path.Dir(file))
 	if imported == "C" {
 		if folder == "cclient/conform" {
 			return ""
 		}
-		return file + " uses cgo: only cclient/conform may, everything else builds without a C compiler and must not carry two runtimes"
+		return file + " uses cgo: only cclient/conform may, everything else builds without a C compiler and must " +
+			"not carry two runtimes"
 	}
 	if (within(file, "internal") || within(file, "tools")) && !ok {
-		return "" // tools and tests, on top of everything; who may import them is decided by the importer's rule
+		return "" // tools and tests may import everything; the importer's rule decides who may import them
 	}
 	if !ok {
-		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/verify/imports, with its reason", file)
+		return fmt.Sprintf("%s lies in a folder without a rule: add one to internal/verify/imports, with its reason",
+			file)
 	}
 	if rest, mine := strings.CutPrefix(imported, module+"/"); mine {
 		if within(rest, folder) || slices.ContainsFunc(r.ours, func(f string) bool { return within(rest, f) }) {
 			return ""
 		}
-		if strings.HasSuffix(file, "_test.go") && (within(rest, "internal") || slices.ContainsFunc(shown[folder], func(f string) bool { return within(rest, f) })) {
+		if strings.HasSuffix(file, "_test.go") &&
+			(within(rest, "internal") || slices.ContainsFunc(shown[folder],
+				func(f string) bool { return within(rest, f) })) {
 			return ""
 		}
 		return fmt.Sprintf("%s imports %s: %s", file, rest, r.why)
@@ -214,13 +241,16 @@ func violation(file, imported string) string {
 	if !strings.Contains(strings.Split(imported, "/")[0], ".") { // the standard library
 		return ""
 	}
-	if slices.ContainsFunc(cloud, func(prefix string) bool { return strings.HasPrefix(imported, prefix) }) && !slices.Contains(r.others, "cloud") {
+	if slices.ContainsFunc(cloud, func(prefix string) bool {
+		return strings.HasPrefix(imported, prefix)
+	}) && !slices.Contains(r.others, "cloud") {
 		return fmt.Sprintf("%s imports the cloud SDK %s: those live under source/ only", file, imported)
 	}
 	if strings.HasSuffix(file, "_test.go") && slices.Contains(helpers, imported) {
 		return ""
 	}
-	if slices.Contains(r.others, "*") || slices.ContainsFunc(r.others, func(m string) bool { return within(imported, m) }) {
+	if slices.Contains(r.others, "*") ||
+		slices.ContainsFunc(r.others, func(m string) bool { return within(imported, m) }) {
 		return ""
 	}
 	return fmt.Sprintf("%s imports %s: %s", file, imported, r.why)

@@ -41,7 +41,7 @@ func init() {
 		}
 	}
 
-	// 2. Every entry until it was seen 0 once.
+	// 2. Wait until every entry was 0 once.
 	table[drainHigh] = func(x *execution) {
 		t := x.t()
 		t.high = uint8(x.load(clientsHighAddr))
@@ -67,14 +67,16 @@ func init() {
 			}
 			return
 		}
-		// Of a dead owner: take back. Of a live one, ourselves included: wait. Looking whether the lock is free is no step of its own here: taking it is.
-		if t.r != x.record() && x.s.lock[t.r] == 0 && x.client().taking == 0 || x.broken(TakeWithoutLock) && t.r != x.record() {
+		// An entry of a dead owner: reclaim. Of a live one, this client included: wait. Probing the
+		// lock is not a step of its own, because taking the lock is one.
+		if t.r != x.record() && x.s.lock[t.r] == 0 && x.client().taking == 0 || x.broken(TakeWithoutLock) &&
+			t.r != x.record() {
 			t.rec, t.why, t.pc = t.r, forDrain, lockTry
 			return
 		}
 		x.waits = true
 	}
-	// What a wait may end with instead.
+	// The end of a wait that gives up.
 	table[drainTimeout] = func(x *execution) {
 		t := x.t()
 		p := packPhase(0, 0, epochOf(t.p))
@@ -135,7 +137,7 @@ func init() {
 		}
 	}
 
-	// 4. Open it again.
+	// 4. Open the phase again.
 	table[clearOpen] = func(x *execution) {
 		t := x.t()
 		if !x.cas(phaseAddr, packPhase(clearing, x.owner(), epochOf(t.p)), packPhase(0, 0, epochOf(t.p)+1)) {
@@ -151,7 +153,7 @@ func init() {
 	}
 }
 
-// toDrain begins step 2 with the phase closed by us.
+// toDrain begins step 2, after this thread has closed the phase.
 func (x *execution) toDrain() {
 	t := x.t()
 	t.rec, t.why, t.q, t.pc = 0, 0, 0, drainHigh
@@ -190,7 +192,8 @@ func (x *execution) indexOn() {
 	}
 }
 
-// cleared goes back to whoever wanted the phase open. A clear that was taken over is another's: one's own comes after it.
+// cleared returns to the operation that needed the phase open. After a clear that was taken over,
+// the thread begins its own.
 func (x *execution) cleared(r Result) {
 	t := x.t()
 	switch {

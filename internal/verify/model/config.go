@@ -1,10 +1,12 @@
 package model
 
-// Config is one small world: a cache, the programs that run on it, and how much may go wrong.
+// Config is one small world: a cache, the programs that run on it, and the allowed failures.
 type Config struct {
 	Name     string
-	Variable bool     // an arena of Places units; else a cache of Places slots,
-	Indices  bool     // which belong to the samples of the same number (first-indices), or to whoever comes first
+	Variable bool // an arena of Places units; else a cache of Places slots,
+	// which belong to the samples of the same number (first-indices); else to the first sample that
+	// takes them
+	Indices  bool
 	Samples  uint8    // at most 2
 	Places   uint8    // at most 4
 	Records  uint8    // at most 3
@@ -12,14 +14,15 @@ type Config struct {
 	Clients  []Client // at most 4, with at most 4 threads together
 	Setup    []Op     // run by thread 0, alone, before anything else
 	Crashes  uint8    // deaths at most
-	Timeouts bool     // a drain that has to wait may give up
+	Timeouts bool     // a drain that waits may give up
 	Wrap     bool     // generations have one bit
 	TSO      bool     // stores that are not read-modify-writes wait in a buffer of 2 for each thread
 	Broken   Mutation // the zero value is the protocol as documented
 }
 
-// Client is a process with its threads' programs. It holds the record of its position from the start, unless it is read-only or its first
-// operation is Register; then its other threads wait for that.
+// Client is a process with a program for each thread. It holds the record of its position from the
+// start, unless it is read-only or its first operation is Register. Then its other threads wait for
+// that.
 type Client struct {
 	Late     bool   // starts only after the first death
 	ReadOnly bool   // never registered: it only gets
@@ -42,7 +45,7 @@ const (
 type Op struct {
 	Kind      OpKind
 	Sample    uint8
-	Value     uint8 // what a set writes, 1..31: unique in the configuration, but where generations wrap
+	Value     uint8 // what a set writes, 1..31: unique in the configuration, except where generations wrap
 	Units     uint8 // its size; 0 counts as 1
 	Overwrite bool
 	GiveUp    bool // of a set: abort when it has its place; of a clear: do not wait
@@ -50,13 +53,13 @@ type Op struct {
 
 func (o Op) units() uint8 { return max(1, o.Units) }
 
-// threadRef says where a thread's program is.
+// threadRef is the program of a thread, and its client.
 type threadRef struct {
 	client  uint8
 	program []Op
 }
 
-// system is a configuration made ready to run: its threads in a row, the janitor last.
+// system is a configuration ready to run: its threads in a row, the janitor last.
 type system struct {
 	*Config
 	threads []threadRef
@@ -71,7 +74,8 @@ func (c *Config) system() *system {
 			y.threads = append(y.threads, threadRef{uint8(i), program})
 		}
 	}
-	if len(c.Clients) > janitorClient || len(y.threads) >= maxThreads || c.Samples > maxSamples || c.Places > maxPlaces || c.Records > maxRecords || c.Entries > maxEntries {
+	if len(c.Clients) > janitorClient || len(y.threads) >= maxThreads || c.Samples > maxSamples ||
+		c.Places > maxPlaces || c.Records > maxRecords || c.Entries > maxEntries {
 		panic("model: configuration " + c.Name + " exceeds the bounds of a state")
 	}
 	janitor := []Op{{Kind: Register}, {Kind: Recover}}
@@ -86,7 +90,7 @@ func (c *Config) system() *system {
 	return y
 }
 
-// units returns how large a sample with this meta is.
+// units returns the size of a sample with this meta.
 func (y *system) units(meta value) uint8 {
 	if y.Variable {
 		return contentOf(meta)
@@ -94,7 +98,7 @@ func (y *system) units(meta value) uint8 {
 	return 1
 }
 
-// packWord makes an index word of this world.
+// packWord packs an index word of this world.
 func (y *system) packWord(state, owner uint8, generation uint16, place uint8) value {
 	if y.Wrap {
 		generation &= 1

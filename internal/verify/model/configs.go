@@ -1,6 +1,6 @@
 package model
 
-// Short hands for programs.
+// Short names for operations and programs.
 func set(sample, v uint8) Op       { return Op{Kind: Set, Sample: sample, Value: v} }
 func overwrite(sample, v uint8) Op { return Op{Kind: Set, Sample: sample, Value: v, Overwrite: true} }
 func abort(sample, v uint8) Op     { return Op{Kind: Set, Sample: sample, Value: v, GiveUp: true} }
@@ -19,41 +19,46 @@ var (
 	recoverAll = Op{Kind: Recover}
 )
 
-// Configs are the worlds that are searched, each for a part of the protocol; together they pass every step and every fault point.
+// Configs are the worlds that are searched, each for a part of the protocol. Together they pass
+// every step and every fault point.
 func Configs() []Config {
 	return []Config{
-		// Two fill the same sample; the first to die leaves its number to a third.
+		// Two clients fill the same sample; a third gets the number of the first that dies.
 		{Name: "fill", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(set(0, 2)), late(set(0, 3))}},
 		{Name: "read", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2)), one(set(0, 3)), reader(get(0), get(0))}},
 		{Name: "overwrite", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2)), one(overwrite(0, 3)), reader(get(0))}},
-		// Two samples want one slot, or two: allocation, freeing, and the search that passes a slot just freed.
+		// Two samples compete for one slot or two: allocation, freeing, and a search that passes a
+		// slot just freed.
 		{Name: "slots", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(set(1, 2)), late(set(1, 3))}},
 		{Name: "one-slot", Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2,
 			Clients: []Client{one(abort(0, 1)), one(set(1, 2)), late(set(0, 3))}},
 		{Name: "two-each", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
 			Clients: []Client{one(abort(0, 1), set(1, 2)), one(set(0, 3), set(1, 4)), late(set(0, 5))}},
-		// Who takes back dies itself, and is taken back.
+		// The client that reclaims dies too, and its claims are reclaimed.
 		{Name: "recover", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 3,
 			Clients: []Client{one(set(0, 1)), one(recoverAll), late(set(0, 3))}},
-		// Two threads of one client: they list the same sample, and take back at the same time.
+		// Two threads of one client: they list the same sample, and reclaim at the same time.
 		{Name: "threads", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(set(0, 2))), one(set(0, 3))}},
 		{Name: "threads-abort", Samples: 1, Places: 2, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(abort(0, 1)), ops(set(0, 2))), one(recoverAll)}},
 		{Name: "threads-take", Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
 			Clients: []Client{one(set(0, 1)), threads(ops(set(0, 2)), ops(recoverAll)), late(set(1, 3))}},
-		// Clear: under a writer and a reader, by one who dies, by two, under one who is late, half done and given up.
+		// Clear: with a writer and a reader, by a client that dies, by two, with a late client,
+		// half done and given up.
 		{Name: "clear", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(set(0, 2)), reader(get(0))}},
 		{Name: "clear-overwrite", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
-		{Name: "clear-late", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+		{Name: "clear-late", Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 2, Timeouts: true,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(set(0, 2)), late(set(0, 3))}},
-		{Name: "clear-over", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+		{Name: "clear-over", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2)), one(set(0, 3))}},
 		{Name: "clear-clear", Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(clearAll), late(set(1, 3))}},
@@ -61,58 +66,73 @@ func Configs() []Config {
 			Clients: []Client{one(clearAll), one(Op{Kind: Register}, set(0, 2)), one(Op{Kind: Register}, set(0, 3))}},
 		{Name: "clear-threads", Samples: 1, Places: 1, Records: 2, Entries: 2, Crashes: 1, Timeouts: true,
 			Clients: []Client{threads(ops(clearAll), ops(set(0, 1))), one(set(0, 2))}},
-		// Arena: growing in place and out of it, stale lengths, extents of the dead, two threads that allocate.
-		{Name: "arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+		// Arena: growing in place and by a new extent, stale lengths, extents of dead clients, two
+		// threads that allocate.
+		{Name: "arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), late(set(0, 4).of(2))}},
-		{Name: "arena-stale", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1).of(2), clearAll),
+		{Name: "arena-stale", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 2,
+			Setup:   ops(set(0, 1).of(2), clearAll),
 			Clients: []Client{one(set(0, 2)), one(set(1, 3)), late(set(0, 4).of(2))}},
 		{Name: "arena-threads", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(set(1, 2))), one(set(0, 3))}},
 		{Name: "arena-full", Variable: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(set(1, 2).of(2)), late(set(1, 3))}},
-		{Name: "arena-read", Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1).of(2)),
+		{Name: "arena-read", Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1).of(2)),
 			Clients: []Client{one(overwrite(0, 2)), one(clearAll, set(0, 3).of(2)), reader(get(0))}},
-		// First-indices: slots that nobody has to find.
-		{Name: "indices", Indices: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(1, 1)),
+		// First-indices: slots that need no search.
+		{Name: "indices", Indices: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 2,
+			Setup:   ops(set(1, 1)),
 			Clients: []Client{one(set(0, 2), get(0)), one(overwrite(1, 3), abort(0, 4)), late(set(0, 5))}},
-		{Name: "indices-clear", Indices: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Timeouts: true, Setup: ops(set(0, 1)),
+		{Name: "indices-clear", Indices: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Timeouts: true, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
-		// Generations that wrap around while a reader copies, with two contents in turn, so that word and checksum, or length, come back: by overwriting, by deaths, by clearing.
+		// Generations that wrap around while a reader copies. Two contents alternate, so that word
+		// and checksum, or length, come back: by overwrites, deaths and clears.
 		{Name: "wrap", Wrap: true, Samples: 1, Places: 1, Records: 1, Entries: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2), overwrite(0, 1), overwrite(0, 2)), reader(get(0))}},
 		{Name: "wrap-die", Wrap: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2), overwrite(0, 1)), one(set(0, 1), overwrite(0, 2)), reader(get(0))}},
-		{Name: "wrap-arena", Wrap: true, Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1).of(2)),
-			Clients: []Client{one(overwrite(0, 2), overwrite(0, 1).of(2)), one(set(0, 2), overwrite(0, 1)), reader(get(0))}},
-		{Name: "wrap-clear", Wrap: true, Variable: true, Samples: 1, Places: 4, Records: 1, Entries: 1, Setup: ops(set(0, 1)),
+		{Name: "wrap-arena", Wrap: true, Variable: true, Samples: 1, Places: 4, Records: 2, Entries: 1, Crashes: 1,
+			Setup: ops(set(0, 1).of(2)),
+			Clients: []Client{one(overwrite(0, 2), overwrite(0, 1).of(2)), one(set(0, 2), overwrite(0, 1)),
+				reader(get(0))}},
+		{Name: "wrap-clear", Wrap: true, Variable: true, Samples: 1, Places: 4, Records: 1, Entries: 1,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll, set(0, 2), clearAll, set(0, 1)), reader(get(0))}},
-		{Name: "wrap-keep", Wrap: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Setup: ops(set(0, 1).of(2)),
+		{Name: "wrap-keep", Wrap: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1,
+			Setup:   ops(set(0, 1).of(2)),
 			Clients: []Client{one(overwrite(0, 5).of(2)), one(clearAll, set(0, 2), set(1, 3), overwrite(0, 4))}},
 		{Name: "tso-wrap", TSO: true, Wrap: true, Samples: 1, Places: 1, Records: 1, Entries: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2), overwrite(0, 1), overwrite(0, 2)), reader(get(0))}},
-		// Stores that others see late, as x86 has them.
+		// Stores that others see late, as on x86.
 		{Name: "tso-clear", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2)), reader(get(0))}},
 		{Name: "tso-fill", TSO: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1,
 			Clients: []Client{one(set(0, 1)), one(set(0, 2)), late(set(0, 3))}},
-		{Name: "tso-arena", TSO: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
+		{Name: "tso-arena", TSO: true, Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(overwrite(0, 2).of(2)), one(set(1, 3)), reader(get(0))}},
 	}
 }
 
-// LargeConfigs are for the protocol as documented only: more clients, threads and deaths at once.
+// LargeConfigs are only for the protocol as documented: more clients, threads and deaths.
 func LargeConfigs() []Config {
 	return []Config{
 		{Name: "large-slots", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2,
 			Clients: []Client{one(set(0, 1)), one(abort(1, 2), set(1, 3)), late(set(0, 4))}},
-		{Name: "large-clear", Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+		{Name: "large-clear", Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2, Timeouts: true,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2), clearAll), late(set(1, 3))}},
 		{Name: "large-read", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3)), reader(get(0), get(0))}},
 		{Name: "large-threads", Samples: 2, Places: 2, Records: 2, Entries: 2, Crashes: 1,
 			Clients: []Client{threads(ops(set(0, 1)), ops(abort(0, 2))), one(set(1, 3)), late(set(0, 4))}},
-		{Name: "large-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
-			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll), late(set(0, 4).of(2))}},
+		{Name: "large-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2,
+			Setup: ops(set(0, 1)),
+			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll),
+				late(set(0, 4).of(2))}},
 		{Name: "large-tso", TSO: true, Samples: 2, Places: 2, Records: 2, Entries: 1, Crashes: 1,
 			Clients: []Client{one(clearAll), one(set(0, 1)), late(set(1, 2))}},
 	}
@@ -122,16 +142,22 @@ func LargeConfigs() []Config {
 func DeepConfigs() []Config {
 	return []Config{
 		{Name: "deep-slots", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2,
-			Clients: []Client{one(set(0, 1), overwrite(0, 2)), one(abort(1, 3), set(1, 4)), late(set(1, 5), set(0, 6))}},
-		{Name: "deep-clear", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2, Timeouts: true, Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(0, 1), overwrite(0, 2)), one(abort(1, 3), set(1, 4)),
+				late(set(1, 5), set(0, 6))}},
+		{Name: "deep-clear", Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 2, Timeouts: true,
+			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3), set(1, 4)), late(set(1, 5), clearAll)}},
 		{Name: "deep-threads", Samples: 2, Places: 2, Records: 2, Entries: 2, Crashes: 2,
-			Clients: []Client{threads(ops(set(0, 1), overwrite(0, 2)), ops(abort(0, 3))), one(set(1, 4)), late(set(0, 5))}},
-		{Name: "deep-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
-			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll, set(1, 4).of(2)), late(set(0, 5).of(2))}},
+			Clients: []Client{threads(ops(set(0, 1), overwrite(0, 2)), ops(abort(0, 3))), one(set(1, 4)),
+				late(set(0, 5))}},
+		{Name: "deep-arena", Variable: true, Samples: 2, Places: 4, Records: 2, Entries: 2, Crashes: 2,
+			Setup: ops(set(0, 1)),
+			Clients: []Client{threads(ops(overwrite(0, 2).of(2)), ops(set(1, 3))), one(clearAll, set(1, 4).of(2)),
+				late(set(0, 5).of(2))}},
 		{Name: "deep-tso", TSO: true, Samples: 2, Places: 2, Records: 3, Entries: 1, Crashes: 1, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(1, 3)), late(set(1, 4))}},
 		{Name: "deep-read", Samples: 1, Places: 1, Records: 3, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
-			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3), clearAll), late(set(0, 4)), reader(get(0))}},
+			Clients: []Client{one(clearAll, set(0, 2)), one(overwrite(0, 3), clearAll), late(set(0, 4)),
+				reader(get(0))}},
 	}
 }

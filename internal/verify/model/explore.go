@@ -6,38 +6,40 @@ import (
 	"strings"
 )
 
-// action is one move: a step of a thread, or something else that can happen.
+// action is one move: a step of a thread, or another event.
 type action uint8
 
 const (
 	stepAction    action = 0  // + thread
 	timeoutAction action = 16 // + thread: a drain that waits gives up
-	flushAction   action = 32 // + thread: its oldest buffered store is seen
+	flushAction   action = 32 // + thread: its oldest buffered store becomes visible
 	deathAction   action = 48 // + client
 )
 
-// Report is what an exploration found.
+// Report is the result of an exploration.
 type Report struct {
 	States      int
 	Transitions int
-	Rests       int    // states in which nothing moves any more
-	Recovered   int    // distinct memories after which the next client was tried
-	Violation   string // "" if every invariant holds everywhere
+	Rests       int    // states in which no thread can move
+	Recovered   int    // distinct memories after which the recovery was checked
+	Violation   string // "" if every invariant holds in all states
 	Schedule    []string
 	Points      map[string]bool // fault points passed
 	Steps       [steps]bool     // steps made
 }
 
-// String is the counterexample, a step a line, or the numbers.
+// String returns the counterexample, a step a line, or the numbers.
 func (r *Report) String() string {
-	numbers := fmt.Sprintf("%d states, %d transitions, %d at rest, %d memories recovered from", r.States, r.Transitions, r.Rests, r.Recovered)
+	numbers := fmt.Sprintf("%d states, %d transitions, %d at rest, %d memories recovered from", r.States,
+		r.Transitions, r.Rests, r.Recovered)
 	if r.Violation == "" {
 		return numbers
 	}
 	return fmt.Sprintf("VIOLATED: %s\n%s\n(%s)", r.Violation, strings.Join(r.Schedule, "\n"), numbers)
 }
 
-// fingerprint stands for a state in the table of those visited: 128 bits, so that two states share one with a chance below 2^-85 in all our configurations together.
+// fingerprint stands for a state in the table of visited ones. It has 128 bits, so that two states
+// of all our configurations share one with a chance below 2^-85.
 type fingerprint struct{ a, b uint64 }
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -46,13 +48,14 @@ func fingerprintOf[T comparable](v T) fingerprint {
 	return fingerprint{maphash.Comparable(seeds[0], v), maphash.Comparable(seeds[1], v)}
 }
 
-// origin is how a state was first reached.
+// origin says how a state was first reached.
 type origin struct {
 	parent uint32
 	by     action
 }
 
-// Explore visits every reachable state, breadth-first, until an invariant is violated or more than limit states were seen, which is an error of the configuration (panic).
+// Explore visits every reachable state, breadth-first, until an invariant is violated. It panics
+// after limit states, which is an error of the configuration.
 func (c *Config) Explore(limit int) *Report {
 	y := c.system()
 	report := &Report{Points: map[string]bool{}}
@@ -170,7 +173,8 @@ func (y *system) moves(s *State, t int) []action {
 	return m
 }
 
-// mayDie says whether a client can die here. One with stores in a buffer dies after they are seen, as the kernel sees to it, so it may not yet.
+// mayDie says whether a client can die in this state. A client with buffered stores dies only after
+// they are visible, as the kernel ensures.
 func (s *State) mayDie(y *system, c uint8) bool {
 	if s.crashes >= y.Crashes || s.clients[c].record == 0 || s.clients[c].dead {
 		return false
@@ -183,7 +187,7 @@ func (s *State) mayDie(y *system, c uint8) bool {
 	return true
 }
 
-// apply does one action.
+// apply performs one action.
 func (y *system) apply(s *State, by action) *execution {
 	return y.applyTo(&execution{y: y, s: s}, by)
 }
@@ -194,7 +198,7 @@ func (y *system) applyTo(x *execution, by action) *execution {
 	case stepAction:
 		x.step()
 	case timeoutAction:
-		x.t().pc = drainTimeout // which is no thread's pc for longer than this
+		x.t().pc = drainTimeout // drainTimeout is a thread's pc only during this step
 		x.step()
 	case flushAction:
 		b := x.t().buffer[0]
@@ -221,7 +225,8 @@ func path(origins []origin, parent uint32, by action) []action {
 	return back
 }
 
-// explain runs a schedule again and tells it, a step a line, with what the next client does afterwards if that is where it goes wrong.
+// explain runs a schedule again and describes it, a step a line. If the recovery fails, it adds the
+// steps of the next client.
 func (y *system) explain(actions []action) []string {
 	var lines []string
 	s := y.start()
@@ -245,7 +250,7 @@ func (y *system) explain(actions []action) []string {
 		}
 	}
 	if s.check(y) == "" && s.checkRecovery(y, nil) != "" {
-		lines = append(lines, "      everybody dies; a new client comes:")
+		lines = append(lines, "      all clients die; a new client comes:")
 		s.checkRecovery(y, func(x *execution) {
 			if len(x.text) > 0 {
 				lines = append(lines, "      "+strings.Join(x.text, "; "))
@@ -255,7 +260,7 @@ func (y *system) explain(actions []action) []string {
 	return lines
 }
 
-// String spells an operation as a counterexample shows it.
+// String formats an operation for a counterexample.
 func (o Op) String() string {
 	switch o.Kind {
 	case Register:

@@ -1,6 +1,6 @@
 package model
 
-// getTries is how often a copy is tried before it is a miss; 16 in the real code.
+// getTries is the number of tries of a copy before it is a miss; 16 in the real code.
 const getTries = 2
 
 func init() {
@@ -18,7 +18,7 @@ func init() {
 			x.t().pc = getSum
 		}
 	}
-	// What verify does; a copy has no use for the checksum.
+	// As verify does; a copy does not need the checksum.
 	table[getSum] = func(x *execution) {
 		x.t().sum, x.t().pc = uint8(x.load(checksumOf(x.op().Sample))), getFirst
 	}
@@ -65,7 +65,7 @@ func init() {
 	}
 }
 
-// copyAgain throws a copy away.
+// copyAgain discards a copy and starts again.
 func (x *execution) copyAgain() {
 	t := x.t()
 	if tries := t.tries + 1; tries < getTries {
@@ -75,7 +75,8 @@ func (x *execution) copyAgain() {
 	x.finish(Miss)
 }
 
-// copyHalf reads half of the sample. The length was loaded once and is bounded: whatever the word's history, the copy stays inside the payload.
+// copyHalf copies half of the sample. The length was loaded once and is bounded, so the copy always
+// stays inside the payload.
 func (x *execution) copyHalf(half int) {
 	t := x.t()
 	x.accesses++
@@ -86,17 +87,20 @@ func (x *execution) copyHalf(half int) {
 			t.copy[half*maxUnits+k] = uint8(x.s.mem[at])
 		}
 	}
-	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units, t.copy[half*maxUnits:half*maxUnits+units])
+	x.say("copy half %d of payload[%d], %d units: %v", half, placeOf(t.w)-1, units,
+		t.copy[half*maxUnits:half*maxUnits+units])
 }
 
-// hit ends a copy that its checks let pass: it must be what was published when its word was read last.
+// hit ends a copy that has passed its checks. The copy must be what was published when its word was
+// read last.
 func (x *execution) hit() {
 	t := x.t()
 	units := int(min(x.y.units(t.meta), maxUnits))
 	for k := range units {
 		for half := range 2 {
 			if v := t.copy[half*maxUnits+k]; v != t.expect {
-				x.fail("a copy of sample %d shows v%d, and v%d was published: torn, or another's bytes", x.op().Sample, v, t.expect)
+				x.fail("a copy of sample %d shows v%d, and v%d was published: torn, or another's bytes",
+					x.op().Sample, v, t.expect)
 			}
 		}
 	}

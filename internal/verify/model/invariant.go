@@ -2,7 +2,8 @@ package model
 
 import "fmt"
 
-// check says which invariant a state violates; "" if none. These hold in every state, between any two steps.
+// check returns the violated invariant of a state; "": none. These invariants hold in every state,
+// between any two steps.
 func (s *State) check(y *system) string {
 	for i := range y.Samples {
 		w := s.mem[wordOf(i)]
@@ -15,7 +16,8 @@ func (s *State) check(y *system) string {
 		}
 		for k := range 2 * int(units) {
 			if b := s.mem[cellAddr+addr(2*int(place)+k)]; b != value(s.shown[i]) {
-				return fmt.Sprintf("sample %d is READY with bytes of v%d, and v%d was published: an unfinished fill, or another's", i, b, s.shown[i])
+				return fmt.Sprintf("sample %d is READY with bytes of v%d, and v%d was published: an unfinished "+
+					"fill, or another's", i, b, s.shown[i])
 			}
 		}
 		if y.table() && s.mem[phaseAddr]&3 == 0 && s.mem[tableOf(place)] != value(i)+1 {
@@ -29,10 +31,12 @@ func (s *State) check(y *system) string {
 		}
 		i := y.threads[t].program[th.op].Sample
 		if w := s.mem[wordOf(i)]; w != th.w {
-			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed by another: %s", t, i, wordOf(i).show(w, y.Variable))
+			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed "+
+				"by another: %s", t, i, wordOf(i).show(w, y.Variable))
 		}
 		if th.holds && y.table() && s.mem[tableOf(th.s)] != value(i)+1 {
-			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does not give it to it", t, th.s, i)
+			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does "+
+				"not give it to it", t, th.s, i)
 		}
 	}
 	if y.Variable {
@@ -49,7 +53,9 @@ func (s *State) sum(y *system, sample uint8) uint8 {
 	return contentOf(s.mem[metaOf(sample)])
 }
 
-// checkExtents: no unit belongs to two samples, be they READY, being filled, or EMPTY with an extent for the next fill; nor to one and to an allocation not yet named.
+// checkExtents checks that no unit belongs to two samples: READY, in a fill, or EMPTY with an
+// extent for the next fill. Nor may it belong to a sample and to an allocation that is not named
+// yet.
 func (s *State) checkExtents(y *system) string {
 	var of [maxPlaces + maxUnits]uint8
 	take := func(i, unit, units uint8) string {
@@ -79,11 +85,11 @@ func (s *State) checkExtents(y *system) string {
 	return ""
 }
 
-// checkRest says what is wrong when nothing moves any more: every thread has finished or waits.
+// checkRest checks a state in which no thread can move: every thread has finished or waits.
 func (s *State) checkRest(y *system) string {
 	for t := range y.threads {
 		if t != y.janitor() && s.enabled(y, t) {
-			return fmt.Sprintf("thread %d waits for ever", t)
+			return fmt.Sprintf("thread %d waits forever", t)
 		}
 	}
 	for c := range y.Clients {
@@ -108,8 +114,9 @@ func (s *State) checkRest(y *system) string {
 	return ""
 }
 
-// checkRecovery kills everybody who is left, at once, and says what the next client then finds wrong: it registers, recovers, sets every sample, clears, and sets every sample again.
-// trace, if not nil, receives what it did.
+// checkRecovery kills all remaining clients at once. Then the next client registers, recovers, sets
+// every sample, clears, and sets every sample again. It returns what is wrong then. trace, if not
+// nil, receives the steps.
 func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 	j := y.janitor()
 	n := *s
@@ -131,7 +138,7 @@ func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 		op := y.threads[j].program[th.op]
 		x := execution{y: y, s: &n, me: j, verbose: trace != nil}
 		x.step()
-		x.drain() // nobody is there to whom the order could matter
+		x.drain() // no other thread sees the order
 		if trace != nil {
 			trace(&x)
 		}
@@ -139,7 +146,7 @@ func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 			return "afterwards, " + x.violation
 		}
 		if x.waits {
-			return "afterwards, a client that is alone waits for ever"
+			return "afterwards, a client that is alone waits forever"
 		}
 		if !x.ended {
 			continue
@@ -148,7 +155,7 @@ func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 			return "afterwards, " + v
 		}
 		switch op.Kind {
-		case Recover: // registered before it: both together leave nothing of the dead
+		case Recover: // Register came before: both together leave no claim of a dead client
 			if v := n.checkRecovered(y); v != "" {
 				return v
 			}
@@ -171,7 +178,8 @@ func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 	return ""
 }
 
-// checkRecovered: no claim, listed or in a word, outlives its owner, and no slot is taken but by a READY sample or missed by the search for a free one.
+// checkRecovered checks that no claim, listed or in a word, outlives its owner. Only a READY sample
+// may hold a slot, and the search for a free slot must find all others.
 func (s *State) checkRecovered(y *system) string {
 	for r := range y.Records {
 		for k := range y.Entries {
@@ -185,7 +193,7 @@ func (s *State) checkRecovered(y *system) string {
 			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Variable))
 		}
 	}
-	if !y.table() || s.mem[phaseAddr]&3 != 0 { // half a clear is finished by the next set
+	if !y.table() || s.mem[phaseAddr]&3 != 0 { // the next set finishes half a clear
 		return ""
 	}
 	for p := range y.Places {
@@ -199,7 +207,8 @@ func (s *State) checkRecovered(y *system) string {
 	return ""
 }
 
-// checkSet: a set into a cache with a free slot stores, so no slot is lost. (An arena may lose an extent, but only until it is cleared.)
+// checkSet checks that a set into a cache with a free slot stores, so that no slot is lost. (An
+// arena may lose an extent, but only until the next clear.)
 func (s *State) checkSet(y *system, op Op, got Result) string {
 	n := uint8(0)
 	for i := range y.Samples {
@@ -215,5 +224,6 @@ func (s *State) checkSet(y *system, op Op, got Result) string {
 	case got == Full && n >= y.Places:
 		return ""
 	}
-	return fmt.Sprintf("afterwards, a set of sample %d by a client that is alone gives %s with %d of %d places in use: one is lost", op.Sample, got, n, y.Places)
+	return fmt.Sprintf("afterwards, a set of sample %d by a client that is alone gives %s with %d of %d places in "+
+		"use: one is lost", op.Sample, got, n, y.Places)
 }

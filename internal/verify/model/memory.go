@@ -2,18 +2,20 @@ package model
 
 import "fmt"
 
-// Bounds of a configuration. A state has room for these, whatever the configuration uses; raising one makes every state larger.
+// Bounds of a configuration. Every state has memory for these numbers, whatever the configuration
+// uses, so a larger bound makes every state larger.
 const (
 	maxSamples = 2
 	maxPlaces  = 4 // slots, or units of an arena
 	maxRecords = 3
 	maxEntries = 2
 	maxClients = 5 // the last one is the janitor of the recovery check
-	maxThreads = 5 // the same
+	maxThreads = 5 // likewise
 	maxUnits   = 2 // of one sample
 )
 
-// addr names a shared word. Payload is two words a slot or unit, its halves, so that torn copies show.
+// addr names a shared word. The payload is two words a slot or unit, its halves, so that torn
+// copies show.
 type addr uint8
 
 const (
@@ -46,7 +48,8 @@ const (
 	ready   = 2
 )
 
-// An index word: state 2, owner 3, generation 6, place 4. Running over is refused: a world whose generations wrap around says so (Config.Wrap).
+// An index word: state 2 bits, owner 3, generation 6, place 4. A generation must not overflow,
+// except in a world with Config.Wrap.
 func packWord(state, owner uint8, generation uint16, place uint8) value {
 	if generation > 63 {
 		panic("model: generation overflows its 6 bits: make the configuration smaller")
@@ -58,12 +61,14 @@ func ownerOf(w value) uint8       { return uint8(w >> 2 & 7) }
 func generationOf(w value) uint16 { return w >> 5 & 63 }
 func placeOf(w value) uint8       { return uint8(w >> 11) }
 
-// Meta: fills and content, which is the length in units in an arena, else the checksum. The checksum of a sample is the value written.
+// Meta: fills and content. Content is the length in units in an arena, else the checksum. The
+// checksum of a sample is the value written.
 func packMeta(content, fills uint8) value { return value(content) | value(fills)<<8 }
 func contentOf(m value) uint8             { return uint8(m) }
 func fillsOf(m value) uint8               { return uint8(m >> 8) }
 
-// The phase: state 2, owner 3, epoch. Owner 0 while CLEARING: a clear given up by one who had taken it over.
+// The phase: state 2 bits, owner 3, epoch. Owner 0 while CLEARING: a client took over a clear and
+// gave it up.
 const clearing = 1
 
 func packPhase(state, owner uint8, epoch uint16) value {
@@ -83,10 +88,10 @@ func extentOf(t value) (unit, units uint8) {
 	return uint8(t & 31), uint8(t >> 5)
 }
 
-// isWord says whether it is the first word of an index record.
+// isWord says whether a is the first word of an index record.
 func (a addr) isWord() bool { return a >= indexAddr && a < sumAddr && (a-indexAddr)%2 == 0 }
 
-// name spells a word as docs/spec/segment.md does.
+// name returns the name of the word in docs/spec/segment.md.
 func (a addr) name() string {
 	switch {
 	case a == phaseAddr:
@@ -107,12 +112,13 @@ func (a addr) name() string {
 		return fmt.Sprintf("slot_table[%d]", a-tableAddr)
 	case a < cellAddr:
 		k := (a - claimAddr) / 2
-		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2], k%maxEntries)
+		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2],
+			k%maxEntries)
 	}
 	return fmt.Sprintf("payload[%d].%d", (a-cellAddr)/2, (a-cellAddr)%2)
 }
 
-// show spells a value of the word.
+// show formats a value of the word.
 func (a addr) show(v value, variable bool) string {
 	switch {
 	case a == phaseAddr && v&3 == 0:

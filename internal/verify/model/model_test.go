@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// limit bounds the states of one configuration: a step that makes histories differ for ever would otherwise fill the memory.
+// limit bounds the states of one configuration, so that a step whose histories differ forever does
+// not fill the memory.
 const limit = 4_000_000
 
-// The protocol as documented holds in every reachable state of every configuration; and these pass every fault point of docs/spec/protocol.md and make every step of the model.
+// The documented protocol holds in every reachable state of every configuration. Together the
+// configurations pass every fault point of docs/spec/protocol.md and make every step of the model.
 func TestProtocol(t *testing.T) {
 	var mu sync.Mutex // protects passed and made
 	passed := map[string]bool{}
@@ -52,7 +54,7 @@ func TestProtocol(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	made[finished], made[drainTimeout] = true, true // no step; a choice at drainEntry
+	made[finished], made[drainTimeout] = true, true // not a step; a choice at drainEntry
 	for k, did := range made {
 		if !did {
 			t.Errorf("no configuration makes step %d", k)
@@ -61,7 +63,7 @@ func TestProtocol(t *testing.T) {
 	compareSets(t, "docs/spec/protocol.md", pointsOf(t, "../../../docs/spec/protocol.md"), "the configurations", passed)
 }
 
-// Every breakage of the protocol is found, in the configuration that is there for it. The log has the shortest schedule.
+// Every mutation of the protocol is found in its configuration. The log has the shortest schedule.
 func TestMutations(t *testing.T) {
 	for _, m := range Mutants {
 		if m.In == "" {
@@ -80,7 +82,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// What the table of mutations calls redundant is: no configuration shows any harm without it. If one does, the reason given there is wrong.
+// The mutations that the table calls redundant do no harm in any configuration. Otherwise the
+// reason in the table is wrong.
 func TestRedundant(t *testing.T) {
 	for _, m := range Mutants {
 		if m.In != "" {
@@ -91,7 +94,8 @@ func TestRedundant(t *testing.T) {
 				t.Parallel()
 				c.Broken = m.Mutation
 				if r := c.Explore(limit); r.Violation != "" {
-					t.Errorf("%s, which is thought harmless because %s. Found in %s: %s", m.Text, m.Redundant, c.Name, r)
+					t.Errorf("%s, which is thought harmless because %s. Found in %s: %s", m.Text, m.Redundant, c.Name,
+						r)
 				}
 			})
 		}
@@ -123,7 +127,7 @@ func configNamed(t *testing.T, name string) Config {
 	return Config{}
 }
 
-// The schedules that are replayed pass every fault point, and clients die at each of them.
+// The replayed schedules pass every fault point, and clients die at each of them.
 func TestSchedulesCover(t *testing.T) {
 	documented := pointsOf(t, "../../../docs/spec/protocol.md")
 	text, err := os.ReadFile("testdata/schedules.json")
@@ -166,7 +170,7 @@ func TestSchedulesCover(t *testing.T) {
 	compareSets(t, "docs/spec/protocol.md", documented, "the deaths in the schedules", died)
 }
 
-// The schedules in testdata are those that the model gives: go generate ./internal/verify/model.
+// The schedules in testdata are those of the model: go generate ./internal/verify/model.
 func TestSchedulesFresh(t *testing.T) {
 	have, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
@@ -209,7 +213,7 @@ func compareSets(t *testing.T, a string, in map[string]bool, b string, also map[
 	}
 }
 
-// docs/spec/model.md lists every mutation as the table has it.
+// docs/spec/model.md lists every mutation with the texts of the table.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/spec/model.md")
 	if err != nil {

@@ -1,6 +1,7 @@
 package model
 
-// Mutation is one deliberate breakage of the protocol: a line or two of the steps. Mutants says what each breaks.
+// Mutation is one deliberate breakage of the protocol: a line or two of the steps. Mutants
+// describes each.
 type Mutation uint8
 
 // The breakages.
@@ -57,17 +58,18 @@ const (
 	mutationCount
 )
 
-// keepsGeneration says that a mutation breaks the table of states by its definition, so that it is the bytes and slots that must show it.
+// keepsGeneration says that a mutation breaks the table of states by definition. Then only wrong
+// bytes or slots show an error.
 func (m Mutation) keepsGeneration() bool {
 	return m == NoGenerationOnOverwrite || m == NoGenerationOnTakeback || m == NoGenerationOnClear
 }
 
-// Mutant is a mutation with its text and what the checker must make of it.
+// Mutant is a mutation with its text and the expected result of the checker.
 type Mutant struct {
 	Mutation  Mutation
 	Name      string
 	Text      string
-	In        string // the configuration that must find it; "": none may, and Redundant says why
+	In        string // the configuration that must find it; "": none can, and Redundant says why
 	Redundant string
 }
 
@@ -75,38 +77,55 @@ type Mutant struct {
 var Mutants = []Mutant{
 	{EntryAfterClaim, "EntryAfterClaim", "the claim entry is written after the claiming CAS", "fill", ""},
 	{EntryBeforePublish, "EntryBeforePublish", "the claim entry is cleared before the publishing CAS", "fill", ""},
-	{EntryPlainStore, "EntryPlainStore", "TSO: the claim entry is a plain store, not a sequentially consistent CAS", "tso-clear", ""},
-	{PhaseBeforeEntry, "PhaseBeforeEntry", "the claimant looks at the phase before it writes its entry, and not after", "clear-overwrite", ""},
+	{EntryPlainStore, "EntryPlainStore", "TSO: the claim entry is a plain store, not a sequentially consistent CAS",
+		"tso-clear", ""},
+	{PhaseBeforeEntry, "PhaseBeforeEntry",
+		"a set loads the phase before it writes its entry, and not after", "clear-overwrite", ""},
 	{PublishHalf, "PublishHalf", "a sample is published when half of it is written", "fill", ""},
 	{MetaAfterWord, "MetaAfterWord", "length or checksum, and fills, are stored after the publishing CAS", "fill", ""},
-	{SumAfterWord, "SumAfterWord", "the checksum of an arena's sample is stored after the publishing CAS", "arena-read", ""},
+	{SumAfterWord, "SumAfterWord", "the checksum of an arena's sample is stored after the publishing CAS",
+		"arena-read", ""},
 	{FillsKept, "FillsKept", "a publish leaves fills as they are", "wrap", ""},
-	{FillsForgotten, "FillsForgotten", "who stores the length of a new extent forgets fills", "wrap-clear", ""},
-	{FullUnasked, "FullUnasked", "a set answers FULL from free_from alone, without looking at the phase", "clear-overwrite", ""},
+	{FillsForgotten, "FillsForgotten", "a set that stores the length of a new extent sets fills to 0", "wrap-clear",
+		""},
+	{FullUnasked, "FullUnasked", "a set returns FULL because of free_from, without loading the phase",
+		"clear-overwrite", ""},
 	{NoIntent, "NoIntent", "a slot is taken without an intent", "fill", ""},
 	{IntentAfterSlot, "IntentAfterSlot", "the intent is stored after the slot was taken", "fill", ""},
 	{AbortWordFirst, "AbortWordFirst", "an abort empties the word before it frees the slot", "one-slot", ""},
 	{CursorFirst, "CursorFirst", "free_from is moved before the slot is freed, and not after", "slots", ""},
 	{CursorWithoutSeq, "CursorWithoutSeq", "freeing a slot moves free_from without seq", "slots", ""},
-	{CursorWithSlot, "CursorWithSlot", "a take-back moves free_from only if it was the one to free the slot", "fill", ""},
-	{TakeWithoutLock, "TakeWithoutLock", "claims are taken back without the lock of their record", "fill", ""},
+	{CursorWithSlot, "CursorWithSlot", "a reclaim moves free_from only if it has freed the slot itself", "fill",
+		""},
+	{TakeWithoutLock, "TakeWithoutLock", "claims are reclaimed without the lock of their record", "fill", ""},
 	{UnlockEarly, "UnlockEarly", "the record is unlocked before its last entry is cleared", "fill", ""},
-	{TakeWordFirst, "TakeWordFirst", "a take-back empties the word before it frees the slot", "fill", ""},
-	{TakeEntryFirst, "TakeEntryFirst", "a take-back clears the entry before it empties the word", "fill", ""},
-	{TakeTogether, "TakeTogether", "two threads of a handle take back at the same time", "threads-take", ""},
-	{OwnIntentOnly, "OwnIntentOnly", "a take-back looks at the intent of the entry at hand only", "threads", ""},
-	{AdoptAnyIntent, "AdoptAnyIntent", "a take-back gives the intent's extent to the sample without asking arena_next", "arena", ""},
-	{AdoptWithoutLength, "AdoptWithoutLength", "a take-back gives an extent to the sample without storing its length first", "arena-stale", ""},
-	{ExtendTogether, "ExtendTogether", "two threads of a handle allocate an extent at the same time", "arena-threads", ""},
-	{ExtentKeptTooLong, "ExtentKeptTooLong", "an extent that is too small is kept in the word until the new one is named", "arena", ""},
-	{KeptUnchecked, "KeptUnchecked", "an extent is kept without loading its length again after the claim", "wrap-keep", ""},
-	{RegisterFirst, "RegisterFirst", "a new client does not take back the claims of its record", "fill", ""},
+	{TakeWordFirst, "TakeWordFirst", "a reclaim empties the word before it frees the slot", "fill", ""},
+	{TakeEntryFirst, "TakeEntryFirst", "a reclaim clears the entry before it empties the word", "fill", ""},
+	{TakeTogether, "TakeTogether", "two threads of a handle reclaim at the same time", "threads-take", ""},
+	{OwnIntentOnly, "OwnIntentOnly", "a reclaim loads the intent of the present entry only", "threads", ""},
+	{AdoptAnyIntent, "AdoptAnyIntent",
+		"a reclaim gives the intent's extent to the sample without loading arena_next", "arena", ""},
+	{AdoptWithoutLength, "AdoptWithoutLength",
+		"a reclaim gives an extent to the sample without storing its length first", "arena-stale", ""},
+	{ExtendTogether, "ExtendTogether", "two threads of a handle allocate an extent at the same time", "arena-threads",
+		""},
+	{ExtentKeptTooLong, "ExtentKeptTooLong",
+		"an extent that is too small is kept in the word until the new one is named", "arena", ""},
+	{KeptUnchecked, "KeptUnchecked", "an extent is kept without loading its length again after the claim",
+		"wrap-keep", ""},
+	{RegisterFirst, "RegisterFirst", "a new client does not reclaim the claims of its record", "fill", ""},
 	{RegisterUnseen, "RegisterUnseen", "a new client does not raise clients_high", "recover", ""},
-	{RegisterIgnoresPhase, "RegisterIgnoresPhase", "a new client does not finish the clear of its dead namesake", "clear", ""},
-	{PhaseWithoutLock, "PhaseWithoutLock", "a dead clearer's phase is taken over after its record was unlocked", "clear-late", ""},
-	{PhasePlainStore, "PhasePlainStore", "TSO: the phase is closed by a plain store, not a sequentially consistent CAS", "tso-clear", ""},
-	{DrainWithoutWait, "DrainWithoutWait", "a clear does not wait for the claims that are listed", "clear-overwrite", ""},
-	{DrainBeforePhase, "DrainBeforePhase", "a clear waits for the claims before it closes the phase", "clear-overwrite", ""},
+	{RegisterIgnoresPhase, "RegisterIgnoresPhase",
+		"a new client does not finish the clear of the dead client with its number",
+		"clear", ""},
+	{PhaseWithoutLock, "PhaseWithoutLock", "a dead clearer's phase is taken over after its record was unlocked",
+		"clear-late", ""},
+	{PhasePlainStore, "PhasePlainStore",
+		"TSO: the phase is closed by a plain store, not a sequentially consistent CAS", "tso-clear", ""},
+	{DrainWithoutWait, "DrainWithoutWait", "a clear does not wait for the claims that are listed", "clear-overwrite",
+		""},
+	{DrainBeforePhase, "DrainBeforePhase", "a clear waits for the claims before it closes the phase",
+		"clear-overwrite", ""},
 	{HighBeforePhase, "HighBeforePhase", "a clear loads clients_high before it closes the phase", "clear-register", ""},
 	{HalfClearOpened, "HalfClearOpened", "a clear that was taken over and gives up opens the phase", "clear-late", ""},
 	{OpenBeforeTable, "OpenBeforeTable", "a clear opens the phase before it empties the slot table", "clear", ""},
@@ -115,12 +134,20 @@ var Mutants = []Mutant{
 	{NoRecheck, "NoRecheck", "a copy does not check the word again", "read", ""},
 	{NoMetaRecheck, "NoMetaRecheck", "a copy does not check meta again", "wrap", ""},
 	{MetaRecheckFirst, "MetaRecheckFirst", "a copy checks meta again before the word", "wrap", ""},
-	{RecheckEarly, "RecheckEarly", "a copy checks the word again before its last bytes (no load-load fence)", "read", ""},
+	{RecheckEarly, "RecheckEarly", "a copy checks the word again before its last bytes (no load-load fence)", "read",
+		""},
 	{PublishByStore, "PublishByStore", "the publish is a plain store, not a CAS", "",
-		"a claim is only ever taken back with the lock of its owner's record, so nobody changes the word under a living owner: the CAS cannot fail. It is there for the day when a bug or a foreign hand breaks that, and says LOST"},
-	{NoGenerationOnTakeback, "NoGenerationOnTakeback", "a take-back or an abort keeps the generation", "",
-		"a copy compares READY words, and every way from one READY to another passes an overwrite or a clear of a READY word, which count up; a claim from an EMPTY word that was claimed and emptied in between is as good as from the one before. It keeps old WRITING words from coming back, for whoever reads a segment afterwards"},
+		"a claim is only reclaimed with the lock of its owner's record, so no client changes the word of a " +
+			"living owner: the CAS cannot fail. It detects a bug or another program that breaks this rule, and " +
+			"returns LOST"},
+	{NoGenerationOnTakeback, "NoGenerationOnTakeback", "a reclaim or an abort keeps the generation", "",
+		"a copy compares READY words, and every way from one READY to another passes an overwrite or a clear of a " +
+			"READY word, which count up. A claim of an EMPTY word that was claimed and emptied meanwhile is as " +
+			"good as a claim of the word before. The generation keeps old WRITING words from coming back, for " +
+			"programs that inspect a segment"},
 	{NoGenerationOnOverwrite, "NoGenerationOnOverwrite", "an overwrite keeps the generation", "",
-		"fills tells what was published since, to copies and to who keeps an extent. The generation does so too, without a look at meta, until it wraps around"},
-	{NoGenerationOnClear, "NoGenerationOnClear", "a clear keeps the generation", "", "the same: a sample that is there again after a clear was published again"},
+		"fills counts the publishes since, for copies and for a set that keeps an extent. The generation does " +
+			"so too, without a load of meta, until it wraps around"},
+	{NoGenerationOnClear, "NoGenerationOnClear", "a clear keeps the generation", "",
+		"the same: a sample that is READY again after a clear was published again"},
 }

@@ -1,7 +1,7 @@
 package model
 
 func init() {
-	// The lock that says its owner is dead.
+	// Take the lock, which proves that the owner is dead.
 	table[lockTry] = func(x *execution) {
 		t := x.t()
 		c := x.client()
@@ -11,7 +11,7 @@ func init() {
 		}
 		if x.broken(TakeWithoutLock) {
 			x.accesses++
-			x.say("(broken: record %d is taken to be a dead one's)", t.rec)
+			x.say("(broken: record %d counts as a dead client's)", t.rec)
 		} else if !x.tryLock(t.rec) {
 			x.notTaken()
 			return
@@ -27,7 +27,8 @@ func init() {
 			t.pc = phaseTake
 		}
 	}
-	// The phase of a dead clearer, with its record locked; and of nobody, without any lock.
+	// The phase of a dead clearer, with its record locked; and a phase without an owner, without a
+	// lock.
 	table[phaseTake] = func(x *execution) {
 		t := x.t()
 		t.over = x.cas(phaseAddr, t.p, packPhase(clearing, x.owner(), epochOf(t.p)))
@@ -62,7 +63,7 @@ func init() {
 		}
 	}
 
-	// Take back: for each entry of the record ...
+	// Reclaim: for each entry of the record ...
 	table[takeEntry] = func(x *execution) {
 		t := x.t()
 		if t.j == x.y.Entries {
@@ -75,7 +76,7 @@ func init() {
 		}
 		t.pc = takeWordLoad
 	}
-	// 1. ... the word, if it is still the dead one's claim,
+	// 1. ... the word, if it still is the dead client's claim,
 	table[takeWordLoad] = func(x *execution) {
 		t := x.t()
 		w := x.load(wordOf(uint8(t.v) - 1))
@@ -93,7 +94,8 @@ func init() {
 			x.takePlace()
 		}
 	}
-	// the intents of every entry that names the sample (under the lock entry and intent cannot change, so that looking at both is one step),
+	// the intents of every entry that names the sample. Under the lock entry and intent cannot
+	// change, so loading both is one step,
 	table[takeIntents] = func(x *execution) {
 		t := x.t()
 		if t.q == x.y.Entries {
@@ -121,7 +123,8 @@ func init() {
 			x.toTakeSlot()
 		}
 	}
-	// first-come: the slot, then the cursor, whether or not the slot was still the sample's: who took it back before us may have died in between;
+	// first-come: the slot, then the cursor, even if the slot was not the sample's any more:
+	// another client may have reclaimed the slot and died before it moved the cursor;
 	table[takeSlot] = func(x *execution) {
 		t := x.t()
 		freed := x.cas(tableOf(t.s), t.v, 0)
@@ -153,7 +156,8 @@ func init() {
 			t.pc = takeSlot
 		}
 	}
-	// arena: the intent's extent, if arena_next says that it was taken and nothing after it, with its length;
+	// arena: the intent's extent with its length, if arena_next says that it was the last
+	// allocation;
 	table[takeExtent] = func(x *execution) {
 		t := x.t()
 		unit, units := extentOf(t.f)
@@ -265,7 +269,7 @@ func init() {
 		x.finish(Done)
 	}
 
-	// Recover: the lock of every record that lists a claim.
+	// Recover: lock every record that lists a claim.
 	table[recoverHigh] = func(x *execution) {
 		t := x.t()
 		t.high = uint8(x.load(clientsHighAddr))
@@ -289,7 +293,7 @@ func init() {
 	}
 }
 
-// notTaken says where to go when a record's owner lives, or another thread of ours is taking back.
+// notTaken goes on when a record's owner lives, or another thread of this client reclaims.
 func (x *execution) notTaken() {
 	switch t := x.t(); t.why {
 	case forDrain:
@@ -306,7 +310,7 @@ func (x *execution) recoverOn() {
 	t.r, t.k, t.rec, t.why, t.j, t.v, t.pc = t.r+1, 0, 0, 0, 0, 0, recoverEntry
 }
 
-// takePlace frees or finds the place of the dead claim.
+// takePlace frees or finds the place of the dead client's claim.
 func (x *execution) takePlace() {
 	t := x.t()
 	t.q, t.pc = 0, takeIntents
@@ -329,7 +333,7 @@ func (x *execution) toTakeSlot() {
 	}
 }
 
-// takenBack goes on when all entries of the record were seen to.
+// takenBack goes on after all entries of the record.
 func (x *execution) takenBack() {
 	t := x.t()
 	if t.why == forRegister {

@@ -19,7 +19,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Ensure that the C code does what the model does: cclient/ctest/replay.c imposes the same schedules on threads, and tells all words after each move.
+// Ensure that the C code does what the model does: cclient/ctest/replay.c imposes the same
+// schedules on threads, and prints all words after each move.
 func TestReplayC(t *testing.T) {
 	program := buildReplay(t)
 	for n, s := range readSchedules(t) {
@@ -46,7 +47,7 @@ func buildReplay(t *testing.T) string {
 	return program
 }
 
-// expectation is what the program must say to a line of its script.
+// expectation is the expected output for a line of the script.
 type expectation struct {
 	line, event string
 	want        model.Snapshot
@@ -64,7 +65,7 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 		}
 		in.WriteByte('\n')
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*moveTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Stdin = strings.NewReader(in.String())
@@ -99,13 +100,14 @@ func replayC(t *testing.T, program string, s model.Schedule) {
 	}
 }
 
-// script writes a schedule as replay.c reads it: the lines that are answered by nothing, and those that are answered.
+// script writes a schedule in the format of replay.c: lines without an answer, and lines with one.
 func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, []expectation) {
 	t.Helper()
 	var head strings.Builder
 	limit, kind := uint64(0), "first-come"
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes, uint32(w.Records), uint64(w.Places)*sc.place)
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes,
+			uint32(w.Records), uint64(w.Places)*sc.place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +140,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 		t.Fatal(err)
 	}
 	expected := []expectation{{"setup" + operations(w.Setup) + " -", "ready", run.Snapshot()}}
-	pending := map[int]model.Result{} // of operations that stand at their last fault point
+	pending := map[int]model.Result{} // of operations at their last fault point
 	settle := func(thread int) {
 		if r, ok := pending[thread]; ok {
 			expected = append(expected, expectation{fmt.Sprintf("run %d", thread), "end " + r.String(), run.Snapshot()})
@@ -181,7 +183,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 	return head.String(), expected
 }
 
-// operations spells a program as replay.c reads it.
+// operations formats a program for replay.c.
 func operations(program []model.Op) string {
 	var b strings.Builder
 	for _, o := range program {

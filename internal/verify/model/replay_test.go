@@ -22,11 +22,12 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// patience bounds the wait for the real code's next fault point: a schedule is a matter of microseconds, unless a clear has to give up.
-const patience = 20 * time.Second
+// moveTimeout bounds the wait for the real code's next fault point. A move takes microseconds,
+// unless a clear has to give up.
+const moveTimeout = 20 * time.Second
 
-// Ensure that the Go code does what the model does: every sampled schedule is imposed on goroutines that stand at fault points, and after each move all words
-// of the segment must be the model's.
+// Ensure that the Go code does what the model does: every sampled schedule is imposed on goroutines
+// that stop at fault points. After each move all words of the segment must be those of the model.
 func TestReplayGo(t *testing.T) {
 	for n, s := range readSchedules(t) {
 		t.Run(fmt.Sprintf("%s-%d", s.World, n), func(t *testing.T) {
@@ -62,12 +63,13 @@ func worldNamed(t *testing.T, name string) model.Config {
 	return model.Config{}
 }
 
-// actor is a thread of the model as a goroutine: it runs when it is told to, and says where it stopped.
+// actor is a thread of the model as a goroutine: it runs on request, and reports where it has
+// stopped.
 type actor struct {
 	client  int
 	program []model.Op
 	started bool
-	pending model.Result // of an operation that stands at its last fault point
+	pending model.Result // of an operation at its last fault point
 	resume  chan struct{}
 	event   chan model.Move
 }
@@ -84,7 +86,7 @@ type stage struct {
 	trace  []string
 }
 
-// running is the one actor that is not standing still; the hook runs in its goroutine.
+// running is the one actor that runs; the hook runs in its goroutine.
 var running atomic.Pointer[actor]
 
 func replayGo(t *testing.T, s model.Schedule) {
@@ -101,7 +103,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 		}
 		a := running.Load()
 		a.event <- model.Move{Point: point}
-		<-a.resume // of a client that died: for ever
+		<-a.resume // of a client that died: forever
 	})
 	for _, text := range s.Moves {
 		m, err := model.ParseMove(text)
@@ -115,7 +117,7 @@ func replayGo(t *testing.T, s model.Schedule) {
 		st.move(m)
 		st.compare(run, text)
 	}
-	for _, a := range st.actors { // operations that stand at their last point still have to say how they ended
+	for _, a := range st.actors { // operations at their last point must still report their end
 		if a.pending != 0 && st.locks[a.client] != nil {
 			st.settle(a)
 		}
@@ -126,7 +128,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 	st := &stage{t: t, world: w, scale: scaleOf(w)}
 	o := shm.Options{Samples: uint64(w.Samples), ClientRecords: uint32(w.Records)}
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords, uint64(w.Places)*st.scale.place)
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords,
+			uint64(w.Places)*st.scale.place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +150,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 			st.attach(c)
 		}
 		for _, program := range cl.Threads {
-			st.actors = append(st.actors, &actor{client: c, program: program, resume: make(chan struct{}), event: make(chan model.Move)})
+			st.actors = append(st.actors,
+				&actor{client: c, program: program, resume: make(chan struct{}), event: make(chan model.Move)})
 		}
 	}
 	for _, op := range w.Setup {
@@ -158,7 +162,7 @@ func newStage(t *testing.T, w model.Config) *stage {
 	return st
 }
 
-// attach registers a client with locks of its own, which are what its death closes.
+// attach registers a client with its own locks; closing them is its death.
 func (st *stage) attach(c int) model.Result {
 	var err error
 	if st.locks[c], err = st.seg.NewLocks(); err != nil {
@@ -175,13 +179,13 @@ func (st *stage) attach(c int) model.Result {
 	return model.Done
 }
 
-// do carries out one operation of the model on the real cache. The value is that of a hit.
+// do performs one operation of the model on the real cache. The value is that of a hit.
 func (st *stage) do(client int, op model.Op) (model.Result, uint8) {
 	if op.Kind == model.Register {
 		return st.attach(client), 0
 	}
 	c := st.caches[client]
-	if c == nil { // a reader has no client of its own
+	if c == nil { // a read-only client shares no handle
 		c = st.caches[0]
 	}
 	var r cache.Result
@@ -263,17 +267,19 @@ func (st *stage) next(a *actor) model.Move {
 	select {
 	case e := <-a.event:
 		return e
-	case <-time.After(patience):
+	case <-time.After(moveTimeout):
 		buffer := make([]byte, 1<<16)
-		st.t.Fatalf("after %s\nno fault point and no end within %v:\n%s", st.told(), patience, buffer[:runtime.Stack(buffer, true)])
+		st.t.Fatalf("after %s\nno fault point and no end within %v:\n%s", st.told(), moveTimeout,
+			buffer[:runtime.Stack(buffer, true)])
 		return model.Move{}
 	}
 }
 
-// settle lets an operation that stood at its last fault point end.
+// settle ends an operation that is at its last fault point.
 func (st *stage) settle(a *actor) {
 	if e := st.next(a); e.Point != "" || e.Result != a.pending {
-		st.t.Fatalf("after %s\nthe operation of client %d ends with %v %s, in the model with %v", st.told(), a.client, e.Result, e.Point, a.pending)
+		st.t.Fatalf("after %s\nthe operation of client %d ends with %v %s, in the model with %v", st.told(), a.client,
+			e.Result, e.Point, a.pending)
 	}
 	a.pending = 0
 }
@@ -318,11 +324,12 @@ func pretty(s model.Snapshot) string {
 	return string(text)
 }
 
-// snapshot reads the segment. An error is a word that the model has no value for.
+// snapshot reads the segment. It returns an error if the model has no value for a word.
 func (st *stage) snapshot() (model.Snapshot, error) {
 	var raw rawSegment
 	seg, w := st.seg, st.world
-	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(), seg.ArenaNext().Load(), seg.ClientsHigh().Load()
+	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(),
+		seg.ArenaNext().Load(), seg.ClientsHigh().Load()
 	for i := range uint64(w.Samples) {
 		raw.words = append(raw.words, seg.Word(i).Load())
 		raw.metas = append(raw.metas, seg.Meta(i).Load())
@@ -348,7 +355,8 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	return raw.snapshot(w, st.scale)
 }
 
-// scale is how large things of the model are in bytes. A unit of the model is many of the arena, because an arena is a multiple of 4,096 bytes.
+// scale is the size of things of the model in bytes. A unit of the model is many units of the
+// arena, because an arena is a multiple of 4,096 bytes.
 type scale struct {
 	place uint64 // bytes of a slot, or of a unit of the model
 	units uint64 // units of the arena in it; 0 with slots
@@ -365,14 +373,14 @@ func scaleOf(w model.Config) scale {
 // sample is the bytes of a value.
 func (s scale) sample(v, units uint8) []byte { return bytes.Repeat([]byte{v}, int(units)*int(s.place)) }
 
-// rawSegment is the words of a segment as they are.
+// rawSegment has the words of a segment.
 type rawSegment struct {
 	phase, freeFrom, arenaNext, high  uint64
 	words, metas, sums, table, claims []uint64 // sums: of an arena; claims: entry and intent, 32 pairs a record
 	payload                           []byte
 }
 
-// snapshot takes the words apart and divides them by the scale.
+// snapshot unpacks the words and divides them by the scale.
 func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error) {
 	var wrong []string
 	divide := func(what string, v, by uint64) uint64 {
@@ -389,7 +397,7 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		NextUnit: divide("arena_next", a.Unit(), units), NextOwner: uint64(a.Owner()),
 		ClientsHigh: raw.high,
 	}
-	flags := uint32(0) // of slots it does not matter which
+	flags := uint32(0) // irrelevant for slots
 	if w.Variable {
 		flags = shm.FlagVariable
 	}
@@ -400,7 +408,9 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		if place != 0 {
 			place = divide(fmt.Sprintf("place of sample %d", i), place-1, units) + 1
 		}
-		n.Words = append(n.Words, model.Word{State: uint8(word.State()), Owner: uint8(word.Owner()), Generation: uint16(layout.Generation(word)), Place: uint8(place)})
+		n.Words = append(n.Words,
+			model.Word{State: uint8(word.State()), Owner: uint8(word.Owner()),
+				Generation: uint16(layout.Generation(word)), Place: uint8(place)})
 		crc := uint64(meta.Content())
 		if w.Variable {
 			n.Lengths = append(n.Lengths, uint8(divide(fmt.Sprintf("length of sample %d", i), crc, sc.place)))
@@ -408,7 +418,8 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		}
 		sum := uint8(0)
 		for v := uint8(1); v < 32 && crc != 0; v++ {
-			for length := uint8(1); length <= w.Places; length++ { // a checksum stays until the next publish, a length may have changed before
+			// a checksum stays until the next publish, but a length may change before
+			for length := uint8(1); length <= w.Places; length++ {
 				if crc == uint64(crc32.Checksum(sc.sample(v, length), shm.Castagnoli)) {
 					sum = v
 				}

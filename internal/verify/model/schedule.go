@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Schedule is an interleaving that tests can impose on real code: between two of its moves every thread stands at a fault point, between two
-// operations, or before its first.
+// Schedule is an interleaving that tests can impose on real code. Between two of its moves every
+// thread is at a fault point, between two operations, or before its first.
 type Schedule struct {
 	World string   `json:"world"` // of Worlds
 	Moves []string `json:"moves"` // see Move
@@ -18,19 +18,20 @@ type Schedule struct {
 
 // Move is one line of a schedule:
 //
-//	"2 slot.taken"          thread 2 runs until it passes that fault point, and stands there
-//	"2 publish.entry STORED" the same, and the operation then has this result without passing another point
-//	"2 = BUSY"              thread 2 runs until its operation ends, with this result; of a get also "= HIT 3", with the value
-//	"1 dies"                client 1 dies where its threads stand
+//	"2 slot.taken"            thread 2 runs until it passes that fault point, and stops there
+//	"2 publish.entry STORED"  the same, and the operation then ends with this result, without passing another point
+//	"2 = BUSY"                thread 2 runs until its operation ends, with this result
+//	"2 = HIT 3"               the same of a get, with the value
+//	"1 dies"                  client 1 dies where its threads are
 type Move struct {
 	Thread int // or client
 	Dies   bool
-	Point  string // "": none before the operation's end
+	Point  string // "": no point before the operation's end
 	Result Result // none: the operation goes on
 	Value  uint8  // of a hit
 }
 
-// String spells the move.
+// String formats the move.
 func (m Move) String() string {
 	switch {
 	case m.Dies:
@@ -45,7 +46,7 @@ func (m Move) String() string {
 	return fmt.Sprintf("%d %s", m.Thread, m.Point)
 }
 
-// ParseMove reads what String wrote.
+// ParseMove reads the output of String.
 func ParseMove(text string) (Move, error) {
 	f := strings.Fields(text)
 	if len(f) < 2 {
@@ -77,13 +78,13 @@ func ParseMove(text string) (Move, error) {
 	return m, nil
 }
 
-// Run is a schedule being carried out on the model.
+// Run is a schedule in execution on the model.
 type Run struct {
 	y *system
 	s State
 }
 
-// NewRun begins a world; its Setup is done.
+// NewRun starts a world, after its Setup.
 func NewRun(world string) (*Run, error) {
 	for _, c := range Worlds() {
 		if c.Name == world {
@@ -94,7 +95,8 @@ func NewRun(world string) (*Run, error) {
 	return nil, fmt.Errorf("model: no world %q", world)
 }
 
-// try lets a thread run to its next fault point or its operation's end. false: it would wait for another, and nothing has happened.
+// try runs a thread to its next fault point or its operation's end. false: the thread would wait
+// for another, and the state has not changed.
 func (r *Run) try(thread int) (Move, bool) {
 	s := r.s
 	m := Move{Thread: thread}
@@ -105,8 +107,9 @@ func (r *Run) try(thread int) (Move, bool) {
 		gets := s.threads[thread].expect
 		op := r.y.threads[thread].program[s.threads[thread].op]
 		x := r.y.apply(&s, stepAction+action(thread))
-		if th := &s.threads[thread]; x.waits && th.pc == drainEntry && (op.Kind == Clear && (op.GiveUp || th.over) || op.Kind == Set) {
-			x = r.y.apply(&s, timeoutAction+action(thread)) // no patience, or little
+		if th := &s.threads[thread]; x.waits && th.pc == drainEntry &&
+			(op.Kind == Clear && (op.GiveUp || th.over) || op.Kind == Set) {
+			x = r.y.apply(&s, timeoutAction+action(thread)) // a deadline that is over
 		}
 		if x.violation != "" {
 			panic("model: " + r.y.Name + ": " + x.violation)
@@ -126,7 +129,7 @@ func (r *Run) try(thread int) (Move, bool) {
 	panic("model: " + r.y.Name + ": a thread runs for ever")
 }
 
-// Do carries out a move. An error says that the model does something else.
+// Do performs a move. It returns an error if the model does something else.
 func (r *Run) Do(m Move) error {
 	if m.Dies {
 		if !r.s.mayDie(r.y, uint8(m.Thread)) {
@@ -156,15 +159,16 @@ type Word struct {
 	Place        uint8 // + 1; 0: none
 }
 
-// Snapshot is the shared memory of a run, with its fields taken apart for comparison with a real segment.
+// Snapshot is the shared memory of a run, with its fields unpacked for comparison with a real
+// segment.
 type Snapshot struct {
 	Phase               Word // Generation is the epoch
 	Seq, From           uint64
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
 	Words               []Word
-	Lengths             []uint8   // units of a sample; of an arena alone
-	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; how often it was published
+	Lengths             []uint8   // units of a sample; only of an arena
+	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
 	Table               []uint64  // first-come
 	Entries             [][]Claim // of each record
 	Payload             []uint8   // two values a slot or unit: its halves
@@ -173,7 +177,7 @@ type Snapshot struct {
 // Claim is a claim entry: sample + 1, and the intent, which is slot + 1, or an extent.
 type Claim struct{ Sample, Slot, Unit, Units uint64 }
 
-// Snapshot returns the shared memory as it is now.
+// Snapshot returns the present shared memory.
 func (r *Run) Snapshot() Snapshot {
 	y, m := r.y, &r.s.mem
 	word := func(w value) Word { return Word{stateOf(w), ownerOf(w), generationOf(w), placeOf(w)} }
@@ -217,7 +221,7 @@ func (r *Run) Snapshot() Snapshot {
 	return n
 }
 
-// moves lists what can be done next.
+// moves lists the possible next moves.
 func (r *Run) moves() []Move {
 	var all []Move
 	for t := range r.y.janitor() {
@@ -235,7 +239,8 @@ func (r *Run) moves() []Move {
 	return all
 }
 
-// walk makes a schedule by chance, and lists what it covers: points passed, points at which a client died, and points passed while another thread stood at some point.
+// walk makes a random schedule, and lists what it covers: points passed, points at which a client
+// died, and points passed while another thread was at some point.
 func walk(world string, rng *rand.Rand) (Schedule, []string) {
 	r, err := NewRun(world)
 	if err != nil {
@@ -287,7 +292,8 @@ func walk(world string, rng *rand.Rand) (Schedule, []string) {
 	}
 }
 
-// Sample chooses schedules of every world: of many made by chance, from a fixed seed, those that together cover what all of them cover, up to each world's share.
+// Sample chooses schedules of every world. From many random ones with a fixed seed it takes those
+// that together cover what all of them cover, up to each world's share.
 func Sample() []Schedule {
 	const walks, share = 1000, 14
 	var chosen []Schedule
@@ -305,7 +311,7 @@ func Sample() []Schedule {
 			for _, f := range covers {
 				weight[f] = 1
 				if strings.HasPrefix(f, "death at ") {
-					weight[f] = 5 // first the deaths, then the rest
+					weight[f] = 5 // cover deaths first
 				}
 			}
 		}
@@ -335,7 +341,7 @@ func Sample() []Schedule {
 	return chosen
 }
 
-// Encode writes schedules as JSON, one a line, so that a change shows as the lines it changes.
+// Encode writes schedules as JSON, one a line, so that a diff shows single schedules.
 func Encode(schedules []Schedule) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("[\n")

@@ -1,10 +1,10 @@
 package model
 
 func init() {
-	// Step 1: what is there, and is there room.
+	// Step 1: load the word, and check for free capacity.
 	table[setLoad] = func(x *execution) {
 		t, i := x.t(), x.op().Sample
-		*t = thread{pc: t.pc, op: t.op, buffer: t.buffer} // a set that starts again starts from nothing
+		*t = thread{pc: t.pc, op: t.op, buffer: t.buffer} // a set that starts again keeps no registers
 		w := x.load(wordOf(i))
 		switch {
 		case stateOf(w) == ready && !x.op().Overwrite:
@@ -57,7 +57,7 @@ func init() {
 			x.t().pc = setFull
 		}
 	}
-	// Half a clear looks full as well: only an open cache is.
+	// A half-done clear looks full as well, so FULL needs an open cache.
 	table[setFull] = func(x *execution) {
 		if stateOf(x.load(phaseAddr)) == 0 {
 			x.finish(Full)
@@ -66,12 +66,12 @@ func init() {
 		x.toEntry()
 	}
 
-	// Steps 2 and 3: list the claim, then look at the phase.
+	// Steps 2 and 3: list the claim, then load the phase.
 	table[setEntry] = func(x *execution) {
 		t, a := x.t(), entryOf(x.record(), x.t().entry)
 		i := value(x.op().Sample) + 1
 		listed := false
-		if x.broken(EntryPlainStore) { // which looks first, with a load that orders nothing
+		if x.broken(EntryPlainStore) { // the load before does not order
 			if listed = x.load(a) == 0; listed {
 				x.accesses = 0
 				x.store(a, i)
@@ -160,7 +160,8 @@ func init() {
 		}
 		x.toPlace()
 	}
-	// An extent is kept for the length that was read beside its word. The word may have come back since, with another length.
+	// An extent is kept because of the length that was read beside its word. Meanwhile the word may
+	// have come back with another length.
 	table[setKept] = func(x *execution) {
 		t := x.t()
 		if x.load(metaOf(x.op().Sample)) != t.meta {
@@ -182,7 +183,7 @@ func init() {
 		x.finish(Busy)
 	}
 
-	// Step 5, first-come: a slot whose allocation names its sample.
+	// Step 5, first-come: take a slot. The allocation names its sample.
 	table[slotLoad] = func(x *execution) {
 		t := x.t()
 		t.f = x.load(freeFromAddr)
@@ -429,7 +430,7 @@ func init() {
 	}
 }
 
-// toEntry goes to step 2, or to where a broken protocol has it.
+// toEntry goes to step 2, or where a broken protocol goes.
 func (x *execution) toEntry() {
 	x.t().pc = setEntry
 	if x.broken(EntryAfterClaim) || x.broken(PhaseBeforeEntry) {
@@ -437,7 +438,7 @@ func (x *execution) toEntry() {
 	}
 }
 
-// toPlace goes to step 5, or 6 if the sample has a place.
+// toPlace goes to step 5, or to step 6 if the sample has a place.
 func (x *execution) toPlace() {
 	switch t := x.t(); {
 	case t.holds:
@@ -482,7 +483,7 @@ func (x *execution) scanOn() {
 	}
 }
 
-// name puts the place at s into the claimed word.
+// name writes the place at s into the claimed word.
 func (x *execution) name(point string) {
 	t, i := x.t(), x.op().Sample
 	w := x.y.packWord(writing, x.owner(), generationOf(t.w), t.s+1)

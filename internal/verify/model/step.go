@@ -5,7 +5,8 @@ import "fmt"
 // pc is the next step of a thread.
 type pc uint8
 
-// Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a lock or half a payload.
+// Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a
+// lock or half a payload.
 const (
 	finished pc = iota
 	setLoad
@@ -90,30 +91,31 @@ const (
 	steps
 )
 
-// table holds the steps; each file of the protocol registers its own.
+// table has the steps; each file of the protocol registers its own.
 var table [steps]func(*execution)
 
-// firstStep is where a program begins.
+// firstStep is the first step of a program.
 func firstStep(program []Op) pc { return stepOf(program, 0) }
 
 func stepOf(program []Op, k int) pc {
 	if k >= len(program) {
 		return finished
 	}
-	return [...]pc{Register: registerLock, Set: setLoad, Get: getWord, Clear: clearLoad, Recover: recoverHigh}[program[k].Kind]
+	return [...]pc{Register: registerLock, Set: setLoad, Get: getWord, Clear: clearLoad,
+		Recover: recoverHigh}[program[k].Kind]
 }
 
-// execution is one step of one thread, on a state of its own.
+// execution is one step of one thread, on its own state.
 type execution struct {
 	y         *system
 	s         *State
 	me        int
 	waits     bool   // the step changed nothing and will be tried again
 	point     string // the fault point passed
-	result    Result // of the operation, if it ended here
+	result    Result // of the operation, if it ended in this step
 	ended     bool
 	violation string
-	text      []string // what was done, if it is wanted
+	text      []string // description of the step, if verbose
 	verbose   bool
 	accesses  int
 }
@@ -147,7 +149,7 @@ func (x *execution) say(format string, args ...any) {
 	}
 }
 
-// finish ends the operation and gets ready for the next one. A client without a record goes no further.
+// finish ends the operation and prepares the next one. A client without a record stops.
 func (x *execution) finish(r Result) {
 	t := x.t()
 	x.result, x.ended = r, true
@@ -161,7 +163,7 @@ func (x *execution) finish(r Result) {
 	*t = thread{op: op, pc: stepOf(x.ref().program, int(op)), buffer: t.buffer}
 }
 
-// load reads a word: our own latest store to it if others have not seen that yet, else memory.
+// load reads a word: the thread's own latest buffered store to it, or else memory.
 func (x *execution) load(a addr) value {
 	x.accesses++
 	v := x.s.mem[a]
@@ -176,7 +178,8 @@ func (x *execution) load(a addr) value {
 	return v
 }
 
-// store is a release store. With TSO it goes into the thread's buffer, from where flush brings it to memory.
+// store is a release store. With TSO it goes into the thread's buffer, and flush moves it to
+// memory.
 func (x *execution) store(a addr, v value) {
 	x.accesses++
 	if x.verbose {
@@ -197,7 +200,7 @@ func (x *execution) store(a addr, v value) {
 	b[k] = store{a, v, true}
 }
 
-// flush brings the oldest buffered store to memory.
+// flush moves the oldest buffered store to memory.
 func (x *execution) flush() {
 	b := &x.t().buffer
 	if b[0].on {
@@ -206,7 +209,7 @@ func (x *execution) flush() {
 	}
 }
 
-// drain is what a read-modify-write or a system call does to the buffer.
+// drain flushes the whole buffer, as a read-modify-write or a system call does.
 func (x *execution) drain() {
 	x.flush()
 	x.flush()
@@ -229,17 +232,19 @@ func (x *execution) cas(a addr, old, new value) bool {
 	return true
 }
 
-// put changes memory. Every change of an index word must be a row of the table of docs/spec/protocol.md.
+// put changes memory. Every change of an index word must be in the table of docs/spec/protocol.md.
 func (x *execution) put(a addr, v value) {
 	if a.isWord() {
 		if old := x.s.mem[a]; !x.y.legal(old, v) && !x.y.Broken.keepsGeneration() {
-			x.fail("%s goes from %s to %s, which is no row of the table of states", a.name(), a.show(old, x.y.Variable), a.show(v, x.y.Variable))
+			x.fail("%s goes from %s to %s, which is not in the table of states", a.name(),
+				a.show(old, x.y.Variable), a.show(v, x.y.Variable))
 		}
 	}
 	x.s.mem[a] = v
 }
 
-// putMeta stores another content in the meta of a sample whose claim is ours, and counts fills on by n. Nobody else stores to it, so reading it first is no step of its own.
+// putMeta stores another content in the meta of a sample that this thread has claimed, and adds n
+// to fills. Only this thread stores to it, so the load before is not a step of its own.
 func (x *execution) putMeta(sample, content, n uint8) {
 	fills := fillsOf(x.load(metaOf(sample))) + n
 	if fills < n {
@@ -249,7 +254,7 @@ func (x *execution) putMeta(sample, content, n uint8) {
 	x.store(metaOf(sample), packMeta(content, fills))
 }
 
-// legal says whether an index word may change so.
+// legal says whether an index word may change in this way.
 func (y *system) legal(old, new value) bool {
 	g, h := generationOf(old), generationOf(new)
 	next := g + 1
@@ -269,7 +274,7 @@ func (y *system) legal(old, new value) bool {
 	return false
 }
 
-// pass says that a fault point was passed.
+// pass records that a fault point was passed.
 func (x *execution) pass(point string) {
 	x.point = point
 	if x.verbose {
@@ -277,7 +282,8 @@ func (x *execution) pass(point string) {
 	}
 }
 
-// writePayload is half of a pwrite: the first or the second half of the words of the sample at place.
+// writePayload is half of a pwrite: it writes the first or the second half of the words of the
+// sample at place.
 func (x *execution) writePayload(half int, place, units, v uint8) {
 	x.accesses++
 	x.drain() // a system call
@@ -287,7 +293,8 @@ func (x *execution) writePayload(half int, place, units, v uint8) {
 	}
 }
 
-// tryLock asks the kernel for the write lock on a record's byte. It never conflicts with locks of the same description.
+// tryLock asks the kernel for the write lock on a record's byte. It never conflicts with locks of
+// the same description.
 func (x *execution) tryLock(record uint8) bool {
 	x.accesses++
 	x.drain()
@@ -310,7 +317,7 @@ func (x *execution) unlock(record uint8) {
 	x.say("unlock record %d", record)
 }
 
-// die is the death of a client: its threads stop where they are, and then the kernel closes its description.
+// die kills a client: its threads stop, and then the kernel closes its description.
 func (s *State) die(y *system, c uint8) {
 	for t, ref := range y.threads {
 		if ref.client == c {
@@ -325,7 +332,7 @@ func (s *State) die(y *system, c uint8) {
 	s.clients[c] = client{dead: true}
 }
 
-// enabled says whether a thread has a step to make.
+// enabled says whether a thread can make a step.
 func (s *State) enabled(y *system, t int) bool {
 	if s.threads[t].pc == finished {
 		return false

@@ -17,35 +17,39 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Drive says what to do. Every field is needed.
+// Drive says what Run does. Every field is needed.
 type Drive struct {
-	Kills    int           // SIGKILLs to send at least; more follow until half of Kills hit a client that was filling a sample
-	Lasts    time.Duration // at most; it is an error if the kills are not done by then
+	// least number of SIGKILLs; Run sends more until half of Kills hit a client that was filling a
+	// sample
+	Kills    int
+	Lasts    time.Duration // limit; it is an error if Run needs longer
 	Seed     uint64
 	Variable bool     // an arena instead of slots
-	Workers  []Worker // that run at any time; one that died is started anew
+	Workers  []Worker // all run at the same time; Run replaces one that died
 	Log      io.Writer
 }
 
-// Worker is how to start a worker: its command, to which the arguments of the contract are added.
+// Worker is the command of a worker. Run adds the arguments of the contract.
 type Worker struct {
 	Language string
 	Command  []string
-	Forks    bool // the command forks workers as well, as package stress describes; Memory does without
+	Forks    bool // the command can also fork workers, as package stress describes; Memory does not use that
 }
 
-// Report is what came of it.
+// Report is the result of Run.
 type Report struct {
-	Kills     int            // sent
-	InWriting uint64         // of these, how many hit a client that was filling a sample: claims that had to be taken back
-	Clears    uint64         // of the whole cache, meanwhile
+	Kills int // sent
+	// of these: hits on a client that was filling a sample, so that its claim was reclaimed
+	InWriting uint64
+	Clears    uint64         // clears of the whole cache meanwhile
 	Stored    uint64         // samples published
 	Reads     uint64         // hits of workers and driver
 	Killed    map[string]int // workers, by language
 	Took      time.Duration
 }
 
-// Sizes of the cache: samples large enough that a client spends most of its time filling one, and slots so few that they change hands.
+// Sizes of the cache. Samples are so large that a client spends most of its time filling one, and
+// slots so few that samples compete for them.
 const (
 	driveSamples     = 48
 	driveSlots       = 32
@@ -55,14 +59,16 @@ const (
 	drawnFor         = 250 * time.Millisecond
 )
 
-// Run drives workers and checks what they leave. An error means that something does not hold, or that the kills did not get done.
+// Run drives workers and then checks the cache. It returns an error if an invariant does not hold,
+// or if the kills took too long.
 func (d Drive) Run() (Report, error) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-stress-")
 	if err != nil {
 		return Report{}, err
 	}
 	defer os.RemoveAll(dir)
-	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes, Slots: driveSlots, ClientRecords: 64}
+	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes,
+		Slots: driveSlots, ClientRecords: 64}
 	if d.Variable {
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	}
@@ -84,7 +90,7 @@ func (d Drive) Run() (Report, error) {
 	return r.report, err
 }
 
-// run is a Drive under way.
+// run is the state of a Drive.
 type run struct {
 	Drive
 	path   string
@@ -98,9 +104,11 @@ type run struct {
 }
 
 func (r *run) start(w Worker) (*process, error) {
-	args := []string{r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds()) + 60), fmt.Sprint(r.rng.Uint32())}
+	args := []string{r.path, fmt.Sprint(driveSamples), fmt.Sprint(int(r.Lasts.Seconds()) + 60),
+		fmt.Sprint(r.rng.Uint32())}
 	if !w.Forks {
-		return startWorker(w.Language, exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], args...)...))
+		return startWorker(w.Language,
+			exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], args...)...))
 	}
 	if r.forkers[w.Language] == nil {
 		f, err := startForker(w)
@@ -114,7 +122,7 @@ func (r *run) start(w Worker) (*process, error) {
 
 func (r *run) endForkers() {
 	for _, f := range r.forkers {
-		_ = f.end() // what went wrong in a worker was reported already
+		_ = f.end() // Run has reported the errors of workers already
 	}
 }
 
@@ -164,7 +172,8 @@ func (r *run) kill() error {
 	}
 }
 
-// killedEnough says whether the kills are done. On a busy machine a client often publishes its sample before the signal reaches it, so their number alone says too little.
+// killedEnough says whether the kills are done. On a busy machine a client often publishes its
+// sample before the signal arrives, so the number of kills is not enough.
 func (r *run) killedEnough() (bool, error) {
 	if r.report.Kills < r.Kills {
 		return false, nil
@@ -174,20 +183,24 @@ func (r *run) killedEnough() (bool, error) {
 	}
 	s, err := r.c.Stats()
 	if err == nil && 2*s.Recovered < uint64(r.Kills) && time.Since(r.begun) > r.Lasts {
-		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v", s.Recovered, r.report.Kills, r.Lasts)
+		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v", s.Recovered,
+			r.report.Kills, r.Lasts)
 	}
 	return 2*s.Recovered >= uint64(r.Kills), err
 }
 
-// killOne kills a worker and returns which. In one of eight cases it is any, at any time; else one that lists a claim, a moment later: workers spend much of their time
-// verifying, and a kill is worth more while something is half done. For a moment only one that was drawn beforehand will do, or all that are quick to start would be
-// killed and the slow ones never.
+// killOne kills a worker and returns its number. In one of eight cases it kills any worker at any
+// time. Else it kills one that lists a claim, a moment later: workers verify most of the time, and
+// a kill in the middle of a fill tests more. For a moment it accepts only workers of a language
+// drawn beforehand. Otherwise it would kill only workers that start fast.
 func (r *run) killOne(workers []*process) (int, error) {
 	any := r.rng.IntN(8) == 0
 	language := workers[r.rng.IntN(len(workers))].language
-	begun, patience := time.Now(), drawnFor
-	if time.Since(r.begun)*time.Duration(r.Kills) > r.Lasts*time.Duration(r.report.Kills)*3/4+drawnFor*time.Duration(r.Kills) { // behind schedule
-		patience = 0
+	begun, wait := time.Now(), drawnFor
+	// the kills are late
+	if time.Since(r.begun)*time.Duration(r.Kills) > r.Lasts*time.Duration(r.report.Kills)*3/4+
+		drawnFor*time.Duration(r.Kills) {
+		wait = 0
 	}
 	for {
 		for _, k := range r.rng.Perm(len(workers)) {
@@ -201,7 +214,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 			if p.record < 0 {
 				p.record = r.recordOf(p.Pid)
 			}
-			if p.record < 0 || !any && !r.claims(p.record) || p.language != language && time.Since(begun) < patience {
+			if p.record < 0 || !any && !r.claims(p.record) || p.language != language && time.Since(begun) < wait {
 				continue
 			}
 			for until := time.Now().Add(time.Duration(r.rng.IntN(40)) * time.Microsecond); time.Now().Before(until); {
@@ -214,23 +227,24 @@ func (r *run) killOne(workers []*process) (int, error) {
 				r.report.Killed[p.language]++
 				return k, nil
 			}
-			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err, p.said())
+			return k, fmt.Errorf("a worker in %s ended by itself (%v) before it was killed: %s", p.language, p.err,
+				p.said())
 		}
 		if time.Since(r.begun) > r.Lasts {
 			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
 		}
-		any = any || r.arenaIsFull() // then hardly any worker claims, until the cache is cleared
+		any = any || r.arenaIsFull() // then few workers claim until a clear
 		time.Sleep(50 * time.Microsecond)
 	}
 }
 
-// arenaIsFull says whether nobody can allocate any more, and so hardly anybody claims.
+// arenaIsFull says whether the arena is nearly full, so that few workers claim.
 func (r *run) arenaIsFull() bool {
 	next := shm.ArenaNext(r.seg.ArenaNext().Load()).Unit()
 	return r.Variable && next > r.seg.Units()*3/4
 }
 
-// recordOf returns the client record of a process; -1 while it has none.
+// recordOf returns the client record of a process; -1: it has none yet.
 func (r *run) recordOf(pid int) int {
 	for k := range uint32(r.seg.ClientsHigh().Load()) {
 		if uint32(r.seg.ClientWord(k, shm.ClientPID).Load()) == uint32(pid) {
@@ -249,7 +263,7 @@ func (r *run) claims(record int) bool {
 	return false
 }
 
-// clear empties the cache under the workers. Nobody is stopped, so it must come to an end.
+// clear empties the cache while the workers run. None is stopped, so the clear must end.
 func (r *run) clear() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -277,11 +291,11 @@ func (r *run) read(stop chan struct{}) error {
 			<-stop
 			return err
 		}
-		time.Sleep(100 * time.Microsecond) // the processors belong to the workers
+		time.Sleep(100 * time.Microsecond) // leaves the processors to the workers
 	}
 }
 
-// check looks at what is left when all workers are gone.
+// check checks the cache after all workers have ended.
 func (r *run) check() error {
 	if _, err := r.c.Recover(); err != nil {
 		return err
@@ -300,7 +314,7 @@ func (r *run) check() error {
 	return errors.Join(wrong...)
 }
 
-// checkRest checks a cache at rest: nothing is claimed, and what is READY is whole.
+// checkRest checks a cache without workers: it has no claims, and READY samples are complete.
 func (r *run) checkRest() error {
 	var wrong []error
 	buffer := make([]byte, driveSampleBytes)
@@ -321,12 +335,13 @@ func (r *run) checkRest() error {
 		}
 	}
 	if v, err := r.c.Verify(0, driveSamples); err != nil || v.Corrupt != 0 {
-		wrong = append(wrong, fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt, v.Checked, v.Bad, err))
+		wrong = append(wrong, fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt,
+			v.Checked, v.Bad, err))
 	}
 	return errors.Join(wrong...)
 }
 
-// fillUp sets what is missing: a slot that was lost would be missed now.
+// fillUp sets all missing samples: this shows lost slots.
 func (r *run) fillUp() error {
 	p := make([]byte, driveSampleBytes)
 	for i := range driveSamples {

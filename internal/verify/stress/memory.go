@@ -13,16 +13,17 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Memory has many workers at a time fill caches that are larger than the memory cgroup they are in. They must fill it up to its floor, and the kernel must kill none of them.
+// Memory runs many workers that fill caches larger than the memory of their cgroup. They must fill
+// the memory up to its floor, and the kernel must kill none of them.
 type Memory struct {
 	Limit   uint64 // of the cgroup, in bytes
 	Rounds  int
 	Seed    uint64
-	Workers []Worker // that run at any time
+	Workers []Worker // all run at the same time
 	Log     io.Writer
 }
 
-// MemoryReport is what came of it.
+// MemoryReport is the result of Memory.
 type MemoryReport struct {
 	Stored uint64 // samples published
 	Full   uint64 // sets that were refused
@@ -31,11 +32,12 @@ type MemoryReport struct {
 }
 
 const (
-	memoryPatience = 5 * time.Minute // of one round
-	refusedEnough  = 100             // sets for each worker, after which a round is over
+	memoryTimeout = 5 * time.Minute // of one round
+	refusedEnough = 100             // sets for each worker, after which a round is over
 )
 
-// Run runs all rounds. An error means that something does not hold; one that wraps cgroup.ErrNone, that there can be no cgroup.
+// Run runs all rounds. An error means that something does not hold; one that wraps cgroup.ErrNone,
+// that there can be no cgroup.
 func (m Memory) Run() (report MemoryReport, err error) {
 	group, err := cgroup.New(m.Limit)
 	if err != nil {
@@ -52,7 +54,7 @@ func (m Memory) Run() (report MemoryReport, err error) {
 	return report, nil
 }
 
-// round fills one cache, whose control part and this process are outside of the cgroup.
+// round fills one cache. Its control part and this process are outside of the cgroup.
 func (m Memory) round(group *cgroup.Group, number int, report *MemoryReport) error {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-stress-")
 	if err != nil {
@@ -94,14 +96,16 @@ func (m Memory) round(group *cgroup.Group, number int, report *MemoryReport) err
 		return fmt.Errorf("%d of %d READY samples are corrupt, the first is %d (%v)", v.Corrupt, v.Checked, v.Bad, err)
 	}
 	if m.Log != nil {
-		fmt.Fprintf(m.Log, "%d MiB, round %d: %d MiB are cached, peak %d MiB\n", m.Limit>>20, number, s.ReadyBytes>>20, group.Peak()>>20)
+		fmt.Fprintf(m.Log, "%d MiB, round %d: %d MiB are cached, peak %d MiB\n", m.Limit>>20, number,
+			s.ReadyBytes>>20, group.Peak()>>20)
 	}
 	return nil
 }
 
 func (m Memory) start(group *cgroup.Group, path string, samples, round int) (started []*process, err error) {
 	for k, w := range m.Workers {
-		args := append(w.Command[1:len(w.Command):len(w.Command)], path, fmt.Sprint(samples), fmt.Sprint(2*int(memoryPatience.Seconds())), fmt.Sprint(m.Seed+uint64(100*round+k)))
+		args := append(w.Command[1:len(w.Command):len(w.Command)], path, fmt.Sprint(samples),
+			fmt.Sprint(2*int(memoryTimeout.Seconds())), fmt.Sprint(m.Seed+uint64(100*round+k)))
 		p, err := startWorker(w.Language, group.Command(w.Command[0], args...))
 		if err != nil {
 			return started, err
@@ -111,14 +115,16 @@ func (m Memory) start(group *cgroup.Group, path string, samples, round int) (sta
 	return started, nil
 }
 
-// wait waits until every worker has a record, and enough sets were refused. An error says that a worker has ended, or that this does not come.
+// wait waits until every worker has a record, and enough sets were refused. It returns an error if
+// a worker ends, or after memoryTimeout.
 func (m Memory) wait(group *cgroup.Group, workers []*process, c *cache.Cache) error {
-	for deadline := time.Now().Add(memoryPatience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(memoryTimeout); ; time.Sleep(20 * time.Millisecond) {
 		for _, p := range workers {
 			select {
 			case <-p.ended:
 				kills, err := group.Kills()
-				return errors.Join(fmt.Errorf("a worker in %s ended by itself (%v), the kernel has killed %d: %s", p.language, p.err, kills, p.said()), err)
+				return errors.Join(fmt.Errorf("a worker in %s ended by itself (%v), the kernel has killed %d: %s",
+					p.language, p.err, kills, p.said()), err)
 			default:
 			}
 		}
@@ -130,7 +136,8 @@ func (m Memory) wait(group *cgroup.Group, workers []*process, c *cache.Cache) er
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %v: %d sets were refused, %d clients are there, %d samples stored", memoryPatience, s.Full, s.ClientsLive, s.Stored)
+			return fmt.Errorf("after %v: %d sets were refused, %d clients are live, %d samples stored",
+				memoryTimeout, s.Full, s.ClientsLive, s.Stored)
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// HeaderBytes is the least a payload has.
+// HeaderBytes is the least size of a payload.
 const HeaderBytes = 32
 
-// Fill writes the payload of a sample into p, which has its length.
+// Fill writes the payload of a sample into p. The length of p is the length of the sample.
 func Fill(p []byte, sample, sequence, writer uint64) {
 	le := binary.LittleEndian
 	le.PutUint64(p, sample)
@@ -29,7 +29,7 @@ func Fill(p []byte, sample, sequence, writer uint64) {
 	}
 }
 
-// Verify says what is wrong with the payload of a sample; nil if every byte of it is right.
+// Verify returns what is wrong with the payload of a sample; nil if every byte is right.
 func Verify(p []byte, sample uint64) error {
 	if len(p) < HeaderBytes {
 		return fmt.Errorf("sample %d has %d bytes, fewer than %d", sample, len(p), HeaderBytes)
@@ -41,18 +41,21 @@ func Verify(p []byte, sample uint64) error {
 	}
 	state := check(sample, sequence, writer, len(p))
 	if got := le.Uint64(p[24:]); got != state {
-		return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has check %#x, want %#x", sample, sequence, writer, len(p), got, state)
+		return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has check %#x, want %#x", sample, sequence,
+			writer, len(p), got, state)
 	}
 	at := HeaderBytes
 	for ; at+8 <= len(p); at += 8 {
 		state += golden
 		if got, want := le.Uint64(p[at:]), mix(state); got != want {
-			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has word %#x at %d, want %#x", sample, sequence, writer, len(p), got, at, want)
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has word %#x at %d, want %#x", sample,
+				sequence, writer, len(p), got, at, want)
 		}
 	}
 	for last := mix(state + golden); at < len(p); at, last = at+1, last>>8 {
 		if p[at] != byte(last) {
-			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has byte %#x at %d, want %#x", sample, sequence, writer, len(p), p[at], at, byte(last))
+			return fmt.Errorf("sample %d (sequence %d of writer %d, %d bytes) has byte %#x at %d, want %#x", sample,
+				sequence, writer, len(p), p[at], at, byte(last))
 		}
 	}
 	return nil

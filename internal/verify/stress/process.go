@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a worker that runs.
+// process is a running worker.
 type process struct {
 	*os.Process
 	language string
 	record   int           // in the client table; -1: not seen yet
 	ended    chan struct{} // closed when it has ended
-	err      error         // how; once ended is closed
-	said     func() []byte // what it wrote to stderr; once ended is closed
+	err      error         // its exit; valid when ended is closed
+	said     func() []byte // its stderr; valid when ended is closed
 }
 
 func startWorker(language string, command *exec.Cmd) (*process, error) {
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no worker outlives a driver that is killed
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // ends the worker if the driver is killed
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker in %s: %w", language, err)
 	}
@@ -44,7 +44,8 @@ func watch(running *os.Process, language string, wait func() error, said func() 
 	return p
 }
 
-// forker is a process that forks workers. An interpreter that imports its modules again for each worker would use more processor time than the workers.
+// forker is a process that forks workers. If an interpreter imported its modules again for each
+// worker, it would use more processor time than the workers.
 type forker struct {
 	Worker
 	command *exec.Cmd
@@ -54,11 +55,12 @@ type forker struct {
 }
 
 func startForker(w Worker) (*forker, error) {
-	// Workers become children of this process when the one that forked them has ended.
+	// When the process that forked a worker ends, this process becomes the worker's parent.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the parent of orphans: %w", err)
 	}
-	f := &forker{Worker: w, command: exec.Command(w.Command[0], append(w.Command[1:len(w.Command):len(w.Command)], "fork")...)}
+	f := &forker{Worker: w, command: exec.Command(w.Command[0],
+		append(w.Command[1:len(w.Command):len(w.Command)], "fork")...)}
 	in, err := f.command.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -75,13 +77,13 @@ func startForker(w Worker) (*forker, error) {
 	f.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := f.command.Start(); err != nil {
 		f.removeStderr()
-		return nil, fmt.Errorf("start what forks workers in %s: %w", w.Language, err)
+		return nil, fmt.Errorf("start the forker of workers in %s: %w", w.Language, err)
 	}
 	return f, nil
 }
 
 func (f *forker) start(args []string) (*process, error) {
-	fmt.Fprintln(f.in, strings.Join(args, " ")) // if it has ended, there is no answer
+	fmt.Fprintln(f.in, strings.Join(args, " ")) // if the forker has ended, no answer comes
 	line, err := f.out.ReadString('\n')
 	if err != nil {
 		return nil, fmt.Errorf("fork a worker in %s: %w: %s", f.Language, err, f.said())
@@ -112,7 +114,7 @@ func (f *forker) said() []byte {
 	return text
 }
 
-// end waits until the forker has ended. Its workers have ended before.
+// end waits until the forker has ended. The caller has ended its workers.
 func (f *forker) end() error {
 	defer f.removeStderr()
 	return errors.Join(f.in.Close(), f.command.Wait())

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/internal/cgroup"
 )
 
-// TestMain lets this binary be a worker.
+// TestMain lets this binary also be a worker.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "work" {
 		samples, _ := strconv.Atoi(os.Args[3])
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The vector that workers in other languages are checked with.
+// The test vector for workers in other languages.
 func TestVector(t *testing.T) {
 	p := make([]byte, 45)
 	Fill(p, 5, 7, 1234)
@@ -32,7 +32,8 @@ func TestVector(t *testing.T) {
 	}
 }
 
-// A payload verifies, and with any byte changed, any length cut, or as another sample it does not.
+// A payload verifies. It does not verify with any byte changed, cut to any other length, or as
+// another sample.
 func TestVerify(t *testing.T) {
 	p := make([]byte, 77)
 	Fill(p, 3, 1, 99)
@@ -56,11 +57,12 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A short run of what `make soak` does for long.
+// A short run of `make soak`.
 func TestDrive(t *testing.T) {
 	workers := goWorkers(t, 4)
 	for _, variable := range []bool{false, true} {
-		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable, Workers: workers}
+		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable,
+			Workers: workers}
 		r, err := d.Run()
 		t.Logf("variable %v, seed %d: %+v", variable, d.Seed, r)
 		if err != nil {
@@ -69,7 +71,8 @@ func TestDrive(t *testing.T) {
 	}
 }
 
-// 16 writers in a cgroup of 256 MiB fill it up to its floor, and none is killed. `make test-stress` and `make soak` do so in three languages, and in larger ones.
+// 16 writers in a cgroup of 256 MiB fill it up to its floor, and the kernel kills none. `make
+// test-stress` and `make soak` do the same in three languages and in larger cgroups.
 func TestMemory(t *testing.T) {
 	m := Memory{Limit: 256 << 20, Rounds: 2, Seed: uint64(time.Now().UnixNano()), Workers: goWorkers(t, 16)}
 	r, err := m.Run()

@@ -20,7 +20,7 @@ const (
 // errTorn marks a sample that does not verify.
 var errTorn = errors.New("TORN")
 
-// Work is a worker. It returns its exit status, after writing the line that goes with it to stderr.
+// Work is a worker. It returns its exit status, and writes the line of that status to stderr.
 func Work(path string, samples int, lasts time.Duration, seed uint64) int {
 	err := work(path, samples, lasts, seed)
 	switch {
@@ -46,7 +46,8 @@ func work(path string, samples int, lasts time.Duration, seed uint64) error {
 		return err
 	}
 	defer c.Close()
-	w := worker{c: c, rng: rand.New(rand.NewPCG(seed, 0)), sampleBytes: int(seg.Header.SampleBytes), variable: seg.Variable()}
+	w := worker{c: c, rng: rand.New(rand.NewPCG(seed, 0)), sampleBytes: int(seg.Header.SampleBytes),
+		variable: seg.Variable()}
 	w.data, w.batch = make([]byte, w.sampleBytes), make([]byte, 8*w.sampleBytes)
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
 		if err := w.turn(w.rng.IntN(samples), samples); err != nil {
@@ -65,7 +66,7 @@ type worker struct {
 	sequence    uint64
 }
 
-// turn does one thing.
+// turn does one operation.
 func (w *worker) turn(i, samples int) error {
 	switch k := w.rng.IntN(16); {
 	case k < 9:
@@ -142,7 +143,7 @@ func (w *worker) pieces(i int) error {
 			end = len(p)
 		}
 		if _, err := claim.WriteAt(p[at:end], int64(at)); errors.Is(err, shm.ErrFull) {
-			return nil // which aborted it
+			return nil // WriteAt has aborted the claim
 		} else if err != nil {
 			return err
 		}

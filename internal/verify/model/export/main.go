@@ -1,4 +1,5 @@
-// Command export writes the schedules that are replayed on the real code, chosen from a fixed seed: go generate ./internal/verify/model.
+// Command export writes the schedules that are replayed on the real code, chosen from a fixed seed:
+// go generate ./internal/verify/model.
 package main
 
 import (

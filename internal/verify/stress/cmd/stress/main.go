@@ -1,4 +1,5 @@
-// Command stress kills processes at random while they use one cache, and checks what is left; or has many fill caches that are larger than their memory. Package stress describes it.
+// Command stress kills processes at random while they use one cache, and then checks the cache. Or
+// it runs many workers that fill caches larger than their memory. Package stress describes it.
 //
 //	stress drive [-kills n] [-seconds n] [-seed n] [-c command] [-python command]
 //	stress memory [-limits MiB,...] [-rounds n] [-seed n] [-c command] [-python command]
@@ -27,7 +28,8 @@ func main() {
 	case len(os.Args) >= 2 && os.Args[1] == "memory":
 		os.Exit(memory(os.Args[2:]))
 	}
-	fmt.Fprintln(os.Stderr, "usage: stress drive [flags] | stress memory [flags] | stress work <cache> <samples> <seconds> <seed>")
+	fmt.Fprintln(os.Stderr, "usage: stress drive [flags] | stress memory [flags] | stress work <cache> <samples> "+
+		"<seconds> <seed>")
 	os.Exit(2)
 }
 
@@ -46,7 +48,7 @@ func work(args []string) int {
 func drive(args []string) int {
 	flags := flag.NewFlagSet("drive", flag.ExitOnError)
 	kills := flags.Int("kills", 2000, "SIGKILLs in all")
-	seconds := flags.Int("seconds", 240, "give up after so many")
+	seconds := flags.Int("seconds", 240, "give up after this number of seconds")
 	given := addWorkers(flags)
 	flags.Parse(args)
 	workers, err := given.workers(6)
@@ -56,10 +58,12 @@ func drive(args []string) int {
 	}
 	failed := 0
 	for part, variable := range []bool{false, true} {
-		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2, Seed: *given.seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
+		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2,
+			Seed: *given.seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
 		r, err := d.Run()
 		kind := map[bool]string{false: "slots", true: "arena"}[variable]
-		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed by language: %v\n",
+		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed "+
+			"by language: %v\n",
 			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Killed)
 		if err != nil {
 			fmt.Println(kind, "FAILED:", err)
@@ -71,7 +75,7 @@ func drive(args []string) int {
 	return failed
 }
 
-// memory has 16 workers fill caches in cgroups of several sizes.
+// memory runs 16 workers that fill caches in cgroups of several sizes.
 func memory(args []string) int {
 	flags := flag.NewFlagSet("memory", flag.ExitOnError)
 	limits := flags.String("limits", "256,512", "of the cgroups, in MiB")
@@ -86,7 +90,7 @@ func memory(args []string) int {
 	for _, text := range strings.Split(*limits, ",") {
 		mebibytes, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "-limits: %q is no number of MiB\n", text)
+			fmt.Fprintf(os.Stderr, "-limits: %q is not a number of MiB\n", text)
 			return 2
 		}
 		m := stress.Memory{Limit: mebibytes << 20, Rounds: *rounds, Seed: *given.seed, Workers: workers}
@@ -95,7 +99,8 @@ func memory(args []string) int {
 			fmt.Printf("SKIPPED [1] writers in a memory cgroup: %v\n", err)
 			return 0
 		}
-		fmt.Printf("16 writers in %d MiB, %d rounds, seed %d: %d samples stored, %d sets refused, at most %d MiB taken, %v\n", mebibytes, *rounds, m.Seed, r.Stored, r.Full, r.Peak>>20, r.Took)
+		fmt.Printf("16 writers in %d MiB, %d rounds, seed %d: %d samples stored, %d sets refused, at most %d MiB "+
+			"taken, %v\n", mebibytes, *rounds, m.Seed, r.Stored, r.Full, r.Peak>>20, r.Took)
 		if err != nil {
 			fmt.Println("FAILED:", err)
 			return 1
@@ -104,7 +109,7 @@ func memory(args []string) int {
 	return 0
 }
 
-// given is what both kinds of stress are told.
+// given are the flags of both kinds of stress.
 type given struct {
 	seed      *uint64
 	c, python *string
@@ -118,7 +123,7 @@ func addWorkers(flags *flag.FlagSet) given {
 	}
 }
 
-// workers returns n workers, in all languages in turn.
+// workers returns n workers, with languages in turn.
 func (g given) workers(n int) ([]stress.Worker, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -127,10 +132,11 @@ func (g given) workers(n int) ([]stress.Worker, error) {
 	languages := []stress.Worker{{Language: "Go", Command: []string{self, "work"}}}
 	for _, other := range []struct{ language, command string }{{"C", *g.c}, {"Python", *g.python}} {
 		if other.command == "" {
-			fmt.Printf("no worker in %s was given: others take its place\n", other.language)
+			fmt.Printf("no worker in %s was given: others replace it\n", other.language)
 			continue
 		}
-		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command), Forks: other.language == "Python"})
+		languages = append(languages, stress.Worker{Language: other.language, Command: strings.Fields(other.command),
+			Forks: other.language == "Python"})
 	}
 	workers := make([]stress.Worker, n)
 	for k := range workers {
