@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _native
+from .._cache import reading
 from .._cache.cache import Cache, SetResult
 from .._cache.named import create_or_attach
 from .._checks import loading, randomness
@@ -258,7 +259,7 @@ class CachedSamples(CacheBacked):
         """A sample out of the cache before it is augmented, None on a miss."""
         self.notices.error.check()
         cache = self.cache
-        value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
+        value = cache.get(i, copy=True) if cache.variable else reading.copy_into(cache, i, *self._raw.take())
         if value is None:
             return None
         self._given.value += 1
@@ -266,7 +267,7 @@ class CachedSamples(CacheBacked):
 
     def load_record(self, i: int) -> Any:
         """`peek`, not counted as a hit; it may see a sample that is being replaced."""
-        value = self.cache._load_record(_native.locate, i)
+        value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None
         values = value if len(self.cache.fields) > 1 else {"": value}

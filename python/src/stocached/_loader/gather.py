@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._cache.gathering import gather_error
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
@@ -70,7 +71,7 @@ class Gatherer:
         lengths_of = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
         found = lengths_of(handle, address_of(wanted), wanted.size, address_of(lengths))
         if found < 0:
-            raise self._cache._gather_error(handle, found, wanted)
+            raise gather_error(self._cache, handle, found, wanted)
         return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
 
     def fill(self, batch: Batch) -> None:
@@ -121,7 +122,7 @@ class Gatherer:
             strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
             got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
         if got < 0:
-            raise cache._gather_error(handle, got, batch.wanted)
+            raise gather_error(cache, handle, got, batch.wanted)
         return int(got)
 
 
