@@ -1,5 +1,5 @@
-"""torch, for modules that cannot do without: `from ._torch_version import torch` says so if it is missing or a version that stocached does not work with.
-And what differs between its versions."""
+"""torch, for modules that need it: `from ._common.torch_version import torch` raises an error with advice
+if torch is missing or too old. Also what differs between its versions."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.utils.data
 
-from .._checks.identity import is_library
+from .._checks.code_names import is_library
 from .base import BaseLoader
 from .made_caches import living
 
