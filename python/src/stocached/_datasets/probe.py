@@ -89,7 +89,7 @@ def tried(dataset: Any, index: int) -> Any:
     except Exception as error:
         note = (
             f"stocached: sample {index} was loaded on trial, to learn what samples are before the cache is made. "
-            "The dataset raises this error for this sample."
+            "This is an error of the dataset, for this sample."
         )
         if hasattr(error, "add_note"):
             error.add_note(note)
