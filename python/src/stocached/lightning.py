@@ -21,10 +21,26 @@ from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, 
 
 __all__ = ["DataModule"]
 
-_SEEDS = {"lightning.pytorch": "lightning.fabric.utilities.seed", "pytorch_lightning": "lightning_fabric.utilities.seed"}
+_SEEDS = {
+    "lightning.pytorch": "lightning.fabric.utilities.seed",
+    "pytorch_lightning": "lightning_fabric.utilities.seed",
+}
 
 # Arguments of the loader that the DataModule sets itself.
-_OURS = {"dataset", "batch_size", "sampler", "batch_sampler", "shuffle", "num_workers", "drop_last", "order", "seed", "rank", "world_size", "ends"}
+_OURS = {
+    "dataset",
+    "batch_size",
+    "sampler",
+    "batch_sampler",
+    "shuffle",
+    "num_workers",
+    "drop_last",
+    "order",
+    "seed",
+    "rank",
+    "world_size",
+    "ends",
+}
 # Arguments that cannot serve two datasets, or make no sense for validation.
 _OF_TRAINING = {"cache", "name", "fingerprint", "augment", "batch_augment", "trace"}
 
@@ -135,7 +151,13 @@ class DataModule(_Base):  # type: ignore[misc]
 
     def prepare_data(self) -> None:
         if self.preparer is not None:
-            prepare(self.preparer, self.storage, processes=self.processes, allow_random=self.allow_random, _remedy=_OF_PREPARING)
+            prepare(
+                self.preparer,
+                self.storage,
+                processes=self.processes,
+                allow_random=self.allow_random,
+                _remedy=_OF_PREPARING,
+            )
 
     def setup(self, stage: str | None = None) -> None:
         if not self.storage.is_prepared():
@@ -199,7 +221,14 @@ class DataModule(_Base):  # type: ignore[misc]
         if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":  # seed_everything(workers=True)
             seeds = importlib.import_module(_SEEDS[_lightning.__name__])
             options["worker_init_fn"] = functools.partial(seeds.pl_worker_init_function, rank=sampler.rank)
-        return _Batches(dataset, batch_size=batch_size, sampler=sampler, num_workers=self.num_workers, drop_last=drop_last, **options)
+        return _Batches(
+            dataset,
+            batch_size=batch_size,
+            sampler=sampler,
+            num_workers=self.num_workers,
+            drop_last=drop_last,
+            **options,
+        )
 
 
 class _Batches(DataLoader[Any]):

@@ -94,7 +94,13 @@ class SharedCache:
     def _make(self, name: str | None, slots: int, fingerprint: str | None) -> Cache:
         def create() -> Cache:
             return Cache.create(
-                name, samples=self._dataset_len, slots=slots, shape=self._dims, dtype=self._dtype, assign="first-indices", fingerprint=fingerprint
+                name,
+                samples=self._dataset_len,
+                slots=slots,
+                shape=self._dims,
+                dtype=self._dtype,
+                assign="first-indices",
+                fingerprint=fingerprint,
             )
 
         cache, created = create_or_attach(name, create, fingerprint)

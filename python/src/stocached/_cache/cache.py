@@ -99,7 +99,20 @@ class Cache(Attachment):
         Raises InvalidError (ValueError), CacheExistsError (FileExistsError), CacheMemoryError
         (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""
         options = opening.options(
-            samples, shape, dtype, fields, size, sample_bytes, variable, assign, reserve, unlink, dir, fingerprint, slots, clients
+            samples,
+            shape,
+            dtype,
+            fields,
+            size,
+            sample_bytes,
+            variable,
+            assign,
+            reserve,
+            unlink,
+            dir,
+            fingerprint,
+            slots,
+            clients,
         )
         return opening.create(cls, name, options, progress)
 

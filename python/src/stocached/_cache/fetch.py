@@ -13,7 +13,16 @@ from .._common import errors
 from .._common.errors import FetchError, FetchFailure, InvalidError
 
 _MOST = 2**32 - 1  # milliseconds: seven weeks
-_KINDS = {6: "INDEX", 7: "READ", 8: "CHANGED", 9: "DAMAGED", 10: "NO_SLOT", 11: "CANCELLED", 12: "CLOSING", 13: "INTERNAL"}  # enum stoc_remote
+_KINDS = {
+    6: "INDEX",
+    7: "READ",
+    8: "CHANGED",
+    9: "DAMAGED",
+    10: "NO_SLOT",
+    11: "CANCELLED",
+    12: "CLOSING",
+    13: "INTERNAL",
+}  # enum stoc_remote
 
 
 class _Call:
@@ -27,7 +36,9 @@ class _Call:
         next(watch)
         self.interrupted = _native.Interrupted(watch.send)
         self.options = _native.FetchOptions(
-            struct_bytes=ctypes.sizeof(_native.FetchOptions), flags=_native.FETCH_UNCOUNTED, interrupted=self.interrupted
+            struct_bytes=ctypes.sizeof(_native.FetchOptions),
+            flags=_native.FETCH_UNCOUNTED,
+            interrupted=self.interrupted,
         )
 
     def _watch(self) -> Generator[int, None, None]:

@@ -104,7 +104,16 @@ def _gather_packed(cache: Attachment, wanted: Indices, hit: Flags, threads: int)
     ends = np.cumsum(sizes, dtype=np.uint64)
     offsets = ends - sizes
     raw = aligned(int(ends[-1]) if n else 0)
-    hits = _native.gather_packed(handle, address_of(wanted), n, address_of(raw), address_of(offsets), address_of(lengths), address_of(hit), threads)
+    hits = _native.gather_packed(
+        handle,
+        address_of(wanted),
+        n,
+        address_of(raw),
+        address_of(offsets),
+        address_of(lengths),
+        address_of(hit),
+        threads,
+    )
     if hits < 0:
         raise gather_error(cache, handle, hits, wanted)
     values = [

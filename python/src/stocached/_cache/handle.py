@@ -36,7 +36,12 @@ class PayloadMap:
 
     def array(self, *, writable: bool = False) -> npt.NDArray[np.uint8]:
         """The payload as bytes. `writable` changes only the array's flag: a store still kills the process."""
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (self.length,), "data": (self.address, not writable)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (self.length,),
+            "data": (self.address, not writable),
+        }
         return np.asarray(self)
 
     def __del__(self, munmap: Any = _native.munmap, page: int = _PAGE, finalizing: Any = sys.is_finalizing) -> None:

@@ -61,7 +61,12 @@ def options(
     )
 
 
-def create(kind: Callable[[Handle], _Made], name: str | None, options: _native.Options, progress: Callable[[int, int], None] | None) -> _Made:
+def create(
+    kind: Callable[[Handle], _Made],
+    name: str | None,
+    options: _native.Options,
+    progress: Callable[[int, int], None] | None,
+) -> _Made:
     """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file stays."""
     failure: list[BaseException] = []
     if progress is not None:

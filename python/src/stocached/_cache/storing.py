@@ -19,7 +19,11 @@ from . import reading
 from .attachment import Attachment
 from .results import RESULTS, SetResult
 
-_REMEDY = Remedy("Draw random numbers after get_or_load has given the sample.", "get_or_load(index, fn, allow_random=True)", "what fn gives")
+_REMEDY = Remedy(
+    "Draw random numbers after get_or_load has given the sample.",
+    "get_or_load(index, fn, allow_random=True)",
+    "what fn gives",
+)
 
 _put = _native.put
 

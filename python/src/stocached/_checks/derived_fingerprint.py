@@ -111,7 +111,10 @@ class _Derivation:
             hints[:12],
             "?" if self._untold_code else code[:16],
             sampled=self._sampled or any(identity.sampled for identity in met),
-            reasons=(*(f"data: {reason}" for reason in self._untold_data), *(f"transform: {reason}" for reason in self._untold_code)),
+            reasons=(
+                *(f"data: {reason}" for reason in self._untold_data),
+                *(f"transform: {reason}" for reason in self._untold_code),
+            ),
         )
 
     def give_up(self, why: str) -> None:

@@ -124,7 +124,10 @@ class Identity:
             return [self.of(item) for item in value]
         if isinstance(value, (dict, types.MappingProxyType)):
             items = [self.of(key) + self.of(item) for key, item in value.items()]
-            return [self.of(getattr(value, "default_factory", None)), *(items if isinstance(value, collections.OrderedDict) else sorted(items))]
+            return [
+                self.of(getattr(value, "default_factory", None)),
+                *(items if isinstance(value, collections.OrderedDict) else sorted(items)),
+            ]
         if isinstance(value, (set, frozenset)):
             return sorted(map(self.of, value))
         bases: tuple[Any, ...] = (str, bytes, int, float, complex)
@@ -135,7 +138,15 @@ class Identity:
 
     def _of_object(self, value: Any, kind: Any) -> bytes:
         if isinstance(
-            value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, functools._lru_cache_wrapper, type)
+            value,
+            (
+                types.FunctionType,
+                types.BuiltinFunctionType,
+                types.MethodType,
+                functools.partial,
+                functools._lru_cache_wrapper,
+                type,
+            ),
         ):
             return self._of_callable(value)
         if isinstance(value, types.ModuleType):
@@ -155,7 +166,10 @@ class Identity:
     def _of_array(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             return digest_of("objects", repr(value.shape).encode(), *map(self.of, value.reshape(-1).tolist()))
-        if getattr(value, "is_meta", False) or getattr(getattr(value, "device", None), "type", "cpu") not in ("cpu", None):
+        if getattr(value, "is_meta", False) or getattr(getattr(value, "device", None), "type", "cpu") not in (
+            "cpu",
+            None,
+        ):
             self._untold(value)
         try:
             array = value if isinstance(value, np.ndarray) else schema.as_array(value)
@@ -321,4 +335,11 @@ def _module_internals() -> frozenset[str]:
 
 
 # Values whose state does not change a sample. A generator of random numbers does, but then a cache is of no use.
-_WITHOUT_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()), np.random.Generator, np.random.RandomState, random.Random)
+_WITHOUT_STATE = (
+    logging.Logger,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    np.random.Generator,
+    np.random.RandomState,
+    random.Random,
+)

@@ -94,7 +94,11 @@ def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
 
 
 def examine(
-    indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]], encode: Callable[[Any], Encoded]
+    indices: Sequence[int],
+    samples: Sequence[Any],
+    moved: bool,
+    again: Callable[[], Sequence[Any]],
+    encode: Callable[[Any], Encoded],
 ) -> Finding | None:
     """What is random about samples that were loaded; None: nothing was found.
 

@@ -232,5 +232,13 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
-for _kind in (StocachedError, NondeterministicDatasetError, WorkerLostError, StateError, StreamError, FetchFailure, *BY_CODE.values()):
+for _kind in (
+    StocachedError,
+    NondeterministicDatasetError,
+    WorkerLostError,
+    StateError,
+    StreamError,
+    FetchFailure,
+    *BY_CODE.values(),
+):
     _kind.__module__ = "stocached"  # where users find them, and as tracebacks show them

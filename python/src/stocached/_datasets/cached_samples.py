@@ -142,7 +142,7 @@ class CachedSamples(CacheBacked):
             finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
             if finding is not None:
                 guard = self._guard()
-                raise NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
+                raise (NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding))
 
     def _guard(self) -> Guard | None:
         """A new guard for each load. A guard refers to this object: an attribute with one would be a cycle, and
@@ -152,7 +152,11 @@ class CachedSamples(CacheBacked):
     def encode(self, sample: Any) -> randomness.Encoded:
         taken = zip(self._tree.leaves, self._tree.take(sample))
         return [
-            (f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})", leaf.to_cache(value).copy()) for leaf, value in taken
+            (
+                f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})",
+                leaf.to_cache(value).copy(),
+            )
+            for leaf, value in taken
         ]
 
     def _take_back(self, fills: Fills) -> str:

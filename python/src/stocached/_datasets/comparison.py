@@ -108,7 +108,11 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
         _say_once(cache.name, derived.reasons[0])
     chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
     if in_background:
-        return Comparison(chosen, partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)), partial(_say_failed, cache.name))
+        return Comparison(
+            chosen,
+            partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)),
+            partial(_say_failed, cache.name),
+        )
     for index in chosen:
         _check(cached, cached.dataset, index)
     return None

@@ -44,7 +44,13 @@ class Notices:
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_file": self._file, "_pid": self._pid, "advice": self.advice, "deferred": self.deferred, "_told": self._told}
+        return {
+            "_file": self._file,
+            "_pid": self._pid,
+            "advice": self.advice,
+            "deferred": self.deferred,
+            "_told": self._told,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -80,7 +86,10 @@ class Notices:
         which = f"sample {rows[0]['first']}" if loads == 1 else f"sample {rows[0]['first']} and others ({loads} loads so far)"
         shapes = any(text[0] == "s" for _, text in reasons)
         advice = self.advice if shapes else "To have them cached, make them like the others in the dataset"
-        warnings.warn(f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them", stacklevel=2)
+        warnings.warn(
+            f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them",
+            stacklevel=2,
+        )
 
     def __del__(self) -> None:
         if hasattr(self, "_records"):

@@ -117,7 +117,14 @@ def _make(dataset: Any, **arguments: Any) -> Any:
     order = order_within(batches)
     if batches is not None and order is not None:
         batches.set_epoch = order.set_epoch  # accelerate does not find it at this depth
-    changes = {"batch_size": 1, "shuffle": None, "sampler": None, "batch_sampler": None, "drop_last": False, **arguments}
+    changes = {
+        "batch_size": 1,
+        "shuffle": None,
+        "sampler": None,
+        "batch_sampler": None,
+        "drop_last": False,
+        **arguments,
+    }
     return loader._again(dataset=dataset, **changes)
 
 

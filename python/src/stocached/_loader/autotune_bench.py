@@ -44,9 +44,16 @@ class Trial:
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of a loader with this setting."""
-        chosen: dict[str, Any] = {"num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "gather_threads": self.gather_threads}
+        chosen: dict[str, Any] = {
+            "num_workers": self.num_workers,
+            "prefetch_factor": self.prefetch_factor,
+            "gather_threads": self.gather_threads,
+        }
         if self.num_workers == 0:
-            chosen |= {"persistent_workers": False, "multiprocessing_context": None}  # a loader without workers refuses others
+            chosen |= {
+                "persistent_workers": False,
+                "multiprocessing_context": None,
+            }  # a loader without workers refuses others
         return chosen
 
 

@@ -73,7 +73,11 @@ class Search:
         ratio = mine.samples_per_second / theirs.samples_per_second if theirs.samples_per_second else math.inf
         less = _cost(chosen) < _cost(own)
         if ratio < (_ENOUGH if less else _BETTER) and not (less and mine.waiting <= _HIDDEN):
-            return theirs, theirs, f"the settings that it has are as good: {_rate(theirs)}; {_arguments(mine)} gave {mine.samples_per_second:,.0f}"
+            return (
+                theirs,
+                theirs,
+                f"the settings that it has are as good: {_rate(theirs)}; {_arguments(mine)} gave {mine.samples_per_second:,.0f}",
+            )
         why = f"{_rate(mine)}, {ratio:.2f} times the {theirs.samples_per_second:,.0f} of {_arguments(theirs)}"
         if ratio <= _BETTER:
             why = f"as fast as {_arguments(theirs)}, and takes less: {_rate(mine)}"

@@ -166,7 +166,11 @@ class BaseLoader(CheckpointedLoader):
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._began, self._progress, self._sampled = iteration.context.began, iteration.context.progress, iteration.context.sampled
+        self._began, self._progress, self._sampled = (
+            iteration.context.began,
+            iteration.context.progress,
+            iteration.context.sampled,
+        )
         self._epoch = iteration.context.epoch + 1
         return iteration
 
@@ -331,7 +335,10 @@ class BaseLoader(CheckpointedLoader):
             return None
         told, self._told = self._told, None
         sampler = next(iter(self._samplers_with_epochs()), None)
-        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (None, getattr(sampler, "epoch", None)):
+        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (
+            None,
+            getattr(sampler, "epoch", None),
+        ):
             return None
         iteration.close()
         self._epoch = context.epoch if told is None else told

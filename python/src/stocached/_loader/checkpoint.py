@@ -96,7 +96,12 @@ class CheckpointedLoader(LoaderOptions):
         began = self._began
         if not self._reads_in_order():
             return self._sampler_state(self._progress)
-        state: dict[str, Any] = {"version": _ORDER_VERSION, "order": repr(self.sampler.order), "epoch": self._epoch, "position": 0}
+        state: dict[str, Any] = {
+            "version": _ORDER_VERSION,
+            "order": repr(self.sampler.order),
+            "epoch": self._epoch,
+            "position": 0,
+        }
         if progress is not None:
             state["epoch"] = began["epoch"]
             state["position"] = began["shard"].position(progress.samples)
@@ -175,7 +180,12 @@ class CheckpointedLoader(LoaderOptions):
             skip = 0 if state is None else int(state["batches"])
             order.begin(epoch)
             wanted = skipped(iter(self.batch_sampler), skip)
-            began: dict[str, Any] = {"epoch": epoch, "skipped": skip, "generators": self._generators(), "seeds": (base_seed, 0)}
+            began: dict[str, Any] = {
+                "epoch": epoch,
+                "skipped": skip,
+                "generators": self._generators(),
+                "seeds": (base_seed, 0),
+            }
             return wanted, base_seed, key, began, None
         samplers = self._samplers_with_epochs()
         if state is not None and state.get("sampler_epoch") is not None:
@@ -184,7 +194,11 @@ class CheckpointedLoader(LoaderOptions):
         self._finish_epoch(state)
         with self._generators_of(state) as in_step:
             restored = None if state is None else self._restored_snapshots(state)
-            began = {"epoch": epoch, "skipped": 0 if restored is None else restored.given, "generators": self._generators()}
+            began = {
+                "epoch": epoch,
+                "skipped": 0 if restored is None else restored.given,
+                "generators": self._generators(),
+            }
             began["pipes"] = self._pipes()
             wanted, began["sampled"] = self._sampled_batches(state)
             if samplers:
@@ -261,11 +275,22 @@ class CheckpointedLoader(LoaderOptions):
 
     def _sampler_state(self, progress: Any) -> dict[str, Any]:
         """progress: of the last epoch; None: no epoch has begun."""
-        state: dict[str, Any] = {"version": _VERSION, "order": None, "samples": self._samples(), "batch_size": self.batch_size, "rank": _rank()}
+        state: dict[str, Any] = {
+            "version": _VERSION,
+            "order": None,
+            "samples": self._samples(),
+            "batch_size": self.batch_size,
+            "rank": _rank(),
+        }
         began, workers = self._began, self.num_workers
         position = 0 if progress is None else began["skipped"] + progress.batches
         if progress is not None and not progress.complete:
-            state |= {"epoch": began["epoch"], "batches": position, "seeds": list(began["seeds"]), "_iterator_finished": False}
+            state |= {
+                "epoch": began["epoch"],
+                "batches": position,
+                "seeds": list(began["seeds"]),
+                "_iterator_finished": False,
+            }
             state["generators"] = began["generators"].plain() | {"now": generator_states.take()}
             state["sampler_asked"] = self._sampled is not None and self._sampled.count > 0
             if began.get("sampler_epoch") is not None:

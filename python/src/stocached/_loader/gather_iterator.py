@@ -264,7 +264,12 @@ class GatherIterator(BatchIterator):
         layout = self._layout
         by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
-        batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may still refer to the batch
+        batch.arrays, batch.lease, batch.objects, batch.whole = (
+            [],
+            None,
+            {},
+            {},
+        )  # the background's queue may still refer to the batch
         nbytes = n * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
         return Delivered(data, batch.number, n, hits, nbytes)
 

@@ -29,7 +29,13 @@ class Fetcher:
     """Samples of a dataset as batches, as torch's fetcher. snapshot: of `state`, to continue from."""
 
     def __init__(
-        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool, snapshot: Mapping[str, Any] | None = None
+        self,
+        dataset: Any,
+        iterable: bool,
+        batched: bool,
+        collate: Callable[[Any], Any],
+        drop_last: bool,
+        snapshot: Mapping[str, Any] | None = None,
     ) -> None:
         self._dataset, self._batched, self._collate, self._drop_last = dataset, batched, collate, drop_last
         self._source = dataset.source if isinstance(dataset, _ByIndex) else dataset

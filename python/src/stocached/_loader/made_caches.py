@@ -95,7 +95,11 @@ def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, 
     if cached is None:
         try:
             cached = _around(kind, dataset, cache)
-        except (FingerprintError, SchemaError, InvalidError):  # the cache has samples of another dataset, schema or number
+        except (
+            FingerprintError,
+            SchemaError,
+            InvalidError,
+        ):  # the cache has samples of another dataset, schema or number
             return None
     elif not cached.is_fresh():
         return None

@@ -50,7 +50,14 @@ def _inspect(dataset: Any, caller: str) -> None:
     if library == "stocached" or not is_library(caller):
         return
     for loader in living():
-        lost = [name for name, there in (("cache", loader._cached not in (None, dataset)), ("augment=", loader.augment is not None)) if there]
+        lost = [
+            name
+            for name, there in (
+                ("cache", loader._cached not in (None, dataset)),
+                ("augment=", loader.augment is not None),
+            )
+            if there
+        ]
         if loader.dataset is dataset and lost:
             _say(library, " and the ".join(lost))
             return

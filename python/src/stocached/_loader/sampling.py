@@ -147,7 +147,10 @@ class Sampled:
     state: to continue from."""
 
     def __init__(self, index: Any, every: int | None, state: Mapping[str, Any] | None = None) -> None:
-        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == ("BatchSampler", "torch.utils.data.sampler")
+        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == (
+            "BatchSampler",
+            "torch.utils.data.sampler",
+        )
         self._sampler = index.sampler if plain else index  # a plain batch sampler has no state of its own
         self._every = every
         self._iterator: Any = None

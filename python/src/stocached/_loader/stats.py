@@ -61,7 +61,19 @@ class Meter:
     """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times are
     nanoseconds."""
 
-    __slots__ = ("_batches", "_bytes", "_gather", "_hits", "_load", "_lock", "_misses", "_samples", "_step", "_transfer", "_wait")
+    __slots__ = (
+        "_batches",
+        "_bytes",
+        "_gather",
+        "_hits",
+        "_load",
+        "_lock",
+        "_misses",
+        "_samples",
+        "_step",
+        "_transfer",
+        "_wait",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -77,7 +77,10 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
-        for ring in (self.ring, self.own):  # else a batch that the training loop keeps would keep all memory of its ring
+        for ring in (
+            self.ring,
+            self.own,
+        ):  # else a batch that the training loop keeps would keep all memory of its ring
             ring.rest()
 
     def begin(self, context: EpochContext) -> list[Asked]:
@@ -89,7 +92,13 @@ class WorkerRuntime:
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
             # New workers know the pipes from their job.
-            what = job.base_seed, job.key, job.pipes if self.epochs else None, snapshot, restored is not None and restored.finished
+            what = (
+                job.base_seed,
+                job.key,
+                job.pipes if self.epochs else None,
+                snapshot,
+                restored is not None and restored.finished,
+            )
             begun.append(self._ask(worker, BEGIN, what))
         self.epochs += 1
         return begun

@@ -16,7 +16,17 @@ from .._common.errors import SystemCallError
 _FAILED = ctypes.c_void_p(-1).value
 _HUGE = 2 << 20  # bytes of a huge page
 LIBC = ctypes.CDLL(None, use_errno=True)
-_mmap = _native._bind(LIBC, "mmap", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_mmap = _native._bind(
+    LIBC,
+    "mmap",
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
 _munmap = _native._bind(LIBC, "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 _madvise = _native._bind(LIBC, "madvise", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -73,7 +83,12 @@ class _Mapping:
 
     def __init__(self, address: int, length: int) -> None:
         self._address, self._length = address, length
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (length,),
+            "data": (address, False),
+        }
 
     def __del__(self, unmap: Any = _munmap) -> None:
         if hasattr(self, "_length"):  # false if Ctrl-C stopped the constructor

@@ -63,7 +63,12 @@ class _Registered:
 
     def __init__(self, memory: Raw, address: int) -> None:
         self._memory, self._address, self._pid = memory, address, os.getpid()
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (memory.size,),
+            "data": (address, False),
+        }
 
     def __del__(self, getpid: Any = os.getpid, ends: Any = sys.is_finalizing) -> None:
         if getpid() == self._pid and not ends():

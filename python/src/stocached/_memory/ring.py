@@ -56,7 +56,12 @@ class Lease:
 
     def __init__(self, number: int, memory: Raw, address: int, give_back: Callable[[int], None]) -> None:
         self.number, self._memory, self._give_back = number, memory, give_back
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (memory.size,),
+            "data": (address, False),
+        }
 
     def array(self) -> Raw:
         """The memory as bytes. Call it once: the lease lives as long as this array and all made of it."""

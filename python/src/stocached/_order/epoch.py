@@ -106,11 +106,23 @@ class Shard:
 
     Raises InvalidError for impossible numbers."""
 
-    def __init__(self, epoch: Epoch, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> None:
+    def __init__(
+        self,
+        epoch: Epoch,
+        rank: int,
+        world_size: int,
+        *,
+        ends: Literal["uneven", "pad", "drop"] = "uneven",
+        start: int = 0,
+    ) -> None:
         if ends not in ENDS:
             raise InvalidError(f"ends={ends!r} is none of {', '.join(ENDS)}")
         self.epoch = epoch
-        self.rank, self.world_size, self.start = whole("rank", rank), whole("world_size", world_size), whole("start", start)
+        self.rank, self.world_size, self.start = (
+            whole("rank", rank),
+            whole("world_size", world_size),
+            whole("start", start),
+        )
         self.ends = ends
         if not self.rank < self.world_size:
             raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")

@@ -166,7 +166,14 @@ class MixedOrder:
         orders = (_native.Order * n)(*(order._settings() for order in self.orders))
         ratios = (ctypes.c_uint64 * n)(*_whole_ratios(self.ratios))
         mix = _native.Mix(
-            ctypes.sizeof(_native.Mix), n, orders, ratios, whole("seed", self.seed), whole("length", self.length), STOPS.index(self.stop), 0
+            ctypes.sizeof(_native.Mix),
+            n,
+            orders,
+            ratios,
+            whole("seed", self.seed),
+            whole("length", self.length),
+            STOPS.index(self.stop),
+            0,
         )
         epoch, error = _native.Epoch(), _native.Error()
         if _native.epoch_open_mixed(ctypes.byref(mix), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:

@@ -27,7 +27,12 @@ from .containers import Container, Parts, container_of
 from .schema import Array, Field
 
 OBJECT = "object"  # the kind of a leaf that cannot be cached: workers pickle it
-_NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
+_NUMBERS = {
+    bool: ("bool", "bool"),
+    int: ("int", "int64"),
+    float: ("float", "float64"),
+    complex: ("complex", "complex128"),
+}
 PLAIN_NUMBERS = {"bool": bool, "int": int, "float": float}
 _ARRAYS = (np.ndarray, np.memmap)
 _PLAIN = (*_NUMBERS, str, bytes, *_ARRAYS)  # types of leaves

@@ -130,7 +130,21 @@ class Recorder:
         """As `span`, by the numbers of track and name: faster, for code that records every batch."""
         row = self._next()
         try:
-            _pack(self._rooms[row >> _SHIFT], (row & _MASK) << 6, start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name)
+            _pack(
+                self._rooms[row >> _SHIFT],
+                (row & _MASK) << 6,
+                start_ns,
+                end_ns,
+                index,
+                batch,
+                bytes,
+                epoch,
+                samples,
+                hits,
+                misses,
+                track,
+                name,
+            )
         except (IndexError, struct.error):  # a new chunk, or the limit
             self._put(row, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name))
 
