@@ -1,4 +1,5 @@
-"""python -m demo: see --help. Progress goes to standard error, the table or the JSON to standard output."""
+"""python -m demo: see --help. Progress goes to standard error, the table or the JSON to standard
+output."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
 
-COLD_SECONDS = 4.0  # of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a minute
+# Of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a
+# minute.
+COLD_SECONDS = 4.0
 FEWEST, MOST = 64, 4096  # samples
 
 

@@ -17,7 +17,8 @@ INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their paths."""
+    """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their
+    paths."""
     with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
         figure, axes = plt.subplots(figsize=(8.4, 5.0), layout="constrained")
         draw_lines(axes, result)
@@ -67,7 +68,8 @@ def draw_lines(axes: Axes, result: Result) -> None:
 
 
 def draw_labels(axes: Axes, result: Result) -> None:
-    """Puts speed-ups above the points and the legend below the line, where the space is always empty."""
+    """Puts speed-ups above the points and the legend below the line, where the space is always
+    empty."""
     for run in result.cached[1:]:
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),

@@ -1,4 +1,5 @@
-"""CRC-32C of many samples at once in NumPy: the checksum that the readers in Go and C compute too."""
+"""CRC-32C of many samples at once in NumPy: the checksum that the readers in Go and C compute
+too."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ def _past_zeros(crc: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint3
     return crc
 
 
-# A CRC is linear. The CRC of a chunk is the XOR of the contributions of its bytes, each by value and place.
-# The CRC of all chunks follows from the CRCs of the chunks.
+# A CRC is linear. The CRC of a chunk is the XOR of the contributions of its bytes, each by value
+# and place. The CRC of all chunks follows from the CRCs of the chunks.
 PLACES = np.stack([_past_zeros(BYTE, CHUNK - 1 - k) for k in range(CHUNK)]).ravel()
 PAST_CHUNK = [_past_zeros(np.arange(256, dtype=np.uint32) << np.uint32(8 * k), CHUNK) for k in range(4)]
 

@@ -1,4 +1,5 @@
-"""Epochs with PyTorch's own DataLoader around stocached.torch.CachedDataset (make demo ARGS=--torch)."""
+"""Epochs with PyTorch's own DataLoader around stocached.torch.CachedDataset (make demo
+ARGS=--torch)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The experiment: three epochs without a cache, then three with a fresh cache at each cached fraction."""
+"""The experiment: three epochs without a cache, then three with a fresh cache at each cached
+fraction."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ PoolFactory = Callable[[Sequence[Path], "stocached.Cache | None", int, int], Poo
 
 
 class WrongSamplesError(Exception):
-    """An epoch read other bytes than the epoch before: the cache returned bytes that were never stored."""
+    """An epoch read other bytes than the epoch before: the cache returned bytes that were never
+    stored."""
 
 
 @dataclass
@@ -51,7 +53,8 @@ class Run:
 
     @property
     def warm_seconds(self) -> float:
-        """The faster one of the epochs after the first, which fills the cache. Other programs disturb it least."""
+        """The faster one of the epochs after the first, which fills the cache. Other programs
+        disturb it least."""
         return min(self.seconds[1:])
 
     @property
@@ -90,7 +93,8 @@ class Result:
         return self.cached[-1].warm_seconds
 
     def predicted_seconds(self, fraction: float) -> float:
-        """The ideal line: a cached fraction c of the dataset saves a fraction c of the time to load it."""
+        """The ideal line: a cached fraction c of the dataset saves a fraction c of the time to load
+        it."""
         return (1 - fraction) * self.cold_seconds + fraction * self.hit_seconds
 
     def predicted_cpu_seconds(self, fraction: float) -> float:
@@ -116,8 +120,8 @@ def orders(settings: Settings) -> Iterator[list[int]]:
 
 
 def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) -> tuple[Run, int]:
-    """Three epochs with a new cache of `slots` slots, or without a cache. Also returns the checksum of all
-    epochs."""
+    """Three epochs with a new cache of `slots` slots, or without a cache. Also returns the checksum
+    of all epochs."""
     samples = len(settings.files)
     result = Run(slots, samples)
     cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", slots=slots)
@@ -149,7 +153,8 @@ def hits_of(cache: stocached.Cache | None) -> int:
 
 
 def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]) -> Result:
-    """All runs. `watch` gets the name of the next run, and returns a function to call after each batch.
+    """All runs. `watch` gets the name of the next run, and returns a function to call after each
+    batch.
 
     Raises WrongSamplesError when an epoch of a run reads other bytes than the first epoch.
     """

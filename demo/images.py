@@ -1,5 +1,5 @@
-"""The source of the image files: the user's folder, a package of pictures from Debian's archive, or JPEGs
-made here."""
+"""The source of the image files: the user's folder, a package of pictures from Debian's archive, or
+JPEGs made here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ MADE_QUALITY = 90
 
 
 class NoImagesError(Exception):
-    """A folder has fewer usable images than the demo needs. The message says how many, and what is usable."""
+    """A folder has fewer usable images than the demo needs. The message says how many, and what is
+    usable."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,21 @@ class Source:
     description: str
     short: str  # the same in a few words, for the chart
     min_side: int = 1  # pixels; smaller images would be enlarged
-    # Larger images take seconds to decode. Pillow warns of decompression bombs from 89 million pixels on.
+    # Larger images take seconds to decode. Pillow warns of decompression bombs from 89 million
+    # pixels on.
     max_pixels: int = 80_000_000
 
 
 def choose(folder: str | None, work: Path, count: int) -> Source:
-    """The user's folder if given, else Debian's pictures, else `count` JPEGs made below `work`. The description
-    says which."""
+    """The user's folder if given, else Debian's pictures, else `count` JPEGs made below `work`. The
+    description says which."""
     if folder is not None:
         if not Path(folder).is_dir():
             raise NoImagesError(f"{folder} is no folder")
         return Source(Path(folder), f"images of your folder {folder}", "images")
     if debian := debian_pictures(work):
-        # Clip art comes in every size, from icons to posters. These bounds leave about 3,000 pictures of 0.05 to 2 megapixels.
+        # Clip art comes in every size, from icons to posters. These bounds leave about 3,000
+        # pictures of 0.05 to 2 megapixels.
         return Source(debian, f"pictures of Debian's {DEBIAN_PACKAGE}", "PNG pictures", min_side=224, max_pixels=2_000_000)
     make_jpegs(work / "made", count)
     size = f"{MADE_PIXELS} x {MADE_PIXELS}"
@@ -64,7 +67,8 @@ def choose(folder: str | None, work: Path, count: int) -> Source:
 
 
 def debian_pictures(work: Path) -> Path | None:
-    """The folder of Debian's pictures: installed, or downloaded and unpacked below `work`. None if that fails."""
+    """The folder of Debian's pictures: installed, or downloaded and unpacked below `work`. None if
+    that fails."""
     installed = Path("/") / DEBIAN_FOLDER
     if installed.is_dir():
         return installed
@@ -102,8 +106,8 @@ def download(folder: str) -> bool:
 
 
 def make_jpegs(folder: Path, count: int) -> None:
-    """Makes `count` JPEGs with the detail of a photograph: noise at several scales, each with its own weight.
-    Keeps files that exist."""
+    """Makes `count` JPEGs with the detail of a photograph: noise at several scales, each with its
+    own weight. Keeps files that exist."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [k for k in range(count) if not (folder / f"{k:05d}.jpg").exists()]
     if missing:
@@ -120,7 +124,8 @@ def make_jpegs(folder: Path, count: int) -> None:
 
 
 def pick(source: Source, count: int, seed: int = 0) -> list[Path]:
-    """`count` usable images of the source, or all if it has fewer. The same seed and folder give the same."""
+    """`count` usable images of the source, or all if it has fewer. The same seed and folder give
+    the same."""
     files = sorted(found(source.folder))
     random.Random(seed).shuffle(files)
     picked: list[Path] = []

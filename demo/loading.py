@@ -1,4 +1,5 @@
-"""Makes a sample of an image file: decode, white background, resize. A cached sample saves this work."""
+"""Makes a sample of an image file: decode, white background, resize. A cached sample saves this
+work."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class UnreadableImageError(Exception):
 
 
 def load(file: Path) -> Pixels:
-    """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation comes after the cache."""
+    """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation comes after the
+    cache."""
     try:
         with Image.open(file) as image:
             picture = on_white(image)
@@ -43,7 +45,8 @@ def on_white(image: Image.Image) -> Image.Image:
 
 
 def checksum(batch: npt.NDArray[Any]) -> int:
-    """Reads every byte of a batch, as a training step does. The sum does not depend on the order of samples."""
+    """Reads every byte of a batch, as a training step does. The sum does not depend on the order of
+    samples."""
     return int(batch.sum(dtype=np.uint64))
 
 

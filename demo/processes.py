@@ -9,7 +9,8 @@ TICKS = os.sysconf("SC_CLK_TCK")  # a second
 
 
 def tree(root: int) -> dict[int, list[str]]:
-    """The process and all its living descendants: the fields of /proc/<pid>/stat from the third on."""
+    """The process and all its living descendants: the fields of /proc/<pid>/stat from the third
+    on."""
     stats: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
@@ -30,8 +31,8 @@ def tree(root: int) -> dict[int, list[str]]:
 
 
 def pss_bytes(root: int) -> int:
-    """Proportional set size of the tree: a page that n processes share counts 1/n for each. A process that
-    ends meanwhile counts 0."""
+    """Proportional set size of the tree: a page that n processes share counts 1/n for each. A
+    process that ends meanwhile counts 0."""
     total = 0
     for pid in tree(root):
         try:

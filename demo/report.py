@@ -71,7 +71,8 @@ def off_by(measured: float, predicted: float) -> str:
 
 
 def was_busy(result: Result) -> bool:
-    """Whether other programs used the processors: an epoch that decodes files should keep each worker on one."""
+    """Whether other programs used the processors: an epoch that decodes files should keep each
+    worker on one."""
     workers = min(result.workers, os.cpu_count() or 1)
     return any(run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1]))
 

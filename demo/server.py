@@ -1,8 +1,8 @@
 """python -m demo.server: `make demo-server` runs it.
 
-It packs pictures into a block file and starts a server that fills a cache from it. Four programs read the
-same samples at once: two in Python, one in Go and one in C, each in its own order. Then the server ends,
-another one starts, and the programs read again, one after the other.
+It packs pictures into a block file and starts a server that fills a cache from it. Four programs
+read the same samples at once: two in Python, one in Go and one in C, each in its own order. Then
+the server ends, another one starts, and the programs read again, one after the other.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def whose(text: str, files: Sequence[Path]) -> str:
 
 
 def check(cold: Run, warm: Run, samples: int) -> str:
-    """The checksum of all readings. DemoError if a picture was read twice, a sample was missing, or readings
-    differ."""
+    """The checksum of all readings. DemoError if a picture was read twice, a sample was missing, or
+    readings differ."""
     readings = [*cold.readings.values(), *warm.readings.values()]
     crcs = {reading.crc for reading in readings}
     if len(crcs) != 1 or {reading.samples for reading in readings} != {samples}:

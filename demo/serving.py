@@ -1,4 +1,5 @@
-"""A server of the demo: the program `stocached serve` with a configuration in a temporary folder."""
+"""A server of the demo: the program `stocached serve` with a configuration in a temporary
+folder."""
 
 from __future__ import annotations
 
@@ -22,14 +23,15 @@ class ServerError(Exception):
 
 
 class Serving:
-    """A server of one cache, in a folder with a short path: a socket's path has at most 107 bytes. `stop` MUST
-    be called."""
+    """A server of one cache, in a folder with a short path: a socket's path has at most 107 bytes.
+    `stop` MUST be called."""
 
     def __init__(self, folder: Path, cache: dict[str, Any]) -> None:
         self.name: str = cache["name"]
         self.sockets = folder / "run"
         self._config, self._log = folder / "serve.yaml", folder / "log"
-        self._config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(self.sockets)}}, indent=2))  # JSON is YAML
+        # JSON is YAML.
+        self._config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(self.sockets)}}, indent=2))
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:

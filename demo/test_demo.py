@@ -1,4 +1,5 @@
-"""Tests of the demo: they run it on JPEGs made in a temporary folder, so that no package is downloaded."""
+"""Tests of the demo: they run it on JPEGs made in a temporary folder, so that no package is
+downloaded."""
 
 from __future__ import annotations
 

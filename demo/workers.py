@@ -1,5 +1,5 @@
-"""Epochs with worker processes and no framework: each worker takes batches of sample indices, and they
-share only the cache."""
+"""Epochs with worker processes and no framework: each worker takes batches of sample indices, and
+they share only the cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class WorkerError(Exception):
 
 
 def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Sequence[int], out: Pixels) -> None:
-    """Fills one batch into `out`: hits in one gather; misses from their files, and stores them in the cache."""
+    """Fills one batch into `out`: hits in one gather; misses from their files, and stores them in
+    the cache."""
     if cache is None:
         for row, index in enumerate(indices):
             out[row] = load(files[index])
@@ -39,7 +40,8 @@ def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Se
 
 
 def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:
-    """Runs a worker: it answers each list of indices with the checksum of their samples, until it gets None."""
+    """Runs a worker: it answers each list of indices with the checksum of their samples, until it
+    gets None."""
     out = np.empty((batch, *SHAPE), np.uint8)
     try:
         while (indices := connection.recv()) is not None:
@@ -53,7 +55,8 @@ def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None,
 
 
 class WorkerPool:
-    """Worker processes for several epochs, as of a DataLoader with persistent_workers. close() MUST be called."""
+    """Worker processes for several epochs, as of a DataLoader with persistent_workers. close() MUST
+    be called."""
 
     def __init__(self, files: Sequence[Path], cache: stocached.Cache | None, workers: int, batch: int) -> None:
         self.batch = batch
@@ -69,8 +72,8 @@ class WorkerPool:
             self._connections.append(ours)
 
     def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int:
-        """Reads every sample of `order` once; returns their checksum. Calls `progress` with the size of each
-        batch that is done."""
+        """Reads every sample of `order` once; returns their checksum. Calls `progress` with the
+        size of each batch that is done."""
         batches = deque(list(order[start : start + self.batch]) for start in range(0, len(order), self.batch))
         busy: dict[Link, int] = {}
         total = 0

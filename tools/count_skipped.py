@@ -1,4 +1,5 @@
-"""Reports tests that are left out on purpose as skipped, so that a run without them does not look complete.
+"""Reports tests that are left out on purpose as skipped, so that a run without them does not look
+complete.
 
 python tools/count_skipped.py REASON PYTEST-ARGUMENT...
 """

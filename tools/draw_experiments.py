@@ -1,9 +1,10 @@
-"""Measures and draws two experiments, ours and torch's: docs/images/workers.png and docs/images/streams-workers.png.
+"""Measures and draws two experiments, ours and torch's: docs/images/workers.png and
+docs/images/streams-workers.png.
 
 python tools/draw_experiments.py [--out FOLDER] [--quick]
 
-Loads are sleeps. The dataset records the process, start and end of each load, so all loaders are measured in
-the same way.
+Loads are sleeps. The dataset records the process, start and end of each load, so all loaders are
+measured in the same way.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ ROWS, ITEM = 8, 0.001  # rows of a batch of streams; seconds an item
 SHOWN, SHOWN_STREAMS = (0, 1, 4), (1, 2, 4)  # numbers of workers that have a time-line
 
 
-# ------------------------------------------------------------------------------------------------ measurements
+# ------------------------------------------------------------ measurements
 
 
 class Loads:
-    """The loads: for each sample the process, start and end (time.monotonic_ns), in memory that forked workers
-    share."""
+    """The loads: for each sample the process, start and end (time.monotonic_ns), in memory that
+    forked workers share."""
 
     def __init__(self, samples: int) -> None:
         self._rows = np.frombuffer(mmap.mmap(-1, samples * 24), np.int64).reshape(samples, 3)
@@ -128,8 +129,8 @@ class Epoch:
         return sum(map(len, self.numbers[1:])) / (self.arrivals[-1] - self.arrivals[0])
 
     def contiguous(self, items: int) -> float:
-        """The fraction of rows that continue, from one batch to the next, with the next item of their file or the
-        first item of another file."""
+        """The fraction of rows that continue, from one batch to the next, with the next item of
+        their file or the first item of another file."""
         pairs = [(a, b) for before, after in itertools.pairwise(self.numbers) for a, b in zip(before, after, strict=True)]
         return statistics.fmean(b == a + 1 or (b % items == 0 and a % items == items - 1) for a, b in pairs)
 
@@ -164,7 +165,7 @@ def run(loader: Iterable[Any], loads: Loads, step: float) -> Epoch:
     return Epoch(seconds[: len(numbers)], seconds[len(numbers) :], found, numbers)
 
 
-# ------------------------------------------------------------------------------------------------ how many workers
+# ------------------------------------------------------------ how many workers
 
 TORCH, OURS, CACHED = "torch", "stocached", "stocached, cached"
 
@@ -195,12 +196,12 @@ def check(epoch: Epoch, what: str, samples: int, loads: int) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------ streams
+# ------------------------------------------------------------ streams
 
 
 class Rows(torch.utils.data.IterableDataset[Any]):
-    """A dataset that users write for torch's DataLoader: each row takes the next file when its own ends. Each
-    worker has every W-th file."""
+    """A dataset that users write for torch's DataLoader: each row takes the next file when its own
+    ends. Each worker has every W-th file."""
 
     def __init__(self, numbers: list[int], rows: int, files: Files) -> None:
         self.numbers, self.rows, self.files = numbers, rows, files
@@ -222,8 +223,8 @@ class Rows(torch.utils.data.IterableDataset[Any]):
 
 
 class SideBySide:
-    """The known recipe: several DataLoaders with one worker each, for a part of the rows; their batches are
-    joined."""
+    """The known recipe: several DataLoaders with one worker each, for a part of the rows; their
+    batches are joined."""
 
     def __init__(self, files: Files, workers: int) -> None:
         share = ROWS // workers
@@ -264,7 +265,7 @@ def stream(kind: str, workers: int, items: int) -> Epoch:
     return epoch
 
 
-# ------------------------------------------------------------------------------------------------ drawing
+# ------------------------------------------------------------ drawing
 
 
 def chart(title: str, subtitle: str, height: float) -> Figure:
@@ -578,12 +579,12 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
     save(figure, path)
 
 
-# ------------------------------------------------------------------------------------------------ all of it
+# ------------------------------------------------------------ all of it
 
 
 def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]) -> Runs:
-    """An epoch for each kind and number of workers: the cheapest of the repeats, as other programs only add to
-    the cost. Kinds take turns."""
+    """An epoch for each kind and number of workers: the cheapest of the repeats, as other programs
+    only add to the cost. Kinds take turns."""
     runs: dict[tuple[str, int], list[Epoch]] = {}
     for _, count, kind in itertools.product(range(repeats), workers, kinds):
         runs.setdefault((kind, count), []).append(one(kind, count, size))

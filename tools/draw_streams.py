@@ -1,4 +1,5 @@
-"""Draws docs/images/streams.svg: rows and their files over the steps of an epoch, as stocached.streams gives them.
+"""Draws docs/images/streams.svg: rows and their files over the steps of an epoch, as
+stocached.streams gives them.
 
 python tools/draw_streams.py
 """

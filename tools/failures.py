@@ -1,7 +1,9 @@
-"""Summarizes a log of tests: a few lines for each failure, as readers often see only the end of a log.
+"""Summarizes a log of tests: a few lines for each failure, as readers often see only the end of a
+log.
 
-Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps when a test hangs or panics, those are told
-that are in our code, each as one line with its frames, the innermost first.
+Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps
+when a test hangs or panics, those are told that are in our code, each as one line with its frames,
+the innermost first.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ class _Reader:
 
 
 def few(messages: list[str]) -> list[str]:
-    """The first messages and the last one: the first is usually the cause, the last is where the test ended."""
+    """The first messages and the last one: the first is usually the cause, the last is where the
+    test ended."""
     return messages if len(messages) <= EACH else [*messages[: EACH - 1], f"... ({len(messages) - EACH} more)", messages[-1]]
 
 

@@ -1,5 +1,5 @@
-"""Measures the first epoch, which fills the cache, against no cache. A sample takes a millisecond of work to
-load."""
+"""Measures the first epoch, which fills the cache, against no cache. A sample takes a millisecond
+of work to load."""
 
 from __future__ import annotations
 

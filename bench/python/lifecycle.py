@@ -1,4 +1,5 @@
-"""Measures the creation of a cache of 1 GiB for images, and the attachment to one of very many samples."""
+"""Measures the creation of a cache of 1 GiB for images, and the attachment to one of very many
+samples."""
 
 from __future__ import annotations
 

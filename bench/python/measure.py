@@ -15,7 +15,8 @@ from typing import Any
 
 @dataclass
 class Subject:
-    """One way to do the work. `setup` and `clean` run before and after each run and are not timed."""
+    """One way to do the work. `setup` and `clean` run before and after each run and are not
+    timed."""
 
     name: str
     samples: int  # in a run
@@ -40,7 +41,8 @@ class Subject:
 
 
 def _used() -> tuple[float, float]:
-    """Processor seconds and minor page faults of this process and of its workers that have ended."""
+    """Processor seconds and minor page faults of this process and of its workers that have
+    ended."""
     own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime, own.ru_minflt + ended.ru_minflt
 
@@ -54,8 +56,8 @@ class Bench:
         sys.stdout = sys.stderr  # the caches print a line each
 
     def alternate(self, case: str, size: str, *subjects: Subject, note: str = "") -> None:
-        """A round to warm up, then the runs. Every other round goes backwards, so that a drift of the machine
-        affects all alike."""
+        """A round to warm up, then the runs. Every other round goes backwards, so that a drift of
+        the machine affects all alike."""
         gc.disable()  # a collection during a run would hit a subject by chance
         for turn in range(-1, self.runs):
             for subject in subjects if turn % 2 == 0 else reversed(subjects):

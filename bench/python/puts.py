@@ -1,6 +1,6 @@
-"""Measures put, checksum included, against a bare pwrite of the same bytes at the same offsets of a tmpfs file
-of the same size. Every run has a new cache and file: a page is new only once, and a reserved page is
-unwritten only once."""
+"""Measures put, checksum included, against a bare pwrite of the same bytes at the same offsets of a
+tmpfs file of the same size. Every run has a new cache and file: a page is new only once, and a
+reserved page is unwritten only once."""
 
 from __future__ import annotations
 

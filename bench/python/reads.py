@@ -1,5 +1,5 @@
-"""Measures views, copies and batches, and compares with stocaching, torch, NumPy and a bare C loop over the
-same bytes in the same order."""
+"""Measures views, copies and batches, and compares with stocaching, torch, NumPy and a bare C loop
+over the same bytes in the same order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Case:
         for i in range(self.size.samples):
             if not put(i, data[i % len(data)]):
                 raise RuntimeError(f"sample {i} of {self.size.samples} was not stored")
-        # All samples as one array for the bare loop: the same bytes in the same pages. Sample i is in slot i.
+        # All samples as one array for the bare loop: the same bytes in the same pages. Sample i is
+        # in slot i.
         first = self.cache.get(0)
         self.rows = np.lib.stride_tricks.as_strided(first, (self.size.samples, *self.size.shape), (self.size.bytes, *first.strides), writeable=False)
         if self.rows[-1].ctypes.data != self.cache.get(self.size.samples - 1).ctypes.data:
@@ -76,7 +77,8 @@ class Case:
         self.bench.alternate("python/view", self.size.name, Subject("Cache.get", len(order), run), *self._view_peers(order))
 
     def _view_peers(self, order: list[int]) -> list[Subject]:
-        # Then two of the requirements have no base. A missing subject would be an error of the benchmark.
+        # Then two of the requirements have no base. A missing subject would be an error of the
+        # benchmark.
         return []
 
     def copies(self) -> None:

@@ -40,8 +40,8 @@ class _Cached(subject.Whole):
 
 
 class Ours(subject.Whole):
-    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images", "jpeg" or
-    "sleep". share: the fraction of the samples with a slot; None: no cache."""
+    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images",
+    "jpeg" or "sleep". share: the fraction of the samples with a slot; None: no cache."""
 
     def __init__(
         self, *, folder: str, n: int, shape: Any, batch: int, workers: int, share: float | None = 1.0, dataset: str = "images", order: str = "ours",
@@ -82,7 +82,8 @@ class Ours(subject.Whole):
 
     def epoch(self) -> Iterable[Any]:
         step = self._step
-        # Another epoch than the next: its first batches were made ahead while others ran, and would cost nothing.
+        # Another epoch than the next: its first batches were made ahead while others ran, and would
+        # cost nothing.
         self._turn += 1000
         self.loader.set_epoch(self._turn)
         for _ in range(self.epochs):
@@ -101,8 +102,8 @@ class Ours(subject.Whole):
 
 
 class Gather(_Cached):
-    """Cache.gather of the same batches in a random order, into a ring of as many batches as the loader makes
-    ahead."""
+    """Cache.gather of the same batches in a random order, into a ring of as many batches as the
+    loader makes ahead."""
 
     def __init__(self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
         super().__init__(folder, n, shape, "gather")

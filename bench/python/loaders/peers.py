@@ -1,6 +1,6 @@
-"""Subjects of other projects' loaders: the same images, each in the project's best format, in files that the
-page cache holds; shuffled epochs; batches of torch tensors. Each is set up for speed as its documentation
-advises, and is imported only in its own process."""
+"""Subjects of other projects' loaders: the same images, each in the project's best format, in files
+that the page cache holds; shuffled epochs; batches of torch tensors. Each is set up for speed as
+its documentation advises, and is imported only in its own process."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ class Spdl(_Peer):
 
 
 class Grain(_Peer):
-    """MapDataset over a mapped .npy, repeated without end: a new iterator would start new workers."""
+    """MapDataset over a mapped .npy, repeated without end: a new iterator would start new
+    workers."""
 
     def open(self, images: sets.Images) -> None:
         import grain
@@ -168,7 +169,8 @@ class Grain(_Peer):
         self._iterator = iter(iterable)
 
     def seconds(self) -> float:
-        """Runs two epochs without a clock first: batches made ahead while others ran would cost nothing."""
+        """Runs two epochs without a clock first: batches made ahead while others ran would cost
+        nothing."""
         for _ in range(2):
             for _ in self.once():
                 pass

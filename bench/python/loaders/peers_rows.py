@@ -33,8 +33,8 @@ def peers(run: Run) -> None:
 
 
 def peers_memory(run: Run) -> None:
-    """PSS of each process tree after an epoch. Files that are read and not mapped lie in the page cache, and do
-    not count."""
+    """PSS of each process tree after an epoch. Files that are read and not mapped lie in the page
+    cache, and do not count."""
     n = run.n(1500, 200)
     at: dict[str, Any] = run.images(n) | {"workers": 2}
     kinds = {"stocached": "stocached"} | PEERS | {"torch": "stocaching + torch"}

@@ -19,7 +19,8 @@ _MAIN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Process:
-    """A subject in its own process (subject.py): it writes "ready", and answers each line with a line."""
+    """A subject in its own process (subject.py): it writes "ready", and answers each line with a
+    line."""
 
     def __init__(self, name: str, kind: str, **settings: Any) -> None:
         self.name = name
@@ -113,8 +114,8 @@ class Derived:
 
 
 def alternate(runs: int, *subjects: Process) -> None:
-    """Starts all subjects, and runs each once with a check of its samples. Then runs all in turn, every other
-    round backwards, so that a drift of the machine affects all alike."""
+    """Starts all subjects, and runs each once with a check of its samples. Then runs all in turn,
+    every other round backwards, so that a drift of the machine affects all alike."""
     try:
         for subject in subjects:
             subject.start()

@@ -1,5 +1,5 @@
-"""The measurements of the loader: one function for each part. It runs its subjects in turn and emits
-measurements (bench/report/measurement.go)."""
+"""The measurements of the loader: one function for each part. It runs its subjects in turn and
+emits measurements (bench/report/measurement.go)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Datasets that the loaders read. The first four bytes of a sample are its index, so that each subject can
-check that it got every sample once."""
+"""Datasets that the loaders read. The first four bytes of a sample are its index, so that each
+subject can check that it got every sample once."""
 
 from __future__ import annotations
 

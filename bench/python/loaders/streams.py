@@ -1,5 +1,5 @@
-"""Subjects that read files of items in contiguous batches: row r of a batch continues where row r of the
-batch before stopped."""
+"""Subjects that read files of items in contiguous batches: row r of a batch continues where row r
+of the batch before stopped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ torch.set_num_threads(1)
 
 
 class Read:
-    """Gives the items of a file: one of a few arrays, and the item's number. sleep, work: seconds that an item
-    takes, asleep or at work."""
+    """Gives the items of a file: one of a few arrays, and the item's number. sleep, work: seconds
+    that an item takes, asleep or at work."""
 
     def __init__(self, shape: tuple[int, ...], items: int, sleep: float = 0, work: float = 0) -> None:
         self.items, self.sleep, self.work = items, sleep, work
@@ -56,8 +56,8 @@ class _Streams(subject.Whole):
         self.samples = epochs * self.n
 
     def check(self) -> None:
-        """Checks that each item comes once, and that after an item comes the next one of its file, until the
-        file ends."""
+        """Checks that each item comes once, and that after an item comes the next one of its file,
+        until the file ends."""
         found: list[int] = []
         last = [-1] * self.rows
         for frames, numbers in self.epoch():
@@ -89,8 +89,8 @@ class Ours(_Streams):
 
 
 class _Rows(IterableDataset[Any]):
-    """A dataset that users write for torch's DataLoader: each row takes the next file when its own ends. Gives
-    one item of each row, row after row."""
+    """A dataset that users write for torch's DataLoader: each row takes the next file when its own
+    ends. Gives one item of each row, row after row."""
 
     def __init__(self, files: list[int], rows: int, read: Read) -> None:
         self.files, self.rows, self.read = files, rows, read
@@ -111,7 +111,8 @@ class _Rows(IterableDataset[Any]):
 
 
 class Torch(_Streams):
-    """torch's DataLoader over that dataset; it keeps batches contiguous only with at most one worker."""
+    """torch's DataLoader over that dataset; it keeps batches contiguous only with at most one
+    worker."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -130,8 +131,8 @@ class Torch(_Streams):
 
 
 class TorchSideBySide(_Streams):
-    """The known recipe to parallelize a batch: several DataLoaders with one worker each, for a part of the rows;
-    their batches are joined."""
+    """The known recipe to parallelize a batch: several DataLoaders with one worker each, for a part
+    of the rows; their batches are joined."""
 
     def epoch(self) -> Iterable[Any]:
         share = self.rows // self.workers

@@ -1,5 +1,5 @@
-"""The process of a subject: makes one loader, and runs it on request. `python bench/python subject KIND
-SETTINGS`."""
+"""The process of a subject: makes one loader, and runs it on request. `python bench/python subject
+KIND SETTINGS`."""
 
 from __future__ import annotations
 

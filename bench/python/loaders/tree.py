@@ -33,8 +33,8 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def used(root: int) -> tuple[float, int]:
-    """Processor seconds and minor page faults so far. Living processes count by their clocks; processes that
-    have ended and were waited for count in ticks of 10 ms."""
+    """Processor seconds and minor page faults so far. Living processes count by their clocks;
+    processes that have ended and were waited for count in ticks of 10 ms."""
     seconds, faults = 0.0, 0
     for pid in members(root):
         fields = _stat(pid)
@@ -47,8 +47,8 @@ def used(root: int) -> tuple[float, int]:
 
 
 def rest(root: int) -> None:
-    """Waits, at most 5 seconds, until they are idle. A loader may begin its next epoch by itself, and slow down
-    the next measurement."""
+    """Waits, at most 5 seconds, until they are idle. A loader may begin its next epoch by itself,
+    and slow down the next measurement."""
     quiet, before = 0, used(root)[0]
     for _ in range(250):
         time.sleep(0.02)

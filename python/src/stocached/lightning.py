@@ -1,5 +1,5 @@
-"""A prepared dataset as a DataModule of Lightning: prepared once, split, read in blocks, resumed at the
-sample.
+"""A prepared dataset as a DataModule of Lightning: prepared once, split, read in blocks, resumed at
+the sample.
 
 Only this module imports Lightning: `lightning`, or `pytorch_lightning` if the program has imported
 that one already."""
@@ -46,7 +46,8 @@ _OF_TRAINING = {"cache", "name", "fingerprint", "augment", "batch_augment", "tra
 
 
 def _find_lightning() -> Any:
-    """The Lightning that the program uses. Two may be installed, whose classes do not work together."""
+    """The Lightning that the program uses. Two may be installed, whose classes do not work
+    together."""
     names = list(_SEEDS)
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -108,15 +109,16 @@ class DataModule(_Base):  # type: ignore[misc]
         storage: one that all processes see, such as BlockStorage.
         batch_size: of a rank. eval_batch_size: for validation and test; None: as batch_size.
         num_workers: of each loader. processes: the number that prepare.
-        validation, test, stratify: as for stocached.prepare.split; `stratify` names the field of the
-            labels. split: a finished split, instead of these.
+        validation, test, stratify: as for stocached.prepare.split; `stratify` names the field of
+            the labels. split: a finished split, instead of these.
         seed: of split and order.
-        shuffle, block_size, window: of the training samples, as for BlockSampler. block_size None: the
-            samples of a block of the storage, but small enough for 256 blocks.
+        shuffle, block_size, window: of the training samples, as for BlockSampler. block_size None:
+            the samples of a block of the storage, but small enough for 256 blocks.
         ends: if the samples do not divide by the ranks, "pad" repeats some, and "drop" omits some.
         transform: for every sample. train_transform: replaces it in training.
         loader: more arguments of stocached.torch.DataLoader, such as pin_memory=.
-        train_loader: more arguments in training only, such as size= for a cache, augment= or trace=.
+        train_loader: more arguments in training only, such as size= for a cache, augment= or
+            trace=.
         allow_random: as for stocached.prepare.prepare. Give that of a cache in loader=.
 
         Raises InvalidError."""
@@ -147,7 +149,7 @@ class DataModule(_Base):  # type: ignore[misc]
         self._train: TrainerBatches | None = None
         self._resumed: dict[str, Any] | None = None
 
-    # ------------------------------------------------------------------------------------------------ hooks of Lightning
+    # ------------------------------------------------------------ hooks of Lightning
 
     def prepare_data(self) -> None:
         if self.preparer is not None:
@@ -186,7 +188,8 @@ class DataModule(_Base):  # type: ignore[misc]
         return self._evaluation(self._split().test)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of the training, the same on all ranks: epoch, position, and what determines the order."""
+        """The place of the training, the same on all ranks: epoch, position, and what determines
+        the order."""
         return self._train.state_dict() if self._train is not None else self._resumed or {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -194,7 +197,7 @@ class DataModule(_Base):  # type: ignore[misc]
         if self._train is not None:
             self._train.load_state_dict(self._resumed)
 
-    # ------------------------------------------------------------------------------------------------ loaders
+    # ------------------------------------------------------------ loaders
 
     def _split(self) -> Split:
         if self.split is None:
@@ -218,7 +221,8 @@ class DataModule(_Base):  # type: ignore[misc]
 
     def _loader(self, dataset: PreparedDataset, sampler: BlockSampler, batch_size: int, drop_last: bool, more: Mapping[str, Any]) -> Any:
         options = {**self.loader, **more}
-        if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":  # seed_everything(workers=True)
+        # Set by seed_everything(workers=True).
+        if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":
             seeds = importlib.import_module(_SEEDS[_lightning.__name__])
             options["worker_init_fn"] = functools.partial(seeds.pl_worker_init_function, rank=sampler.rank)
         return _Batches(

@@ -46,9 +46,10 @@ class SharedCache:
     - Copies of `get_slot` lie in memory of this object, which keeps up to 64 MiB of it for later
       copies; torch cannot resize them.
     - `array` is a tensor over the read-only cache, for reading; `aux_array` is a copy.
-    - When several processes set one slot at the same time, the first wins, and the others do nothing.
-    - The cache takes memory as slots fill, not at the start, and zeroes nothing at the start. A slot
-      for which no memory is free stays empty.
+    - When several processes set one slot at the same time, the first wins, and the others do
+    nothing.
+    - The cache takes memory as slots fill, not at the start, and zeroes nothing at the start. A
+    slot for which no memory is free stays empty.
     Concurrency: any number of processes (fork, forkserver, spawn) and threads. With a name, also
     unrelated processes."""
 
@@ -63,8 +64,8 @@ class SharedCache:
         views: bool = False,
         fingerprint: str | None = None,
     ) -> None:
-        """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction. The control
-            part, 16 bytes a sample, is not included.
+        """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction. The
+            control part, 16 bytes a sample, is not included.
         dataset_len: samples of the whole dataset.
         data_dims, dtype: the shape of one sample, and its torch dtype.
         name: processes that give the same name share the cache; it stays until it is removed.
@@ -140,13 +141,13 @@ class SharedCache:
         self.__dict__.update(state)
         self._bind()
 
-    # ------------------------------------------------------------------------------------------------ slots of the whole dataset
+    # ------------------------------------------------------------ slots of the whole dataset
 
     def get_slot(self, idx: int, allow_oob_idx: bool = True, allow_empty_slot: bool = True) -> torch.Tensor | None:
         """The sample, or None if its slot is empty or it has no slot.
 
-        `allow_oob_idx=False`: IndexError if it has no slot. `allow_empty_slot=False`: RuntimeError if
-        the slot is empty. An index outside the dataset is an IndexError.
+        `allow_oob_idx=False`: IndexError if it has no slot. `allow_empty_slot=False`: RuntimeError
+        if the slot is empty. An index outside the dataset is an IndexError.
         Returns a private copy. With views=True, a read-only view whose storage is this one slot:
         sending it to a process copies only the slot."""
         try:
@@ -161,7 +162,8 @@ class SharedCache:
                     copy = _from_numpy(array)
                     return copy.view(torch.bfloat16) if self._bfloat16 else copy
         except ctypes.ArgumentError:
-            return self.get_slot(self._index(idx), allow_oob_idx, allow_empty_slot)  # another integer type, or no integer
+            # Another integer type, or no integer.
+            return self.get_slot(self._index(idx), allow_oob_idx, allow_empty_slot)
         self._index(idx)
         if idx >= self._len:
             if not allow_oob_idx:
@@ -176,9 +178,9 @@ class SharedCache:
         """Stores a sample: a tensor, or a value that torch can assign to one (numbers, tensors that
         broadcast; other dtypes are converted).
 
-        Does nothing if the sample has no slot; `allow_oob_idx=False`: IndexError. RuntimeError if the
-        slot is full, unless `allow_overwrite`. Does nothing if another process is filling the slot
-        now, or if no memory is left."""
+        Does nothing if the sample has no slot; `allow_oob_idx=False`: IndexError. RuntimeError if
+        the slot is full, unless `allow_overwrite`. Does nothing if another process is filling the
+        slot now, or if no memory is left."""
         idx = self._index(idx)
         if idx >= self._len:
             if not allow_oob_idx:
@@ -213,7 +215,7 @@ class SharedCache:
         except TypeError:
             raise IndexError(f"Index {idx!r} is no whole number") from None
 
-    # ------------------------------------------------------------------------------------------------ the cache as a list of slots
+    # ------------------------------------------------------------ the cache as a list of slots
 
     def __len__(self) -> int:
         """Slots: how many samples of the dataset can be cached."""
@@ -228,7 +230,8 @@ class SharedCache:
         return self._peek(slots)[inner]
 
     def __setitem__(self, idx: Any, value: Any) -> None:
-        """Stores bytes in slots without changing their state: get_slot finds only samples of set_slot.
+        """Stores bytes in slots without changing their state: get_slot finds only samples of
+        set_slot.
 
         Indices and values as for a tensor of shape (len, *data_dims), negative indices and
         broadcasting included. Slots are written one by one."""
@@ -240,7 +243,8 @@ class SharedCache:
             slot_bytes.write(self._handle, slot, row.data_ptr(), self._slot_bytes)
 
     def _select(self, idx: Any) -> tuple[list[int], Any]:
-        """The slots that an index names, and the index of the same items in a tensor of these slots alone."""
+        """The slots that an index names, and the index of the same items in a tensor of these slots
+        alone."""
         every = torch.arange(self._len)
         first, rest = (idx[0], tuple(idx[1:])) if isinstance(idx, tuple) and idx else (idx, ())
         if isinstance(first, list):
@@ -264,18 +268,19 @@ class SharedCache:
 
     @property
     def array(self) -> torch.Tensor:
-        """All slots as one tensor of shape (len, *data_dims) over the cache itself, which is read-only: a
-        store kills the process.
+        """All slots as one tensor of shape (len, *data_dims) over the cache itself, which is
+        read-only: a store kills the process.
 
-        Reading an empty slot through it takes as much memory as a filled slot. Reading all slots takes
-        all memory that the cache may ever take. If the tmpfs is full, such a read is a SIGBUS.
-        `cache[i]` and `get_slot` do neither."""
+        Reading an empty slot through it takes as much memory as a filled slot. Reading all slots
+        takes all memory that the cache may ever take. If the tmpfs is full, such a read is a
+        SIGBUS. `cache[i]` and `get_slot` do neither."""
         rows = _from_numpy(self._rows) if self._rows.size else torch.empty((self._len, *self._dims), dtype=self._dtype)
         return rows.view(torch.bfloat16) if self._bfloat16 and self._rows.size else rows
 
     @property
     def aux_array(self) -> torch.Tensor:
-        """A copy of the state of every sample: 0 empty, 1 set, 2 without a slot; uint8 of shape (dataset_len,)."""
+        """A copy of the state of every sample: 0 empty, 1 set, 2 without a slot; uint8 of shape
+        (dataset_len,)."""
         if self._cache is None:
             return torch.full((self._dataset_len,), _OOB, dtype=torch.uint8)
         return _from_numpy(_AUX_OF_STATE[self._cache.states()])
@@ -290,15 +295,17 @@ class SharedCache:
             # A slot that another client has claimed or filled since the clear is left alone.
             slot_bytes.write_if_empty(self._handle, slot, zeros.data_ptr(), self._slot_bytes)
 
-    # ------------------------------------------------------------------------------------------------ added to stocaching's class
+    # ------------------------------------------------------------ added to stocaching's class
 
     @property
     def cache(self) -> Cache | None:
-        """The native cache, for `gather`, `verify`, `unlink` and so on. None if the limit leaves no slot."""
+        """The native cache, for `gather`, `verify`, `unlink` and so on. None if the limit leaves no
+        slot."""
         return self._cache
 
     def stats(self) -> Stats:
-        """Counters of all processes that use the cache. `segment_bytes` includes the control part."""
+        """Counters of all processes that use the cache. `segment_bytes` includes the control
+        part."""
         if self._cache is None:
             return Stats(self._dataset_len, 0, False)
         return self._cache.stats()

@@ -1,4 +1,5 @@
-"""What a `Cache` object holds: the numbers of its segment, its handle, and arrays over its payload."""
+"""What a `Cache` object holds: the numbers of its segment, its handle, and arrays over its
+payload."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Attachment:
         _open.add(self)
 
     def _detach(self) -> None:
-        """Drops the handle and the arrays. Views of the user and calls in other threads keep theirs."""
+        """Drops the handle and the arrays. Views of the user and calls in other threads keep
+        theirs."""
         self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
 
     @property

@@ -49,7 +49,7 @@ class Cache(Attachment):
     path: of the segment; None if this process sees no file of it.
     uuid: 16 bytes that name this segment. fields: the schema of a sample."""
 
-    # ------------------------------------------------------------------------------------------------ create, attach, close
+    # ------------------------------------------------------------ create, attach, close
 
     @classmethod
     def create(
@@ -92,7 +92,8 @@ class Cache(Attachment):
         progress: while `reserve` takes memory, `progress(done, total)` is called, in bytes.
         unlink: "last": the named cache goes with its last user. None: it stays until it is removed.
         dir: the folder of the segment, on a tmpfs; None: /dev/shm/stocached-<uid>.
-        fingerprint: names dataset and transform, at most 64 bytes. Attaching with another one fails.
+        fingerprint: names dataset and transform, at most 64 bytes. Attaching with another one
+            fails.
         slots: exactly this number, instead of as many as `size` holds.
         clients: the most that are attached at the same time (default 1024).
 
@@ -157,7 +158,7 @@ class Cache(Attachment):
         capacity = f"variable size, {show_size(self.segment_bytes)}" if self.variable else f"{self.slots} slots"
         return f"<stocached.Cache {name}: {self.samples} samples, {capacity}, {fields}{', closed' if self.closed else ''}>"
 
-    # ------------------------------------------------------------------------------------------------ read
+    # ------------------------------------------------------------ read
 
     def __len__(self) -> int:
         """Slots: how many samples fit. A variable-size cache has none: the number of samples."""
@@ -167,8 +168,8 @@ class Cache(Attachment):
         return True  # a cache, however small
 
     def get(self, index: SupportsIndex, copy: bool = False) -> Any:
-        """A sample as a read-only view of the cache, or with `copy` as the caller's own memory; None
-        on a miss. Raises SampleIndexError (IndexError)."""
+        """A sample as a read-only view of the cache, or with `copy` as the caller's own memory;
+        None on a miss. Raises SampleIndexError (IndexError)."""
         rows = self._rows
         if rows is not None and not copy:  # the usual case stands here, as a call takes a tenth of its time
             try:
@@ -183,8 +184,8 @@ class Cache(Attachment):
         return reading.copy(self, index) if copy else reading.view(self, index)
 
     def __contains__(self, index: SupportsIndex) -> bool:
-        """Whether the sample is in the cache now. Counts neither a hit nor a miss. False for an index
-        out of range."""
+        """Whether the sample is in the cache now. Counts neither a hit nor a miss. False for an
+        index out of range."""
         return reading.contains(self, index)
 
     def gather(self, indices: Any, out: Any = None, threads: int = 1) -> tuple[Any, npt.NDArray[np.bool_]]:
@@ -206,7 +207,7 @@ class Cache(Attachment):
         """The `State` of every sample as it is now, as a copy."""
         return reading.states(self)
 
-    # ------------------------------------------------------------------------------------------------ have a server fill it
+    # ------------------------------------------------------------ have a server fill it
 
     def fetch(
         self,
@@ -217,8 +218,8 @@ class Cache(Attachment):
         errors: Literal["raise", "return"] = "raise",
         threads: int = 1,
     ) -> Any:
-        """The samples of a batch: hits as `gather` gives them, and misses from the server that fills
-        this cache, in one request.
+        """The samples of a batch: hits as `gather` gives them, and misses from the server that
+        fills this cache, in one request.
 
         If all samples are hits, it costs what `gather` costs and needs no server. It waits for a
         server that is away, and other threads run meanwhile. A full cache is no error: the other
@@ -227,7 +228,8 @@ class Cache(Attachment):
         Returns `(out, ok)` as `gather` does; `ok` is true for every sample that was read. A
         variable-size cache gives a list of values in the order of the indices.
 
-        timeout: seconds for the whole call. None: 2 until a server is there, no limit for its answer.
+        timeout: seconds for the whole call. None: 2 until a server is there, no limit for its
+            answer.
         errors: "raise": FetchError if the source could not give a sample; the error holds all other
             samples. "return": no such exception; `ok` is false and a list has None. The row is
             zeros in a new array, and undefined in an array of yours.
@@ -239,23 +241,24 @@ class Cache(Attachment):
         return served.fetch(self, indices, out, timeout, errors, threads)
 
     def prefetch(self, indices: Any, timeout: float | None = None) -> int:
-        """Asks the server to read samples when it has nothing more urgent to do. Returns how many it
-        queued: misses that its queue had space for.
+        """Asks the server to read samples when it has nothing more urgent to do. Returns how many
+        it queued: misses that its queue had space for.
 
         timeout and errors: as for `fetch`. But a sample that cannot be read is an error only when
         it is fetched."""
         return served.prefetch(self, indices, timeout)
 
-    # ------------------------------------------------------------------------------------------------ write
+    # ------------------------------------------------------------ write
 
     def put(self, index: SupportsIndex, value: Any, *, overwrite: bool = False, wait: bool = False) -> SetResult:
-        """Stores a copy of a sample if the cache does not have it. The value must have the dtype and
-        shape of the cache; its memory layout does not matter.
+        """Stores a copy of a sample if the cache does not have it. The value must have the dtype
+        and shape of the cache; its memory layout does not matter.
 
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
 
-        Raises SampleIndexError (IndexError), SchemaError (ValueError), ReadOnlyError, ClosedError."""
+        Raises SampleIndexError (IndexError), SchemaError (ValueError), ReadOnlyError,
+        ClosedError."""
         return storing.put(self, index, value, overwrite, wait)
 
     def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any], *, allow_random: bool = False) -> Any:
@@ -283,11 +286,11 @@ class Cache(Attachment):
         return storing.remove(self, indices)
 
     def recover(self) -> int:
-        """Reclaims what dead clients have claimed; returns how many samples. A put reclaims by itself
-        when it meets such a claim."""
+        """Reclaims what dead clients have claimed; returns how many samples. A put reclaims by
+        itself when it meets such a claim."""
         return self._handle.check(_native.recover(self._handle))
 
-    # ------------------------------------------------------------------------------------------------ inspect
+    # ------------------------------------------------------------ inspect
 
     def stats(self) -> Stats:
         return stats_of(self)

@@ -26,8 +26,8 @@ _KINDS = {
 
 
 class _Call:
-    """The options of a call that may wait for a server. They are reused: making them takes longer than a
-    fetch of a few samples."""
+    """The options of a call that may wait for a server. They are reused: making them takes longer
+    than a fetch of a few samples."""
 
     def __init__(self) -> None:
         self.error = _native.Error()
@@ -45,7 +45,8 @@ class _Call:
         """Runs when the library asks whether to end the call; yields the answer.
 
         Signal handlers run in the main thread's first steps in Python, and may raise. In a function
-        they would raise before its first line, where it catches nothing; a generator is in its try."""
+        they would raise before its first line, where it catches nothing; a generator is in its
+        try."""
         answer = 0
         while True:
             try:
@@ -54,7 +55,7 @@ class _Call:
                     answer = 0
             except GeneratorExit:
                 return
-            except BaseException as error:  # mostly KeyboardInterrupt; an exception cannot cross C, so `ask` raises it later
+            except BaseException as error:  # mostly KeyboardInterrupt; it cannot cross C, so `ask` raises it
                 self.raised, answer = error, 1
 
 
@@ -62,10 +63,12 @@ _idle: list[_Call] = []
 
 
 def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -> tuple[int, Sequence[FetchFailure]]:
-    """The result of a call that may wait for a server, and the samples that failed. Raises its errors.
+    """The result of a call that may wait for a server, and the samples that failed. Raises its
+    errors.
 
     It counts no hits or misses: a gather has counted them before. wait: see `milliseconds`.
-    Signal handlers run while it waits. An exception of theirs (KeyboardInterrupt) ends it at once."""
+    Signal handlers run while it waits. An exception of theirs (KeyboardInterrupt) ends it at
+    once."""
     try:
         mine = _idle.pop()
     except IndexError:  # no check before pop: another thread might pop in between

@@ -1,4 +1,5 @@
-"""Many samples out of a cache in one call of the library: their indices and the arrays that they fill."""
+"""Many samples out of a cache in one call of the library: their indices and the arrays that they
+fill."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def gather(cache: Attachment, wanted: Indices, out: Any, threads: int) -> tuple[
     hit = np.empty(n, np.bool_)
     threads = whole("threads", threads, 0, 1024)
     if type(out) is np.ndarray and out.dtype is cache._row_dtype and out.shape[1:] == cache._row_shape and len(out) == n > 0:
-        # Most likely an array that fits as it is. For small samples, all checks take a tenth of the copies' time.
+        # Most likely an array that fits as it is. For small samples, all checks take a tenth of the
+        # copies' time.
         try:
             address = addressof(first_byte(out))
         except (TypeError, ValueError, BufferError):  # read-only or with gaps
@@ -135,7 +137,8 @@ def new_outputs(cache: Attachment, n: int) -> tuple[Any, list[Array]]:
 
 
 def outputs(cache: Attachment, out: Any, n: int) -> list[Array]:
-    """The user's arrays in the order of the fields, checked. An array without dimensions stands for a field left out."""
+    """The user's arrays in the order of the fields, checked. An array without dimensions stands for
+    a field left out."""
     if len(cache.fields) == 1:
         return [_output(cache.fields[0], out, n)]
     names = [field.name for field in cache.fields]

@@ -1,8 +1,9 @@
-"""Handles: an attached client and the memory that it maps. Each lives as long as the program uses it.
+"""Handles: an attached client and the memory that it maps. Each lives as long as the program uses
+it.
 
-A Handle closes when its last user has dropped it; a call in another thread is a user too. The map of
-the payload ends when the last array over it is gone, which may be long after the handle. The cycle
-collector does not see NumPy arrays, so it cannot free the map of an array that still exists.
+A Handle closes when its last user has dropped it; a call in another thread is a user too. The map
+of the payload ends when the last array over it is gone, which may be long after the handle. The
+cycle collector does not see NumPy arrays, so it cannot free the map of an array that still exists.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class PayloadMap:
-    """The read-only map of a payload. Arrays made by `array` refer to it; the last of them unmaps it.
+    """The read-only map of a payload. Arrays made by `array` refer to it; the last of them unmaps
+    it.
 
-    It has the array interface and no buffer protocol, so NumPy cannot make an array over it writable."""
+    It has the array interface and no buffer protocol, so NumPy cannot make an array over it
+    writable."""
 
     __slots__ = ("__array_interface__", "address", "length", "owned")
 
@@ -35,7 +38,8 @@ class PayloadMap:
         self.owned = False  # the handle owns the map until it closes
 
     def array(self, *, writable: bool = False) -> npt.NDArray[np.uint8]:
-        """The payload as bytes. `writable` changes only the array's flag: a store still kills the process."""
+        """The payload as bytes. `writable` changes only the array's flag: a store still kills the
+        process."""
         self.__array_interface__: dict[str, Any] = {
             "version": 3,
             "typestr": "|u1",
@@ -50,7 +54,8 @@ class PayloadMap:
 
 
 class Handle(_native.Cache):
-    """An attached client: the `stoc_cache *` that calls take. Closes when the last reference is gone."""
+    """An attached client: the `stoc_cache *` that calls take. Closes when the last reference is
+    gone."""
 
     payload: PayloadMap | None = None
 
@@ -116,8 +121,8 @@ def attach(name_or_path: str, *, read_only: bool = False, fingerprint: str | Non
 def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
     """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
-    Raises NoServerError or CacheTimeoutError after 2 seconds, and CacheNotFoundError when the server
-    has no cache of this name."""
+    Raises NoServerError or CacheTimeoutError after 2 seconds, and CacheNotFoundError when the
+    server has no cache of this name."""
     handle, error = Handle(), _native.Error()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
     if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
@@ -140,7 +145,8 @@ def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -
     path = f"/proc/{pid}/fd/{fd}"
     hint = "give the cache a name (name=), which every process can open"
     try:
-        # Check the type first: opening a FIFO or a tape drive has effects. O_NONBLOCK: the file may change in between.
+        # Check the type first: opening a FIFO or a tape drive has effects. O_NONBLOCK: the file may
+        # change in between.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise FormatError(f"{path} is no cache any more; {hint}")
         own = os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -15,8 +15,8 @@ _TRIES = 100  # each of create and attach, as other processes may create and rem
 def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False) -> tuple[Cache, bool]:
     """The cache, and whether this call created it.
 
-    A cache that exists must have this fingerprint, or none if it is None. derived: with None, a cache
-    with a derived fingerprint is accepted too."""
+    A cache that exists must have this fingerprint, or none if it is None. derived: with None, a
+    cache with a derived fingerprint is accepted too."""
     if name is None:
         return create(), True
     for attempt in range(_TRIES):

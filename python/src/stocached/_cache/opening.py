@@ -1,4 +1,5 @@
-"""Handles for `Cache.create` and `Cache.attach`: their arguments are checked, and a server is asked for a name."""
+"""Handles for `Cache.create` and `Cache.attach`: their arguments are checked, and a server is asked
+for a name."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def create(
     options: _native.Options,
     progress: Callable[[int, int], None] | None,
 ) -> _Made:
-    """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file stays."""
+    """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file
+    stays."""
     failure: list[BaseException] = []
     if progress is not None:
         report = progress

@@ -41,7 +41,8 @@ def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
 
 
 def _fetch_misses(cache: Attachment, wanted: Indices, out: Any, ok: Flags, wait: int, made: bool) -> Sequence[FetchFailure]:
-    """Fetches the misses of a gather into `out`. made: `out` is new, so rows without a sample become zeros."""
+    """Fetches the misses of a gather into `out`. made: `out` is new, so rows without a sample
+    become zeros."""
     if isinstance(cache._values, VariableValues):
         return _fetch_each(cache, wanted, out, ok, wait)
     arrays = outputs(cache, out, wanted.size)

@@ -21,10 +21,11 @@ class _Load:
 
 
 class SingleFlight:
-    """Concurrent calls of `run` with one key share the value of one call of their function. If that call
-    fails, the next thread calls its function.
+    """Concurrent calls of `run` with one key share the value of one call of their function. If that
+    call fails, the next thread calls its function.
 
-    A forked child starts without the loads of its parent, as it does not have the parent's threads."""
+    A forked child starts without the loads of its parent, as it does not have the parent's
+    threads."""
 
     def __init__(self) -> None:
         self._reset()

@@ -38,7 +38,8 @@ def write(handle: Handle, slot: int, address: int, size: int) -> None:
 
 
 def write_if_empty(handle: Handle, slot: int, address: int, size: int) -> None:
-    """Writes a slot that is EMPTY, and leaves it EMPTY. Does nothing if a client has claimed or filled it."""
+    """Writes a slot that is EMPTY, and leaves it EMPTY. Does nothing if a client has claimed or
+    filled it."""
     claim = _native.Claim()
     if handle.check(_native.claim(handle, slot, size, 0, claim), slot) == _native.STORED:
         handle.check(_native.write(claim, 0, address, size), slot)

@@ -16,7 +16,8 @@ class Stats(Mapping[str, Any]):
     """Counters of all clients since the cache was created, dead ones included, and its state now.
 
     Members are keys as well: `stats["hits"]`. The counters are added up one by one while other
-    processes count, so they belong to no single instant. Reads of read-only clients are not counted."""
+    processes count, so they belong to no single instant. Reads of read-only clients are not
+    counted."""
 
     samples: int  # of the dataset
     slots: int  # 0 in a variable-size cache

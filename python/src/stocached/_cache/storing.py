@@ -32,7 +32,8 @@ def put(cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wa
     i = index if type(index) is int and 0 <= index < cache.samples else cache._index(index)
     flags = (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0)
     if type(value) is np.ndarray and value.dtype is cache._row_dtype and value.shape == cache._row_shape:
-        # Most likely an array that fits as it is. For a small sample, all checks take longer than the store.
+        # Most likely an array that fits as it is. For a small sample, all checks take longer than
+        # the store.
         try:
             address = addressof(first_byte(value))
         except (TypeError, ValueError, BufferError):  # read-only, empty or with gaps
@@ -59,7 +60,8 @@ def store(cache: Attachment, i: int, parts: list[Part], flags: int) -> SetResult
 
 
 def get_or_load(cache: Attachment, index: SupportsIndex, fn: Callable[[int], Any], allow_random: bool) -> Any:
-    """Loads and stores a sample that the caller has missed; one thread at a time for each sample."""
+    """Loads and stores a sample that the caller has missed; one thread at a time for each
+    sample."""
     i = cache._index(index)
     return cache._once.run(i, lambda: _load(cache, i, fn, allow_random))
 
@@ -84,7 +86,8 @@ def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: boo
 
 def _guard(cache: Attachment) -> Guard:
     """Watches the generators of random numbers while `get_or_load` loads."""
-    fills = cache.__dict__.get("_fills") or cache.__dict__.setdefault("_fills", Fills(cache.samples))  # threads share one
+    # setdefault: all threads share one.
+    fills = cache.__dict__.get("_fills") or cache.__dict__.setdefault("_fills", Fills(cache.samples))
     return Guard(fills, _REMEDY, cache._values.encoded, lambda fills: fills.take_back(cache, made=False))
 
 
@@ -95,7 +98,8 @@ def remove(cache: Attachment, indices: Sequence[int]) -> int:
         handle = cache._handle
         if handle.check(_native.state(handle, i), i) != _native.STATE_READY:
             continue
-        # A claim to overwrite that is aborted leaves the sample EMPTY. It needs no more memory than the sample has.
+        # A claim to overwrite that is aborted leaves the sample EMPTY. It needs no more memory than
+        # the sample has.
         length = 0 if cache.variable else cache.sample_bytes
         code = handle.check(_native.claim(handle, i, length, _native.OVERWRITE | _native.WAIT, claim), i)
         if code == _native.STORED:

@@ -1,4 +1,5 @@
-"""What Python code names: the methods, attributes and global values that functions and classes use."""
+"""What Python code names: the methods, attributes and global values that functions and classes
+use."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _NOT_CALLED = {
 
 
 def is_library(module: str | None) -> bool:
-    """Whether a module belongs to a library, so that its code changes only with the library's version."""
+    """Whether a module belongs to a library, so that its code changes only with the library's
+    version."""
     top = (module or "").partition(".")[0]
     if top in sys.stdlib_module_names or top in ("builtins", "stocached"):
         return top != "__main__"
@@ -85,14 +87,15 @@ def _functions(member: Any) -> Iterator[types.FunctionType]:
 
 
 def _attribute_names(code: types.CodeType) -> set[str]:
-    """Names that a function and the functions inside it use. Globals are included, which does no harm."""
+    """Names that a function and the functions inside it use. Globals are included, which does no
+    harm."""
     inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
     return set(code.co_names).union(*map(_attribute_names, inner))
 
 
 def global_values(function: types.FunctionType) -> dict[str, Any]:
-    """The global values that a function uses, by name. Instead of a module of the program: the values
-    that the function takes from it."""
+    """The global values that a function uses, by name. Instead of a module of the program: the
+    values that the function takes from it."""
     found: dict[str, Any] = {}
     todo = [function.__code__]
     while todo:

@@ -1,13 +1,13 @@
-"""Fingerprints that are derived from a dataset, for caches with a name. They have a part for its data, a
-part for its transforms, and hints.
+"""Fingerprints that are derived from a dataset, for caches with a name. They have a part for its
+data, a part for its transforms, and hints.
 
 A cache's header holds `auto1 d=0123456789abcdef h=0123456789ab x311=0123456789abcdef`:
 - auto1: the format.
 - d: a digest of the data.
 - h: a digest of what may differ without a change of the samples: times of files, versions of
   libraries, code and plain attributes of the dataset.
-- x and the version of Python that compiled the code: a digest of the transforms' types, arguments and
-  code.
+- x and the version of Python that compiled the code: a digest of the transforms' types, arguments
+and code.
 `?` stands for a part that is unknown."""
 
 from __future__ import annotations
@@ -121,10 +121,11 @@ class _Derivation:
         self._untold_data.append(why)
         self._untold_code.append(why)
 
-    # ------------------------------------------------------------------------------------------------ datasets
+    # ------------------------------------------------------------ datasets
 
     def note_names(self, dataset: Any) -> None:
-        """Collects the names of the attributes that datasets use: of their own and of datasets inside them."""
+        """Collects the names of the attributes that datasets use: of their own and of datasets
+        inside them."""
         todo, seen = [dataset], set()
         while todo:
             value = todo.pop()
@@ -185,7 +186,8 @@ class _Derivation:
         if _calls(value):
             self._tell(self._code_parts, self._untold_code, name, lambda: self._code.of(value))
             return 0
-        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)  # such as the indices of a Subset
+        # Such as the indices of a Subset.
+        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)
         if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
             return self._add_values(value, name, lists_all=is_library(type(dataset).__module__))
         self._tell(self._hint_parts, self._untold_data, name, lambda: self._settings.of(value))
@@ -197,11 +199,11 @@ class _Derivation:
         except UntoldError as error:
             untold.append(f"its {name} holds {error}")
 
-    # ------------------------------------------------------------------------------------------------ data
+    # ------------------------------------------------------------ data
 
     def _add_values(self, values: Any, name: str = "", *, lists_all: bool = False) -> int:
-        """Adds arrays, files or labels. 1 if samples come from them, else 0. lists_all: if these are files,
-        samples come from no other file."""
+        """Adds arrays, files or labels. 1 if samples come from them, else 0. lists_all: if these
+        are files, samples come from no other file."""
         if id(values) in self._seen and name:  # ImageFolder has two attributes with its files
             return 0
         self._seen.add(id(values))

@@ -1,5 +1,5 @@
-"""What the processes of a program share about the samples that they put into one cache: how many, which,
-and whether one is random."""
+"""What the processes of a program share about the samples that they put into one cache: how many,
+which, and whether one is random."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _Choice:
 
 
 class Fills:
-    """Shared with forked children, and with processes that unpickle it while this one lives. A process
-    that unpickles it later starts with an empty one."""
+    """Shared with forked children, and with processes that unpickle it while this one lives. A
+    process that unpickles it later starts with an empty one."""
 
     def __init__(self, samples: int = 0) -> None:
         """samples: of the dataset, to remember which were stored; 0: do not remember."""
@@ -80,7 +80,8 @@ class Fills:
             self._which[index] = 1
 
     def take_back(self, cache: Any, made: bool) -> str:
-        """Removes the stored samples from the cache, or all samples if this program has made the cache.
+        """Removes the stored samples from the cache, or all samples if this program has made the
+        cache.
         Returns a sentence about it."""
         if made:
             ready = cache.stats().ready

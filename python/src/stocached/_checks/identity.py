@@ -2,9 +2,9 @@
 in every process.
 
 A digest depends on what a value does, not on where it lies. It never depends on addresses, hash
-seeds, line numbers, file names, comments, or the order of dicts and sets. Code of the program counts
-as bytecode, with the functions, classes and global values that it names. Code of a library counts by
-its name."""
+seeds, line numbers, file names, comments, or the order of dicts and sets. Code of the program
+counts as bytecode, with the functions, classes and global values that it names. Code of a library
+counts by its name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _PLACE = 16 * 1024
 
 
 class UntoldError(Exception):
-    """A value has no digest that would be the same in another process. The text says which value."""
+    """A value has no digest that would be the same in another process. The text says which
+    value."""
 
 
 def digest_of(kind: str, *parts: bytes) -> bytes:
@@ -53,8 +54,8 @@ def digest_of(kind: str, *parts: bytes) -> bytes:
 
 
 def _array_digest(array: np.ndarray[Any, Any], room: int) -> tuple[bytes, bool]:
-    """The digest of shape, dtype and items, and whether all items were read. room: the most bytes to
-    read, but at least one place."""
+    """The digest of shape, dtype and items, and whether all items were read. room: the most bytes
+    to read, but at least one place."""
     head = digest_of("array", array.dtype.str.encode(), repr(array.shape).encode())
     if array.nbytes <= room:
         return digest_of("items", head, array.tobytes()), True
@@ -82,7 +83,7 @@ class Identity:
         self._todo: list[types.FunctionType] = []
         self._classes: dict[type, Reach] = {}
 
-    # ------------------------------------------------------------------------------------------------ values
+    # ------------------------------------------------------------ values
 
     def of(self, value: Any) -> bytes:
         """The digest of a value. Raises UntoldError."""
@@ -119,7 +120,8 @@ class Identity:
         return self._of_object(value, kind)
 
     def _items(self, value: Any) -> list[bytes] | None:
-        """Digests of the items of a list, dict or number, subclasses included. None: it is none of these."""
+        """Digests of the items of a list, dict or number, subclasses included. None: it is none of
+        these."""
         if isinstance(value, (list, tuple, collections.deque)):
             return [self.of(item) for item in value]
         if isinstance(value, (dict, types.MappingProxyType)):
@@ -196,7 +198,7 @@ class Identity:
         if os.sep in text and len(text) < 4096 and "\0" not in text and text.strip("/. \n") and os.path.exists(text):
             self.paths.add(os.path.abspath(text))
 
-    # ------------------------------------------------------------------------------------------------ code
+    # ------------------------------------------------------------ code
 
     def bodies(self) -> bytes:
         """The digest of all functions of the program that the values so far lead to."""
@@ -205,8 +207,8 @@ class Identity:
         return digest_of("bodies", *sorted(self._bodies))
 
     def used_names(self, kind: type) -> set[str] | None:
-        """The attributes that the code of a class uses, of its objects and of others. None: a library's code
-        is called, which may use any attribute."""
+        """The attributes that the code of a class uses, of its objects and of others. None: a
+        library's code is called, which may use any attribute."""
         reach = self._reach(kind)
         return None if reach.library else reach.names
 
@@ -263,8 +265,8 @@ class Identity:
                 yield digest_of("global", name.encode(), self.of(value))
 
     def _kind(self, kind: Any, *, methods: bool = False, all_methods: bool = False) -> bytes:
-        """The digest of a class: its name, and with `methods` the code of the methods that a loader calls,
-        or with `all_methods` of all."""
+        """The digest of a class: its name, and with `methods` the code of the methods that a loader
+        calls, or with `all_methods` of all."""
         if is_library(kind.__module__):
             self._note_version(kind.__module__)
             return digest_of("kind", kind.__module__.encode(), kind.__qualname__.encode())
@@ -334,7 +336,8 @@ def _module_internals() -> frozenset[str]:
     return frozenset(vars(sys.modules["torch"].nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 
 
-# Values whose state does not change a sample. A generator of random numbers does, but then a cache is of no use.
+# Values whose state does not change a sample. A generator of random numbers does, but then a cache
+# is of no use.
 _WITHOUT_STATE = (
     logging.Logger,
     type(threading.Lock()),

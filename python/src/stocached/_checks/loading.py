@@ -1,8 +1,8 @@
-"""Which threads of this process load samples, so that one of them can load alone. Then only its draws
-move the global generators.
+"""Which threads of this process load samples, so that one of them can load alone. Then only its
+draws move the global generators.
 
-`enter` and `leave` stand around each load, and cost a fraction of a microsecond. They may be nested. A
-thread that waits here or in `paused` draws nothing, and does not count as loading.
+`enter` and `leave` stand around each load, and cost a fraction of a microsecond. They may be
+nested. A thread that waits here or in `paused` draws nothing, and does not count as loading.
 
 A load may itself wait for other threads that load, such as those of a loader inside the dataset. So
 threads that start while one loads alone do not wait for it, and other threads wait only until a

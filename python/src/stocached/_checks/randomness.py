@@ -2,9 +2,10 @@
 
 The global generators are watched during each load whose sample may be cached. If one has moved, the
 sample is loaded twice more, from two different states. A generator was drawn from if it moves in
-both loads, and their different start states lead to different end states. Then the sample is random,
-even if its values are equal. A dataset that draws nothing the second time has built something, such as
-a model. A dataset that ends in the same state has seeded the generator. Neither is random.
+both loads, and their different start states lead to different end states. Then the sample is
+random, even if its values are equal. A dataset that draws nothing the second time has built
+something, such as a model. A dataset that ends in the same state has seeded the generator. Neither
+is random.
 
 Generators that a dataset owns cannot be watched. So some of the samples are loaded again and
 compared."""
@@ -107,7 +108,8 @@ def examine(
     with loading.alone(_TIMEOUT) as alone:
         if alone is None:
             raise UndecidedError
-        first = [encoded(sample, encode) for sample in samples]  # before the next load: a dataset may keep its samples and change them
+        # Before the next load: a dataset may keep its samples and change them.
+        first = [encoded(sample, encode) for sample in samples]
         with kept(), hidden():
             try:
                 drawn, given = _drawn(again) if moved else ([], [again()])
@@ -128,7 +130,8 @@ def examine(
 def _drawn(again: Callable[[], Any]) -> tuple[list[Generator], list[Any]]:
     """The generators that two loads drew from, and the results of the loads.
 
-    Both loads must move the generator. They begin in different states, and must end in different ones."""
+    Both loads must move the generator. They begin in different states, and must end in different
+    ones."""
     generators = known()
     given, moves, ends = [], [], []
     for _ in range(2):
@@ -227,7 +230,8 @@ class Guard:
             self._compare([index], [sample], False, lambda: [again()])
 
     def refuse(self, finding: Finding) -> NondeterministicDatasetError:
-        """The error about a sample. From now on no process stores samples, and the stored ones are removed."""
+        """The error about a sample. From now on no process stores samples, and the stored ones are
+        removed."""
         fills, text = self._fills, finding.text(self._remedy)
         fills.error.publish(NondeterministicDatasetError(text))
         error = NondeterministicDatasetError(f"{text} {self._take_back(fills)}".rstrip())

@@ -1,5 +1,5 @@
-"""One exception class for each error code. All derive from StocachedError, and from the built-in type that
-a user would expect."""
+"""One exception class for each error code. All derive from StocachedError, and from the built-in
+type that a user would expect."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .. import _native
 
 
 class StocachedError(Exception):
-    """The base of all errors of stocached. `code` is the number of enum stoc_code, 0 for errors that only
-    Python raises."""
+    """The base of all errors of stocached. `code` is the number of enum stoc_code, 0 for errors
+    that only Python raises."""
 
     code = 0
 
@@ -30,7 +30,8 @@ class SampleIndexError(StocachedError, IndexError):
 
 
 class SchemaError(StocachedError, ValueError):
-    """A value, or an array to fill, does not have the size, dtype, shape or fields of this cache's samples."""
+    """A value, or an array to fill, does not have the size, dtype, shape or fields of this cache's
+    samples."""
 
     code = _native.ESCHEMA
 
@@ -48,7 +49,8 @@ class CacheExistsError(StocachedError, FileExistsError):
 
 
 class FormatError(StocachedError, ValueError):
-    """The file is no segment, its header fails the checks, or it is another segment than the expected one."""
+    """The file is no segment, its header fails the checks, or it is another segment than the
+    expected one."""
 
     code = _native.EFORMAT
 
@@ -126,14 +128,15 @@ class UnsupportedError(StocachedError, NotImplementedError):
 
 
 class NoServerError(StocachedError, ConnectionError):
-    """No server runs, or it has ended. The message has the command that starts one. Hits need no server."""
+    """No server runs, or it has ended. The message has the command that starts one. Hits need no
+    server."""
 
     code = _native.ENOSERVER
 
 
 class ReplacedError(StocachedError, RuntimeError):
-    """The source has changed, so the server has another cache of this name now. Close this one and attach
-    again."""
+    """The source has changed, so the server has another cache of this name now. Close this one and
+    attach again."""
 
     code = _native.EREPLACED
 
@@ -151,9 +154,10 @@ class FetchFailure:
 class FetchError(StocachedError, OSError):
     """A server could not give some of the samples, or refused the request.
 
-    failures: which samples failed, and why; empty if the whole request was refused. The other samples
-        are in `out` and `ok`, as the call returns them without an error. For a variable-size cache `out`
-        is the list, with None for failures. Both are None in another process."""
+    failures: which samples failed, and why; empty if the whole request was refused. The other
+        samples are in `out` and `ok`, as the call returns them without an error. For a
+        variable-size cache `out` is the list, with None for failures. Both are None in another
+        process."""
 
     code = _native.EREMOTE
 
@@ -166,13 +170,13 @@ class FetchError(StocachedError, OSError):
 
 
 class NondeterministicDatasetError(StocachedError, ValueError):
-    """A sample of the dataset is random, so a cache would give the first result in every epoch. The message
-    names the sample, the generator and the remedy."""
+    """A sample of the dataset is random, so a cache would give the first result in every epoch. The
+    message names the sample, the generator and the remedy."""
 
 
 class WorkerLostError(StocachedError, RuntimeError):
-    """A worker of a loader was killed, or its code ended the process. The message names worker, signal and
-    sample."""
+    """A worker of a loader was killed, or its code ended the process. The message names worker,
+    signal and sample."""
 
 
 class StateError(StocachedError, ValueError):
@@ -180,8 +184,8 @@ class StateError(StocachedError, ValueError):
 
 
 class StreamError(StocachedError, RuntimeError):
-    """A file of a stream could not be read, or there is no file. `file`, `number` and `item` say where, and
-    are None if no file is the cause."""
+    """A file of a stream could not be read, or there is no file. `file`, `number` and `item` say
+    where, and are None if no file is the cause."""
 
     def __init__(self, message: str, file: Any = None, number: int | None = None, item: int | None = None) -> None:
         super().__init__(message)
@@ -220,8 +224,8 @@ BY_CODE: dict[int, type[StocachedError]] = {
 
 
 def make(code: int, message: str, os_error: int = 0) -> StocachedError:
-    """The exception for an error code. Its only argument is the message, so it survives pickling and the
-    DataLoader's re-raise."""
+    """The exception for an error code. Its only argument is the message, so it survives pickling
+    and the DataLoader's re-raise."""
     error = BY_CODE.get(code, StocachedError)(message)
     if os_error and isinstance(error, OSError):
         error.errno = os_error

@@ -12,8 +12,8 @@ from .numbers import whole
 def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Rank and number of ranks. They come from the first of these:
 
-    the arguments; torch.distributed if it is initialised; RANK and WORLD_SIZE, which launchers set; 0
-    and 1. Raises InvalidError for impossible numbers, and if WORLD_SIZE is set without RANK."""
+    the arguments; torch.distributed if it is initialised; RANK and WORLD_SIZE, which launchers set;
+    0 and 1. Raises InvalidError for impossible numbers, and if WORLD_SIZE is set without RANK."""
     if (rank is None) != (world_size is None):
         raise InvalidError(f"rank={rank}, world_size={world_size}: give both, or neither to take them from the environment")
     if rank is not None and world_size is not None:

@@ -15,7 +15,8 @@ _UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)} 
 
 
 def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
-    """Bytes of a size: an integer, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000), "4096".
+    """Bytes of a size: an integer, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000),
+    "4096".
 
     name: of the argument, for InvalidError."""
     if isinstance(size, str):
@@ -41,7 +42,7 @@ def show_size(count: float) -> str:
 
 
 def get_shm_size() -> int:
-    """Size of /dev/shm in whole GiB, rounded down. Named caches lie there. Only memory limits caches without
-    a name."""
+    """Size of /dev/shm in whole GiB, rounded down. Named caches lie there. Only memory limits
+    caches without a name."""
     stats = os.statvfs("/dev/shm")
     return stats.f_bsize * stats.f_blocks // 1024**3

@@ -20,7 +20,8 @@ class Leader(Protocol):
     """An object that has such a thread."""
 
     def before_fork(self) -> None:
-        """Ends the thread, unless that takes long. Called in the thread that forks, which may be any."""
+        """Ends the thread, unless that takes long. Called in the thread that forks, which may be
+        any."""
 
     def after_fork(self) -> None:
         """Continues as before. Called in the same thread, only in the parent."""
@@ -35,8 +36,8 @@ def keep_from_forks(leader: Leader) -> None:
 
 
 class Latch:
-    """Like threading.Event, for one `set`. It waits in C. Event.wait is Python code: KeyboardInterrupt in
-    its middle becomes a RuntimeError about its lock."""
+    """Like threading.Event, for one `set`. It waits in C. Event.wait is Python code:
+    KeyboardInterrupt in its middle becomes a RuntimeError about its lock."""
 
     __slots__ = ("_lock", "_set")
 
@@ -76,16 +77,16 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def start(thread: threading.Thread) -> None:
-    """Starts a thread. Thread.start waits in Python code: KeyboardInterrupt in it would leave locks and the
-    thread half started."""
+    """Starts a thread. Thread.start waits in Python code: KeyboardInterrupt in it would leave locks
+    and the thread half started."""
     with _without_interrupts():
         thread.start()
 
 
 def join(thread: threading.Thread, timeout: float | None = None) -> None:
-    """Waits until a thread ends, in the kernel too. Before Python 3.13 the kernel's thread ends a moment
-    later, and a fork counts it. timeout: seconds; None: no limit. Does nothing for the current thread and
-    for a thread that was not started."""
+    """Waits until a thread ends, in the kernel too. Before Python 3.13 the kernel's thread ends a
+    moment later, and a fork counts it. timeout: seconds; None: no limit. Does nothing for the
+    current thread and for a thread that was not started."""
     if thread.ident is None or thread is threading.current_thread():
         return
     with contextlib.suppress(RuntimeError):  # another signal's handler has raised during its start: it begins soon

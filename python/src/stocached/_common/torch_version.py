@@ -1,5 +1,5 @@
-"""torch, for modules that need it: `from ._common.torch_version import torch` raises an error with advice
-if torch is missing or too old. Also what differs between its versions."""
+"""torch, for modules that need it: `from ._common.torch_version import torch` raises an error with
+advice if torch is missing or too old. Also what differs between its versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def check(version: str) -> None:
 
 
 def check_numpy() -> None:
-    """Raises ImportError if torch was built for another NumPy: torch before 2.3 takes no NumPy 2."""
+    """Raises ImportError if torch was built for another NumPy: torch before 2.3 takes no NumPy
+    2."""
     try:
         torch.from_numpy(np.empty(0))
     except RuntimeError as error:

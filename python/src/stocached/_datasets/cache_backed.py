@@ -1,5 +1,5 @@
-"""The attributes and methods that a loader uses of a dataset whose samples come from a cache. Needs no
-torch, unlike `SourceDataset`."""
+"""The attributes and methods that a loader uses of a dataset whose samples come from a cache. Needs
+no torch, unlike `SourceDataset`."""
 
 from __future__ import annotations
 

@@ -9,20 +9,21 @@ from .cached_samples import CachedSamples
 
 
 class CachedDataset(CachedSamples, torch.utils.data.Dataset[Any]):
-    """Gives the samples of `dataset`, with their Python types. Each is loaded once; later reads come from the
-    cache.
+    """Gives the samples of `dataset`, with their Python types. Each is loaded once; later reads
+    come from the cache.
 
-    Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists, dicts and dataclasses of them,
-    also those of torchvision and tensordict. A few samples are loaded to learn which. Tensors come back
-    contiguous and without a gradient; on a miss, the sample is the dataset's own. Samples from the cache are
-    private copies; in a batch they are rows of one private tensor. It keeps up to 64 MiB of the memory of
-    dropped batches, for each field and batch size. A sample that does not fit the schema is not cached. One
-    warning for all workers says how many, and `stats().passed` counts them.
+    Samples are tensors, arrays, numbers, strings, bytes, or tuples, lists, dicts and dataclasses of
+    them, also those of torchvision and tensordict. A few samples are loaded to learn which. Tensors
+    come back contiguous and without a gradient; on a miss, the sample is the dataset's own. Samples
+    from the cache are private copies; in a batch they are rows of one private tensor. It keeps up
+    to 64 MiB of the memory of dropped batches, for each field and batch size. A sample that does
+    not fit the schema is not cached. One warning for all workers says how many, and
+    `stats().passed` counts them.
 
-    The constructor makes the cache, so that forked and spawned workers share it, and loads a few samples for
-    that. Then it restores the attributes of the dataset. So each worker opens a file itself that the dataset
-    opens for its first sample. Forked workers share a file that it opens in its constructor, as without a
-    cache.
+    The constructor makes the cache, so that forked and spawned workers share it, and loads a few
+    samples for that. Then it restores the attributes of the dataset. So each worker opens a file
+    itself that the dataset opens for its first sample. Forked workers share a file that it opens in
+    its constructor, as without a cache.
     Concurrency: DataLoader with any number of workers. Ranks share a cache by `name`."""
 
 

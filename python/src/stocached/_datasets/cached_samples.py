@@ -1,4 +1,5 @@
-"""The samples of a dataset, each loaded once and then read from a cache. Takes tensors, but needs no torch."""
+"""The samples of a dataset, each loaded once and then read from a cache. Takes tensors, but needs
+no torch."""
 
 from __future__ import annotations
 
@@ -71,24 +72,26 @@ class CachedSamples(CacheBacked):
         _remedy: Remedy = _REMEDY,
     ) -> None:
         """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
-        cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one, with a
-            field for each leaf.
-        size: the most memory that the cache may take, in bytes or such as "8GiB". None: enough for every
-            sample.
-        augment: is called with each sample, from the cache or not, and returns what the caller gets.
-        name: ranks and jobs that give the same name share the cache, which stays until it is removed. None:
-            workers of this process share it.
-        fingerprint: names dataset and transform; a named cache with another one is refused. Change it when
-            the data changes. None: it is derived, and if that is not certain, samples of a filled cache are
-            compared.
-        variable: True: caches samples of any shape. False: of one shape, which is faster. None: as the probed
-            samples need.
-        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache is not
-            compared with the dataset.
+        cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one,
+            with a field for each leaf.
+        size: the most memory that the cache may take, in bytes or such as "8GiB". None: enough for
+            every sample.
+        augment: is called with each sample, from the cache or not, and returns what the caller
+            gets.
+        name: ranks and jobs that give the same name share the cache, which stays until it is
+            removed. None: workers of this process share it.
+        fingerprint: names dataset and transform; a named cache with another one is refused. Change
+            it when the data changes. None: it is derived, and if that is not certain, samples of a
+            filled cache are compared.
+        variable: True: caches samples of any shape. False: of one shape, which is faster. None: as
+            the probed samples need.
+        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
+            is not compared with the dataset.
 
-        Raises NondeterministicDatasetError if one of three samples is random (later loads raise it too),
-        FingerprintError if a filled cache holds other data than the dataset, SchemaError if samples cannot
-        be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
+        Raises NondeterministicDatasetError if one of three samples is random (later loads raise it
+        too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
+        samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
+        not fit."""
         check_cache(cache)
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise InvalidError(f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both")
@@ -108,7 +111,8 @@ class CachedSamples(CacheBacked):
         self._fills: Fills | None = None  # None: loads are not checked
         self.made = False  # whether this program has made the cache
         self._remedy = _remedy
-        derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes the dataset
+        # Before a load changes the dataset.
+        derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
             first = {index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)}
@@ -145,8 +149,8 @@ class CachedSamples(CacheBacked):
                 raise (NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding))
 
     def _guard(self) -> Guard | None:
-        """A new guard for each load. A guard refers to this object: an attribute with one would be a cycle, and
-        keep the cache until the next garbage collection."""
+        """A new guard for each load. A guard refers to this object: an attribute with one would be
+        a cycle, and keep the cache until the next garbage collection."""
         return None if self._fills is None else Guard(self._fills, self._remedy, self.encode, self._take_back)
 
     def encode(self, sample: Any) -> randomness.Encoded:
@@ -162,7 +166,7 @@ class CachedSamples(CacheBacked):
     def _take_back(self, fills: Fills) -> str:
         return fills.take_back(self.cache, self.made)
 
-    # ------------------------------------------------------------------------------------------------ making the cache
+    # ------------------------------------------------------------ making the cache
 
     def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None) -> tuple[Cache, bool]:
         """The cache, and whether it is new.
@@ -196,8 +200,8 @@ class CachedSamples(CacheBacked):
         return self._fields if self._packing is None else self._packing.fields()
 
     def _check_fields(self) -> None:
-        """Raises SchemaError if the leaves do not fit the fields of the cache, which another program may have
-        made."""
+        """Raises SchemaError if the leaves do not fit the fields of the cache, which another
+        program may have made."""
         have, fields = self.cache.fields, self._cache_fields()
         fit = len(have) == len(fields) and all(
             h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
@@ -210,7 +214,8 @@ class CachedSamples(CacheBacked):
             )
 
     def advice(self, given: bool) -> str:
-        """What the user can do about samples whose shapes differ from the cache's. given: the user gave the cache."""
+        """What the user can do about samples whose shapes differ from the cache's. given: the user
+        gave the cache."""
         if given:
             return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
         where = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
@@ -224,7 +229,7 @@ class CachedSamples(CacheBacked):
                 return True
         return False
 
-    # ------------------------------------------------------------------------------------------------ samples
+    # ------------------------------------------------------------ samples
 
     def gathered_tree(self) -> Tree | None:
         return self._tree if self._packing is None else None
@@ -249,7 +254,8 @@ class CachedSamples(CacheBacked):
         return sample if self.augment is None else augmented(self.augment, sample)
 
     def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
-        """`peek` of up to `most` small samples, in a fraction of the time. None: they are large; use `peek`."""
+        """`peek` of up to `most` small samples, in a fraction of the time. None: they are large;
+        use `peek`."""
         if self.cache.variable or self.cache.sample_bytes >= LARGE:
             return None
         return self._gather(indices, most)
@@ -284,7 +290,8 @@ class CachedSamples(CacheBacked):
         return self._give(value)
 
     def load_record(self, i: int) -> Any:
-        """As `peek`, without a count. The sample may be a mix if another client overwrites it meanwhile."""
+        """As `peek`, without a count. The sample may be a mix if another client overwrites it
+        meanwhile."""
         value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None
@@ -361,7 +368,8 @@ class CachedSamples(CacheBacked):
         return sample
 
     def _other_shapes(self, sample: Any) -> str:
-        """Which values of a sample have another shape than in the cache; "" if other things differ too."""
+        """Which values of a sample have another shape than in the cache; "" if other things differ
+        too."""
         own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
         differing = []
         try:

@@ -1,9 +1,9 @@
-"""Checks that a cache filled earlier holds the samples of a dataset: by its fingerprint, or if that is not
-certain, by comparing some samples.
+"""Checks that a cache filled earlier holds the samples of a dataset: by its fingerprint, or if that
+is not certain, by comparing some samples.
 
-A thread compares them, with a copy of the dataset's objects. So other threads do not see what a load
-changes in them, such as a file that it opens. The thread loads alone in this process, and stops while the
-process forks."""
+A thread compares them, with a copy of the dataset's objects. So other threads do not see what a
+load changes in them, such as a file that it opens. The thread loads alone in this process, and
+stops while the process forks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _POLL = 0.05  # seconds that it waits for loads of the program before it checks 
 
 
 class Comparison:
-    """Calls `compare` for one index after the other, until it returns False. An index for which it raises
-    counts as compared. If it raises for all, it calls `failed` with the last error."""
+    """Calls `compare` for one index after the other, until it returns False. An index for which it
+    raises counts as compared. If it raises for all, it calls `failed` with the last error."""
 
     def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
         self._left, self._compare, self._failed = indices, compare, failed
@@ -85,11 +85,11 @@ class Comparison:
 
 
 def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Comparison | None:
-    """Compares a CachedSamples whose cache was filled earlier with its dataset. None: no comparison runs in
-    the background.
+    """Compares a CachedSamples whose cache was filled earlier with its dataset. None: no comparison
+    runs in the background.
 
-    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: another thread
-    may load samples, as loads draw no random numbers. Raises FingerprintError,
+    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: another
+    thread may load samples, as loads draw no random numbers. Raises FingerprintError,
     NondeterministicDatasetError."""
     cache, old = cached.cache, Derived.parse(cached.cache.fingerprint)
     if derived is not None and old is not None:
@@ -119,7 +119,8 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
 
 
 def _check(cached: Any, dataset: Any, index: int) -> None:
-    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
+    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample
+    than the dataset gives."""
     try:
         check_sample(cached, dataset, cached.load_record, index)
     except FingerprintError:  # check again with a counted copy, which no overwrite can change
@@ -150,8 +151,8 @@ def _say_failed(cache: str | None, error: Exception) -> None:
 
 
 def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
-    """A dataset with copies of its lists, dicts and objects of the program's own code. It shares all other
-    objects with the original."""
+    """A dataset with copies of its lists, dicts and objects of the program's own code. It shares
+    all other objects with the original."""
     made = {} if made is None else made
     if id(value) in made:
         return made[id(value)]
@@ -177,7 +178,8 @@ def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
 
 
 def _say_once(cache: str | None, reason: str) -> None:
-    """Warns that only some samples are compared: once a program, and only in the first rank of a machine."""
+    """Warns that only some samples are compared: once a program, and only in the first rank of a
+    machine."""
     global _said
     if not _said and os.environ.get("LOCAL_RANK", "0") == "0":
         _said = True

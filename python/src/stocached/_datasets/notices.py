@@ -1,8 +1,8 @@
-"""Notices of all processes that share a cached dataset: samples that were not cached, and the error that
-the cache holds other data.
+"""Notices of all processes that share a cached dataset: samples that were not cached, and the error
+that the cache holds other data.
 
-Workers write notices into shared memory. The process that made the dataset warns once for all of them;
-every process raises the error."""
+Workers write notices into shared memory. The process that made the dataset warns once for all of
+them; every process raises the error."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class Notices:
         self.__dict__.update(state)
         self._map()
 
-    # ------------------------------------------------------------------------------------------------ samples that went uncached
+    # ------------------------------------------------------------ samples that went uncached
 
     def passed(self, index: int, reason: str, *, shape: bool) -> None:
-        """Notes a sample that was loaded and does not fit the cache. shape: only its shape differs."""
+        """Notes a sample that was loaded and does not fit the cache. shape: only its shape
+        differs."""
         text = f"{'s' if shape else 'o'}{reason}".encode()[: _RECORD["text"].itemsize]
         with self._lock:
             fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
@@ -75,7 +76,8 @@ class Notices:
             self.warn()
 
     def warn(self) -> None:
-        """Warns of samples that were not cached so far: once, and only in the process that made the dataset."""
+        """Warns of samples that were not cached so far: once, and only in the process that made the
+        dataset."""
         if self._told or not self._records[0]["count"] or os.getpid() != self._pid:
             return
         self._told = True

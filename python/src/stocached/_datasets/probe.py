@@ -1,5 +1,5 @@
-"""Probes of a dataset before its samples are cached: are they the same each time, and the same as those in
-the cache?"""
+"""Probes of a dataset before its samples are cached: are they the same each time, and the same as
+those in the cache?"""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from .._checks.randomness import difference, encoded
 from .._common.errors import FingerprintError
 
 PROBES = 3  # samples
-# The most entries of lists and dicts that are restored: paths and labels of a large dataset are left out.
+# The most entries of lists and dicts that are restored: paths and labels of a large dataset are
+# left out.
 _ENTRIES = 100_000
 
 
 @contextmanager
 def left_as_it_was(dataset: Any) -> Iterator[None]:
-    """Restores what loads change in the dataset: its attributes, those of datasets inside it and of other
-    objects of the program's own code, and their lists and dicts.
+    """Restores what loads change in the dataset: its attributes, those of datasets inside it and of
+    other objects of the program's own code, and their lists and dicts.
 
-    So a file that the dataset opens for its first sample is closed again, and each worker opens its own.
-    Forked workers would share the position of one file, and read each other's samples."""
+    So a file that the dataset opens for its first sample is closed again, and each worker opens its
+    own. Forked workers would share the position of one file, and read each other's samples."""
     noted = _noted(dataset)
     try:
         yield
@@ -50,7 +51,8 @@ def left_as_it_was(dataset: Any) -> Iterator[None]:
 
 
 def _noted(value: Any) -> list[tuple[Any, Any]]:
-    """The lists and dicts inside a value, each with a copy. If they are too many, the deepest are left out."""
+    """The lists and dicts inside a value, each with a copy. If they are too many, the deepest are
+    left out."""
     noted: dict[int, tuple[Any, Any]] = {}
     todo, left = deque([value]), _ENTRIES
     while todo:
@@ -67,8 +69,8 @@ def _noted(value: Any) -> list[tuple[Any, Any]]:
 
 
 def is_own(value: Any) -> bool:
-    """Whether a value is a dataset, or an object of the program's own code. Arrays, models and other objects of
-    libraries are not."""
+    """Whether a value is a dataset, or an object of the program's own code. Arrays, models and
+    other objects of libraries are not."""
     kind = type(value)
     if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, (type, ModuleType, FunctionType)) or hasattr(kind, "shape"):
         return False
@@ -102,7 +104,8 @@ def tried(dataset: Any, index: int) -> Any:
 
 
 def check_fresh(cached: Any) -> None:
-    """Compares some samples of a filled cache with the dataset's samples now. Raises as check_sample."""
+    """Compares some samples of a filled cache with the dataset's samples now. Raises as
+    check_sample."""
     ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
         check_sample(cached, cached.dataset, cached.peek, int(ready[k]))
@@ -114,10 +117,11 @@ def cached_now(cache: Cache) -> npt.NDArray[np.int64]:
 
 
 def check_sample(cached: Any, dataset: Any, read: Callable[[int], Any], index: int) -> None:
-    """Compares one sample of a CachedSamples with the sample of `dataset`. read: gives it from the cache.
+    """Compares one sample of a CachedSamples with the sample of `dataset`. read: gives it from the
+    cache.
 
-    Raises FingerprintError if they differ, NondeterministicDatasetError if the dataset gives another sample
-    each time."""
+    Raises FingerprintError if they differ, NondeterministicDatasetError if the dataset gives
+    another sample each time."""
     old, new = read(index), loading.item(dataset, index)
     where = None if old is None else difference(encoded(old, cached.encode), encoded(new, cached.encode))
     if where is not None:

@@ -1,5 +1,5 @@
-"""Learns the schema of a dataset from a few samples, before a cache is made: their structure, their dtypes,
-and whether their shapes differ."""
+"""Learns the schema of a dataset from a few samples, before a cache is made: their structure, their
+dtypes, and whether their shapes differ."""
 
 from __future__ import annotations
 
@@ -53,15 +53,18 @@ class Trial:
     def __init__(self, samples: dict[int, Any], load: Callable[[int], Any], n: int) -> None:
         """samples: loaded samples, by index. load: loads another one of the n samples.
 
-        Raises SchemaError if they cannot be cached, have different dtypes, or too many structures."""
+        Raises SchemaError if they cannot be cached, have different dtypes, or too many
+        structures."""
         self._groups: list[_Alike] = []
         self._refused: dict[int, SchemaError] = {}
         for index, sample in samples.items():
             self._add(index, sample)
         end = time.monotonic() + _TIMEOUT
-        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):  # an odd number, so that it includes the middle one, which is loaded already
+        # An odd number, so that it includes the middle one, which is loaded already.
+        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):
             if index not in samples and time.monotonic() < end:
-                with suppress(Exception):  # only its shape is needed; the program gets the error when it reads this sample
+                # Only its shape is needed; the program gets the error when it reads this sample.
+                with suppress(Exception):
                     self._add(index, load(index))
         self._most = self._largest_group()
         self.tree = self._most.tree
@@ -104,7 +107,7 @@ class Trial:
                         f"Convert it in the dataset, for example with {convert}"
                     )
 
-    # ------------------------------------------------------------------------------------------------ the cache to make
+    # ------------------------------------------------------------ the cache to make
 
     def fields(self, variable: bool | None) -> list[Field]:
         """A field for each leaf. variable: whether shapes may differ; None: as in these samples."""

@@ -1,9 +1,10 @@
 """Loaders of stocached in accelerate.
 
-accelerate takes a loader apart and makes a loader of torch of the parts, without the cache and `augment=`.
-It has no option for another class. So this module replaces torch's class in accelerate's module by a
-function, which makes a loader of stocached of such parts. accelerate still does the rest: devices, gradient
-accumulation, `even_batches`, `split_batches`, `dispatch_batches`, `skip_first_batches`."""
+accelerate takes a loader apart and makes a loader of torch of the parts, without the cache and
+`augment=`. It has no option for another class. So this module replaces torch's class in
+accelerate's module by a function, which makes a loader of stocached of such parts. accelerate still
+does the rest: devices, gradient accumulation, `even_batches`, `split_batches`, `dispatch_batches`,
+`skip_first_batches`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _DEEPEST = 8  # nested batch samplers
 
 
 class _WholeOrder(BatchSampler):
-    """The batches of all ranks in the order of a loader; accelerate distributes them to the processes."""
+    """The batches of all ranks in the order of a loader; accelerate distributes them to the
+    processes."""
 
     def __init__(self, loader: Any) -> None:
         assert loader.batch_size is not None
@@ -34,8 +36,8 @@ class _WholeOrder(BatchSampler):
 
 
 def keep(kind: type[Any]) -> None:
-    """From now on accelerate keeps our loaders, which are of this kind. Raises UnsupportedError if this version
-    of accelerate makes loaders in another way."""
+    """From now on accelerate keeps our loaders, which are of this kind. Raises UnsupportedError if
+    this version of accelerate makes loaders in another way."""
     if _theirs.DataLoader is _make:
         return
     adapter = getattr(_theirs, "DataLoaderAdapter", None)
@@ -53,8 +55,8 @@ def keep(kind: type[Any]) -> None:
 
 
 def check(loader: Any) -> None:
-    """Called after `keep`, before accelerate takes a loader apart. Raises InvalidError if accelerate would read
-    other samples than the loader."""
+    """Called after `keep`, before accelerate takes a loader apart. Raises InvalidError if
+    accelerate would read other samples than the loader."""
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
@@ -71,8 +73,8 @@ def check(loader: Any) -> None:
 
 
 def _processes() -> int:
-    """The number of processes of the job; 1 before accelerate knows it. Do not call PartialState() here: its
-    first call decides the number."""
+    """The number of processes of the job; 1 before accelerate knows it. Do not call PartialState()
+    here: its first call decides the number."""
     return int(_state.PartialState._shared_state.get("num_processes", 1))
 
 
@@ -129,8 +131,9 @@ def _make(dataset: Any, **arguments: Any) -> Any:
 
 
 def _loader_of(dataset: Any, batches: Any) -> Any | None:
-    """The loader of stocached with this dataset, and with this batch sampler or one inside it. An iterable
-    dataset has no batch sampler here: the loader with this dataset or one inside it. None: no such loader."""
+    """The loader of stocached with this dataset, and with this batch sampler or one inside it. An
+    iterable dataset has no batch sampler here: the loader with this dataset or one inside it. None:
+    no such loader."""
     loaders: list[Any] = [loader for loader in living() if isinstance(loader, torch.utils.data.DataLoader)]
     for loader in loaders:
         if loader._iterable and any(there is loader.dataset for there in (dataset, getattr(dataset, "dataset", None))):

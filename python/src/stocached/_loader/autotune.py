@@ -30,8 +30,8 @@ class Autotuned:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """num_workers, prefetch_factor and gather_threads, for the constructor of a loader. Without workers
-        also the arguments that a loader then refuses, as None or False."""
+        """num_workers, prefetch_factor and gather_threads, for the constructor of a loader. Without
+        workers also the arguments that a loader then refuses, as None or False."""
         return self.chosen.settings
 
     def __str__(self) -> str:
@@ -72,11 +72,11 @@ def autotune(
     seconds: float = 10.0,
     workers: Iterable[int] | None = None,
 ) -> Autotuned:
-    """Tries a loader's dataset with other numbers of workers, prefetched batches and gather threads.
-    Chooses the smallest numbers that give about the best rate.
+    """Tries a loader's dataset with other numbers of workers, prefetched batches and gather
+    threads. Chooses the smallest numbers that give about the best rate.
 
-    loader: a stocached.Loader or stocached.torch.DataLoader. Its own settings are tried too, and kept
-        unless others are better by 3 %.
+    loader: a stocached.Loader or stocached.torch.DataLoader. Its own settings are tried too, and
+        kept unless others are better by 3 %.
     step: a function that is called with each batch, as training would be.
     step_seconds: a step that takes this time and no CPU. Without a step, only loading is measured.
     seconds: about how long to take; longer if a batch takes long.

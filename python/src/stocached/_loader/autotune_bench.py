@@ -93,7 +93,8 @@ class Bench:
             self.notes.append("its cache is empty: these are the rates of a first epoch")
 
     def _order(self) -> dict[str, Any]:
-        """Settings with which each trial reads new samples, and the loader's samplers do not move."""
+        """Settings with which each trial reads new samples, and the loader's samplers do not
+        move."""
         loader, settings = self._loader, self._loader.settings
         own: dict[str, Any] = {"shuffle": False, "batch_sampler": None, "generator": None}
         own |= dict.fromkeys(("seed", "order", "rank", "world_size", "ends"))
@@ -122,11 +123,14 @@ class Bench:
             yield from (draws.permutation(n) if shuffled else np.arange(n)).tolist()
 
     def measure(self, setting: Trial) -> Trial:
-        """Reads batches for about the time of a trial. The first few are not measured: the pipeline is empty."""
-        # The dataset runs in this process. What it opens must not stay open in workers that are forked later.
+        """Reads batches for about the time of a trial. The first few are not measured: the pipeline
+        is empty."""
+        # The dataset runs in this process. What it opens must not stay open in workers that are
+        # forked later.
         here = setting.num_workers == 0 < self._loader.num_workers
         with generators.kept(), probe.left_as_it_was(self._loader.dataset if here else None), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This DataLoader will create")  # torch warns of more workers than CPUs, which is meant
+            # torch warns of more workers than CPUs, which trials need.
+            warnings.filterwarnings("ignore", "This DataLoader will create")
             loader = type(self._loader)(**(self._made | setting.settings))
             try:
                 return self._run(loader, setting)

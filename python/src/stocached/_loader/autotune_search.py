@@ -15,8 +15,8 @@ _HIDDEN = 0.05
 
 
 class Search:
-    """Tries numbers of workers, then of gather threads and prefetched batches. At last it compares the
-    chosen setting with the loader's own."""
+    """Tries numbers of workers, then of gather threads and prefetched batches. At last it compares
+    the chosen setting with the loader's own."""
 
     def __init__(self, bench: Bench, candidates: list[int]) -> None:
         self._bench = bench
@@ -66,7 +66,8 @@ class Search:
         return min((trial for trial in trials if trial.samples_per_second >= enough or trial.waiting <= _HIDDEN), key=_cost)
 
     def _confirm(self, chosen: Trial, by_workers: Sequence[Trial]) -> tuple[Trial, Trial, str]:
-        """Measures the chosen and the loader's own setting twice more, as one trial of each may be luck."""
+        """Measures the chosen and the loader's own setting twice more, as one trial of each may be
+        luck."""
         own = self._bench.own
         again = [self._try(own), self._try(chosen), self._try(own), self._try(chosen)]
         mine, theirs = _mean(again[1::2]), _mean(again[::2])

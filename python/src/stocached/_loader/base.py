@@ -1,5 +1,5 @@
-"""The common part of the loaders of NumPy and torch batches: how a loader is made and copied, and how it
-begins an iteration."""
+"""The common part of the loaders of NumPy and torch batches: how a loader is made and copied, and
+how it begins an iteration."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class BaseLoader(CheckpointedLoader):
         default_collate: bool,
         before: frozenset[str],
     ) -> None:
-        """The constructor calls it at its end. dataset: as the user gave it. before: the attributes at the
-        begin of the constructor."""
+        """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
+        at the begin of the constructor."""
         if self._iterable and options.worker == "thread" and self.num_workers > 1:
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
@@ -87,16 +87,16 @@ class BaseLoader(CheckpointedLoader):
         register(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # While a hook runs, Lightning records assignments to loaders, and repeats them on the loader that it
-        # makes. The place of an iteration must not be copied.
+        # While a hook runs, Lightning records assignments to loaders, and repeats them on the
+        # loader that it makes. The place of an iteration must not be copied.
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The arguments, and attributes that were set later. Workers and the place in an epoch are not
-        copied; `state_dict` has the place."""
+        """The arguments, and attributes that were set later. Workers and the place in an epoch are
+        not copied; `state_dict` has the place."""
         own = self._own
         more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
         more.pop("_own")
@@ -122,12 +122,12 @@ class BaseLoader(CheckpointedLoader):
         make(self, **settings)
         vars(self).update(state["more"])
 
-    # ------------------------------------------------------------------------------------------------ iterating
+    # ------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> BatchIterator:
         if self._pid != os.getpid():
-            # A forked child: a thread of the parent may have held the meter's lock, and the workers are the
-            # parent's.
+            # A forked child: a thread of the parent may have held the meter's lock, and the workers
+            # are the parent's.
             self._pid, self._meter = os.getpid(), Meter()
             self._current = self._next = self._kept = None
             self.trace = None  # the file is the parent's
@@ -160,7 +160,8 @@ class BaseLoader(CheckpointedLoader):
             raise
 
     def _give(self, iteration: BatchIterator, start: int) -> BatchIterator:
-        """Makes an iteration the current one. start: when the training loop began to wait for it."""
+        """Makes an iteration the current one. start: when the training loop began to wait for
+        it."""
         end = time.monotonic_ns()
         self._meter.wait(end - start)
         if iteration.context.trace is not None:
@@ -175,8 +176,8 @@ class BaseLoader(CheckpointedLoader):
         return iteration
 
     def _make_iteration(self) -> BatchIterator:
-        """Begins an epoch: makes its context, starts workers if it has some, and makes the iterator, which
-        begins its first batches."""
+        """Begins an epoch: makes its context, starts workers if it has some, and makes the
+        iterator, which begins its first batches."""
         context = self._new_context(self._by_rows())
         if context.restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers have another place than the state
@@ -209,8 +210,8 @@ class BaseLoader(CheckpointedLoader):
             raise
 
     def _begin_next(self) -> None:
-        """Begins the first batches of the next epoch, while the training loop has the last batches of this
-        one."""
+        """Begins the first batches of the next epoch, while the training loop has the last batches
+        of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
 
@@ -220,7 +221,8 @@ class BaseLoader(CheckpointedLoader):
         return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
 
     def _by_rows(self) -> bool:
-        """Whether batches are filled row by row. If not, workers or the training loop make whole batches."""
+        """Whether batches are filled row by row. If not, workers or the training loop make whole
+        batches."""
         if self._iterable or not self._default_collate or not self._batched():
             return False
         if self._cached is not None:
@@ -232,9 +234,10 @@ class BaseLoader(CheckpointedLoader):
     def _deals_as_torch(self) -> bool:
         """Whether workers make whole batches although any worker could load each sample.
 
-        The reasons: each worker's dataset has its own state or shard; worker_init_fn= sets up each worker
-        differently, such as its seeds; with in_order=False programs rely on which worker makes a batch. With
-        seed= or order=, a sample depends only on its index, and so do the random numbers of augment=."""
+        The reasons: each worker's dataset has its own state or shard; worker_init_fn= sets up each
+        worker differently, such as its seeds; with in_order=False programs rely on which worker
+        makes a batch. With seed= or order=, a sample depends only on its index, and so do the
+        random numbers of augment=."""
         if self._order is not None:
             return False
         return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
@@ -316,20 +319,20 @@ class BaseLoader(CheckpointedLoader):
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
-        Not with threads, which share them. Not if no draw can come: a cached dataset is not random, and
-        augment may have its own generator. by_index: random numbers of the dataset depend on the index, not
-        on the worker."""
+        Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
+        and augment may have its own generator. by_index: random numbers of the dataset depend on
+        the index, not on the worker."""
         if self.num_workers and self.worker == "thread":
             return False
         if augment is None:
             return by_index and self.num_workers > 0 and self._cached is None
         return self._cached is None or not augment.takes_generator
 
-    # ------------------------------------------------------------------------------------------------ epochs and states
+    # ------------------------------------------------------------ epochs and states
 
     def _renewed(self, iteration: BatchIterator) -> BatchIterator | None:
-        """An iteration to read instead of one that has given no batch yet, if the program has set another
-        epoch of a sampler since; else None."""
+        """An iteration to read instead of one that has given no batch yet, if the program has set
+        another epoch of a sampler since; else None."""
         context = iteration.context
         if iteration.ended or context.progress is not self._progress:
             return None
@@ -344,7 +347,7 @@ class BaseLoader(CheckpointedLoader):
         self._epoch = context.epoch if told is None else told
         return self._give(self._make_iteration(), time.monotonic_ns())
 
-    # ------------------------------------------------------------------------------------------------ stats, the end
+    # ------------------------------------------------------------ stats, the end
 
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
@@ -366,7 +369,8 @@ class BaseLoader(CheckpointedLoader):
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a loader that does not keep the loader alive. It returns None when the loader is gone."""
+    """A method of a loader that does not keep the loader alive. It returns None when the loader is
+    gone."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> Any:

@@ -73,23 +73,24 @@ class CheckpointedLoader(LoaderOptions):
         self._told: int | None = None  # the epoch that the sampler got after the last iteration was made
         self._resume: Mapping[str, Any] | None = None
         self._current: weakref.ref[BatchIterator] | None = None
-        # Of kept workers: their base seed, drawn once as in torch, and how many epochs began with it.
+        # Of kept workers: their base seed, drawn once as in torch, and how many epochs began with
+        # it.
         self._seeds = (0, 0)
         self._began: dict[str, Any] = {}  # of the last iteration, for a state
         self._progress: Progress | None = None
         self._sampled: Sampled | None = None
 
-    # ------------------------------------------------------------------------------------------------ for users
+    # ------------------------------------------------------------ for users
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of the training loop: the batches that it has got, not those prefetched, also if it
-        has left the epoch in the middle. Plain values, for any checkpoint.
+        """The place of the training loop: the batches that it has got, not those prefetched, also
+        if it has left the epoch in the middle. Plain values, for any checkpoint.
 
-        With seed= or order=: the epoch, and the position that all ranks have reached. It is the same on
-        all ranks that have got the same number of batches. Any number of ranks and workers can continue
-        from it. Otherwise: the states of the global generators at the start of the epoch and now, how many
-        batches to skip, and the states of a dataset, iterator, sampler or batch sampler that has
-        state_dict(); for the dataset, a state of each worker."""
+        With seed= or order=: the epoch, and the position that all ranks have reached. It is the
+        same on all ranks that have got the same number of batches. Any number of ranks and workers
+        can continue from it. Otherwise: the states of the global generators at the start of the
+        epoch and now, how many batches to skip, and the states of a dataset, iterator, sampler or
+        batch sampler that has state_dict(); for the dataset, a state of each worker."""
         if self._resume is not None:
             return dict(self._resume)
         progress = self._progress if self._progress is not None and not self._progress.complete else None
@@ -108,11 +109,12 @@ class CheckpointedLoader(LoaderOptions):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration continues from the state. Without seed= and order=, the global generators of
-        random, numpy.random and torch get their states of then, unless the state is of another rank.
+        """The next iteration continues from the state. Without seed= and order=, the global
+        generators of random, numpy.random and torch get their states of then, unless the state is
+        of another rank.
 
-        Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if the state
-        holds a state of each worker's dataset and num_workers= differs."""
+        Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
+        the state holds a state of each worker's dataset and num_workers= differs."""
         ordered = self._reads_in_order()
         if not isinstance(state, Mapping) or state.get("version") != (_VERSION if state.get("order") is None else _ORDER_VERSION):
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
@@ -128,9 +130,10 @@ class CheckpointedLoader(LoaderOptions):
         self._resume = dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration; later iterations count up from it. seed=, order= and
-        `augment` depend on it. The iteration begins at the epoch's start, except for the epoch of a loaded
-        state, which continues from the state. Calls `set_epoch` of the sampler too, if it has one."""
+        """Sets the epoch of the next iteration; later iterations count up from it. seed=, order=
+        and `augment` depend on it. The iteration begins at the epoch's start, except for the epoch
+        of a loaded state, which continues from the state. Calls `set_epoch` of the sampler too, if
+        it has one."""
         epoch, self._told = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
@@ -139,7 +142,7 @@ class CheckpointedLoader(LoaderOptions):
         for sampler in self._samplers_with_epochs():
             sampler.set_epoch(epoch)
 
-    # ------------------------------------------------------------------------------------------------ defined by the loaders of NumPy and torch batches
+    # ------------------------------------------------------------ defined by the loaders of NumPy and torch batches
 
     def _base_seed(self) -> int:
         raise NotImplementedError
@@ -160,11 +163,12 @@ class CheckpointedLoader(LoaderOptions):
         """The settings of DataPipes for an epoch; None for other datasets."""
         return None
 
-    # ------------------------------------------------------------------------------------------------ the start of an epoch
+    # ------------------------------------------------------------ the start of an epoch
 
     def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
-        """The indices of one batch after the other, the seed of the workers, the key of samples, the values
-        for a state of this epoch, and the part of a state that this epoch continues from."""
+        """The indices of one batch after the other, the seed of the workers, the key of samples,
+        the values for a state of this epoch, and the part of a state that this epoch continues
+        from."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         order = self._order
@@ -244,8 +248,8 @@ class CheckpointedLoader(LoaderOptions):
         return Generators(None if self.generator is None else self._generator_state(), generator_states.Taken())
 
     def _sampled_batches(self, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Sampled | None]:
-        """The sampler's indices of one batch after the other. The second value is the same object if it keeps
-        states of the sampler, else None."""
+        """The sampler's indices of one batch after the other. The second value is the same object
+        if it keeps states of the sampler, else None."""
         index = self.batch_sampler if self._batched() else self.sampler
         if self._iterable:
             return iter(index), None
@@ -258,9 +262,9 @@ class CheckpointedLoader(LoaderOptions):
         return sampled, sampled
 
     def _draw_seeds(self, state: Mapping[str, Any] | None) -> tuple[int, int]:
-        """The base seed of an epoch, and the number of epochs that had it before. It is drawn where torch
-        draws it, so that the generator has the same state as in torch. An epoch of a state draws it too,
-        unless kept workers had the seed before."""
+        """The base seed of an epoch, and the number of epochs that had it before. It is drawn where
+        torch draws it, so that the generator has the same state as in torch. An epoch of a state
+        draws it too, unless kept workers had the seed before."""
         given = None if state is None else state.get("seeds")
         if given is not None and given[1]:
             base_seed, turn = map(int, given)
@@ -271,7 +275,7 @@ class CheckpointedLoader(LoaderOptions):
         self._seeds = (base_seed, turn)
         return self._seeds
 
-    # ------------------------------------------------------------------------------------------------ states without seed= and order=
+    # ------------------------------------------------------------ states without seed= and order=
 
     def _sampler_state(self, progress: Any) -> dict[str, Any]:
         """progress: of the last epoch; None: no epoch has begun."""
@@ -315,8 +319,8 @@ class CheckpointedLoader(LoaderOptions):
         return state
 
     def _finish_epoch(self, state: Mapping[str, Any] | None) -> None:
-        """Restores the dataset of this process if the state was taken between two epochs: the next epoch
-        begins with the dataset as the last one left it."""
+        """Restores the dataset of this process if the state was taken between two epochs: the next
+        epoch begins with the dataset as the last one left it."""
         if state is not None and state["_iterator_finished"] and "fetcher_state" in state:
             self._fetcher(dataset_states.restored(state).here)
 
@@ -327,8 +331,8 @@ class CheckpointedLoader(LoaderOptions):
         return found
 
     def _read_again(self, state: Mapping[str, Any], found: Restored, in_step: bool) -> None:
-        """An iterable dataset without a state, in this process, is read again from its start, with the
-        current states of the generators."""
+        """An iterable dataset without a state, in this process, is read again from its start, with
+        the current states of the generators."""
         between = state["generators"]["now"] is None and in_step
         if self._iterable and not self.num_workers and found.here is None and not between:
             found.here = dataset_states.empty(0) | {"batches": found.before, "generators": generator_states.take()}
@@ -360,11 +364,11 @@ class CheckpointedLoader(LoaderOptions):
     def _fetcher(self, snapshot: Mapping[str, Any] | None) -> Fetcher:
         return Fetcher(self.dataset, self._iterable, self._batched(), self.collate_fn, self.drop_last, snapshot)
 
-    # ------------------------------------------------------------------------------------------------ questions
+    # ------------------------------------------------------------ questions
 
     def _sampler_set_epoch(self, epoch: int) -> None:
-        """The program has called `set_epoch` of our sampler. Lightning does so after it has made the first
-        iteration, which must be of that epoch."""
+        """The program has called `set_epoch` of our sampler. Lightning does so after it has made
+        the first iteration, which must be of that epoch."""
         if self._has_given_nothing():
             self._told = epoch
         elif self._resume is None:  # a loaded state has an epoch, which wins
@@ -380,8 +384,8 @@ class CheckpointedLoader(LoaderOptions):
         return current if current is not None and not current.ended else None
 
     def _reads_in_order(self) -> bool:
-        """Whether batches are `batch_size` consecutive samples of an order of stocached. If a framework has
-        put the order into its own batch sampler, they are not."""
+        """Whether batches are `batch_size` consecutive samples of an order of stocached. If a
+        framework has put the order into its own batch sampler, they are not."""
         return self._order is not None and self._order is self.sampler
 
     def _samplers_with_epochs(self) -> list[Any]:
@@ -390,13 +394,13 @@ class CheckpointedLoader(LoaderOptions):
         return [sampler for sampler in samplers if callable(getattr(sampler, "set_epoch", None))]
 
     def _asks_dataset(self) -> bool:
-        """Whether the state holds the dataset's state. With a cache, seed= or order=, a sample depends only on
-        its index."""
+        """Whether the state holds the dataset's state. With a cache, seed= or order=, a sample
+        depends only on its index."""
         return self._cached is None and self._order is None and is_stateful(self.dataset)
 
     def _keeps_dataset(self) -> bool:
-        """Whether the next epoch reads the same dataset object as this one, and not a new copy of the
-        program's."""
+        """Whether the next epoch reads the same dataset object as this one, and not a new copy of
+        the program's."""
         return not self.num_workers or self._kept is not None or self.worker == "thread"
 
     def _batched(self) -> bool:
@@ -418,7 +422,7 @@ def _rank() -> int:
 
 
 def _put_generators(state: Mapping[str, Any]) -> None:
-    """Sets the global generators to their states when the loader's state was taken. Not with a state of
-    another rank: each rank draws its own numbers."""
+    """Sets the global generators to their states when the loader's state was taken. Not with a
+    state of another rank: each rank draws its own numbers."""
     if state.get("rank") == _rank():
         generator_states.put(state["generators"]["now"] or state["generators"]["start"])

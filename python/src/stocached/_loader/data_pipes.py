@@ -1,5 +1,5 @@
-"""Supports DataPipes as torch's loader does: each rank and worker gets its shard of a `sharding_filter`, and
-all of them shuffle alike. Imports torch."""
+"""Supports DataPipes as torch's loader does: each rank and worker gets its shard of a
+`sharding_filter`, and all of them shuffle alike. Imports torch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def is_pipe(dataset: Any) -> bool:
 
 @dataclass
 class Epoch:
-    """The settings of pipes for an epoch. shared_seed: of all random numbers in them, the same for all ranks
-    and workers; None: they draw none."""
+    """The settings of pipes for an epoch. shared_seed: of all random numbers in them, the same for
+    all ranks and workers; None: they draw none."""
 
     rank: int
     world_size: int
@@ -37,8 +37,8 @@ class Epoch:
 
 
 class Pipes:
-    """The pipes of one loader. Rank 0 sends its seed to the others in a separate process group, as in torch's
-    loader."""
+    """The pipes of one loader. Rank 0 sends its seed to the others in a separate process group, as
+    in torch's loader."""
 
     def __init__(self, dataset: Any, workers: int, *, threads: bool, cached: bool) -> None:
         self._draws = isinstance(dataset, IterDataPipe)
@@ -55,7 +55,8 @@ class Pipes:
             )
 
     def epoch(self, generator: torch.Generator | None) -> Epoch:
-        """The settings of the epoch that begins. Draws a random number where torch's loader does."""
+        """The settings of the epoch that begins. Draws a random number where torch's loader
+        does."""
         distributed = torch.distributed
         ranks = distributed.is_available() and distributed.is_initialized()
         seed = None

@@ -55,4 +55,5 @@ class EpochContext:
     layout: Any = None
     follow: Callable[[], None] | None = None  # called when all batches are begun
     notices: Notices | None = None  # of a dataset that is cached
-    renew: Callable[[Any], Any] | None = None  # called before the first batch; gives an iteration to read instead, or None
+    # Called before the first batch; gives an iteration to read instead, or None.
+    renew: Callable[[Any], Any] | None = None

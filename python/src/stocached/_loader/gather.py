@@ -97,7 +97,8 @@ class Gatherer:
         return len(batch.wanted)
 
     def announce(self, wanted: Indices) -> None:
-        """Asks the server to read samples when it has time. An error of the server shows in the fetch."""
+        """Asks the server to read samples when it has time. An error of the server shows in the
+        fetch."""
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 
@@ -126,9 +127,9 @@ class Gatherer:
 
 
 class Background:
-    """A thread that fills batches ahead, and sends a server the indices to come. It ends after a while
-    without a job, and before the process forks. It starts again for the next job. The training loop fills
-    the batches that it has not filled."""
+    """A thread that fills batches ahead, and sends a server the indices to come. It ends after a
+    while without a job, and before the process forks. It starts again for the next job. The
+    training loop fills the batches that it has not filled."""
 
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer

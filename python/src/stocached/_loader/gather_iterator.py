@@ -1,5 +1,5 @@
-"""Batches that are filled row by row: it gathers hits directly from the cache, and free workers load the
-other rows (docs/spec/workers.md)."""
+"""Batches that are filled row by row: it gathers hits directly from the cache, and free workers
+load the other rows (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class GatherIterator(BatchIterator):
         self._layout: Layout | None = context.layout if context.layout is not None else runtime.announced
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
-        # Whether the last batch was all hits. Then the next one is assumed to be, and its misses load here.
+        # Whether the last batch was all hits. Then the next one is assumed to be, and its misses
+        # load here.
         self._all_hit = False
         self._announced: deque[Indices] = deque()  # the next batches, which a server knows already
         if self._layout is not None:
@@ -58,11 +59,11 @@ class GatherIterator(BatchIterator):
             self._background = Background(self._gatherer)
         self._fill()
 
-    # ------------------------------------------------------------------------------------------------ the next batches
+    # ------------------------------------------------------------ the next batches
 
     def _widened(self, layout: Layout) -> Layout:
-        """The layout for batches of a user's sampler that are as large as the first one. Larger batches come
-        in ordinary memory."""
+        """The layout for batches of a user's sampler that are as large as the first one. Larger
+        batches come in ordinary memory."""
         first = self._wanted()
         if first is None:
             return layout
@@ -103,13 +104,13 @@ class GatherIterator(BatchIterator):
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether a gather in the background saves time: the training loop computes meanwhile, or its step
-        is not known yet."""
+        """Whether a gather in the background saves time: the training loop computes meanwhile, or
+        its step is not known yet."""
         return not self._returned or self._step > _MIN_OVERLAP_NS
 
     def _wanted(self) -> Indices | None:
-        """The indices of the next batch. A server gets the batches after it too, if the order can be read
-        ahead without a change."""
+        """The indices of the next batch. A server gets the batches after it too, if the order can
+        be read ahead without a change."""
         ahead = self._announced
         horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._context.ordered else 0
         while len(ahead) <= horizon:
@@ -124,7 +125,8 @@ class GatherIterator(BatchIterator):
         return ahead.popleft() if ahead else None
 
     def _indices(self, wanted: Any) -> Indices:
-        """The indices of another sampler as an array. Negative ones count from the end, as for the dataset."""
+        """The indices of another sampler as an array. Negative ones count from the end, as for the
+        dataset."""
         indices = np.array(listed(wanted), np.int64)
         if self._context.cached is not None and indices.size and indices.min() < 0:
             indices[indices < 0] += len(self._context.cached)
@@ -151,9 +153,9 @@ class GatherIterator(BatchIterator):
         return batch
 
     def _probe(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which samples are in the cache, and how many. After a batch of hits without workers, it assumes
-        all. Not with workers: misses would load here, and workers that are forked later would share the
-        files that the dataset opens for them."""
+        """Which samples are in the cache, and how many. After a batch of hits without workers, it
+        assumes all. Not with workers: misses would load here, and workers that are forked later
+        would share the files that the dataset opens for them."""
         if not self._all_hit or self._context.job.workers:
             with contextlib.suppress(ClosedError):  # of the cache: `next` raises it for each batch
                 return gatherer.probe(wanted)
@@ -174,8 +176,8 @@ class GatherIterator(BatchIterator):
             batch.arrays = rows.arrays(np.empty(max(rows.bytes, 1), np.uint8), n)
 
     def _post(self, batch: Batch) -> None:
-        """Posts tasks for the rows that are left, as many as the task queue takes at once. Posts none if it
-        is full."""
+        """Posts tasks for the rows that are left, as many as the task queue takes at once. Posts
+        none if it is full."""
         left, most = batch.left, self._runtime.task_queue.most
         assert left is not None
         rows = left[:most]
@@ -190,7 +192,7 @@ class GatherIterator(BatchIterator):
             batch.first, batch.tasks, batch.posted = first, len(tasks), rows
             batch.left = left[most:] if len(left) > most else None
 
-    # ------------------------------------------------------------------------------------------------ batches that are ready
+    # ------------------------------------------------------------ batches that are ready
 
     def _next(self) -> Delivered:
         self._fill()
@@ -226,8 +228,8 @@ class GatherIterator(BatchIterator):
         return self._deliver(batch)
 
     def _follow(self) -> None:
-        """Begins the next epoch, once. Not before the training loop takes batches of this one, which may
-        itself be begun ahead."""
+        """Begins the next epoch, once. Not before the training loop takes batches of this one,
+        which may itself be begun ahead."""
         follow, pending, runtime = self._context.follow, self._pending, self._runtime
         if follow is None or (pending and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)):
             return  # this epoch's batches need the task queue, or the ring
@@ -301,7 +303,8 @@ class GatherIterator(BatchIterator):
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
 
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
-        """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache after all."""
+        """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
+        after all."""
         start, given = time.monotonic_ns(), self._given_by_cache()
         index = int(batch.wanted[row])
         sample = self._context.job.dataset[index]
@@ -331,8 +334,8 @@ class GatherIterator(BatchIterator):
         return layout.tree.give_batch(collated, backend.tuples)
 
     def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
-        """The batch made of single samples: for the first batches, whose layout is not known yet, and for
-        samples that differ from the layout."""
+        """The batch made of single samples: for the first batches, whose layout is not known yet,
+        and for samples that differ from the layout."""
         samples = []
         for row in range(len(batch.wanted)):
             if row in whole:
@@ -350,7 +353,7 @@ class GatherIterator(BatchIterator):
         layout = Layout.of(samples[0], max(len(samples), self._context.batch_size or 1), self._context.job.backend.no_columns)
         self._announce(layout)
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # ------------------------------------------------------------ the end
 
     def _stop(self, harshly: bool) -> None:
         if not hasattr(self, "_background"):

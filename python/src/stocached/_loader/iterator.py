@@ -39,8 +39,8 @@ class Delivered:
 
 
 def array_bytes(data: Any) -> int:
-    """The bytes of the arrays and tensors in a batch. Other objects count 0, and so do tensors without
-    `nbytes`, such as sparse ones."""
+    """The bytes of the arrays and tensors in a batch. Other objects count 0, and so do tensors
+    without `nbytes`, such as sparse ones."""
     if isinstance(data, dict):
         return sum(map(array_bytes, data.values()))
     if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
@@ -55,11 +55,11 @@ def array_bytes(data: Any) -> int:
 
 
 class BatchIterator:
-    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and cannot be
-    pickled.
+    """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and
+    cannot be pickled.
 
-    Its end closes it. So do the loader, the garbage collector, the exit of the interpreter, and errors that
-    are no Exception (Ctrl-C)."""
+    Its end closes it. So do the loader, the garbage collector, the exit of the interpreter, and
+    errors that are no Exception (Ctrl-C)."""
 
     ended = False  # of the class: an interrupt may come before the constructor has set an attribute
 
@@ -160,8 +160,8 @@ class BatchIterator:
             self._context.sampled.forget(position)
 
     def _note(self, batch: Delivered, position: int) -> int:
-        """Notes that the training loop gets a batch. position: after it, as a state counts. Returns the
-        position that a state continues from, which may be earlier."""
+        """Notes that the training loop gets a batch. position: after it, as a state counts. Returns
+        the position that a state continues from, which may be earlier."""
         return position
 
     def throw_away(self, batches: int) -> None:
@@ -178,8 +178,8 @@ class BatchIterator:
                 # else this batch raised before the state too
 
     def _drawn(self) -> Any:
-        """The sampler's indices of the next batch. Skips batches that had overtaken others when the state was
-        taken."""
+        """The sampler's indices of the next batch. Skips batches that had overtaken others when the
+        state was taken."""
         while self._number in self._context.overtaken:
             next(self._context.wanted)
             self._number += 1
@@ -223,8 +223,8 @@ class BatchIterator:
         return self._planned, self._number
 
     def end(self, why: str, *, harshly: bool = False) -> None:
-        """Closes it. why: the error of later calls of `next`. harshly: also ends workers that the loader would
-        keep."""
+        """Closes it. why: the error of later calls of `next`. harshly: also ends workers that the
+        loader would keep."""
         if not self.ended:
             self._why = why
         self._close(harshly)

@@ -1,4 +1,5 @@
-"""The settings that workers of a loader get when they start, and how they load samples and batches."""
+"""The settings that workers of a loader get when they start, and how they load samples and
+batches."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _SHOWN = 16  # the most samples in a message
 
 
 class Fetcher:
-    """Samples of a dataset as batches, as torch's fetcher. snapshot: of `state`, to continue from."""
+    """Samples of a dataset as batches, as torch's fetcher. snapshot: of `state`, to continue
+    from."""
 
     def __init__(
         self,
@@ -57,7 +59,8 @@ class Fetcher:
         return self._ended
 
     def state(self) -> dict[str, Any]:
-        """The states of the dataset and of its iterator; None without a state. Keys are torchdata's."""
+        """The states of the dataset and of its iterator; None without a state. Keys are
+        torchdata's."""
         both = self._iterator is self._source  # the dataset is its own iterator
         iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
         return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
@@ -74,8 +77,8 @@ class Fetcher:
         return batches
 
     def fetch(self, wanted: Any) -> Any:
-        """wanted: the indices of a batch, or one index without batches. An iterable dataset gives as many
-        samples as `wanted` has entries, and StopIteration at its end."""
+        """wanted: the indices of a batch, or one index without batches. An iterable dataset gives
+        as many samples as `wanted` has entries, and StopIteration at its end."""
         self.count = len(wanted) if self._batched else 1
         if self._iterator is not None:
             samples = self._next(wanted)
@@ -110,8 +113,8 @@ class Fetcher:
 
 @dataclass
 class Augment:
-    """The random part of a sample, which depends only on (seed, epoch, index). A function with a second
-    parameter gets a NumPy generator for the sample."""
+    """The random part of a sample, which depends only on (seed, epoch, index). A function with a
+    second parameter gets a NumPy generator for the sample."""
 
     function: Callable[..., Any]
     takes_generator: bool = field(init=False)
@@ -202,8 +205,8 @@ class Job:
         return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
 
     def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
-        """The fetcher of a snapshot, and how many batches it has made. Sets the global generators to the
-        snapshot's states."""
+        """The fetcher of a snapshot, and how many batches it has made. Sets the global generators
+        to the snapshot's states."""
         if self.iterable and not dataset_states.is_stateful(snapshot) and not dataset_states.has_ended(snapshot):
             generator_states.put(snapshot["generators"])  # their states before the first batch
             fetcher = self.fetcher()

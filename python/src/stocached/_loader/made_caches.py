@@ -1,5 +1,5 @@
-"""The cache that a loader reads from: the user's, one that a loader of this process made before, or a new
-one."""
+"""The cache that a loader reads from: the user's, one that a loader of this process made before, or
+a new one."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _usable(cache: Cache | None, options: dict[str, Any]) -> bool:
 
 
 def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
-    """The CachedSamples of a loader of this process with the same dataset object, if it made the cache with
-    these options. cache: only if it is this cache."""
+    """The CachedSamples of a loader of this process with the same dataset object, if it made the
+    cache with these options. cache: only if it is this cache."""
     for loader in living():
         if loader.dataset is dataset and cache in (None, loader.cache) and _usable(loader.cache, options):
             cached: CachedSamples = loader._cached
@@ -59,9 +59,9 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
 def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, else a `kind` around it; None without a cache.
 
-    A framework may make a loader again from its attributes: then it gives cache= together with size=. Or it
-    repeats the arguments: then it gives only size=. In both cases the new loader uses the cache of the first
-    one."""
+    A framework may make a loader again from its attributes: then it gives cache= together with
+    size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
+    the cache of the first one."""
     cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
@@ -85,8 +85,8 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
 
 
 def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
-    """The samples in a cache that a loader has made for the same dataset object with these options. None
-    without one, or if the dataset has changed since."""
+    """The samples in a cache that a loader has made for the same dataset object with these options.
+    None without one, or if the dataset has changed since."""
     cached = _cached_of(dataset, options)
     cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
     if cache is None or not _usable(cache, options):
@@ -103,7 +103,8 @@ def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, 
             return None
     elif not cached.is_fresh():
         return None
-    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:  # and loads do not change its fingerprint
+    # The dataset has changed if loads do not change its fingerprint.
+    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:
         return None
     return cached
 
@@ -117,8 +118,8 @@ def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> C
 
 
 def _keep(dataset: Any, cache: Cache) -> None:
-    """Keeps the cache as long as the dataset: Lightning drops the loaders of hooks before it calls the hooks
-    again."""
+    """Keeps the cache as long as the dataset: Lightning drops the loaders of hooks before it calls
+    the hooks again."""
     if id(dataset) not in _of_datasets:
         try:
             weakref.finalize(dataset, _of_datasets.pop, id(dataset), None).atexit = False

@@ -28,8 +28,8 @@ class NumpyBackend:
     pins: bool = False  # whether batches go into pinned memory
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays; strings,
-        bytes and other objects become lists.
+        """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;
+        strings, bytes and other objects become lists.
 
         Raises ValueError if arrays differ in shape."""
         first, container = samples[0], container_of(samples[0])

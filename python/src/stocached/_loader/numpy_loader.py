@@ -21,15 +21,16 @@ from .sampling import Batcher, Ends, OrderSampler
 class Loader(BaseLoader):
     """Batches of a dataset, which workers load ahead or a cache gives.
 
-    Arguments of torch's DataLoader mean the same here; see `stocached.torch.DataLoader`, which gives tensors.
-    Batches have the dicts and tuples of a sample. In them are NumPy arrays: of (batch, *shape) for each array
-    of a sample, of (batch,) for each number; strings, bytes and other objects are in lists. They are the
-    caller's own, who may keep them: their memory is reused when no array refers to it any more.
+    Arguments of torch's DataLoader mean the same here; see `stocached.torch.DataLoader`, which
+    gives tensors. Batches have the dicts and tuples of a sample. In them are NumPy arrays: of
+    (batch, *shape) for each array of a sample, of (batch,) for each number; strings, bytes and
+    other objects are in lists. They are the caller's own, who may keep them: their memory is reused
+    when no array refers to it any more.
 
-    dataset: with len() and [index], or iterable. seed: with shuffle=True alone, it is drawn from `generator`,
-    or from numpy.random.
-    Concurrency: one thread at a time. Forked children may begin their own iterations. Can be pickled, without
-    workers and without its place in an epoch."""
+    dataset: with len() and [index], or iterable. seed: with shuffle=True alone, it is drawn from
+    `generator`, or from numpy.random.
+    Concurrency: one thread at a time. Forked children may begin their own iterations. Can be
+    pickled, without workers and without its place in an epoch."""
 
     _remedy = remedy_of("Loader")
     _global_generator = "numpy"

@@ -23,8 +23,9 @@ _OF_CACHE = (*_MAKING, "allow_random")
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
 class LoaderOptions:
-    """The parameters of a loader beyond torch's, with their defaults. Each is a parameter of both constructors
-    and an attribute of a loader: frameworks make a loader again from its attributes, with another sampler."""
+    """The parameters of a loader beyond torch's, with their defaults. Each is a parameter of both
+    constructors and an attribute of a loader: frameworks make a loader again from its attributes,
+    with another sampler."""
 
     cache: Any = None
     size: int | str | None = None

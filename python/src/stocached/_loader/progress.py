@@ -12,13 +12,13 @@ _REFRESH = 0.1  # seconds between two reads of the stats
 
 
 def progress(loader: Any, **options: Any) -> Iterator[Any]:
-    """The batches of an epoch, `for batch in progress(loader):`, with a bar that shows samples a second and
-    the hit rate of this epoch.
+    """The batches of an epoch, `for batch in progress(loader):`, with a bar that shows samples a
+    second and the hit rate of this epoch.
 
-    loader: an object with `stats()` as stocached.Loader has it. options: of tqdm, such as desc="epoch 3" or
-    disable=True.
-    Raises UnsupportedError if tqdm is not installed, InvalidError for other loaders; both now, not at the
-    first batch."""
+    loader: an object with `stats()` as stocached.Loader has it. options: of tqdm, such as
+    desc="epoch 3" or disable=True.
+    Raises UnsupportedError if tqdm is not installed, InvalidError for other loaders; both now, not
+    at the first batch."""
     if not callable(getattr(loader, "stats", None)):
         raise InvalidError(f"progress() shows the stats of a stocached loader, and a {type(loader).__qualname__} has none; use tqdm itself")
     try:

@@ -1,5 +1,5 @@
-"""Warns when a library replaces a loader of stocached by torch's loader, which would read the dataset
-without the cache and without `augment=`.
+"""Warns when a library replaces a loader of stocached by torch's loader, which would read the
+dataset without the cache and without `augment=`.
 
 Such a library gives the attributes of our loader to torch's constructor. So the check is in that
 constructor."""
@@ -37,8 +37,8 @@ def watch() -> None:
 
 
 def _caller(loader: Any, frame: FrameType | None) -> str:
-    """The module that makes the loader. Skips constructors and wrappers around them: their first argument is
-    the loader."""
+    """The module that makes the loader. Skips constructors and wrappers around them: their first
+    argument is the loader."""
     while frame is not None and frame.f_code.co_argcount and frame.f_locals.get(frame.f_code.co_varnames[0]) is loader:
         frame = frame.f_back
     return "" if frame is None else frame.f_globals.get("__name__", "")

@@ -31,12 +31,12 @@ _DEEPEST = 8  # nested batch samplers
 class OrderSampler:
     """The samples of one rank in an order of stocached, as a sampler for any loader.
 
-    The epoch is that of `set_epoch`, or 0. `start` is the position from which all ranks continue, for one
-    epoch."""
+    The epoch is that of `set_epoch`, or 0. `start` is the position from which all ranks continue,
+    for one epoch."""
 
     def __init__(self, order: AnyOrder, rank: int | None = None, world_size: int | None = None, ends: Ends | None = None) -> None:
-        """rank, world_size: None: each use calls `rank_of`, as the program may initialise torch.distributed
-            after it has made the loader.
+        """rank, world_size: None: each use calls `rank_of`, as the program may initialise
+            torch.distributed after it has made the loader.
         ends: None: "pad" for several ranks, else "uneven". Raises InvalidError."""
         self.order = order
         self._ranks, self._ends = (rank, world_size), ends
@@ -95,7 +95,8 @@ class OrderSampler:
 
 
 def order_within(sampler: Any) -> OrderSampler | None:
-    """The OrderSampler: `sampler` itself, or one inside batch samplers of a framework; else None."""
+    """The OrderSampler: `sampler` itself, or one inside batch samplers of a framework; else
+    None."""
     for _ in range(_DEEPEST):
         if sampler is None or isinstance(sampler, OrderSampler):
             return sampler
@@ -115,7 +116,8 @@ def batches_of(shard: Shard, batch_size: int, drop_last: bool) -> Iterator[npt.N
 
 
 def listed(wanted: Any) -> Any:
-    """The indices of a batch as a list or array. A sampler may give an iterator, which works only once."""
+    """The indices of a batch as a list or array. A sampler may give an iterator, which works only
+    once."""
     return wanted if isinstance(wanted, (list, tuple)) or hasattr(wanted, "__array__") else list(wanted)
 
 
@@ -140,10 +142,11 @@ def _batches(indices: Iterator[Any], batch_size: int, drop_last: bool) -> Iterat
 
 
 class Sampled:
-    """The indices of one batch after the other, from a sampler of torch or of the user. It keeps the sampler's
-    states, as the loader reads more batches than the training loop has got.
+    """The indices of one batch after the other, from a sampler of torch or of the user. It keeps
+    the sampler's states, as the loader reads more batches than the training loop has got.
 
-    index: a sampler, or a batch sampler. every: batches between two states; 0 or None: only the first state.
+    index: a sampler, or a batch sampler. every: batches between two states; 0 or None: only the
+    first state.
     state: to continue from."""
 
     def __init__(self, index: Any, every: int | None, state: Mapping[str, Any] | None = None) -> None:
@@ -192,7 +195,8 @@ class Sampled:
         return wanted
 
     def _note(self) -> None:
-        """Keeps a state, if the sampler or its iterator has one. Pickled, as the sampler may change its objects."""
+        """Keeps a state, if the sampler or its iterator has one. Pickled, as the sampler may change
+        its objects."""
         if is_stateful(self._sampler) or is_stateful(self._iterator) or self._iterator_state is not None:
             state = {
                 "_index_sampler_state": state_of(self._sampler),
@@ -208,16 +212,16 @@ class Sampled:
             self._states.popleft()
 
     def to_state(self, count: int) -> dict[str, Any]:
-        """The sampler's part of a loader's state after `count` batches: its last state before. Empty: the sampler
-        has no state."""
+        """The sampler's part of a loader's state after `count` batches: its last state before.
+        Empty: the sampler has no state."""
         self.forget(count)
         state: dict[str, Any] = pickle.loads(self._states[0][1]) if self._states and self._states[0][0] <= count else {}
         return state
 
 
 def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
-    """The same batches, and whether the first one's indices are numbers. Names and tuples go to the dataset
-    unchanged, a whole batch at a time."""
+    """The same batches, and whether the first one's indices are numbers. Names and tuples go to the
+    dataset unchanged, a whole batch at a time."""
     first = next(wanted, wanted)
     if first is wanted:
         return iter(()), True
@@ -226,14 +230,15 @@ def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
 
 
 def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
-    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the iteration was made."""
+    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the
+    iteration was made."""
     began["sampler_epoch"] = getattr(sampler, "epoch", None)
     yield from _rest(wanted)
 
 
 def skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
-    """The batches without the first `count`. Draws one more now, so that the sampler draws its first random
-    numbers now."""
+    """The batches without the first `count`. Draws one more now, so that the sampler draws its
+    first random numbers now."""
     for _ in range(count):
         if next(wanted, wanted) is wanted:
             return iter(())
@@ -247,7 +252,7 @@ def _after(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def _rest(wanted: Iterator[Any]) -> Iterator[Any]:
-    """The rest of an iterator. A for loop would call __iter__, which restarts the epoch in Lightning's batch
-    sampler."""
+    """The rest of an iterator. A for loop would call __iter__, which restarts the epoch in
+    Lightning's batch sampler."""
     while (batch := next(wanted, wanted)) is not wanted:
         yield batch

@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """Counters of a loader since it was made, over all its epochs. `after - before` gives the counts between
-    two moments.
+    """Counters of a loader since it was made, over all its epochs. `after - before` gives the
+    counts between two moments.
 
-    They are added up while the loader works, so they may include a part of batches that are not ready."""
+    They are added up while the loader works, so they may include a part of batches that are not
+    ready."""
 
     batches: int = 0  # given to the training loop
     samples: int = 0  # in these batches
@@ -58,8 +59,8 @@ class LoaderStats:
 
 
 class Meter:
-    """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times are
-    nanoseconds."""
+    """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times
+    are nanoseconds."""
 
     __slots__ = (
         "_batches",
@@ -81,7 +82,8 @@ class Meter:
         self._wait = self._step = self._gather = self._load = self._transfer = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
-        """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it asked."""
+        """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
+        asked."""
         with self._lock:
             self._batches += 1
             self._samples += samples

@@ -29,8 +29,8 @@ class TorchBackend(NumpyBackend):
     generators = (*NumpyBackend.generators, TorchGenerator())
 
     def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
-        """accelerator: the device that batches are pinned for; "": none. in_place: pins them in place if
-        possible."""
+        """accelerator: the device that batches are pinned for; "": none. in_place: pins them in
+        place if possible."""
         self._accelerator, self._in_place = accelerator, in_place
         self.pins = accelerator != ""
 

@@ -32,8 +32,8 @@ _Sample = TypeVar("_Sample", covariant=True)
 
 
 class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[override]
-    """A DistributedSampler by isinstance, as it gives each rank its shard. Frameworks check that, and do not
-    replace the sampler."""
+    """A DistributedSampler by isinstance, as it gives each rank its shard. Frameworks check that,
+    and do not replace the sampler."""
 
     num_replicas = OrderSampler.world_size
     num_samples = property(len)
@@ -41,47 +41,51 @@ class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[over
 
 
 class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
-    """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same
-    batches in the same order. It is a torch DataLoader by isinstance.
+    """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives
+    the same batches in the same order. It is a torch DataLoader by isinstance.
 
-    The differences: it gathers hits directly into the memory of the batch, in the background also with
-    num_workers=0. If the default collate function makes the batch, any free worker loads each of its
-    samples, and the random numbers of the dataset are seeded for each sample, by the epoch's base seed and
-    the index. Batches are the caller's own; their memory is reused when no array or tensor refers to it.
+    The differences: it gathers hits directly into the memory of the batch, in the background also
+    with num_workers=0. If the default collate function makes the batch, any free worker loads each
+    of its samples, and the random numbers of the dataset are seeded for each sample, by the epoch's
+    base seed and the index. Batches are the caller's own; their memory is reused when no array or
+    tensor refers to it.
 
-    cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size= ("32GiB", or
-        bytes) or name= (ranks and jobs that give the same name share it), and fingerprint= (of data and
-        transform). The dataset's samples are cached, so they must not be random:
-        NondeterministicDatasetError. augment= may be random.
+    cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size=
+        ("32GiB", or bytes) or name= (ranks and jobs that give the same name share it), and
+        fingerprint= (of data and transform). The dataset's samples are cached, so they must not be
+        random: NondeterministicDatasetError. augment= may be random.
     allow_random: caches the dataset's samples without that check.
-    variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a few samples
-        need.
-    augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend only on
-        (seed, epoch, index). Worker processes seed torch, numpy and random for each sample; threads seed
-        only the Generator.
+    variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
+        few samples need.
+    augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
+        only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
+        threads seed only the Generator.
     batch_augment: a function of a batch, called when the training loop gets the batch.
     worker: "process", or "thread" for datasets that release the GIL.
-    restart_workers: replaces a worker that dies and loads its sample again, instead of WorkerLostError.
-    seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if shuffle=True.
-        `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or MixedOrder. It is the same
-        for any number of workers and ranks, and resumes with any.
-    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is read.
-    ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several ranks),
-        "uneven", "drop".
+    restart_workers: replaces a worker that dies and loads its sample again, instead of
+        WorkerLostError.
+    seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
+        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
+        MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
+    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
+        read.
+    ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
+        ranks), "uneven", "drop".
     prefetch_bytes: the most memory of batches made ahead.
-    ring_bytes: the most memory of batches, those in use included. Further batches come in ordinary memory.
-    pin_memory: with CUDA, the memory of batches is registered with the driver and not copied. It is reused
-        when the current streams have done all work that they had at the first `next()` after the batch's
-        end. So keep the batch until a copy on another stream is done. "copy": each batch is copied into
-        memory of torch, which knows all streams.
+    ring_bytes: the most memory of batches, those in use included. Further batches come in ordinary
+        memory.
+    pin_memory: with CUDA, the memory of batches is registered with the driver and not copied. It is
+        reused when the current streams have done all work that they had at the first `next()` after
+        the batch's end. So keep the batch until a copy on another stream is done. "copy": each
+        batch is copied into memory of torch, which knows all streams.
     gather_threads: the number that copy hits. trace: the file of a timeline (docs/spec/trace.md).
-    snapshot_every_n_steps: batches between two states of workers, for `state_dict()` of a dataset that has a
-        state. 0 or None: only the first state.
+    snapshot_every_n_steps: batches between two states of workers, for `state_dict()` of a dataset
+        that has a state. 0 or None: only the first state.
 
-    Raises as torch's, InvalidError (ValueError) for arguments of stocached, and as CachedDataset when it
-    makes the cache.
-    Concurrency: one thread at a time. Lifetime: workers end with the iteration. With persistent_workers=True
-    they live until `close` or the loader's end."""
+    Raises as torch's, InvalidError (ValueError) for arguments of stocached, and as CachedDataset
+    when it makes the cache.
+    Concurrency: one thread at a time. Lifetime: workers end with the iteration. With
+    persistent_workers=True they live until `close` or the loader's end."""
 
     _remedy = remedy_of("DataLoader")
     _global_generator = "torch"
@@ -167,9 +171,10 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
-            # Lightning records the arguments of loaders that hooks make, and adds its own to make the loader
-            # again. That fails with positional arguments. And the record lacks our arguments if the hook is
-            # the first to import this module. Without a record, Lightning takes the attributes.
+            # Lightning records the arguments of loaders that hooks make, and adds its own to make
+            # the loader again. That fails with positional arguments. And the record lacks our
+            # arguments if the hook is the first to import this module. Without a record, Lightning
+            # takes the attributes.
             for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
                 del vars(self)[name]
         if self._cached is not None or self.augment is not None:
@@ -236,8 +241,8 @@ def _accelerate_is_used() -> bool:
 
 
 def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
-    """The OrderSampler for the sampler that a framework gives to a loader with an order of stocached. Any other
-    sampler is returned unchanged."""
+    """The OrderSampler for the sampler that a framework gives to a loader with an order of
+    stocached. Any other sampler is returned unchanged."""
     if isinstance(sampler, OrderSampler):
         return sampler.again()
     if type(sampler) is SequentialSampler:  # Lightning does not shuffle with overfit_batches
@@ -251,8 +256,8 @@ def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
 
 
 def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
-    """The order of a loader of the same dataset object with the same seed= and order=: a framework makes that
-    loader again. The order includes shuffle=, which is no attribute."""
+    """The order of a loader of the same dataset object with the same seed= and order=: a framework
+    makes that loader again. The order includes shuffle=, which is no attribute."""
     for loader in living():
         if loader._order is not None and loader.dataset is dataset and loader.seed == options.seed and loader.order is options.order:
             order: AnyOrder = loader._order.order

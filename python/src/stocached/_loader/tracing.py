@@ -51,7 +51,8 @@ class Tracing:
         self._here(_BATCH_AUGMENT, start, end, epoch, number)
 
     def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0) -> None:
-        """The training loop loaded a sample or got it from the cache, and then augmented it for augment_ns."""
+        """The training loop loaded a sample or got it from the cache, and then augmented it for
+        augment_ns."""
         augment_start = end - augment_ns
         self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
         if augment_ns:

@@ -1,4 +1,5 @@
-"""Batches for a Trainer of Lightning, which continue where a checkpoint stopped. Imports no Lightning."""
+"""Batches for a Trainer of Lightning, which continue where a checkpoint stopped. Imports no
+Lightning."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from .._common.errors import InvalidError
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the training is: the epoch, the position in its order, and the batches of it that are done."""
+    """Where the training is: the epoch, the position in its order, and the batches of it that are
+    done."""
 
     epoch: int
     position: int
@@ -36,8 +38,8 @@ class TrainerBatches(BareLoader):
     """Gives the batches of an epoch, from its begin or from where a checkpoint stopped.
 
     The Trainer knows the epoch and the number of batches trained on. If it fails in a batch, that
-    batch comes again. A pass begins with its first batch, not with its iterator: Lightning makes the
-    iterator before it knows the epoch."""
+    batch comes again. A pass begins with its first batch, not with its iterator: Lightning makes
+    the iterator before it knows the epoch."""
 
     def __init__(self, module: Any, loader: Any, sampler: Any) -> None:
         """module: has `trainer`, `batch_size` and `drop_last`. sampler: a BlockSampler."""
@@ -47,7 +49,7 @@ class TrainerBatches(BareLoader):
         self._resume: _Place | None = None  # where a checkpoint stopped
         self._epochs, self._given = 0, 0  # of this loader, for use without a Trainer
 
-    # ------------------------------------------------------------------------------------------------ batches
+    # ------------------------------------------------------------ batches
 
     def __len__(self) -> int:
         """Batches of the epoch, also those before a resume."""
@@ -75,7 +77,7 @@ class TrainerBatches(BareLoader):
         resume = self._resume
         return resume if resume is not None and resume.epoch == epoch else _Place(epoch, 0, 0)
 
-    # ------------------------------------------------------------------------------------------------ the Trainer
+    # ------------------------------------------------------------ the Trainer
 
     def _fit_loop(self) -> Any:
         trainer = self._module.trainer
@@ -93,7 +95,7 @@ class TrainerBatches(BareLoader):
             return int(loop.epoch_loop.batch_progress.current.processed)
         return self._given + (0 if self._pass is None else self._pass.batches)
 
-    # ------------------------------------------------------------------------------------------------ state
+    # ------------------------------------------------------------ state
 
     def _place(self) -> _Place:
         epoch, begun = self._epoch(), self._pass
@@ -110,8 +112,8 @@ class TrainerBatches(BareLoader):
         return {**self._sampler.state_dict(), **vars(place)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises InvalidError for a state of another dataset, split or order, and if the resumed epoch has
-        another number of batches."""
+        """Raises InvalidError for a state of another dataset, split or order, and if the resumed
+        epoch has another number of batches."""
         self._sampler.load_state_dict(state)
         self._resume = place = _Place(state["epoch"], state["position"], state["batches"])
         self._epochs = place.epoch

@@ -1,5 +1,5 @@
-"""A worker takes tasks from the task queue. It loads a sample into its row or makes a whole batch, and
-answers."""
+"""A worker takes tasks from the task queue. It loads a sample into its row or makes a whole batch,
+and answers."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ class Worker:
                 self._task_queue.done(self._number, tasks, count)
 
     def _survived(self, error: BaseException) -> BaseException:
-        """The error to answer with. In a process it raises SystemExit of the user's code, and the parent
-        sees the exit. In a thread SystemExit would end the whole program, so it becomes an error."""
+        """The error to answer with. In a process it raises SystemExit of the user's code, and the
+        parent sees the exit. In a thread SystemExit would end the whole program, so it becomes an
+        error."""
         if isinstance(error, SystemExit):
             if self._job.process:
                 raise error
@@ -97,8 +98,8 @@ class Worker:
             self._broken = job.backend.error(self._survived(error), job.where(self._number))
 
     def _begin(self, task: _native.Task) -> None:
-        """Begins an epoch of whole batches. Answers with a snapshot, and with the number of batches before
-        the state that the dataset had."""
+        """Begins an epoch of whole batches. Answers with a snapshot, and with the number of batches
+        before the state that the dataset had."""
         job = self._job
         if not self._started:
             return
@@ -125,7 +126,8 @@ class Worker:
         if not self._job.snapshots or self._fetcher is None:
             return None
         snapshot = dataset_states.empty(self._number) | self._fetcher.state()
-        # `goes_on` reads an iterable dataset without a state from its start, so it needs the generators of then.
+        # `goes_on` reads an iterable dataset without a state from its start, so it needs the
+        # generators of then.
         again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
         snapshot["generators"] = self._begin_draws if again else self._drawn()
         data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
@@ -144,8 +146,8 @@ class Worker:
         task.spill_offset, task.spill_bytes = self._task_queue.put(data)
 
     def _do(self, tasks: list[_native.Task]) -> None:
-        """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method sets
-        another."""
+        """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method
+        sets another."""
         if tasks[0].kind != SAMPLE or self._broken is not None:
             for task in tasks:
                 self._try(self._do_one, task)
@@ -177,7 +179,7 @@ class Worker:
             task.result = ERROR
             task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._broken)
 
-    # ------------------------------------------------------------------------------------------------ a whole batch
+    # ------------------------------------------------------------ a whole batch
 
     def _make_batch(self, task: _native.Task) -> None:
         assert self._fetcher is not None
@@ -202,7 +204,7 @@ class Worker:
         task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
 
-    # ------------------------------------------------------------------------------------------------ samples
+    # ------------------------------------------------------------ samples
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
@@ -217,7 +219,8 @@ class Worker:
             if k:
                 self._task_queue.begin(task.position, time.monotonic_ns())
             self._try(self._load, task, _UNPROBED if found is None else found[k], loaded, hits)
-            # Write large samples at once: they are in the processor's cache, and their memory is reused.
+            # Write large samples at once: they are in the processor's cache, and their memory is
+            # reused.
             if layout is None or not layout.small:
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)

@@ -34,9 +34,9 @@ class _Made:
 
 
 class WorkerBatchIterator(BatchIterator):
-    """Each worker makes whole batches, in turn. An own collate_fn, `__getitems__` and iterable datasets need
-    that. With in_order=False, a worker is skipped while it has its share of the begun batches, as in torch's
-    loader."""
+    """Each worker makes whole batches, in turn. An own collate_fn, `__getitems__` and iterable
+    datasets need that. With in_order=False, a worker is skipped while it has its share of the begun
+    batches, as in torch's loader."""
 
     def __init__(self, context: EpochContext, runtime: WorkerRuntime, owned: bool) -> None:
         super().__init__(context)
@@ -51,7 +51,8 @@ class WorkerBatchIterator(BatchIterator):
         restored = context.restored if context.restored is not None and not context.restored.finished else None
         if context.snapshot_every is not None:
             self._snapshots = context.progress.snapshots = Snapshots(workers, context.snapshot_every, restored, strict=context.in_order)
-            self._snapshots.settle = weakref.WeakMethod(self._settle)  # the loader keeps the snapshots, but must not keep the iteration
+            # The loader keeps the snapshots, but must not keep the iteration.
+            self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
         self._begun = dict(enumerate(runtime.begin(context)))
         if context.restored is not None or runtime.epochs > 1:
@@ -61,7 +62,8 @@ class WorkerBatchIterator(BatchIterator):
         self._fill()
 
     def _settle(self, *, raises: bool = False) -> int:
-        """Waits until all workers have begun. Returns how many batches before the state the dataset had."""
+        """Waits until all workers have begun. Returns how many batches before the state the dataset
+        had."""
         found = 0
         for worker in list(self._begun):
             found += self._hear(worker, raises)
@@ -156,13 +158,14 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.failed(batch.told)
 
     def _finish(self) -> None:
-        """Ends the epoch. Workers that continue with the next one send what has changed since their last
-        snapshot."""
+        """Ends the epoch. Workers that continue with the next one send what has changed since their
+        last snapshot."""
         if self._snapshots is not None and not (self._owned and self._context.job.process):
             self._snapshots.finish(None if self._snapshots.complete else self._runtime.tell())
 
     def _take(self, made: _Made) -> Delivered | None:
-        """The batch that a worker has made; None: the worker's part of an iterable dataset has ended."""
+        """The batch that a worker has made; None: the worker's part of an iterable dataset has
+        ended."""
         runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
         self._hear(made.worker)
         answer = task_queue.answers(made.first, 1)[0].copy()

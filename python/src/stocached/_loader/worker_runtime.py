@@ -39,12 +39,13 @@ class _Given:
 
 
 class WorkerRuntime:
-    """Workers and the memory that they share with the loader. It belongs to a loader that keeps its workers,
-    or to one iteration."""
+    """Workers and the memory that they share with the loader. It belongs to a loader that keeps its
+    workers, or to one iteration."""
 
     def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
-        # A device must not read private memory: after a fork, a store moves its pages, and the device reads the old ones.
+        # A device must not read private memory: after a fork, a store moves its pages, and the
+        # device reads the old ones.
         self.ring = self.own = Ring(context.ring_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
             self.own = Ring(context.ring_bytes, shared=False)  # for batches without a part of a worker
@@ -68,8 +69,8 @@ class WorkerRuntime:
 
     @property
     def processes(self) -> list[Any]:
-        """The workers, also after their end. Tools find them in the attribute `_workers` of an iterator, as
-        in torch."""
+        """The workers, also after their end. Tools find them in the attribute `_workers` of an
+        iterator, as in torch."""
         return self.pool.processes if self.pool is not None else []
 
     def close(self) -> None:
@@ -126,14 +127,15 @@ class WorkerRuntime:
         return value
 
     def ahead(self, context: EpochContext) -> int:
-        """The most batches that may be begun. The ring also holds the batch that the training loop has and
-        the one that it gets."""
+        """The most batches that may be begun. The ring also holds the batch that the training loop
+        has and the one that it gets."""
         if not self.ring.buffer_bytes:
             return context.ahead
         return min(context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.most - 2, 1))
 
     def push(self, tasks: Any) -> int | None:
-        """Posts the tasks of a batch. None: the task queue is full until earlier tasks are released."""
+        """Posts the tasks of a batch. None: the task queue is full until earlier tasks are
+        released."""
         if self._abandoned:
             self._reap()
         first = self.task_queue.push(tasks)
@@ -152,8 +154,8 @@ class WorkerRuntime:
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
-        """Waits until one of some batches has all its answers; returns which. Raises WorkerLostError, and
-        RuntimeError after `timeout` seconds; 0: no timeout."""
+        """Waits until one of some batches has all its answers; returns which. Raises
+        WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
         found = self.task_queue.wait(batches, 0)
@@ -174,8 +176,8 @@ class WorkerRuntime:
             self._checked_at = time.monotonic()
 
     def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
-        """Cancels the tasks that are not begun. The others continue, and their buffer is not reused before
-        they end. Their answers are dropped later."""
+        """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
+        before they end. Their answers are dropped later."""
         self.task_queue.cancel(first, tasks)
         self._abandoned.append(_Given(first, tasks, lease))
 

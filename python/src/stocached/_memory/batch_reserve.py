@@ -12,10 +12,12 @@ _SHARE = 4  # a quarter of the free memory
 
 
 class BatchReserve:
-    """Keeps memory free for the batches of a loader: fills of its cache, by any process, do not take it.
+    """Keeps memory free for the batches of a loader: fills of its cache, by any process, do not
+    take it.
 
-    Without a reserve, fills take all memory above the floor, and the kernel kills a process when batches
-    need more. A reserve belongs to a loader; the loader's rings begin and end with its epochs."""
+    Without a reserve, fills take all memory above the floor, and the kernel kills a process when
+    batches need more. A reserve belongs to a loader; the loader's rings begin and end with its
+    epochs."""
 
     def __init__(self, handle: Any, ahead: int, ahead_bytes: int, epochs: int) -> None:
         self._handle, self._ahead, self._ahead_bytes, self._epochs = handle, ahead, ahead_bytes, epochs
@@ -24,7 +26,8 @@ class BatchReserve:
         self._taken = 0  # of these, the bytes that batches have now
 
     def begin(self, buffer_bytes: int, most: int) -> int:
-        """How many buffers of this size a new ring may have: at most `most`, fewer if memory is short."""
+        """How many buffers of this size a new ring may have: at most `most`, fewer if memory is
+        short."""
         if self._pid != os.getpid():
             return most
         ahead = min(self._ahead, max(self._ahead_bytes // buffer_bytes, 1))
@@ -44,7 +47,8 @@ class BatchReserve:
         if self._pid == os.getpid():
             _native.hold(self._handle, max(self._bytes - self._taken, 0))
 
-    def __del__(self, hold: Any = _native.hold, getpid: Any = os.getpid) -> None:  # defaults: at exit, modules may be empty
+    # Arguments with defaults, because modules may be empty at exit.
+    def __del__(self, hold: Any = _native.hold, getpid: Any = os.getpid) -> None:
         if self._pid == getpid() and self._bytes > 0:
             hold(self._handle, 0)
 

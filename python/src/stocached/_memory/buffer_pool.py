@@ -1,9 +1,10 @@
 """Arrays that are reused when the program has dropped them.
 
-The C library returns large blocks to the kernel at each free. So a new array above about 100 kB costs
-a page fault for every 4 kB, often more time than the copy into it. A BufferPool keeps a few of its
-arrays. It reuses an array when the reference count says that only the pool refers to it. Tensors and
-views over an array refer to it, so an array in use is never reused, and no caller gives arrays back."""
+The C library returns large blocks to the kernel at each free. So a new array above about 100 kB
+costs a page fault for every 4 kB, often more time than the copy into it. A BufferPool keeps a few
+of its arrays. It reuses an array when the reference count says that only the pool refers to it.
+Tensors and views over an array refer to it, so an array in use is never reused, and no caller gives
+arrays back."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ _BATCH_SIZES = 4
 
 
 class BufferPool:
-    """Arrays of one kind. Many threads may call `take`: a thread that checks an array refers to it, so
-    other threads see it in use.
+    """Arrays of one kind. Many threads may call `take`: a thread that checks an array refers to it,
+    so other threads see it in use.
 
-    The interpreter may switch threads between any two steps here, and Python 3.10 also right after a
-    return. So a thread that checks an array refers to its pair too. Without this, another thread could
-    replace the pair in the pool: the count would lack the pool's reference, and an array in use would
-    look idle. `take` returns a new pair: a reference to the pool's pair would not show in the array's
-    count."""
+    The interpreter may switch threads between any two steps here, and Python 3.10 also right after
+    a return. So a thread that checks an array refers to its pair too. Without this, another thread
+    could replace the pair in the pool: the count would lack the pool's reference, and an array in
+    use would look idle. `take` returns a new pair: a reference to the pool's pair would not show in
+    the array's count."""
 
     def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
         self._make = make
@@ -110,15 +111,15 @@ def _batches(field: Column, n: int) -> BufferPool:
 
 
 def _counts_are_exact() -> bool:
-    """Whether reference counts are exact. An interpreter without the GIL has no exact counts, and the
-    compiler of Python 3.14 may omit references that the code shows."""
+    """Whether reference counts are exact. An interpreter without the GIL has no exact counts, and
+    the compiler of Python 3.14 may omit references that the code shows."""
     jit = getattr(sys, "_jit", None)
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)()) and not (jit is not None and jit.is_enabled())
 
 
 def _idle() -> int:
-    """The reference count that `take` reads of an idle array. Versions of the interpreter add different
-    numbers of references."""
+    """The reference count that `take` reads of an idle array. Versions of the interpreter add
+    different numbers of references."""
     kept = [(bytearray(1), 0)]
     array, address = kept[0]
     return getrefcount(array) if address == 0 else 0

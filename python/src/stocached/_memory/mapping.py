@@ -32,13 +32,14 @@ _madvise = _native._bind(LIBC, "madvise", ctypes.c_int, ctypes.c_void_p, ctypes.
 
 
 def of_file(fd: int, offset: int, length: int) -> npt.NDArray[np.uint8]:
-    """A part of a file, shared with other processes that map it. offset, length: multiples of the page size."""
+    """A part of a file, shared with other processes that map it. offset, length: multiples of the
+    page size."""
     return _array(_map(length, mmap.MAP_SHARED, fd, offset), length)
 
 
 def private(length: int) -> npt.NDArray[np.uint8]:
-    """Memory of this process alone, in huge pages if the kernel gives them: copies into them are a tenth
-    faster. length: a multiple of the page size."""
+    """Memory of this process alone, in huge pages if the kernel gives them: copies into them are a
+    tenth faster. length: a multiple of the page size."""
     if length < _HUGE:
         return _array(_map(length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0), length)
     longer = length + _HUGE
@@ -51,14 +52,14 @@ def private(length: int) -> npt.NDArray[np.uint8]:
 
 
 def forget(address: int, length: int) -> None:
-    """Frees the pages of private memory, which then reads as zeros. It takes an address, because an array
-    has none any more while the interpreter ends."""
+    """Frees the pages of private memory, which then reads as zeros. It takes an address, because an
+    array has none any more while the interpreter ends."""
     _madvise(address, length, mmap.MADV_DONTNEED)
 
 
 def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:
-    """Leaves memory out of core dumps: for a dump the kernel reads all of it, and would allocate the pages
-    that are not used yet."""
+    """Leaves memory out of core dumps: for a dump the kernel reads all of it, and would allocate
+    the pages that are not used yet."""
     _madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTDUMP)
 
 
@@ -76,8 +77,8 @@ def _array(address: int, length: int) -> npt.NDArray[np.uint8]:
 
 
 class _Mapping:
-    """Memory that is unmapped when the last array over it is gone. Python's mmap would keep a descriptor
-    open for each, and a ring has many."""
+    """Memory that is unmapped when the last array over it is gone. Python's mmap would keep a
+    descriptor open for each, and a ring has many."""
 
     __slots__ = ("__array_interface__", "_address", "_length")
 

@@ -1,5 +1,5 @@
-"""The ring's buffers as pinned memory: registered with CUDA, so that a device reads batches in place
-while the program continues (docs/spec/workers.md)."""
+"""The ring's buffers as pinned memory: registered with CUDA, so that a device reads batches in
+place while the program continues (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _has_context: Any = getattr(torch._C, "_cuda_hasPrimaryContext", None)
 
 
 class Cuda:
-    """What the ring needs of CUDA, through torch. Only the thread that iterates calls it; memory may end in
-    any thread."""
+    """What the ring needs of CUDA, through torch. Only the thread that iterates calls it; memory
+    may end in any thread."""
 
     def register(self, memory: Raw) -> Raw:
-        """The same memory, pinned as long as this array, or one made of it, exists. RuntimeError if CUDA
-        refuses it."""
+        """The same memory, pinned as long as this array, or one made of it, exists. RuntimeError if
+        CUDA refuses it."""
         _cuda.init()
         address = memory.ctypes.data
         code = _runtime.cudaHostRegister(address, memory.size, _PORTABLE)
@@ -41,8 +41,8 @@ class Cuda:
 
 
 class Mark:
-    """A place in the current stream of each device that this process uses. All devices: a copy may run on
-    one that is not the current device."""
+    """A place in the current stream of each device that this process uses. All devices: a copy may
+    run on one that is not the current device."""
 
     def __init__(self) -> None:
         self._events = [_cuda.current_stream(device).record_event() for device in _devices()]
@@ -56,8 +56,8 @@ class Mark:
 
 
 class _Registered:
-    """Memory that is unregistered before it is freed. Forked children must not call CUDA. At exit of the
-    interpreter the driver is gone."""
+    """Memory that is unregistered before it is freed. Forked children must not call CUDA. At exit
+    of the interpreter the driver is gone."""
 
     __slots__ = ("__array_interface__", "_address", "_memory", "_pid")
 
@@ -85,13 +85,13 @@ def _unregister(address: int) -> None:
 
 
 def _devices() -> list[int]:
-    """The devices that this process has a context on. A query for the stream of another device would make
-    a context, of some hundred MB."""
+    """The devices that this process has a context on. A query for the stream of another device
+    would make a context, of some hundred MB."""
     return [device for device in range(_cuda.device_count()) if _has_context(device)]
 
 
 def _forget_error() -> None:
-    """Clears the error that CUDA keeps, which would make a later call fail. torch exports the runtime's
-    function, or has the runtime inside itself; then it is not found."""
+    """Clears the error that CUDA keeps, which would make a later call fail. torch exports the
+    runtime's function, or has the runtime inside itself; then it is not found."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).cudaGetLastError()

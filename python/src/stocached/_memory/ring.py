@@ -1,4 +1,5 @@
-"""The ring: memory for batches, reused when no array of a batch exists any more (docs/spec/workers.md)."""
+"""The ring: memory for batches, reused when no array of a batch exists any more
+(docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Device(Protocol):
     """A device that reads batches by itself, also after the program has dropped them."""
 
     def register(self, memory: Raw) -> Raw:
-        """The same memory, which the device can read as long as this array exists. Else RuntimeError."""
+        """The same memory, which the device can read as long as this array exists. Else
+        RuntimeError."""
         ...
 
     def mark(self) -> Mark:
@@ -46,11 +48,11 @@ def _none() -> None:
 
 
 class Lease:
-    """The memory of one batch. Every array and tensor of the batch refers to it, slices and views included.
-    When the last of them is gone, the memory returns to the ring.
+    """The memory of one batch. Every array and tensor of the batch refers to it, slices and views
+    included. When the last of them is gone, the memory returns to the ring.
 
-    The base of a slice of a slice is the first array, in NumPy. That array's base is the lease, so the
-    lease outlives all slices."""
+    The base of a slice of a slice is the first array, in NumPy. That array's base is the lease, so
+    the lease outlives all slices."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "number")
 
@@ -64,7 +66,8 @@ class Lease:
         }
 
     def array(self) -> Raw:
-        """The memory as bytes. Call it once: the lease lives as long as this array and all made of it."""
+        """The memory as bytes. Call it once: the lease lives as long as this array and all made of
+        it."""
         return np.asarray(self)
 
     def __del__(self) -> None:
@@ -73,19 +76,19 @@ class Lease:
 
 
 class Ring:
-    """Buffers of equal size, given out as leases. They lie in shared memory, where worker processes find
-    them by number, or in memory of this process.
+    """Buffers of equal size, given out as leases. They lie in shared memory, where worker processes
+    find them by number, or in memory of this process.
 
-    With a device, buffers are registered with it, and reused only after the device has read them. `take`
-    sets a mark when it first sees that a lease has ended, and waits for the mark. So the thread that gives
-    work to the device sets the marks, and no finalizer calls a driver.
+    With a device, buffers are registered with it, and reused only after the device has read them.
+    `take` sets a mark when it first sees that a lease has ended, and waits for the mark. So the
+    thread that gives work to the device sets the marks, and no finalizer calls a driver.
 
-    One thread at a time may call `take` and `buffer`. Leases may end in any thread at any moment, also in
-    the garbage collector."""
+    One thread at a time may call `take` and `buffer`. Leases may end in any thread at any moment,
+    also in the garbage collector."""
 
     def __init__(self, most: int, *, shared: bool = True, device: Device | None = None) -> None:
-        """most: bytes of all buffers together; further batches come in ordinary memory. shared: with other
-        processes."""
+        """most: bytes of all buffers together; further batches come in ordinary memory. shared:
+        with other processes."""
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
         self.most = self._limit = most  # buffers given out at a time; bytes
@@ -113,7 +116,8 @@ class Ring:
         self._start(None)
 
     def enter_worker(self) -> None:
-        """A forked worker calls it: only its parent may use the device and the memory mapped for it."""
+        """A forked worker calls it: only its parent may use the device and the memory mapped for
+        it."""
         if self._device is not None:
             self._start(None)
 
@@ -131,8 +135,8 @@ class Ring:
         return self.file is not None
 
     def share_limit(self, other: Ring) -> None:
-        """Two rings share one limit: their leases count together. If one ring needs more buffers, the other
-        frees the memory of its idle buffers."""
+        """Two rings share one limit: their leases count together. If one ring needs more buffers,
+        the other frees the memory of its idle buffers."""
         self._beside, other._beside = weakref.ref(other), weakref.ref(self)
 
     def buffer(self, number: int) -> Raw:
@@ -163,8 +167,8 @@ class Ring:
             return memory
 
     def take(self) -> Lease | None:
-        """A buffer with undefined bytes. None if the limit is reached, with a warning the first time. It waits
-        for the device before it returns None."""
+        """A buffer with undefined bytes. None if the limit is reached, with a warning the first
+        time. It waits for the device before it returns None."""
         if self._device is not None:
             self._take_back(self._device)
         beside = self._beside()
@@ -196,8 +200,8 @@ class Ring:
         return self._lease(number)
 
     def _take_back(self, device: Device) -> None:
-        """Makes the buffers idle that the device has read. Leases that end after the mark wait for the next
-        call."""
+        """Makes the buffers idle that the device has read. Leases that end after the mark wait for
+        the next call."""
         released = len(self._released)
         if released:
             self._marked.append((device.mark(), [self._released.popleft() for _ in range(released)]))

@@ -1,5 +1,5 @@
-"""Files in memory without a name, which a process shares with its workers. They hold a loader's task
-queue, ring and overflow (docs/spec/workers.md)."""
+"""Files in memory without a name, which a process shares with its workers. They hold a loader's
+task queue, ring and overflow (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _fallocate = _native._bind(mapping.LIBC, "fallocate", ctypes.c_int, ctypes.c_int
 
 
 class SharedFile:
-    """A memfd. Forked children inherit it. A process that unpickles it opens it through the process that
-    pickled it, which must be alive. The memory goes with the last process that has it."""
+    """A memfd. Forked children inherit it. A process that unpickles it opens it through the process
+    that pickled it, which must be alive. The memory goes with the last process that has it."""
 
     def __init__(self, purpose: str, *, size: int = 0) -> None:
         self.fd = os.memfd_create(f"stocached-{purpose}", os.MFD_CLOEXEC)
@@ -45,12 +45,13 @@ class SharedFile:
                 raise SystemCallError(f"the loader's shared memory cannot be {size} bytes: {error}") from error
 
     def punch(self, offset: int, length: int) -> None:
-        """Frees the memory of a part, which then reads as zeros. Both are multiples of the page size."""
+        """Frees the memory of a part, which then reads as zeros. Both are multiples of the page
+        size."""
         _fallocate(self.fd, _PUNCH, offset, length)
 
     def map(self, offset: int, length: int) -> npt.NDArray[np.uint8]:
-        """A part as bytes, mapped as long as this array, or one made of it, exists. offset: a multiple of the
-        page size."""
+        """A part as bytes, mapped as long as this array, or one made of it, exists. offset: a
+        multiple of the page size."""
         return mapping.of_file(self.fd, offset, length)
 
 

@@ -1,6 +1,7 @@
 """The raw binding: all functions, structs and constants of stocached.h, and nothing else.
 
-`_header` is generated from the header; `_library` finds and loads the library. Imports no other package."""
+`_header` is generated from the header; `_library` finds and loads the library. Imports no other
+package."""
 
 from __future__ import annotations
 
@@ -21,5 +22,6 @@ lengths_held = rebind(holding, _header.lengths)
 board_look = rebind(holding, _header.board_wait)
 board_take_wait = rebind(releasing, _header.board_take)
 
-# int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their handle
+# int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their
+# handle
 munmap = bind(ctypes.PyDLL(None), "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def library_path() -> Path:
-    """The library to load: $STOCACHED_LIB_PATH (the file, or its folder), else the one in the package."""
+    """The library to load: $STOCACHED_LIB_PATH (the file, or its folder), else the one in the
+    package."""
     override = os.environ.get("STOCACHED_LIB_PATH")
     path = Path(override) if override else Path(__file__).parent.parent
     if path.is_dir():
@@ -48,7 +49,8 @@ def rebind(library: ctypes.CDLL, function: Any) -> Any:
 
 
 def check_abi(version: int) -> None:
-    """Checks, before it binds any other function, that the library has the ABI version of this package."""
+    """Checks, before it binds any other function, that the library has the ABI version of this
+    package."""
     found = bind(holding, "stoc_abi_version", ctypes.c_uint32)()
     if found != version:
         raise ImportError(f"stocached: {path} speaks ABI version {found}, this package needs {version}; install both from one release")

@@ -13,8 +13,8 @@ from .._common.numbers import whole
 
 
 class Concatenation:
-    """Several datasets read as one: the samples of the first, then those of the second, and so on, as in
-    torch's ConcatDataset. Immutable.
+    """Several datasets read as one: the samples of the first, then those of the second, and so on,
+    as in torch's ConcatDataset. Immutable.
 
     samples: of each dataset; 0 for an empty one. Raises InvalidError."""
 
@@ -41,8 +41,8 @@ class Concatenation:
     @overload
     def locate(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
     def locate(self, indices: int | npt.NDArray[np.integer[Any]]) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The dataset of a sample, and its index in that dataset. Takes one index or an array. Raises
-        SampleIndexError."""
+        """The dataset of a sample, and its index in that dataset. Takes one index or an array.
+        Raises SampleIndexError."""
         asked = np.asarray(indices)
         outside = (asked < 0) | (asked >= len(self))
         if outside.any():

@@ -30,8 +30,8 @@ class EpochSource(Protocol):
 
 
 class Epoch:
-    """The order of one epoch. Immutable: any number of threads and forked children may use it. Its iterator
-    gives the samples one by one.
+    """The order of one epoch. Immutable: any number of threads and forked children may use it. Its
+    iterator gives the samples one by one.
 
     order, number: its order, and the number of the epoch."""
 
@@ -43,7 +43,8 @@ class Epoch:
         self._length = int(_native.epoch_length(self._epoch))
 
     def __len__(self) -> int:
-        """Positions: the samples of an Order, the draws of a WeightedOrder, the length of a MixedOrder."""
+        """Positions: the samples of an Order, the draws of a WeightedOrder, the length of a
+        MixedOrder."""
         return self._length
 
     def __repr__(self) -> str:
@@ -57,8 +58,9 @@ class Epoch:
         return self._checked(_native.epoch_at(self._epoch, self._within(position, "position", self._length)))
 
     def position(self, index: int) -> int:
-        """The position of a sample: the inverse of `at`. Raises SampleIndexError. Raises UnsupportedError for a
-        WeightedOrder and a MixedOrder, where a sample may have several positions or none."""
+        """The position of a sample: the inverse of `at`. Raises SampleIndexError. Raises
+        UnsupportedError for a WeightedOrder and a MixedOrder, where a sample may have several
+        positions or none."""
         return self._checked(_native.epoch_position(self._epoch, self._within(index, "index", self.order.samples)))
 
     def indices(self, first: int = 0, count: int | None = None, step: int = 1) -> npt.NDArray[np.int64]:
@@ -72,8 +74,8 @@ class Epoch:
         return rows
 
     def shard(self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> Shard:
-        """The shard of one rank: of the positions from `start` on, each `world_size`-th, from the `rank`-th on.
-        See Shard."""
+        """The shard of one rank: of the positions from `start` on, each `world_size`-th, from the
+        `rank`-th on. See Shard."""
         return Shard(self, rank, world_size, ends=ends, start=start)
 
     def __iter__(self) -> Iterator[int]:
@@ -94,15 +96,17 @@ class Epoch:
 
 
 class Shard:
-    """The samples that one rank reads of an epoch, from position `start` on: each `world_size`-th sample, from
-    the `rank`-th on. So the ranks advance together, and their place is one position. Any other number of
-    ranks can continue there: `epoch.shard(rank, world_size, start=shard.position(read))`. Immutable. It is a
+    """The samples that one rank reads of an epoch, from position `start` on: each `world_size`-th
+    sample, from the `rank`-th on. So the ranks advance together, and their place is one position.
+    Any other number of ranks can continue there: `epoch.shard(rank, world_size,
+        start=shard.position(read))`. Immutable. It is a
     sampler too: it has a length, and its iterator gives the samples one by one.
 
-    ends: for samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad": ranks with
-        one less begin again, so that all have the same number. "drop": the last samples are left out.
-    real: the number of its first samples that no other rank reads and that do not repeat: all of them, or
-        with "pad" perhaps all but the last.
+    ends: for samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad":
+        ranks with one less begin again, so that all have the same number. "drop": the last samples
+        are left out.
+    real: the number of its first samples that no other rank reads and that do not repeat: all of
+        them, or with "pad" perhaps all but the last.
 
     Raises InvalidError for impossible numbers."""
 
@@ -156,9 +160,9 @@ class Shard:
         return rows
 
     def batches(self, batch_size: int, drop_last: bool = False) -> int:
-        """The number of batches of `batch_size`; the last one may have fewer samples. With `drop_last`: the
-        number that every rank can fill, the same for all ranks. So no rank waits for another that has no
-        more."""
+        """The number of batches of `batch_size`; the last one may have fewer samples. With
+        `drop_last`: the number that every rank can fill, the same for all ranks. So no rank waits
+        for another that has no more."""
         if batch_size < 1:
             raise InvalidError(f"batch_size={batch_size} is not 1 or more")
         if not drop_last:
@@ -167,7 +171,8 @@ class Shard:
         return each // batch_size
 
     def position(self, read: int) -> int:
-        """The position of the epoch after each rank has read `read` samples: the `start` to continue from."""
+        """The position of the epoch after each rank has read `read` samples: the `start` to
+        continue from."""
         if read < 0:
             raise InvalidError(f"read={read} is below 0")
         return min(self.start + read * self.world_size, len(self.epoch))

@@ -28,13 +28,13 @@ STOPS = ("first", "all", "length")
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a dataset's samples in every epoch. It is the same in Go and in C, for any number of
-    workers and ranks. Its memory does not grow with the dataset.
+    """The order of a dataset's samples in every epoch. It is the same in Go and in C, for any
+    number of workers and ranks. Its memory does not grow with the dataset.
 
     samples: of the dataset.
-    kind: "sequential"; "shuffled": any sample anywhere; "windows": from first to last, each window of
-        `window` samples shuffled; "blocks": blocks of `block` consecutive samples are shuffled, and then the
-        samples inside each window of `window` blocks.
+    kind: "sequential"; "shuffled": any sample anywhere; "windows": from first to last, each window
+        of `window` samples shuffled; "blocks": blocks of `block` consecutive samples are shuffled,
+        and then the samples inside each window of `window` blocks.
     seed: 0 to 2**64 - 1. window, block: 0 if the kind has none."""
 
     samples: int
@@ -61,13 +61,14 @@ class Order:
 
 
 class WeightedOrder:
-    """Samples drawn with replacement, with a frequency in proportion to their weights. A sample of weight 0
-    never comes. Immutable; equal to another with the same settings. It takes 24 bytes a sample: the only
-    order whose memory grows with the dataset. It is made once for all epochs.
+    """Samples drawn with replacement, with a frequency in proportion to their weights. A sample of
+    weight 0 never comes. Immutable; equal to another with the same settings. It takes 24 bytes a
+    sample: the only order whose memory grows with the dataset. It is made once for all epochs.
 
-    samples: of the dataset. weights: one number for each, finite and not below 0, at least one above 0; it
-        keeps a copy. seed: 0 to 2**64 - 1.
-    draws: positions of an epoch; None: as many as samples. Their number does not change the draws before.
+    samples: of the dataset. weights: one number for each, finite and not below 0, at least one
+        above 0; it keeps a copy. seed: 0 to 2**64 - 1.
+    draws: positions of an epoch; None: as many as samples. Their number does not change the draws
+        before.
 
     Raises InvalidError for impossible settings, which names the weight."""
 
@@ -117,17 +118,19 @@ class WeightedOrder:
 
 @dataclass(frozen=True)
 class MixedOrder:
-    """Samples of several datasets by ratio. Among the first p positions of an epoch, each dataset has its
-    share, to within about a sample. Indices are those of the concatenated datasets; `concatenation` converts
-    them.
+    """Samples of several datasets by ratio. Among the first p positions of an epoch, each dataset
+    has its share, to within about a sample. Indices are those of the concatenated datasets;
+    `concatenation` converts them.
 
     orders: one for each dataset.
-    ratios: one for each dataset, above 0. Whole numbers with a sum below 2**31, such as 7 and 3 for 70 and 30
-        percent; or with a float among them, numbers that are rounded to parts of 2**30 of their sum.
+    ratios: one for each dataset, above 0. Whole numbers with a sum below 2**31, such as 7 and 3 for
+        70 and 30 percent; or with a float among them, numbers that are rounded to parts of 2**30 of
+        their sum.
     seed: with the ratios, it determines which dataset each position gets.
-    stop: where an epoch ends. "first": at the end of the first dataset that ends; no sample comes twice.
-        "all": when all have ended; a dataset that ends before begins again, in another order. "length": after
-        `length` positions; in the next epoch each dataset continues where it was.
+    stop: where an epoch ends. "first": at the end of the first dataset that ends; no sample comes
+        twice. "all": when all have ended; a dataset that ends before begins again, in another
+        order. "length": after `length` positions; in the next epoch each dataset continues where it
+        was.
     length: positions of an epoch with "length", else 0."""
 
     orders: Sequence[Order]
@@ -151,7 +154,8 @@ class MixedOrder:
         return Concatenation([order.samples for order in self.orders])
 
     def epoch(self, number: int) -> Epoch:
-        """The order of one epoch. All epochs have one length. Raises InvalidError for impossible settings."""
+        """The order of one epoch. All epochs have one length. Raises InvalidError for impossible
+        settings."""
         return Epoch(self, number)
 
     def _open(self, number: int) -> _native.Epoch:

@@ -1,7 +1,7 @@
 """Seeds that a loader draws for its workers at the start of each epoch.
 
-A dataset that iterates over a loader draws such a seed for each of its samples. That does not make the
-samples random."""
+A dataset that iterates over a loader draws such a seed for each of its samples. That does not make
+the samples random."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def drawn(draw: Callable[[], _T]) -> _T:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Within it, loaders in this thread, ours and torch's, draw base seeds without a change of the generators.
-    For one thread at a time."""
+    """Within it, loaders in this thread, ours and torch's, draw base seeds without a change of the
+    generators. For one thread at a time."""
     module = sys.modules.get("torch.utils.data.dataloader")
     torchs: Any = getattr(module, "_BaseDataLoaderIter", None)  # its constructor draws the seed, since torch 1.2
     original = getattr(torchs, "__init__", None)

@@ -1,4 +1,5 @@
-"""The interface of a global random number generator, and the common part of those of NumPy and torch."""
+"""The interface of a global random number generator, and the common part of those of NumPy and
+torch."""
 
 from __future__ import annotations
 
@@ -26,11 +27,12 @@ class Generator(Protocol):
     def restore_plain(self, state: Any) -> None: ...
 
     def places(self) -> list[memoryview]:
-        """A few bytes of memory that differ after a draw or a seed; none if the layout is unknown."""
+        """A few bytes of memory that differ after a draw or a seed; none if the layout is
+        unknown."""
 
     def watch(self) -> Callable[[], bool] | None:
-        """A function that tells whether a draw or seed has come since this call. None: seed this generator
-        for each sample."""
+        """A function that tells whether a draw or seed has come since this call. None: seed this
+        generator for each sample."""
 
 
 def plain(state: Any) -> Any:

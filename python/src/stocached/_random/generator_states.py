@@ -1,5 +1,5 @@
-"""The states of the global generators of random numbers as values for JSON: for states of loaders and of
-their workers."""
+"""The states of the global generators of random numbers as values for JSON: for states of loaders
+and of their workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def take() -> dict[str, Any]:
 
 
 class Taken:
-    """The states at one moment. `plain` takes ten times as long as the constructor, and is rarely called."""
+    """The states at one moment. `plain` takes ten times as long as the constructor, and is rarely
+    called."""
 
     def __init__(self) -> None:
         self._states = [(generator, generator.state()) for generator in known()]
@@ -31,8 +32,8 @@ def put(states: Mapping[str, Any]) -> None:
 
 
 class Draws:
-    """For a worker process: the generators with a draw or seed since this object was made. Takes 10 us if none
-    had one."""
+    """For a worker process: the generators with a draw or seed since this object was made. Takes 10
+    us if none had one."""
 
     def __init__(self) -> None:
         self._before = {generator.name: generator.state() for generator in known()}

@@ -1,14 +1,15 @@
 """The global generators of random numbers: those of the modules `random`, `numpy.random` and
 `torch`.
 
-Workers seed them for each sample, so that its random numbers do not depend on the worker. A seed takes
-longer than the load of a small sample, and most datasets draw from one generator or none. So a worker
-stops seeding a generator without draws, and checks after each sample whether a draw has come. Then it
-seeds the generator, loads the sample again, and seeds the generator from then on.
+Workers seed them for each sample, so that its random numbers do not depend on the worker. A seed
+takes longer than the load of a small sample, and most datasets draw from one generator or none. So
+a worker stops seeding a generator without draws, and checks after each sample whether a draw has
+come. Then it seeds the generator, loads the sample again, and seeds the generator from then on.
 
-Caches check for draws too (_checks/randomness.py). NumPy takes 40 us to give the state of its generator,
-so we read states from memory if the layout is known. The position and the last word show each draw: a draw
-moves the position, and when all words are used up, the generator makes new ones."""
+Caches check for draws too (_checks/randomness.py). NumPy takes 40 us to give the state of its
+generator, so we read states from memory if the layout is known. The position and the last word show
+each draw: a draw moves the position, and when all words are used up, the generator makes new
+ones."""
 
 from __future__ import annotations
 
@@ -115,8 +116,8 @@ class NumpyGenerator:
         return _watch(self) if _numpy_is_known() and self._find() else None
 
     def _find(self) -> bool:
-        """Finds the memory of the generator; False if its layout is unknown. numpy.random.set_bit_generator
-        changes the generator."""
+        """Finds the memory of the generator; False if its layout is unknown.
+        numpy.random.set_bit_generator changes the generator."""
         bits = _random_state._bit_generator
         if bits is not self._mersenne:
             if not isinstance(bits, np.random.MT19937) or not _numpy_is_known():
@@ -128,8 +129,8 @@ class NumpyGenerator:
 
 
 def _words_of(state: bytes | tuple[int, ...]) -> tuple[int, ...]:
-    """The state of a generator of Python as `_Mersenne.setstate` takes it. In memory the position comes
-    first."""
+    """The state of a generator of Python as `_Mersenne.setstate` takes it. In memory the position
+    comes first."""
     if isinstance(state, tuple):
         return state
     position, *words = struct.unpack(f"{1 + _WORDS}I", state)
@@ -143,8 +144,8 @@ def _watch(generator: Generator) -> Callable[[], bool]:
 
 @functools.cache
 def _python_is_known() -> bool:
-    """Whether a generator of Python has the memory layout of CPython 3.10 to 3.14: the head of an object, the
-    number of words used up, then the words."""
+    """Whether a generator of Python has the memory layout of CPython 3.10 to 3.14: the head of an
+    object, the number of words used up, then the words."""
     if sys.implementation.name != "cpython" or _Mersenne.__basicsize__ < object.__basicsize__ + _BYTES:
         return False
     probe = random.Random(5)
@@ -159,8 +160,8 @@ def _python_is_known() -> bool:
 
 @functools.cache
 def _numpy_is_known() -> bool:
-    """Whether a Mersenne Twister of NumPy has the memory layout since 1.17: the words, then the number of
-    words used up."""
+    """Whether a Mersenne Twister of NumPy has the memory layout since 1.17: the words, then the
+    number of words used up."""
     probe = np.random.RandomState(5)
     mersenne = probe._bit_generator
     words = (ctypes.c_uint32 * (_WORDS + 1)).from_address(mersenne.ctypes.state_address)
@@ -172,8 +173,8 @@ def _numpy_is_known() -> bool:
 
 
 def _gauss_offset() -> int:
-    """The offset in a RandomState of NumPy of the flag for a second Gaussian number; the number is 8 bytes
-    after it. 0: unknown."""
+    """The offset in a RandomState of NumPy of the flag for a second Gaussian number; the number is
+    8 bytes after it. 0: unknown."""
     probe, number = np.random.RandomState(5), 1.2345678901234567
     probe.set_state({**probe.get_state(legacy=False), "has_gauss": 1, "gauss": number})
     whole = ctypes.string_at(id(probe), np.random.RandomState.__basicsize__)
@@ -209,8 +210,8 @@ _observer: _Observer | None = None
 
 
 def observe() -> Any:
-    """A value that differs after a draw from one of the generators, a seed, or the import of torch. Takes
-    0.3 us."""
+    """A value that differs after a draw from one of the generators, a seed, or the import of torch.
+    Takes 0.3 us."""
     global _observer
     at, bits = _observer, _random_state._bit_generator
     if at is None or at.numpys is not bits or (not at.torch and "torch" in sys.modules):
@@ -239,8 +240,8 @@ class Seeding:
         self._unseeded: list[Callable[[], bool]] = []  # each tells whether a draw has come
 
     def load(self, seed: int, load: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """The result of load() with seeded generators. again: loads the sample from its beginning, as
-        `load` may begin with a part that works only once."""
+        """The result of load() with seeded generators. again: loads the sample from its beginning,
+        as `load` may begin with a part that works only once."""
         if self._seeded is None:
             return self._first(seed, load)
         for generator in self._seeded:

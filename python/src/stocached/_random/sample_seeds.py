@@ -18,7 +18,8 @@ def mix(x: int) -> int:
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
-    """The seed of a sample's random numbers. It depends only on (seed, epoch, index), not on the worker."""
+    """The seed of a sample's random numbers. It depends only on (seed, epoch, index), not on the
+    worker."""
     return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
 
 

@@ -15,7 +15,8 @@ _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
 # Of at::mt19937: seed, words left, whether it was seeded, the next word. Then come the words.
 _HEAD = struct.Struct("Qi?3xI")
-# The second Gaussian numbers, of 32 and of 64 bits: std::optional, or c10::optional before torch 2.2.
+# The second Gaussian numbers, of 32 and of 64 bits: std::optional, or c10::optional before torch
+# 2.2.
 _AFTER = _HEAD.size + 4 * _WORDS + 4
 _NORMAL, _OLD_NORMAL = _AFTER + 8 + 8, _AFTER + 8  # the flag of that of 64 bits: after the number, or before it
 _BYTES = _NORMAL + 8
@@ -62,11 +63,13 @@ def tensor_of(state: str) -> torch.Tensor:
 
 
 def _offset() -> int:
-    """The offset of the Mersenne Twister in the C++ object of `_cdata`, if it has the layout since torch 1.6.
+    """The offset of the Mersenne Twister in the C++ object of `_cdata`, if it has the layout since
+    torch 1.6.
     0: unknown."""
     probe = torch.Generator().manual_seed(_SEED)
     start = getattr(probe, "_cdata", 0)
-    offset = ctypes.string_at(start, 256).find(struct.pack("Q", _SEED)) if start else -1  # the object has 2.6 kB, mostly words
+    # The object has 2.6 kB, mostly words.
+    offset = ctypes.string_at(start, 256).find(struct.pack("Q", _SEED)) if start else -1
     if offset <= 0:
         return 0
     seen = memory(start + offset, _BYTES)
@@ -75,7 +78,8 @@ def _offset() -> int:
         torch.randn(1, generator=probe, dtype=torch.float64)
         flags.append((seen[_NORMAL], seen[_OLD_NORMAL]))
     words = seen[_HEAD.size : _HEAD.size + 4 * _WORDS].cast("I").tolist()
-    stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]  # each word in 64 bits, as in torch's first version
+    # Each word in 64 bits, as in torch's first version.
+    stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]
     flagged = (1, 0) in zip(*flags)
     known = flagged and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True) and words == list(struct.unpack(f"{_WORDS}Q", stored))
     return offset if known else 0

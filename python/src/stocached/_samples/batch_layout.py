@@ -30,11 +30,12 @@ class Column:
 
 
 class Layout:
-    """The layout of samples that all have the same leaves. A leaf that is no array or number has no column:
-    workers pickle its values. Can be pickled."""
+    """The layout of samples that all have the same leaves. A leaf that is no array or number has no
+    column: workers pickle its values. Can be pickled."""
 
     def __init__(self, tree: Tree, values: list[tuple[tuple[int, ...], np.dtype[Any]] | None], rows: int) -> None:
-        """values: shape and dtype of each leaf; None: it has no column. rows: the most of a batch."""
+        """values: shape and dtype of each leaf; None: it has no column. rows: the most of a
+        batch."""
         self.tree = tree
         self.rows = rows
         self.columns: list[Column] = []
@@ -54,8 +55,8 @@ class Layout:
 
     @classmethod
     def of(cls, sample: Any, rows: int, no_columns: frozenset[str] = frozenset()) -> Layout:
-        """The layout of one sample; other samples must have the same. no_columns: further kinds of leaves without
-        a column, besides strings, bytes and objects."""
+        """The layout of one sample; other samples must have the same. no_columns: further kinds of
+        leaves without a column, besides strings, bytes and objects."""
         tree = Tree(sample, objects=True)
         values: list[tuple[tuple[int, ...], np.dtype[Any]] | None] = []
         for leaf, value in zip(tree.leaves, tree.take(sample)):
@@ -78,8 +79,8 @@ class Layout:
         return [np.ndarray((rows, *column.shape), column.dtype, memory, column.offset) for column in self.columns]
 
     def write(self, arrays: list[Array], row: int, sample: Any) -> list[Any]:
-        """Writes a sample into a row; returns the values without a column. UnfitError (SchemaError) if it does
-        not have this layout; then the row may be half written."""
+        """Writes a sample into a row; returns the values without a column. UnfitError (SchemaError)
+        if it does not have this layout; then the row may be half written."""
         leaves = self.tree.take(sample)
         for column, array in zip(self.columns, arrays):
             value = leaves[column.leaf]
@@ -99,8 +100,8 @@ class Layout:
         return [leaves[k] for k in self.objects]
 
     def write_many(self, arrays: list[Array], rows: list[int], samples: list[Any]) -> bool:
-        """Writes small samples into ascending rows, in a fifth of the time of single writes. False: these
-        samples need single writes; some rows may be written."""
+        """Writes small samples into ascending rows, in a fifth of the time of single writes. False:
+        these samples need single writes; some rows may be written."""
         if not self.small:
             return False
         where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows

@@ -1,8 +1,8 @@
 """Containers in samples: how each kind is taken apart into values, and made again.
 
-A value of a special type that is stored as a plain one (an Image of torchvision, an IntEnum, a float8
-tensor) is a container of one value. This imports no library: a value of torchvision or tensordict exists
-only if the program has imported the library."""
+A value of a special type that is stored as a plain one (an Image of torchvision, an IntEnum, a
+float8 tensor) is a container of one value. This imports no library: a value of torchvision or
+tensordict exists only if the program has imported the library."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class _Dataclass(Container):
     def parts(self, value: Any) -> Parts:
         attributes = dict(getattr(value, "__dict__", {}))
         for field in dataclasses.fields(value):
-            if inspect.ismemberdescriptor(getattr(type(value), field.name, None)) and hasattr(value, field.name):  # a slot
+            # A field that is a slot of the class.
+            if inspect.ismemberdescriptor(getattr(type(value), field.name, None)) and hasattr(value, field.name):
                 attributes[field.name] = getattr(value, field.name)
         return Parts(tuple(attributes), list(attributes.values()))
 
@@ -122,8 +123,8 @@ class _TensorDict(Container):
 
 
 class _TVTensor(Container):
-    """An Image, Mask, Video, BoundingBoxes, ... of torchvision: its tensor, and attributes that are whole
-    numbers, such as the size of the canvas."""
+    """An Image, Mask, Video, BoundingBoxes, ... of torchvision: its tensor, and attributes that are
+    whole numbers, such as the size of the canvas."""
 
     def parts(self, value: Any) -> Parts:
         names, values, form = [""], [_plain_tensor(value)], []
@@ -233,7 +234,8 @@ def _container_of_type(kind: Any) -> Container | None:
         return _NAMED_TUPLE
     if issubclass(kind, enum.Enum):
         return next((_Wrapped(base) for base in _BASES if issubclass(kind, base)), _MEMBER)
-    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:  # else it also is a dict, or another type in C
+    # A class with another __new__ also is a dict, or another type in C.
+    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:
         return _DATACLASS
     if kind.__name__ == "TensorDict" and kind.__module__.partition(".")[0] == "tensordict":
         return _TENSOR_DICT

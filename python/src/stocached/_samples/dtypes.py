@@ -28,7 +28,8 @@ NUMPY = tuple(np.dtype(np.uint8) if code == BYTES else np.dtype(_bfloat16) if co
 
 
 def code_of(dtype: Any) -> int:
-    """The number of a dtype given as a name, a NumPy dtype or scalar type, a torch.dtype, or bool, int, float, complex, bytes."""
+    """The number of a dtype given as a name, a NumPy dtype or scalar type, a torch.dtype, or bool,
+    int, float, complex, bytes."""
     if dtype is bytes:
         return BYTES
     name = str(dtype).removeprefix("torch.")

@@ -1,9 +1,10 @@
-"""Samples with more values than a cache has fields: the last field holds all further values, one after the
-other.
+"""Samples with more values than a cache has fields: the last field holds all further values, one
+after the other.
 
-Its bytes begin with the shapes of the values whose shape differs between samples: 4 bytes a dimension,
-least significant byte first. Then come the items of each value, without gaps. The dataset tells what the
-values are and which shapes are fixed; programs in other languages see bytes."""
+Its bytes begin with the shapes of the values whose shape differs between samples: 4 bytes a
+dimension, least significant byte first. Then come the items of each value, without gaps. The
+dataset tells what the values are and which shapes are fixed; programs in other languages see
+bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Packing:
         return [*values[: len(self._own)], np.frombuffer(b"".join(parts), np.uint8)]
 
     def unpack(self, values: Sequence[Any]) -> list[Any]:
-        """The values of a sample, from the values of the fields. Their memory is the caller's own."""
+        """The values of a sample, from the values of the fields. Their memory is the caller's
+        own."""
         *own, raw = values
         dims = np.frombuffer(raw, "<u4", self._dims).tolist()
         at = 4 * self._dims

@@ -26,8 +26,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Field:
-    """A named part of a sample. A dimension of None may differ between samples; only a variable-size cache
-    allows it."""
+    """A named part of a sample. A dimension of None may differ between samples; only a
+    variable-size cache allows it."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -66,7 +66,8 @@ def make_fields(
     sample_bytes: int | None = None,
     variable: bool = False,
 ) -> tuple[Field, ...]:
-    """The fields of the arguments of Cache.create. Raises InvalidError, which names the argument."""
+    """The fields of the arguments of Cache.create. Raises InvalidError, which names the
+    argument."""
     if fields is not None:
         if shape is not None or dtype is not None:
             raise InvalidError("fields= says shape and dtype of each field; leave out shape= and dtype=")
@@ -133,7 +134,7 @@ def from_native(native: _native.Field) -> Field:
     return Field(native.name.decode(), dims, int(native.dtype), int(native.offset))
 
 
-# ---------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------ values
 
 
 def as_array(value: Any) -> Array:
@@ -145,7 +146,8 @@ def as_array(value: Any) -> Array:
 
 
 def tensor_as_array(tensor: Any) -> Array:
-    """A torch tensor as an array over its memory; of another device, over a copy. bfloat16 becomes NumPy's.
+    """A torch tensor as an array over its memory; of another device, over a copy. bfloat16 becomes
+    NumPy's.
 
     SchemaError if it has no plain memory: sparse, meta."""
     array: Array
@@ -169,10 +171,11 @@ def tensor_as_array(tensor: Any) -> Array:
 
 
 def checked(field: Field, value: Any) -> Array:
-    """The value as a C-contiguous array of the field's dtype and shape; a copy only if it must be one.
+    """The value as a C-contiguous array of the field's dtype and shape; a copy only if it must be
+    one.
 
-    Arrays and tensors must have exactly the field's dtype. Numbers and lists, which have none, must convert
-    without a change of value. SchemaError says what does not fit."""
+    Arrays and tensors must have exactly the field's dtype. Numbers and lists, which have none, must
+    convert without a change of value. SchemaError says what does not fit."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _checked_bytes(field, value)
     typed = hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
@@ -185,7 +188,8 @@ def checked(field: Field, value: Any) -> Array:
         array = _converted(field, array, typed)
     if not field.admits(array.shape):
         raise SchemaError(f"{field}: shape {array.shape} does not fit; reshape it, or create the cache with that shape")
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)  # alone it would give a scalar one dimension
+    # ascontiguousarray would give a scalar one dimension.
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def _converted(field: Field, array: Array, typed: bool) -> Array:
@@ -202,8 +206,8 @@ def _converted(field: Field, array: Array, typed: bool) -> Array:
 
 
 def _unrounded(numbers: Sequence[Any], array: Array) -> Array:
-    """NumPy's array of a list, with integers restored. NumPy makes floats of a list of integers if only some
-    need all 64 bits."""
+    """NumPy's array of a list, with integers restored. NumPy makes floats of a list of integers if
+    only some need all 64 bits."""
     if array.size and array.min() >= 0 and array.max() >= 2**63 and all(isinstance(k, (int, np.integer)) for k in np.array(numbers, object).flat):
         with contextlib.suppress(OverflowError):  # a number has more than 64 bits
             return np.array(numbers, np.uint64)
@@ -211,8 +215,8 @@ def _unrounded(numbers: Sequence[Any], array: Array) -> Array:
 
 
 def _rounded(a: Array, b: Array) -> bool:
-    """Whether floats and integers of 64 bits that are equal in NumPy differ. NumPy compares them as floats,
-    Python compares exact values."""
+    """Whether floats and integers of 64 bits that are equal in NumPy differ. NumPy compares them as
+    floats, Python compares exact values."""
     kinds = {("i" if array.dtype.kind in "iu" and array.dtype.itemsize == 8 else array.dtype.kind) for array in (a, b)}
     return "i" in kinds and not kinds.isdisjoint("fc") and bool(np.any(a.astype(object) != b.astype(object)))
 

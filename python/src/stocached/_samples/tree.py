@@ -1,10 +1,10 @@
-"""Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and dicts of
-them.
+"""Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and
+dicts of them.
 
-A Tree holds the structure of a sample. It takes other samples of the dataset apart into leaves in the
-same order, and makes samples of leaves with the same Python types. Leaves become fields of a cache or
-columns of a batch. It needs torch only for tensors. containers.py says what a container is, and takes it
-apart."""
+A Tree holds the structure of a sample. It takes other samples of the dataset apart into leaves in
+the same order, and makes samples of leaves with the same Python types. Leaves become fields of a
+cache or columns of a batch. It needs torch only for tensors. containers.py says what a container
+is, and takes it apart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class UnfitError(SchemaError):
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of a sample: its kind of Python object, its dtype in the cache, and its path in the sample."""
+    """One value of a sample: its kind of Python object, its dtype in the cache, and its path in the
+    sample."""
 
     kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str; object
     code: int  # of enum stoc_dtype; -1 for an object
@@ -76,7 +77,8 @@ class Leaf:
         return schema.as_array(value)
 
     def stacked(self, values: list[Any]) -> Any:
-        """The values of several samples as one array or a list of numbers; None if they are not all alike."""
+        """The values of several samples as one array or a list of numbers; None if they are not all
+        alike."""
         types = {*map(type, values)}
         if self.kind == "tensor":
             simple = types == {_tensor_type()} and {value.dtype for value in values} == {_tensor_dtype(self.code)}
@@ -99,7 +101,8 @@ class Leaf:
         return value[()] if self.kind == "scalar" else value.item()
 
     def rows_from_cache(self, rows: Array) -> list[Any]:
-        """The objects of many samples of fixed size. Tensors and arrays are rows of `rows`, not copies."""
+        """The objects of many samples of fixed size. Tensors and arrays are rows of `rows`, not
+        copies."""
         if self.kind == "tensor":
             return list(as_tensor(rows, self.code).unbind(0))
         if self.kind in ("array", "bytes", "str", "scalar"):
@@ -109,8 +112,8 @@ class Leaf:
         return numbers
 
     def field(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Field:
-        """The field for values of these shapes. A dimension that differs between them, or is 0, may differ
-        between samples."""
+        """The field for values of these shapes. A dimension that differs between them, or is 0, may
+        differ between samples."""
         if self.kind in ("bytes", "str"):
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
@@ -202,8 +205,8 @@ class _Branch:
     children: tuple[Any, ...]  # each a _Branch, the number of a leaf, or None for the value None
 
     def values(self, value: Any) -> Sequence[Any]:
-        """The values of another sample's container, in the order of the children. UnfitError if it has another
-        kind, settings or names."""
+        """The values of another sample's container, in the order of the children. UnfitError if it
+        has another kind, settings or names."""
         if type(value) is not self.kind:
             raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
         parts = self.container.parts(value)
@@ -290,8 +293,8 @@ class Tree:
                 return None
         return leaves
 
-    # Methods, not closures: a closure that names itself is a cycle, and would keep the leaves until the next
-    # garbage collection.
+    # Methods, not closures: a closure that names itself is a cycle, and would keep the leaves until
+    # the next garbage collection.
 
     def _walk(self, node: Any, value: Any, leaves: list[Any]) -> None:
         if isinstance(node, _Branch):
@@ -318,7 +321,8 @@ class Tree:
         return node.container.make(node.kind, node.names, node.form, [self._build(child, leaves) for child in node.children])
 
     def give_batch(self, columns: Sequence[Any], tuples: type) -> Any:
-        """The batch of samples whose leaves are these columns. tuples: the type to make of plain tuples."""
+        """The batch of samples whose leaves are these columns. tuples: the type to make of plain
+        tuples."""
         if self._flat is not None:
             kind, keys = self._flat
             return dict(zip(keys, columns)) if kind is dict else (tuples if kind is tuple else kind)(columns)
@@ -363,7 +367,8 @@ def _joined(path: str, name: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two leaves have one type and the same bits; NaN equals NaN. A memmap counts as an array."""
+    """Whether two leaves have one type and the same bits; NaN equals NaN. A memmap counts as an
+    array."""
     if type(a) is not type(b) and not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         return False
     if isinstance(a, (str, bytes)):

@@ -1,5 +1,5 @@
-"""Converts values to bytes of the cache and back: one class for samples of fixed size, one for samples of
-any size (docs/spec/segment.md, Fields)."""
+"""Converts values to bytes of the cache and back: one class for samples of fixed size, one for
+samples of any size (docs/spec/segment.md, Fields)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _ZEROS = bytes(4096)
 
 
 def shown(field: Field, array: Array, copy: bool) -> Any:
-    """What the user gets: the array. For a field of dtype bytes: bytes, or a memoryview without `copy`."""
+    """What the user gets: the array. For a field of dtype bytes: bytes, or a memoryview without
+    `copy`."""
     if field.code != dtypes.BYTES:
         return array
     return array.tobytes() if copy else array.data
 
 
 def _by_name(fields: tuple[Field, ...], value: Any) -> list[Any]:
-    """The values in the order of the fields: the value itself for one field, else the entries of a mapping
-    with exactly the fields' names."""
+    """The values in the order of the fields: the value itself for one field, else the entries of a
+    mapping with exactly the fields' names."""
     if len(fields) == 1:
         return [value]
     names = [field.name for field in fields]
@@ -49,14 +50,15 @@ class _Values:
     fields: tuple[Field, ...]
 
     def encoded(self, value: Any) -> list[tuple[str, Array]]:
-        """Copies of the values that would be stored, each with its name in messages. SchemaError if the sample
-        does not fit."""
+        """Copies of the values that would be stored, each with its name in messages. SchemaError if
+        the sample does not fit."""
         pairs = zip(self.fields, _by_name(self.fields, value))
         return [(f"its field {field.name!r}" if field.name else "it", checked(field, item).copy()) for field, item in pairs]
 
 
 class FixedValues(_Values):
-    """Samples of fixed size: the fields one after the other, each aligned to its items, with zeros between."""
+    """Samples of fixed size: the fields one after the other, each aligned to its items, with zeros
+    between."""
 
     def __init__(self, fields: tuple[Field, ...], sample_bytes: int) -> None:
         self.fields, self.sample_bytes = fields, sample_bytes
@@ -75,7 +77,8 @@ class FixedValues(_Values):
         return parts
 
     def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
-        """One array (rows, *shape) for each field, over memory that holds a sample every `stride` bytes."""
+        """One array (rows, *shape) for each field, over memory that holds a sample every `stride`
+        bytes."""
         return [np.ndarray((rows, *shape), dtype, base, offset, (stride, *strides)) for shape, dtype, offset, strides in self._places]
 
     def decode(self, raw: Raw, copy: bool) -> Any:
@@ -99,7 +102,8 @@ def _strides(field: Field) -> tuple[int, ...]:
 
 
 class VariableValues(_Values):
-    """Samples of any size. One field of one dimension is stored bare; all others follow an extent header."""
+    """Samples of any size. One field of one dimension is stored bare; all others follow an extent
+    header."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields = fields
@@ -123,8 +127,8 @@ class VariableValues(_Values):
         return parts
 
     def decode(self, raw: Raw, copy: bool) -> Any:
-        """As FixedValues.decode. CorruptError if the header is impossible, as it may be while another client
-        overwrites the sample."""
+        """As FixedValues.decode. CorruptError if the header is impossible, as it may be while
+        another client overwrites the sample."""
         if self.bare:
             field = self.fields[0]
             if raw.size % field.dtype.itemsize or not field.admits((raw.size // field.dtype.itemsize,)):

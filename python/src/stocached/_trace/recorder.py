@@ -1,4 +1,5 @@
-"""Records what a loader does and when, and writes it as a timeline for Perfetto and `stocached trace`."""
+"""Records what a loader does and when, and writes it as a timeline for Perfetto and `stocached
+trace`."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ class Recorder:
     """Spans of time on tracks, kept in memory until `close` writes them.
 
     Safe from any thread, from signal handlers and finalizers. In a forked child all calls do
-    nothing: the file is the parent's. A recorder that is not closed writes its file when the program
-    drops it, at the latest at exit of the interpreter."""
+    nothing: the file is the parent's. A recorder that is not closed writes its file when the
+    program drops it, at the latest at exit of the interpreter."""
 
     def __init__(
         self,
@@ -65,7 +66,8 @@ class Recorder:
         self._origin = time.monotonic_ns()  # ts 0
         self._unix = time.time_ns()
         self._pid = os.getpid()
-        # For all but the packing of a row. Reentrant: a finalizer may record while its thread records.
+        # For all but the packing of a row. Reentrant: a finalizer may record while its thread
+        # records.
         self._lock = threading.RLock()
         self._tracks: dict[str, int] = {LOOP: _LOOP}  # numbers from 1: track 0 marks a row without a span
         self._names: dict[str, int] = {"": LAP, "step": STEP, "wait": WAIT}
@@ -79,7 +81,7 @@ class Recorder:
         self._closed = False
         _recorders.add(self)
 
-    # ------------------------------------------------------------------------------------------------ recording
+    # ------------------------------------------------------------ recording
 
     def span(
         self,
@@ -96,7 +98,8 @@ class Recorder:
         misses: int = -1,
         bytes: int = -1,
     ) -> None:
-        """Records that `track` did `name` from start_ns to end_ns of time.monotonic_ns(). -1: unknown."""
+        """Records that `track` did `name` from start_ns to end_ns of time.monotonic_ns(). -1:
+        unknown."""
         try:
             track_number, name_number = self._tracks[track], self._names[name]
         except KeyError:
@@ -127,7 +130,8 @@ class Recorder:
         misses: int = -1,
         bytes: int = -1,
     ) -> None:
-        """As `span`, by the numbers of track and name: faster, for code that records every batch."""
+        """As `span`, by the numbers of track and name: faster, for code that records every
+        batch."""
         row = self._next()
         try:
             _pack(
@@ -149,8 +153,8 @@ class Recorder:
             self._put(row, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name))
 
     def lap(self, step_ns: int, wait_ns: int, end_ns: int, epoch: int, batch: int, samples: int, hits: int, bytes: int) -> None:
-        """Records two spans in one row, as each batch has them: the training loop was busy from step_ns to
-        wait_ns, and then waited for a batch until end_ns."""
+        """Records two spans in one row, as each batch has them: the training loop was busy from
+        step_ns to wait_ns, and then waited for a batch until end_ns."""
         row = self._next()
         try:
             _pack(
@@ -201,8 +205,8 @@ class Recorder:
         misses: ArrayLike = _NONE,
         bytes: ArrayLike = _NONE,
     ) -> None:
-        """Records many spans of one name. Arguments are arrays of equal length, or one value for all
-        spans; they are copied. track: a name, or numbers that `track` gave."""
+        """Records many spans of one name. Arguments are arrays of equal length, or one value for
+        all spans; they are copied. track: a name, or numbers that `track` gave."""
         rows = np.empty(np.size(starts), ROW)
         rows[:] = _UNKNOWN
         for column, values in zip(("start", "end", "index", *_MORE), (starts, ends, indices, epoch, batch, samples, hits, misses, bytes)):
@@ -248,7 +252,7 @@ class Recorder:
         """Spans beyond the limit."""
         return self._dropped
 
-    # ------------------------------------------------------------------------------------------------ writing
+    # ------------------------------------------------------------ writing
 
     def flush(self) -> None:
         """Writes the file with all spans so far, which takes about 2 us a span. Recording goes on.
@@ -291,9 +295,9 @@ class Recorder:
 
     def _rows(self) -> NDArray[Any]:
         """All rows as the file has them."""
-        # `tobytes` holds the GIL, so no row is half written in its copy. The last chunk is copied first:
-        # a thread wrote its spans in earlier chunks before those in it. So the file has the first spans
-        # of each thread, without holes.
+        # `tobytes` holds the GIL, so no row is half written in its copy. The last chunk is copied
+        # first: a thread wrote its spans in earlier chunks before those in it. So the file has the
+        # first spans of each thread, without holes.
         copies = [np.frombuffer(room.tobytes(), ROW) for room in reversed(self._rooms)]
         rows: NDArray[Any] = np.concatenate([np.empty(0, ROW), *reversed(copies), *self._bulk])
         del copies
@@ -318,7 +322,8 @@ _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """For a forked child: the recorders are the parent's, and a thread of the parent may have held a lock."""
+    """For a forked child: the recorders are the parent's, and a thread of the parent may have held
+    a lock."""
     for recorder in list(_recorders):
         recorder._lock = threading.RLock()
         recorder._forget()

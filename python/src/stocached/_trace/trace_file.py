@@ -65,7 +65,8 @@ def ticks(ns: Any, origin: int) -> Any:
 
 
 def in_order(rows: NDArray[Any], origin: int) -> NDArray[Any]:
-    """Recorded rows as rows of a file: by start, a span before the spans within it, in ticks from the origin."""
+    """Recorded rows as rows of a file: by start, a span before the spans within it, in ticks from
+    the origin."""
     rows = _split_laps(rows[rows["track"] > 0])
     for column in ("start", "end"):
         rows[column] = ticks(rows[column], origin)
@@ -89,7 +90,8 @@ def _split_laps(rows: NDArray[Any]) -> NDArray[Any]:
 def write(path: str, rows: NDArray[Any], tracks: list[str], names: list[str], about: Mapping[str, Any]) -> None:
     """Writes rows of `in_order`. If it fails, a file that was at this path stays as it was.
 
-    tracks, names: of the rows' numbers from 1. about: `rank` and `world_size`, and more for the header."""
+    tracks, names: of the rows' numbers from 1. about: `rank` and `world_size`, and more for the
+    header."""
     temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         with open(temporary, "xb") as file:

@@ -21,7 +21,8 @@ def gatherer(number: int) -> str:
 
 
 def track_numbers(tracks: Iterable[str]) -> list[int]:
-    """The numbers of tracks in a file: those of docs/spec/trace.md, or from 5000 on. No two are equal."""
+    """The numbers of tracks in a file: those of docs/spec/trace.md, or from 5000 on. No two are
+    equal."""
     taken: set[int] = set()
     numbers = []
     other = 5000
