@@ -137,7 +137,7 @@ def augment(run: Run) -> None:
         "loader/augment",
         "196,608 bytes",
         [*subjects, ideal],
-        note="200 us of processor time a sample, in C; the ideal has nobody else on the two cores",
+        note="200 us of processor time a sample, in C; the ideal has the two cores to itself",
     )
 
 

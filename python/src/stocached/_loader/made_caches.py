@@ -95,15 +95,11 @@ def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, 
     if cached is None:
         try:
             cached = _around(kind, dataset, cache)
-        except (
-            FingerprintError,
-            SchemaError,
-            InvalidError,
-        ):  # the cache has samples of another dataset, schema or number
-            return None
+        except (FingerprintError, SchemaError, InvalidError):
+            return None  # the cache has samples of another dataset, schema or number
     elif not cached.is_fresh():
         return None
-    # The dataset has changed if loads do not change its fingerprint.
+    # The dataset has changed, unless loads change its fingerprint: then it differs from `now` too.
     if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:
         return None
     return cached

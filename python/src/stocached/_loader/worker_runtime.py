@@ -78,10 +78,8 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
-        for ring in (
-            self.ring,
-            self.own,
-        ):  # else a batch that the training loop keeps would keep all memory of its ring
+        # Else a batch that the training loop keeps would keep all memory of its ring.
+        for ring in (self.ring, self.own):
             ring.rest()
 
     def begin(self, context: EpochContext) -> list[Asked]:
@@ -93,13 +91,8 @@ class WorkerRuntime:
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
             # New workers know the pipes from their job.
-            what = (
-                job.base_seed,
-                job.key,
-                job.pipes if self.epochs else None,
-                snapshot,
-                restored is not None and restored.finished,
-            )
+            pipes, finished = job.pipes if self.epochs else None, restored is not None and restored.finished
+            what = job.base_seed, job.key, pipes, snapshot, finished
             begun.append(self._ask(worker, BEGIN, what))
         self.epochs += 1
         return begun

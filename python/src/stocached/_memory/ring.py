@@ -241,7 +241,7 @@ class Ring:
             )
         else:
             text = (
-                f"the ring's {made} batches of {size} are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
+                f"the {made} batches of {size} in the ring are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
                 f"or raise ring_bytes={self._limit}"
             )
         warnings.warn(f"stocached: {text}", stacklevel=2)
