@@ -45,8 +45,8 @@ QUICK = (
 
 
 class Walk:
-    """Hands out a random order piece by piece, so that no run finds the samples of the one before
-    in the processor's cache, if there are more than a run reads."""
+    """Gives out a random order piece by piece. So no run finds the samples of the run before in the
+    processor's cache, if a run reads only a part of them."""
 
     def __init__(self, order: npt.NDArray[np.int64], n: int) -> None:
         self._order, self._n, self._at = order, n, 0

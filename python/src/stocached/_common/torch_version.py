@@ -51,7 +51,8 @@ in_order: bool = "in_order" in torch.utils.data.DataLoader.__init__.__annotation
 
 
 def accelerator() -> str:
-    """The kind of device that this process can use beside the CPU, such as "cuda"; "": none."""
+    """The kind of device that this process can use in addition to the CPU, such as "cuda"; "":
+    none."""
     devices: Any = getattr(torch, "accelerator", None)  # from 2.6 on
     if devices is None:
         return "cuda" if torch.cuda.is_available() else ""

@@ -184,7 +184,7 @@ def _say_once(cache: str | None, reason: str) -> None:
     if not _said and os.environ.get("LOCAL_RANK", "0") == "0":
         _said = True
         warnings.warn(
-            f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then cannot be told for certain ({reason}). "
+            f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then is not certain ({reason}). "
             f"{_SAMPLES} samples are compared in the background; fingerprint= makes it certain",
             stacklevel=2,
         )

@@ -23,8 +23,8 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     dataset code. A batch is one `Cache.fetch`.
 
     A sample is a tensor, or `bytes` if its size is not fixed (files that the server does not
-    decode), or a dict of them by name if it has several fields. Tensors of a batch are rows of one
-    private tensor. All are the caller's own. It keeps up to 64 MiB of the memory of dropped
+    decode). A sample with several fields is a dict of them by name. Tensors of a batch are rows of
+    one private tensor. All are the caller's own. It keeps up to 64 MiB of the memory of dropped
     batches, for each field and batch size.
 
     If the server ends, hits need no server, and misses wait until a server runs again. FetchError

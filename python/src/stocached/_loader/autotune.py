@@ -80,7 +80,8 @@ def autotune(
     step: a function that is called with each batch, as training would be.
     step_seconds: a step that takes this time and no CPU. Without a step, only loading is measured.
     seconds: about how long to take; longer if a batch takes long.
-    workers: the numbers to try. None: 0, 1, 2, 4, ... up to 4 times the CPUs, as long as more help.
+    workers: the numbers to try. None: 0, 1, 2, 4, ... up to 4 times the CPUs, as long as more
+        workers help.
         Without 0 for an iterable dataset that has workers.
 
     Each trial reads new samples: in the loader's order if it is one of stocached, else shuffled, or
@@ -123,7 +124,7 @@ def _candidates(loader: Any, workers: Iterable[int] | None) -> list[int]:
         if not wanted or wanted[0] < 0:
             raise InvalidError(f"workers={wanted}; give numbers of 0 or more, one at least")
         if wanted[0] == 0 and is_iterable(loader) and loader.num_workers:
-            raise InvalidError("workers= has 0: an iterable dataset would be read in this process, which changes where it stands; leave 0 out")
+            raise InvalidError("workers= has 0: an iterable dataset would be read in this process, which changes its position; leave 0 out")
         return wanted
     most = max(4 * cpus_of_process(), loader.num_workers)
     least = [] if is_iterable(loader) else [0]

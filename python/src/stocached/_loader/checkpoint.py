@@ -88,9 +88,10 @@ class CheckpointedLoader(LoaderOptions):
 
         With seed= or order=: the epoch, and the position that all ranks have reached. It is the
         same on all ranks that have got the same number of batches. Any number of ranks and workers
-        can continue from it. Otherwise: the states of the global generators at the start of the
-        epoch and now, how many batches to skip, and the states of a dataset, iterator, sampler or
-        batch sampler that has state_dict(); for the dataset, a state of each worker."""
+        can continue from it.
+        Otherwise: the states of the global generators at the start of the epoch and now, and how
+        many batches to skip. Also the states of a dataset, iterator, sampler or batch sampler that
+        has state_dict(); for the dataset, a state of each worker."""
         if self._resume is not None:
             return dict(self._resume)
         progress = self._progress if self._progress is not None and not self._progress.complete else None
@@ -348,7 +349,7 @@ class CheckpointedLoader(LoaderOptions):
         if batches and state.get("batch_size", self.batch_size) != self.batch_size:
             raise StateError(
                 f"the state was taken after {batches} batches of batch_size={state['batch_size']}, this loader's have batch_size={self.batch_size}: they "
-                "have other samples. Give the same batch_size=; seed= or order= go on with any"
+                "have other samples. Give the same batch_size=; with seed= or order= any batch_size= works"
             )
         if state.get("workers") == self.num_workers:
             return
@@ -356,7 +357,7 @@ class CheckpointedLoader(LoaderOptions):
         if self._iterable and batches:
             raise StateError(
                 mismatch
-                + "each worker reads its own part of an iterable dataset, so its batches would be others; stocached.streams goes on with any number"
+                + "each worker reads its own part of an iterable dataset, so its batches would be others; stocached.streams continues with any number"
             )
         if any(map(dataset_states.is_stateful, dataset_states.restored(state).parts)):
             raise StateError(mismatch + "the state holds a state of the dataset for each worker (state_dict()). Give the same num_workers=")

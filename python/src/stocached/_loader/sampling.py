@@ -77,11 +77,11 @@ class OrderSampler:
         return made
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """Sets the epoch for the loader that calls this, and tells no other loader."""
+        """Sets the epoch for the loader that calls this, not for other loaders."""
         self.epoch, self.start = epoch, start
 
     def tell(self, loader: Any) -> None:
-        """From now on `set_epoch` tells this loader."""
+        """From now on `set_epoch` also sets the epoch of this loader."""
         vars(self).setdefault("_loaders", weakref.WeakValueDictionary())[id(loader)] = loader
 
     def __getstate__(self) -> dict[str, Any]:

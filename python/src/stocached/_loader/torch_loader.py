@@ -46,9 +46,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
 
     The differences: it gathers hits directly into the memory of the batch, in the background also
     with num_workers=0. If the default collate function makes the batch, any free worker loads each
-    of its samples, and the random numbers of the dataset are seeded for each sample, by the epoch's
-    base seed and the index. Batches are the caller's own; their memory is reused when no array or
-    tensor refers to it.
+    of its samples. Then the random numbers of the dataset are seeded for each sample, by the
+    epoch's base seed and the index. Batches are the caller's own; their memory is reused when no
+    array or tensor refers to it.
 
     cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size=
         ("32GiB", or bytes) or name= (ranks and jobs that give the same name share it), and

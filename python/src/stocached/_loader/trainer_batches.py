@@ -121,6 +121,6 @@ class TrainerBatches(BareLoader):
         whole, now = self._batches(0), place.batches + self._batches(place.position)
         if now != whole and trainer is not None and not trainer.reload_dataloaders_every_n_epochs:
             raise InvalidError(
-                f"the epoch that goes on has {now} batches a rank and others have {whole}, as the number of ranks or the batch size is another than before: "
+                f"the resumed epoch has {now} batches a rank and others have {whole}, as the number of ranks or the batch size is another than before: "
                 "Lightning takes that with Trainer(reload_dataloaders_every_n_epochs=1)"
             )
