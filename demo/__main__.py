@@ -1,4 +1,5 @@
-"""python -m demo: see --help. Progress goes to standard error, the table or the JSON to standard output."""
+"""python -m demo: see --help. Progress goes to standard error, the table or the JSON to standard
+output."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
 
-COLD_SECONDS = 4.0  # of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a minute
+# Of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a
+# minute.
+COLD_SECONDS = 4.0
 FEWEST, MOST = 64, 4096  # samples
 
 
@@ -27,15 +30,31 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         description="Reads real image files for three epochs without a cache, then at cached fractions of 0, 25, 50, 75 and 100 %.",
     )
     parser.add_argument(
-        "--images", metavar="DIR", help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)"
+        "--images",
+        metavar="DIR",
+        help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)",
     )
-    parser.add_argument("--torch", action="store_true", help="read through torch.utils.data.DataLoader and stocached.torch.CachedDataset")
+    parser.add_argument(
+        "--torch",
+        action="store_true",
+        help="read through torch.utils.data.DataLoader and stocached.torch.CachedDataset",
+    )
     parser.add_argument("--samples", type=int, metavar="N", help=f"images to use (default: as many as load in {COLD_SECONDS} s)")
     parser.add_argument(
-        "--workers", type=int, default=min(4, os.cpu_count() or 1), metavar="W", help="worker processes (default: the cores, at most 4)"
+        "--workers",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
+        metavar="W",
+        help="worker processes (default: the cores, at most 4)",
     )
     parser.add_argument("--batch", type=int, default=32, metavar="B", help="samples a batch (default: 32)")
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where pictures and charts go (default: build/demo)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/demo"),
+        metavar="DIR",
+        help="where pictures and charts go (default: build/demo)",
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
     chosen = parser.parse_args(argv)
     for name in ("samples", "workers", "batch"):
@@ -93,7 +112,13 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (images.NoImagesError, loading.UnreadableImageError, workers.WorkerError, experiment.WrongSamplesError, stocached.StocachedError) as error:
+    except (
+        images.NoImagesError,
+        loading.UnreadableImageError,
+        workers.WorkerError,
+        experiment.WrongSamplesError,
+        stocached.StocachedError,
+    ) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -17,7 +17,8 @@ INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
-    """Writes demo.png and demo.svg into the folder, which is made if need be; returns their paths."""
+    """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their
+    paths."""
     with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
         figure, axes = plt.subplots(figsize=(8.4, 5.0), layout="constrained")
         draw_lines(axes, result)
@@ -34,7 +35,15 @@ def draw(result: Result, folder: Path) -> list[Path]:
 def draw_lines(axes: Axes, result: Result) -> None:
     fractions = [run.fraction for run in result.cached]
     axes.axhline(result.cold_seconds, color=GREY, linewidth=1.2, zorder=1)
-    axes.plot([0, 1], [result.cold_seconds, result.hit_seconds], "--", color=ORANGE, linewidth=1.8, label="ideal: (1 - c) × cold + c × hit", zorder=2)
+    axes.plot(
+        [0, 1],
+        [result.cold_seconds, result.hit_seconds],
+        "--",
+        color=ORANGE,
+        linewidth=1.8,
+        label="ideal: (1 - c) × cold + c × hit",
+        zorder=2,
+    )
     axes.plot(
         fractions,
         [run.seconds[0] for run in result.cached],
@@ -59,7 +68,8 @@ def draw_lines(axes: Axes, result: Result) -> None:
 
 
 def draw_labels(axes: Axes, result: Result) -> None:
-    """Speed-ups stand above the points and the legend below the line, where nothing else can be."""
+    """Puts speed-ups above the points and the legend below the line, where the space is always
+    empty."""
     for run in result.cached[1:]:
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
@@ -71,7 +81,12 @@ def draw_labels(axes: Axes, result: Result) -> None:
             fontweight="bold",
         )
     axes.annotate(
-        f"without a cache: {result.cold_seconds:.2f} s", (1.04, result.cold_seconds), (0, -14), textcoords="offset points", ha="right", color=GREY
+        f"without a cache: {result.cold_seconds:.2f} s",
+        (1.04, result.cold_seconds),
+        (0, -14),
+        textcoords="offset points",
+        ha="right",
+        color=GREY,
     )
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="lower left", frameon=False, labelcolor=INK, borderaxespad=0.8)

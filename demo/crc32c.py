@@ -1,4 +1,5 @@
-"""CRC-32C of many samples at once in NumPy: the checksum that the readers in Go and C compute as well."""
+"""CRC-32C of many samples at once in NumPy: the checksum that the readers in Go and C compute
+too."""
 
 from __future__ import annotations
 
@@ -23,25 +24,26 @@ BYTE = _byte_table()
 
 
 def _past_zeros(crc: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
-    """What registers become by so many bytes of zero."""
+    """The registers after `count` zero bytes."""
     for _ in range(count):
         crc = crc >> np.uint32(8) ^ BYTE[crc & np.uint32(255)]
     return crc
 
 
-# A CRC is linear: that of a chunk is the XOR of what each byte contributes by its value and place, and that of all chunks follows from those of each.
+# A CRC is linear. The CRC of a chunk is the XOR of the contributions of its bytes, each by value
+# and place. The CRC of all chunks follows from the CRCs of the chunks.
 PLACES = np.stack([_past_zeros(BYTE, CHUNK - 1 - k) for k in range(CHUNK)]).ravel()
 PAST_CHUNK = [_past_zeros(np.arange(256, dtype=np.uint32) << np.uint32(8 * k), CHUNK) for k in range(4)]
 
 
 def crc32c(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-    """The checksum of the bytes of each row, which are at least four."""
+    """The checksum of the bytes of each row, at least four bytes."""
     data = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     bare = data.shape[1]
     chunks = -(-bare // CHUNK)
-    padded = np.zeros((len(rows), chunks * CHUNK), np.uint8)  # zeros in front change nothing while the register is 0
+    padded = np.zeros((len(rows), chunks * CHUNK), np.uint8)  # leading zeros change nothing while the register is 0
     padded[:, -bare:] = data
-    padded[:, padded.shape[1] - bare :][:, :4] ^= 255  # as if it had begun with ones
+    padded[:, padded.shape[1] - bare :][:, :4] ^= 255  # as if the register had begun with ones
     result = np.zeros(len(rows), np.uint32)
     each = np.empty((len(rows), chunks), np.uint32)
     places = np.arange(CHUNK, dtype=np.intp) * 256

@@ -1,4 +1,5 @@
-"""Epochs with PyTorch's own DataLoader around stocached.torch.CachedDataset (make demo ARGS=--torch)."""
+"""Epochs with PyTorch's own DataLoader around stocached.torch.CachedDataset (make demo
+ARGS=--torch)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from demo.loading import load
 
 
 class ImageFiles(Dataset[torch.Tensor]):
-    """A plain map-style dataset: what a user has before stocached."""
+    """A plain map-style dataset, as users have it without stocached."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = files
@@ -23,7 +24,7 @@ class ImageFiles(Dataset[torch.Tensor]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.from_numpy(load(self.files[index]).copy())  # a copy, because torch knows no read-only tensors
+        return torch.from_numpy(load(self.files[index]).copy())  # a copy, because torch has no read-only tensors
 
 
 class GivenOrder(Sampler[int]):

@@ -1,4 +1,5 @@
-"""The experiment: three epochs without a cache, then three with a fresh cache at each cached fraction."""
+"""The experiment: three epochs without a cache, then three with a fresh cache at each cached
+fraction."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ PoolFactory = Callable[[Sequence[Path], "stocached.Cache | None", int, int], Poo
 
 
 class WrongSamplesError(Exception):
-    """An epoch read other bytes than the epoch before it: the cache returned something that was never stored."""
+    """An epoch read other bytes than the epoch before: the cache returned bytes that were never
+    stored."""
 
 
 @dataclass
@@ -51,7 +53,8 @@ class Run:
 
     @property
     def warm_seconds(self) -> float:
-        """The faster one of the epochs after the first, which fills the cache: what else the machine did then disturbs it least."""
+        """The faster one of the epochs after the first, which fills the cache. Other programs
+        disturb it least."""
         return min(self.seconds[1:])
 
     @property
@@ -69,7 +72,7 @@ class Run:
 
 @dataclass
 class Result:
-    """What was measured, and what follows from it."""
+    """The measurements, and the predictions from them."""
 
     dataset: str
     short: str  # the same in a few words
@@ -90,7 +93,8 @@ class Result:
         return self.cached[-1].warm_seconds
 
     def predicted_seconds(self, fraction: float) -> float:
-        """The ideal line: a cached fraction c of the dataset saves a fraction c of the loading."""
+        """The ideal line: a cached fraction c of the dataset saves a fraction c of the time to load
+        it."""
         return (1 - fraction) * self.cold_seconds + fraction * self.hit_seconds
 
     def predicted_cpu_seconds(self, fraction: float) -> float:
@@ -108,7 +112,7 @@ class Settings:
 
 
 def orders(settings: Settings) -> Iterator[list[int]]:
-    """A new random order for every epoch, the same ones for every run."""
+    """A new random order for each epoch; all runs have the same orders."""
     for epoch in range(EPOCHS):
         order = list(range(len(settings.files)))
         random.Random(f"{settings.seed}/{epoch}").shuffle(order)
@@ -116,7 +120,8 @@ def orders(settings: Settings) -> Iterator[list[int]]:
 
 
 def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) -> tuple[Run, int]:
-    """Three epochs with a fresh cache of so many slots, or without a cache. Also returns the checksum that all epochs had."""
+    """Three epochs with a new cache of `slots` slots, or without a cache. Also returns the checksum
+    of all epochs."""
     samples = len(settings.files)
     result = Run(slots, samples)
     cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", slots=slots)
@@ -143,20 +148,21 @@ def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) 
 
 
 def hits_of(cache: stocached.Cache | None) -> int:
-    """Samples found so far by all processes, from the cache's own counters."""
+    """Samples that all processes have found so far, from the cache's stats."""
     return 0 if cache is None else cache.stats().hits
 
 
 def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]) -> Result:
-    """All runs. `watch` is told what comes next and returns the function that is told of each batch read.
+    """All runs. `watch` gets the name of the next run, and returns a function to call after each
+    batch.
 
-    Raises WrongSamplesError when any epoch of any run reads other bytes than the first.
+    Raises WrongSamplesError when an epoch of a run reads other bytes than the first epoch.
     """
     samples = len(settings.files)
     without, checksum = run(settings, None, watch("no cache"))
     cached = []
     for fraction in FRACTIONS:
-        slots = max(1, round(fraction * samples))  # one slot is the smallest cache there is
+        slots = max(1, round(fraction * samples))  # one slot is the smallest cache
         with_cache, sum_with_cache = run(settings, slots, watch(f"{fraction:.0%} cached"))
         if sum_with_cache != checksum:
             raise WrongSamplesError(

@@ -1,4 +1,5 @@
-"""Where the image files come from: the user's folder, a package of pictures from Debian's archive, or JPEGs made here."""
+"""The source of the image files: the user's folder, a package of pictures from Debian's archive, or
+JPEGs made here."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ DEBIAN_PACKAGE = "openclipart-png"
 DEBIAN_FOLDER = "usr/share/openclipart/png"
 DEBIAN_MEGABYTES = 131  # to download; unpacked it is a little more
 
-# What the benchmark of the stocaching library reads: JPEG files of 512 x 512 pixels.
+# As in the benchmark of the stocaching library: JPEG files of 512 x 512 pixels.
 MADE_PIXELS = 512
 MADE_QUALITY = 90
 
 
 class NoImagesError(Exception):
-    """A folder has fewer usable images than the demo needs. The message says how many, and what was looked for."""
+    """A folder has fewer usable images than the demo needs. The message says how many, and what is
+    usable."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +40,35 @@ class Source:
     folder: Path
     description: str
     short: str  # the same in a few words, for the chart
-    min_side: int = 1  # pixels; smaller images would be blown up
-    max_pixels: int = 80_000_000  # larger ones take seconds to decode, and Pillow warns of decompression bombs from 89 million on
+    min_side: int = 1  # pixels; smaller images would be enlarged
+    # Larger images take seconds to decode. Pillow warns of decompression bombs from 89 million
+    # pixels on.
+    max_pixels: int = 80_000_000
 
 
 def choose(folder: str | None, work: Path, count: int) -> Source:
-    """The user's folder if there is one, else Debian's pictures, else `count` JPEGs made below `work`. What was chosen is in the description."""
+    """The user's folder if given, else Debian's pictures, else `count` JPEGs made below `work`. The
+    description says which."""
     if folder is not None:
         if not Path(folder).is_dir():
             raise NoImagesError(f"{folder} is no folder")
         return Source(Path(folder), f"images of your folder {folder}", "images")
     if debian := debian_pictures(work):
-        # Clip art comes in every size, from icons to posters. These bounds leave about 3,000 pictures of 0.05 to 2 megapixels.
+        # Clip art comes in every size, from icons to posters. These bounds leave about 3,000
+        # pictures of 0.05 to 2 megapixels.
         return Source(debian, f"pictures of Debian's {DEBIAN_PACKAGE}", "PNG pictures", min_side=224, max_pixels=2_000_000)
     make_jpegs(work / "made", count)
     size = f"{MADE_PIXELS} x {MADE_PIXELS}"
     return Source(
         work / "made",
-        f"JPEGs made here ({size}, as in the benchmark of stocaching: no package of real pictures was to be had)",
+        f"JPEGs made here ({size}, as in the benchmark of stocaching: no package of real pictures could be downloaded)",
         f"made JPEGs of {size}",
     )
 
 
 def debian_pictures(work: Path) -> Path | None:
-    """The folder of Debian's pictures: installed, or unpacked below `work` without installing anything. None if they cannot be had."""
+    """The folder of Debian's pictures: installed, or downloaded and unpacked below `work`. None if
+    that fails."""
     installed = Path("/") / DEBIAN_FOLDER
     if installed.is_dir():
         return installed
@@ -72,7 +79,7 @@ def debian_pictures(work: Path) -> Path | None:
 
 
 def unpack_debian_package(target: Path) -> bool:
-    """Downloads the package and unpacks it to `target`, which appears only when it is complete."""
+    """Downloads the package and unpacks it to `target`, which exists only when it is complete."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +95,7 @@ def unpack_debian_package(target: Path) -> bool:
 
 
 def download(folder: str) -> bool:
-    """Tries once with the package lists that are there and, as root, once more with fresh ones."""
+    """Tries once with the present package lists, and as root once more with fresh lists."""
     command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", DEBIAN_PACKAGE]
     if subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
         return True
@@ -99,7 +106,8 @@ def download(folder: str) -> bool:
 
 
 def make_jpegs(folder: Path, count: int) -> None:
-    """Makes `count` JPEGs with the detail of a photograph: noise at several scales, each with its own weight. Those that exist are kept."""
+    """Makes `count` JPEGs with the detail of a photograph: noise at several scales, each with its
+    own weight. Keeps files that exist."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [k for k in range(count) if not (folder / f"{k:05d}.jpg").exists()]
     if missing:
@@ -116,7 +124,8 @@ def make_jpegs(folder: Path, count: int) -> None:
 
 
 def pick(source: Source, count: int, seed: int = 0) -> list[Path]:
-    """`count` usable images of the source, or all if there are fewer; the same ones for the same seed and folder."""
+    """`count` usable images of the source, or all if it has fewer. The same seed and folder give
+    the same."""
     files = sorted(found(source.folder))
     random.Random(seed).shuffle(files)
     picked: list[Path] = []
@@ -142,7 +151,7 @@ def found(folder: Path) -> Iterator[Path]:
 
 
 def usable(file: Path, source: Source) -> bool:
-    """Reads the file's header only."""
+    """Reads only the file's header."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)

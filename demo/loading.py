@@ -1,4 +1,5 @@
-"""From an image file to a sample: decode, put on white, resize. This is the work that a cached sample saves."""
+"""Makes a sample of an image file: decode, white background, resize. A cached sample saves this
+work."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class UnreadableImageError(Exception):
 
 
 def load(file: Path) -> Pixels:
-    """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation belongs behind the cache."""
+    """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation comes after the
+    cache."""
     try:
         with Image.open(file) as image:
             picture = on_white(image)
@@ -43,12 +45,13 @@ def on_white(image: Image.Image) -> Image.Image:
 
 
 def checksum(batch: npt.NDArray[Any]) -> int:
-    """Touches every byte of a batch, as a training step would, and gives the same sum for the same samples in any order."""
+    """Reads every byte of a batch, as a training step does. The sum does not depend on the order of
+    samples."""
     return int(batch.sum(dtype=np.uint64))
 
 
 def seconds_a_sample(files: list[Path], probes: int = 24) -> float:
-    """Mean time of loading one file, from a few of them spread over the list."""
+    """Mean time to load one file, measured with a few files from the whole list."""
     some = files[:: max(1, len(files) // probes)][:probes]
     load(some[0])  # the first one also loads Pillow's codecs
     start = time.perf_counter()

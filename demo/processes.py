@@ -1,4 +1,4 @@
-"""What a tree of processes costs: memory that is counted once however many share it, and processor time."""
+"""The memory of a tree of processes, with shared pages counted once, and its processor time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ TICKS = os.sysconf("SC_CLK_TCK")  # a second
 
 
 def tree(root: int) -> dict[int, list[str]]:
-    """The process and all its descendants that are alive now: fields 3 and up of /proc/<pid>/stat for each."""
+    """The process and all its living descendants: the fields of /proc/<pid>/stat from the third
+    on."""
     stats: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
@@ -18,7 +19,7 @@ def tree(root: int) -> dict[int, list[str]]:
                 stat = Path("/proc", entry, "stat").read_text()
             except OSError:
                 continue  # ended meanwhile
-            fields = stat.rpartition(")")[2].split()  # the name before the bracket may hold anything
+            fields = stat.rpartition(")")[2].split()  # the name before the bracket may have spaces and brackets
             stats[int(entry)] = fields
             children.setdefault(int(fields[1]), []).append(int(entry))
     found, todo = {}, [root]
@@ -30,7 +31,8 @@ def tree(root: int) -> dict[int, list[str]]:
 
 
 def pss_bytes(root: int) -> int:
-    """Proportional set size of the tree: a page that n processes share counts 1/n for each. Processes that end while it is read count as nothing."""
+    """Proportional set size of the tree: a page that n processes share counts 1/n for each. A
+    process that ends meanwhile counts 0."""
     total = 0
     for pid in tree(root):
         try:
@@ -42,5 +44,5 @@ def pss_bytes(root: int) -> int:
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time that the tree's living processes have used so far."""
+    """User and system time of the tree's living processes so far."""
     return sum(int(fields[11]) + int(fields[12]) for fields in tree(root).values()) / TICKS

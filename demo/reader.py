@@ -1,7 +1,8 @@
-"""python -m demo.reader NAME SEED [BATCH]: reads every sample of a served cache once, in an order of its own, and prints what that came to.
+"""python -m demo.reader NAME SEED [BATCH]: reads every sample of a served cache once, in its own
+order, and prints the sums.
 
-The same program as demo/gofetch in Go and cclient/examples/fetch.c in C. crc is the XOR of the CRC-32C of each sample, which is the same in any order;
-seconds are those of the fetches.
+The same program as demo/gofetch in Go and cclient/examples/fetch.c in C. crc is the XOR of the
+CRC-32C of each sample, the same in any order. seconds is the time of the fetches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import stocached
 
 from demo.crc32c import crc32c
 
-PATIENCE = 60.0  # seconds that a batch may take
+TIMEOUT = 60.0  # seconds that a batch may take
 
 
 def read(name: str, seed: int, batch: int) -> str:
@@ -27,7 +28,7 @@ def read(name: str, seed: int, batch: int) -> str:
             indices = order[start : start + batch]
             hits += sum(index in cache for index in indices.tolist())
             began = time.perf_counter()
-            out, _ = cache.fetch(indices, rows[: len(indices)], PATIENCE)
+            out, _ = cache.fetch(indices, rows[: len(indices)], TIMEOUT)
             seconds += time.perf_counter() - began
             samples, size = samples + len(out), size + out.nbytes
             crc ^= int(np.bitwise_xor.reduce(crc32c(out)))

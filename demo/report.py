@@ -1,4 +1,4 @@
-"""The table for people and the numbers for machines."""
+"""The table for users and the numbers for programs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from demo.loading import SAMPLE_BYTES
 
 MB = 1_000_000
 
-HEADINGS = ("cached", "hit rate", "epoch 1", "epochs 2-3", "predicted", "off by", "CPU", "off by", "samples/s", "speed-up", "memory")
+HEADINGS = (
+    "cached",
+    "hit rate",
+    "epoch 1",
+    "epochs 2-3",
+    "predicted",
+    "off by",
+    "CPU",
+    "off by",
+    "samples/s",
+    "speed-up",
+    "memory",
+)
 UNITS = ("", "", "s", "s", "s", "", "s", "", "", "", "MB (PSS)")
-BUSY = 1.25  # times the processor time that the seconds of an epoch may take before it is said that the machine was busy
+BUSY = 1.25  # an epoch with more seconds than this times its processor time ran on a busy machine
 
 
 def table(result: Result) -> str:
@@ -32,11 +44,26 @@ def cells(result: Result, run: Run) -> Sequence[str]:
     if run.slots is None:
         return ("no cache", "", first, warm, "", "", cpu, "", rate, "", memory)
     predicted = result.predicted_seconds(run.fraction)
-    offs = ("", "")  # the last run is what the prediction is made from
+    offs = ("", "")  # the prediction is made from the last run
     if run is not result.cached[-1]:
-        offs = (off_by(run.warm_seconds, predicted), off_by(run.warm_cpu_seconds, result.predicted_cpu_seconds(run.fraction)))
+        offs = (
+            off_by(run.warm_seconds, predicted),
+            off_by(run.warm_cpu_seconds, result.predicted_cpu_seconds(run.fraction)),
+        )
     speed_up = f"{result.cold_seconds / run.warm_seconds:.1f} x"
-    return (f"{run.fraction:.0%}", f"{run.warm_hit_rate:.1%}", first, warm, f"{predicted:.2f}", offs[0], cpu, offs[1], rate, speed_up, memory)
+    return (
+        f"{run.fraction:.0%}",
+        f"{run.warm_hit_rate:.1%}",
+        first,
+        warm,
+        f"{predicted:.2f}",
+        offs[0],
+        cpu,
+        offs[1],
+        rate,
+        speed_up,
+        memory,
+    )
 
 
 def off_by(measured: float, predicted: float) -> str:
@@ -44,7 +71,8 @@ def off_by(measured: float, predicted: float) -> str:
 
 
 def was_busy(result: Result) -> bool:
-    """Whether other programs had the processors for part of the time: an epoch that decodes files should keep every worker on one."""
+    """Whether other programs used the processors: an epoch that decodes files should keep each
+    worker on one."""
     workers = min(result.workers, os.cpu_count() or 1)
     return any(run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1]))
 

@@ -1,7 +1,8 @@
 """python -m demo.server: `make demo-server` runs it.
 
-Packs pictures into a block file, has a server fill a cache from it, and lets four programs read the same samples at once: two in Python, one in Go and one
-in C, each in an order of its own. Then the server ends, another one takes its place, and they read again, one after the other.
+It packs pictures into a block file and starts a server that fills a cache from it. Four programs
+read the same samples at once: two in Python, one in Go and one in C, each in its own order. Then
+the server ends, another one starts, and the programs read again, one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from demo import images
 from demo.loading import SIDE
 from demo.serving import PROGRAM, ROOT, ServerError, Serving
 
-DECODED = {".gif", ".jpeg", ".jpg", ".png", ".webp"}  # by the server
+DECODED = {".gif", ".jpeg", ".jpg", ".png", ".webp"}  # files that the server decodes
 GO, C = ROOT / "build" / "demo" / "gofetch", ROOT / "build" / "c" / "example-fetch"
 READERS = {
     "Python": [sys.executable, "-m", "demo.reader"],
@@ -38,12 +39,12 @@ LINE = re.compile(r"samples=(\d+) hits=(\d+) failed=(\d+) bytes=(\d+) crc=([0-9a
 
 
 class DemoError(Exception):
-    """Something did not go as it must. The message says what."""
+    """A step of the demo failed. The message says which."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one program read. Seconds are those that it spent in its fetches."""
+    """The result of one program. seconds: the time of its fetches."""
 
     samples: int
     hits: int
@@ -55,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Run:
-    """What all did."""
+    """The results of all programs."""
 
     seconds: float
     source_reads: int
@@ -66,9 +67,19 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo-server", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: as for make demo)")
     parser.add_argument(
-        "--samples", type=int, default=300, metavar="N", help="images to use, at most (default: 300, which fit into 64 MB of /dev/shm)"
+        "--samples",
+        type=int,
+        default=300,
+        metavar="N",
+        help="images to use, at most (default: 300, which fit into 64 MB of /dev/shm)",
     )
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), metavar="DIR", help="where pictures that are downloaded or made go")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/demo"),
+        metavar="DIR",
+        help="where pictures that are downloaded or made go",
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
     chosen = parser.parse_args(argv)
     if chosen.samples < 2:
@@ -86,7 +97,11 @@ def pack(files: Sequence[Path], folder: Path, work: Path) -> Path:
         rows = csv.writer(out)
         rows.writerow(["path"])
         rows.writerows([str(file.relative_to(folder))] for file in files)
-    done = subprocess.run([PROGRAM, "pack", folder, packed, "--kind", "dir", "--source", f"manifest={manifest}"], capture_output=True, text=True)
+    done = subprocess.run(
+        [PROGRAM, "pack", folder, packed, "--kind", "dir", "--source", f"manifest={manifest}"],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode != 0:
         raise DemoError(done.stderr.strip())
     return packed
@@ -113,13 +128,14 @@ def read_all(serving: Serving, first_seed: int, files: Sequence[Path], at_once: 
 
 
 def whose(text: str, files: Sequence[Path]) -> str:
-    """The picture that a failure is about: block files know numbers only."""
+    """Names the picture of a failure: block files only have numbers."""
     found = re.search(r"sample (\d+)", text)
     return f"\nsample {found[1]} is {files[int(found[1])]}" if found and int(found[1]) < len(files) else ""
 
 
 def check(cold: Run, warm: Run, samples: int) -> str:
-    """The checksum that all had. DemoError when a picture was read twice, or a sample was not there, or not the same for all."""
+    """The checksum of all readings. DemoError if a picture was read twice, a sample was missing, or
+    readings differ."""
     readings = [*cold.readings.values(), *warm.readings.values()]
     crcs = {reading.crc for reading in readings}
     if len(crcs) != 1 or {reading.samples for reading in readings} != {samples}:
@@ -159,7 +175,13 @@ def demonstrate(chosen: argparse.Namespace, work: Path) -> None:
     packed = pack(files, source.folder, work)
     name = f"demo-server-{os.getpid()}"
     serving = Serving(
-        work, {"name": name, "source": {"kind": "block", "path": str(packed)}, "decode": {"resize": [SIDE, SIDE], "layout": "hwc"}, "size": "all"}
+        work,
+        {
+            "name": name,
+            "source": {"kind": "block", "path": str(packed)},
+            "decode": {"resize": [SIDE, SIDE], "layout": "hwc"},
+            "size": "all",
+        },
     )
     try:
         serving.start()

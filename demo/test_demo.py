@@ -1,4 +1,5 @@
-"""Tests of the demo: they run it on JPEGs made in a temporary folder, so that no package is downloaded."""
+"""Tests of the demo: they run it on JPEGs made in a temporary folder, so that no package is
+downloaded."""
 
 from __future__ import annotations
 
@@ -40,9 +41,8 @@ def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Pat
     assert numbers["samples"] == 24
     assert [run["slots"] for run in numbers["runs"]] == [0, 1, 6, 12, 18, 24]
     for run in numbers["runs"]:
-        assert run["epoch_hit_rates"][0] == pytest.approx(
-            0, abs=0.35
-        )  # two workers may meet in the first epoch only through the check of CachedDataset
+        # In the first epoch, hits come only from the samples that CachedDataset compares.
+        assert run["epoch_hit_rates"][0] == pytest.approx(0, abs=0.35)
         assert run["epoch_hit_rates"][1:] == [pytest.approx(run["cached_fraction"])] * 2
         assert min(run["epoch_seconds"]) > 0 and run["pss_bytes"] > 10_000_000
     for path in numbers["charts"]:
@@ -106,7 +106,7 @@ def test_without_a_package_jpegs_are_made(tmp_path: Path, monkeypatch: pytest.Mo
     assert "made here" in source.description and len(images.pick(source, 99)) == 3
 
 
-def test_a_package_that_cannot_be_had_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_downloaded_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "download", lambda folder: False)
     assert not images.unpack_debian_package(tmp_path / "pictures")
     assert list(tmp_path.iterdir()) == []
@@ -134,12 +134,13 @@ def test_prediction_is_a_straight_line() -> None:
     assert "+17.6%" in report.table(result) and "16.0 x" in report.table(result)
     for each in (result.without, *result.cached):
         each.cpu_seconds = [0.0] * 3
-    assert "+17.6%" in report.table(result)  # epochs too short for the clock of processor time
+    assert "+17.6%" in report.table(result)  # the epochs are too short for the clock of processor time
 
 
 def test_processes_are_counted_with_their_children() -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", "import time; x = bytearray(b'x') * 50_000_000; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE
+        [sys.executable, "-c", "import time; x = bytearray(b'x') * 50_000_000; print(flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
     )
     try:
         assert child.stdout is not None
@@ -154,7 +155,7 @@ def test_processes_are_counted_with_their_children() -> None:
 
 @pytest.fixture(scope="session")
 def readers() -> None:
-    """The programs that `make demo-server` runs."""
+    """Builds the programs that `make demo-server` runs."""
     subprocess.run(["make", "-s", "demo-readers"], cwd=Path(__file__).parents[1], check=True)
 
 

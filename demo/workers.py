@@ -1,4 +1,5 @@
-"""Epochs with worker processes and no framework: each worker takes batches of sample indices, and the cache is all that they share."""
+"""Epochs with worker processes and no framework: each worker takes batches of sample indices, and
+they share only the cache."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import stocached
 from demo.loading import SHAPE, Pixels, checksum, load
 
 if TYPE_CHECKING:
-    Link = Connection[Any, Any]  # the class takes parameters in the type checker's eyes only
+    Link = Connection[Any, Any]  # the class takes parameters only for the type checker
 
 
 class WorkerError(Exception):
@@ -26,7 +27,8 @@ class WorkerError(Exception):
 
 
 def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Sequence[int], out: Pixels) -> None:
-    """One batch into `out`: the hits in one gather, the misses from their files, which are then offered to the cache."""
+    """Fills one batch into `out`: hits in one gather; misses from their files, and stores them in
+    the cache."""
     if cache is None:
         for row, index in enumerate(indices):
             out[row] = load(files[index])
@@ -38,7 +40,8 @@ def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Se
 
 
 def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:
-    """A worker: answers each list of indices with the checksum of their samples, until it gets None."""
+    """Runs a worker: it answers each list of indices with the checksum of their samples, until it
+    gets None."""
     out = np.empty((batch, *SHAPE), np.uint8)
     try:
         while (indices := connection.recv()) is not None:
@@ -46,13 +49,14 @@ def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None,
             fill_batch(files, cache, indices, rows)
             connection.send(checksum(rows))
     except (EOFError, KeyboardInterrupt):
-        pass  # the parent is gone or interrupted: it is the one to speak
+        pass  # the parent is gone or interrupted, and reports it
     except Exception:
         connection.send(traceback.format_exc())
 
 
 class WorkerPool:
-    """Worker processes that live for several epochs, as a DataLoader's do with persistent_workers. close() MUST be called."""
+    """Worker processes for several epochs, as of a DataLoader with persistent_workers. close() MUST
+    be called."""
 
     def __init__(self, files: Sequence[Path], cache: stocached.Cache | None, workers: int, batch: int) -> None:
         self.batch = batch
@@ -63,12 +67,13 @@ class WorkerPool:
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, files, cache, batch), daemon=True)
             process.start()
-            theirs.close()  # so that a dead worker is an end of file here
+            theirs.close()  # so that a dead worker gives an end of file
             self._processes.append(process)
             self._connections.append(ours)
 
     def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int:
-        """Reads every sample of `order` once; returns their checksum. `progress` is told the size of each batch that is done."""
+        """Reads every sample of `order` once; returns their checksum. Calls `progress` with the
+        size of each batch that is done."""
         batches = deque(list(order[start : start + self.batch]) for start in range(0, len(order), self.batch))
         busy: dict[Link, int] = {}
         total = 0
@@ -102,7 +107,7 @@ class WorkerPool:
 
     def close(self) -> None:
         for connection in self._connections:
-            with contextlib.suppress(OSError):  # it may be dead already
+            with contextlib.suppress(OSError):  # the worker may be dead already
                 connection.send(None)
             connection.close()
         for process in self._processes:

@@ -1,4 +1,5 @@
-"""Reports tests as skipped that are left out on purpose, so that nobody takes a run without them for a whole one.
+"""Reports tests that are left out on purpose as skipped, so that a run without them does not look
+complete.
 
 python tools/count_skipped.py REASON PYTEST-ARGUMENT...
 """
@@ -11,10 +12,15 @@ import sys
 
 
 def main(reason: str, *arguments: str) -> int:
-    done = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     collected = re.search(r"^(\d+)(/\d+)? tests? collected", done.stdout, re.MULTILINE)
     if done.returncode != 0 or collected is None:
-        print(f"{done.stdout}{done.stderr}\n0 passed, 1 failed: the tests to be left out could not be collected")
+        print(f"{done.stdout}{done.stderr}\n0 passed, 1 failed: the tests to leave out could not be collected")
         return 1
     print(f"SKIPPED [{collected[1]}] pytest {' '.join(arguments)}: {reason}\n0 passed, 0 failed, {collected[1]} skipped")
     return 0

@@ -1,8 +1,10 @@
-"""Measures and draws two experiments, ours beside torch's: docs/images/workers.png and docs/images/streams-workers.png.
+"""Measures and draws two experiments, ours and torch's: docs/images/workers.png and
+docs/images/streams-workers.png.
 
 python tools/draw_experiments.py [--out FOLDER] [--quick]
 
-Loads are sleeps, written down by the dataset itself: which process, from when to when. So all loaders are looked at in the same way.
+Loads are sleeps. The dataset records the process, start and end of each load, so all loaders are
+measured in the same way.
 """
 
 from __future__ import annotations
@@ -35,17 +37,24 @@ from stocached.torch import DataLoader
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 INK, GREY, PALE, TRACK = "#1c2430", "#6b7480", "#d9dde2", "#f4f6f8"
 BLUE, WAIT, PALER = "#0072b2", "#d55e00", "#9aa3ad"
-BATCHES = ("#0072b2", "#56b4e9", "#009e73", "#b5c334", "#8e63c9")  # five: with four workers, no worker of torch's has but one of them
+BATCHES = (
+    "#0072b2",
+    "#56b4e9",
+    "#009e73",
+    "#b5c334",
+    "#8e63c9",
+)  # five: with four workers, each worker of torch makes several of them
 BATCH, LOAD, STEP = 64, 0.0005, 0.1  # samples; seconds a sample and a step
 ROWS, ITEM = 8, 0.001  # rows of a batch of streams; seconds an item
 SHOWN, SHOWN_STREAMS = (0, 1, 4), (1, 2, 4)  # numbers of workers that have a time-line
 
 
-# ------------------------------------------------------------------------------------------------ what is measured
+# ------------------------------------------------------------ measurements
 
 
 class Loads:
-    """What was loaded by whom: for each sample the process, start and end (time.monotonic_ns), in memory that forked workers share."""
+    """The loads: for each sample the process, start and end (time.monotonic_ns), in memory that
+    forked workers share."""
 
     def __init__(self, samples: int) -> None:
         self._rows = np.frombuffer(mmap.mmap(-1, samples * 24), np.int64).reshape(samples, 3)
@@ -56,7 +65,7 @@ class Loads:
         self._rows[sample] = os.getpid(), start, time.monotonic_ns()
 
     def take(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Everything so far, and forgets it; zeros for what was not loaded."""
+        """All loads so far, which it then drops; zeros for samples that were not loaded."""
         taken = self._rows.copy()
         self._rows[:] = 0
         return taken
@@ -99,7 +108,7 @@ class Load(NamedTuple):
 
 @dataclass
 class Epoch:
-    """What happened when: seconds since iter() was called."""
+    """The times of an epoch, in seconds since iter() was called."""
 
     arrivals: list[float]  # of batches
     ends: list[float]  # of steps
@@ -116,16 +125,17 @@ class Epoch:
 
     @property
     def rate(self) -> float:
-        """Samples a second behind the first batch."""
+        """Samples a second after the first batch."""
         return sum(map(len, self.numbers[1:])) / (self.arrivals[-1] - self.arrivals[0])
 
     def contiguous(self, items: int) -> float:
-        """The part of the rows that go on, from one batch to the next, with the next item of their file or the first of another."""
+        """The fraction of rows that continue, from one batch to the next, with the next item of
+        their file or the first item of another file."""
         pairs = [(a, b) for before, after in itertools.pairwise(self.numbers) for a, b in zip(before, after, strict=True)]
         return statistics.fmean(b == a + 1 or (b % items == 0 and a % items == items - 1) for a, b in pairs)
 
     def workers(self) -> list[int]:
-        """Their processes, in the order in which they were started."""
+        """The processes of the loads, in the order of their start."""
         return sorted({load.process for load in self.loads} - {os.getpid()})
 
 
@@ -155,13 +165,13 @@ def run(loader: Iterable[Any], loads: Loads, step: float) -> Epoch:
     return Epoch(seconds[: len(numbers)], seconds[len(numbers) :], found, numbers)
 
 
-# ------------------------------------------------------------------------------------------------ how many workers
+# ------------------------------------------------------------ how many workers
 
 TORCH, OURS, CACHED = "torch", "stocached", "stocached, cached"
 
 
 def warm_epoch(kind: str, workers: int, batches: int) -> Epoch:
-    """The second epoch: its workers are running already, and with a cache everything is in it."""
+    """The second epoch: its workers run already, and a cache holds all samples."""
     pictures = Pictures(batches * BATCH)
     settings: dict[str, Any] = {"batch_size": BATCH, "num_workers": workers, "persistent_workers": workers > 0}
     if workers:
@@ -186,11 +196,12 @@ def check(epoch: Epoch, what: str, samples: int, loads: int) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------------ streams
+# ------------------------------------------------------------ streams
 
 
 class Rows(torch.utils.data.IterableDataset[Any]):
-    """What one writes for torch's DataLoader: each row takes the next file when its own is over. Workers have every W-th file each."""
+    """A dataset that users write for torch's DataLoader: each row takes the next file when its own
+    ends. Each worker has every W-th file."""
 
     def __init__(self, numbers: list[int], rows: int, files: Files) -> None:
         self.numbers, self.rows, self.files = numbers, rows, files
@@ -212,7 +223,8 @@ class Rows(torch.utils.data.IterableDataset[Any]):
 
 
 class SideBySide:
-    """The known recipe: a DataLoader with one worker for a share of the rows each, and their batches put together."""
+    """The known recipe: several DataLoaders with one worker each, for a part of the rows; their
+    batches are joined."""
 
     def __init__(self, files: Files, workers: int) -> None:
         share = ROWS // workers
@@ -246,14 +258,14 @@ STREAMS: dict[str, Callable[[Files, int], Iterable[Any]]] = {
 
 
 def stream(kind: str, workers: int, items: int) -> Epoch:
-    """An epoch over as many files that each of 4 workers has one for each of its rows."""
+    """An epoch over enough files that each of 4 workers has one for each of its rows."""
     files = Files(4 * ROWS, items)
     epoch = run(STREAMS[kind](files, workers), files.loads, 0)
     check(epoch, f"{kind}, {workers} workers", files.files * items, files.files * items)
     return epoch
 
 
-# ------------------------------------------------------------------------------------------------ drawing
+# ------------------------------------------------------------ drawing
 
 
 def chart(title: str, subtitle: str, height: float) -> Figure:
@@ -264,13 +276,13 @@ def chart(title: str, subtitle: str, height: float) -> Figure:
 
 
 def place(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes by inches from the left and from the top."""
+    """Axes at a place in inches from the left and from the top."""
     wide, high = figure.get_size_inches()
     return figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
 
 
 def legend(figure: Figure, top: float, entries: dict[str, tuple[str, ...]]) -> None:
-    """A line of coloured fields, each with what it stands for behind it."""
+    """A line of coloured fields, each with its meaning after it."""
     axes = place(figure, 0.35, top, 9.5, 0.2)
     axes.set_xlim(0, 9.5)
     axes.set_ylim(0, 1)
@@ -285,7 +297,7 @@ def legend(figure: Figure, top: float, entries: dict[str, tuple[str, ...]]) -> N
 
 
 def tracks(axes: Axes, names: list[str], until: float, labelled: bool) -> None:
-    """Empty rows of a time-line of so many milliseconds; the first name is the uppermost."""
+    """Empty rows of a time-line; the first name is at the top."""
     axes.set_xlim(0, until)
     axes.set_ylim(len(names) - 0.5, -0.5)
     for k in range(len(names)):
@@ -296,7 +308,14 @@ def tracks(axes: Axes, names: list[str], until: float, labelled: bool) -> None:
         side.set_visible(False)
 
 
-def bar(axes: Axes, track: int, spans: list[tuple[float, float]], colours: list[str] | str, height: float = 0.84, edge: float = 0) -> None:
+def bar(
+    axes: Axes,
+    track: int,
+    spans: list[tuple[float, float]],
+    colours: list[str] | str,
+    height: float = 0.84,
+    edge: float = 0,
+) -> None:
     """Spans from start to end, in seconds."""
     bars = [(1e3 * start, 1e3 * (end - start)) for start, end in spans]
     axes.broken_barh(bars, (track - height / 2, height), facecolors=colours, edgecolors="white", linewidth=edge)
@@ -314,24 +333,44 @@ def loop(axes: Axes, epoch: Epoch) -> None:
     for batch, (start, end) in enumerate(zip(epoch.arrivals, epoch.ends, strict=True)):
         if 1e3 * start < until:
             axes.text(
-                (1e3 * start + min(1e3 * end, until)) / 2, 0.04, str(batch), color="white", fontsize=8, ha="center", va="center", fontweight="bold"
+                (1e3 * start + min(1e3 * end, until)) / 2,
+                0.04,
+                str(batch),
+                color="white",
+                fontsize=8,
+                ha="center",
+                va="center",
+                fontweight="bold",
             )
 
 
 def loads(axes: Axes, epoch: Epoch, edge: float = 0) -> None:
-    """A row for each worker; loads of the training process itself lie upon its waits."""
+    """A row for each worker. Loads of the training process itself are drawn over its waits."""
     track = {process: 1 + k for k, process in enumerate(epoch.workers())} | {os.getpid(): 0}
     for process, number in track.items():
         own = [load for load in epoch.loads if load.process == process]
         if own:
-            bar(axes, number, [(load.start, load.end) for load in own], [colour(load.batch) for load in own], 0.84 if number else 0.4, edge)
+            bar(
+                axes,
+                number,
+                [(load.start, load.end) for load in own],
+                [colour(load.batch) for load in own],
+                0.84 if number else 0.4,
+                edge,
+            )
 
 
 def names(workers: int) -> list[str]:
     return ["training loop", *(f"worker {k}" for k in range(workers))]
 
 
-def lines(axes: Axes, title: str, workers: list[int], curves: list[tuple[str, str, str, list[float]]], limits: tuple[float, float]) -> None:
+def lines(
+    axes: Axes,
+    title: str,
+    workers: list[int],
+    curves: list[tuple[str, str, str, list[float]]],
+    limits: tuple[float, float],
+) -> None:
     """A small panel: a curve is a label, a colour, a format and its values."""
     for label, tint, form, values in curves:
         axes.plot(workers, values, form, color=tint, label=label, linewidth=1.8, markersize=5)
@@ -349,7 +388,7 @@ def lines(axes: Axes, title: str, workers: list[int], curves: list[tuple[str, st
 
 
 def save(figure: Figure, path: Path) -> None:
-    """With a palette, which flat colours need no more than."""
+    """Saves with a palette, which is enough for flat colours."""
     figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
     plt.close(figure)
     with Image.open(path) as picture:
@@ -369,10 +408,23 @@ def draw_workers(runs: Runs, workers: list[int], path: Path) -> None:
         f"Loads and steps sleep. Workers are running already. {os.cpu_count()} cores.",
         high,
     )
-    legend(figure, 0.84, {"load of a sample, and training step, in the colour of the batch": BATCHES, "the training loop waits": (WAIT,)})
+    legend(
+        figure,
+        0.84,
+        {
+            "load of a sample, and training step, in the colour of the batch": BATCHES,
+            "the training loop waits": (WAIT,),
+        },
+    )
     for column, name in enumerate(("torch.utils.data.DataLoader", "stocached.torch.DataLoader")):
         figure.text(
-            (left + column * (width + gap)) / 10, 1 - 1.3 / high, name, fontsize=11.5, fontweight="bold", color=BLUE if column else INK, va="center"
+            (left + column * (width + gap)) / 10,
+            1 - 1.3 / high,
+            name,
+            fontsize=11.5,
+            fontweight="bold",
+            color=BLUE if column else INK,
+            va="center",
         )
     until = 1020 * max(runs[kind, count].seconds for _, count, ours in sections for kind in (TORCH, ours))
     top = 1.5
@@ -393,7 +445,14 @@ def draw_workers(runs: Runs, workers: list[int], path: Path) -> None:
         top += line * (1 + count) + 0.1
     top += 0.55
     count, until = SHOWN[-1], 80.0
-    figure.text(0.035, 1 - top / high, f"{count} workers, the first {until:g} ms: each bar is a sample", fontsize=9.8, fontweight="bold", va="center")
+    figure.text(
+        0.035,
+        1 - top / high,
+        f"{count} workers, the first {until:g} ms: each bar is a sample",
+        fontsize=9.8,
+        fontweight="bold",
+        va="center",
+    )
     top += 0.17
     for column, kind in enumerate((TORCH, OURS)):
         axes = place(figure, left + column * (width + gap), top, width, line * (1 + count))
@@ -405,14 +464,24 @@ def draw_workers(runs: Runs, workers: list[int], path: Path) -> None:
 
 
 def draw_panels(figure: Figure, runs: Runs, workers: list[int], top: float) -> None:
-    kinds = ((TORCH, "torch", INK), (OURS, "stocached", BLUE), (CACHED, "stocached with size=, second epoch", BATCHES[2]))
+    kinds = (
+        (TORCH, "torch", INK),
+        (OURS, "stocached", BLUE),
+        (CACHED, "stocached with size=, second epoch", BATCHES[2]),
+    )
     seconds = [(label, tint, "-o", [runs[kind, count].seconds for count in workers]) for kind, label, tint in kinds]
     steps = len(runs[TORCH, 0].arrivals) * STEP
     seconds.append((f"the steps alone: {steps:g} s", GREY, ":", [steps] * len(workers)))
     first = [(label, tint, "-o", [1e3 * runs[kind, count].first for count in workers]) for kind, label, tint in kinds]
     slowest = max(max(curve[3]) for curve in seconds)
     lines(place(figure, 0.6, top, 4.2, 1.75), "seconds an epoch", workers, seconds, (0.9 * steps, slowest + 0.1 * steps))
-    lines(place(figure, 5.4, top, 4.2, 1.75), "milliseconds to the first batch", workers, first, (0, 1.6 * max(max(curve[3]) for curve in first)))
+    lines(
+        place(figure, 5.4, top, 4.2, 1.75),
+        "milliseconds to the first batch",
+        workers,
+        first,
+        (0, 1.6 * max(max(curve[3]) for curve in first)),
+    )
 
 
 def draw_streams(runs: Runs, items: int, path: Path) -> None:
@@ -422,7 +491,11 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
         f"Batches of {ROWS} rows, each row reads on in its file; {1e3 * ITEM:g} ms to read an item (asleep), no training step. {os.cpu_count()} cores.",
         high,
     )
-    legend(figure, 0.84, {"an item being read, in the colour of the batch that it comes in; its row is written on it": BATCHES})
+    legend(
+        figure,
+        0.84,
+        {"an item being read, in the colour of the batch that it comes in; its row is written on it": BATCHES},
+    )
     heads = ("torch:\none DataLoader", "torch: a DataLoader\na share of the rows", "\nstocached.streams")
     for column, name in enumerate(heads):
         figure.text(
@@ -436,7 +509,14 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
         )
     top = 1.75
     for count in SHOWN_STREAMS:
-        figure.text(0.035, 1 - (top + 0.05) / high, f"{count} worker{'s' * (count != 1)}", fontsize=9.8, fontweight="bold", va="center")
+        figure.text(
+            0.035,
+            1 - (top + 0.05) / high,
+            f"{count} worker{'s' * (count != 1)}",
+            fontsize=9.8,
+            fontweight="bold",
+            va="center",
+        )
         top += 0.2
         for column, kind in enumerate(STREAMS):
             epoch = runs[kind, count]
@@ -447,16 +527,37 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
             shown = [load._replace(start=load.start - middle, end=load.end - middle) for load in epoch.loads]
             for track, process in enumerate(epoch.workers(), 1):
                 own = [load for load in shown if load.process == process and load.end > 0 and load.start < span]
-                bar(axes, track, [(load.start, load.end) for load in own], [colour(load.batch) for load in own], edge=0.4)
+                bar(
+                    axes,
+                    track,
+                    [(load.start, load.end) for load in own],
+                    [colour(load.batch) for load in own],
+                    edge=0.4,
+                )
                 for load in own:
                     if 0.3 < 500 * (load.start + load.end) < 1e3 * span - 0.3:
-                        axes.text(500 * (load.start + load.end), track + 0.03, str(load.row), color="white", fontsize=6.5, ha="center", va="center")
+                        axes.text(
+                            500 * (load.start + load.end),
+                            track + 0.03,
+                            str(load.row),
+                            color="white",
+                            fontsize=6.5,
+                            ha="center",
+                            va="center",
+                        )
             for batch, arrival in enumerate(epoch.arrivals):
                 if 0 <= arrival - middle <= span:
                     axes.plot(1e3 * (arrival - middle), 0, "v", color=colour(batch), markersize=6.5, clip_on=False)
             told = f"{epoch.contiguous(items):.0%} of the rows go on"
             axes.text(
-                1e3 * span, -0.6, told, fontsize=8.8, color=INK if epoch.contiguous(items) == 1 else WAIT, ha="right", va="bottom", fontweight="bold"
+                1e3 * span,
+                -0.6,
+                told,
+                fontsize=8.8,
+                color=INK if epoch.contiguous(items) == 1 else WAIT,
+                ha="right",
+                va="bottom",
+                fontweight="bold",
             )
             axes.set_xticks([0, 5, 10, 15, 20] if count == SHOWN_STREAMS[-1] else [])
             if count == SHOWN_STREAMS[-1]:
@@ -467,18 +568,23 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
     kinds = list(STREAMS)
     curves = [("ideal: workers / 1 ms", GREY, ":", ideal)]
     tints = (PALER, INK, BLUE)
-    labels = ("torch, one DataLoader (contiguous with one worker only)", "torch, a DataLoader a share of the rows", "stocached.streams")
+    labels = (
+        "torch, one DataLoader (contiguous with one worker only)",
+        "torch, a DataLoader a share of the rows",
+        "stocached.streams",
+    )
     curves += [(labels[k], tints[k], "-o", [runs[kind, count].rate for count in SHOWN_STREAMS]) for k, kind in enumerate(kinds)]
     lines(axes, "items/s", list(SHOWN_STREAMS), curves, (0, 1.05 * ideal[-1]))
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="center left", bbox_to_anchor=(1.03, 0.5))
     save(figure, path)
 
 
-# ------------------------------------------------------------------------------------------------ all of it
+# ------------------------------------------------------------ all of it
 
 
 def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]) -> Runs:
-    """An epoch for each kind and number of workers: the one that cost least, as others at work on the machine only add to it. Kinds take turns."""
+    """An epoch for each kind and number of workers: the cheapest of the repeats, as other programs
+    only add to the cost. Kinds take turns."""
     runs: dict[tuple[str, int], list[Epoch]] = {}
     for _, count, kind in itertools.product(range(repeats), workers, kinds):
         runs.setdefault((kind, count), []).append(one(kind, count, size))
@@ -494,7 +600,7 @@ def table(runs: Runs, streams: Runs, items: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures and draws docs/images/workers.png and streams-workers.png: ours beside torch's.")
+    parser = argparse.ArgumentParser(description="Measures and draws docs/images/workers.png and streams-workers.png: ours and torch's.")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the two pictures (docs/images)")
     parser.add_argument("--quick", action="store_true", help="two batches and no repeats: shows that it works, in seconds")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each loader, alternating, of which the quickest is drawn (5)")

@@ -1,4 +1,5 @@
-"""Draws docs/images/streams.svg: rows and their files over the steps of an epoch, as stocached.streams gives them.
+"""Draws docs/images/streams.svg: rows and their files over the steps of an epoch, as
+stocached.streams gives them.
 
 python tools/draw_streams.py
 """
@@ -15,7 +16,20 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 
 CELL, LINE, LEFT, TOP = 21, 34, 62, 46  # pixels
 INK, GREY, PALE = "#1c2430", "#6b7480", "#e9ecef"
-COLOURS = ("#9ec5fe", "#a3cfbb", "#ffda6a", "#f1aeb5", "#c5b3e6", "#ffc09f", "#9eeaf9", "#d3d9a0", "#e2b6cf", "#b6d7ff", "#c8e6c9", "#ffe0b2")
+COLOURS = (
+    "#9ec5fe",
+    "#a3cfbb",
+    "#ffda6a",
+    "#f1aeb5",
+    "#c5b3e6",
+    "#ffc09f",
+    "#9eeaf9",
+    "#d3d9a0",
+    "#e2b6cf",
+    "#b6d7ff",
+    "#c8e6c9",
+    "#ffe0b2",
+)
 
 
 def batches() -> list[StreamBatch]:

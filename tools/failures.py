@@ -1,7 +1,9 @@
-"""What a log of tests says about why they failed, in a line or a few for each: a run is often known by the end of its output alone.
+"""Summarizes a log of tests: a few lines for each failure, as readers often see only the end of a
+log.
 
-Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps when a test hangs or panics, those are told
-that are in our code, each as one line with its frames, the innermost first.
+Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps
+when a test hangs or panics, those are told that are in our code, each as one line with its frames,
+the innermost first.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-WIDTH = 400  # characters of a line, at most
+WIDTH = 400  # the most characters of a line
 EACH = 3  # messages of one test
 GOROUTINES = 30  # of one dump
 
@@ -30,7 +32,7 @@ COMPILER = re.compile(r"^\S+:\d+(:\d+)?: ")
 
 
 def failures(lines: list[str]) -> list[str]:
-    """A line or a few for each failed test of a log; the last lines of one that names no test."""
+    """A few lines for each failed test of a log; the last lines of a log that names no test."""
     reader = _Reader()
     for k, line in enumerate(lines):
         reader.take(lines, k, line)
@@ -46,11 +48,11 @@ def cut(line: str) -> str:
 @dataclass
 class _Reader:
     told: list[str] = field(default_factory=list)
-    said: dict[str, list[str]] = field(default_factory=dict)  # of each Go test of the package under way
-    failed: dict[str, str] = field(default_factory=dict)  # Go tests of it, and how long they took
-    test: str = ""  # whose lines these are
-    crashed: list[str] = field(default_factory=list)  # what a package that did not end by itself printed
-    complaints: list[str] = field(default_factory=list)  # of the C test under way
+    said: dict[str, list[str]] = field(default_factory=dict)  # of each Go test of the current package
+    failed: dict[str, str] = field(default_factory=dict)  # failed Go tests of the package, and their times
+    test: str = ""  # the test of the current lines
+    crashed: list[str] = field(default_factory=list)  # the output of a package that crashed
+    complaints: list[str] = field(default_factory=list)  # of the current C test
 
     def take(self, lines: list[str], k: int, line: str) -> None:
         if section := SECTION.match(line):
@@ -83,7 +85,8 @@ class _Reader:
 
 
 def few(messages: list[str]) -> list[str]:
-    """The first ones and the last one: the first is the cause as a rule, the last what the test gave up at."""
+    """The first messages and the last one: the first is usually the cause, the last is where the
+    test ended."""
     return messages if len(messages) <= EACH else [*messages[: EACH - 1], f"... ({len(messages) - EACH} more)", messages[-1]]
 
 
@@ -99,7 +102,7 @@ def more(lines: list[str], k: int) -> list[str]:
 
 
 def crash(lines: list[str], k: int) -> list[str]:
-    """What a panic says, the tests that were running, and the goroutines below it."""
+    """The message of a panic, the tests that ran, and the goroutines below it."""
     running = [found[1] for line in lines[k + 1 : k + 20] if (found := RUNNING.match(line))]
     inner = [one for one in running if not any(other.startswith(one.split()[0] + "/") for other in running)]
     told = goroutines(lines, k + 1)
@@ -107,7 +110,7 @@ def crash(lines: list[str], k: int) -> list[str]:
 
 
 def goroutines(lines: list[str], k: int) -> list[str]:
-    """Those of a dump that are in our code; a test that waits for its subtest is not told."""
+    """The goroutines of a dump that are in our code, without tests that wait for a subtest."""
     seen: dict[str, int] = {}
     while k < len(lines) and not END.match(lines[k]):
         found = GOROUTINE.match(lines[k])

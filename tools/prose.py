@@ -1,10 +1,12 @@
 """Checks that documents are easy to read: python3 tools/prose.py README.md docs ...
 
-A sentence has at most MOST words. In README.md and docs/guides the mean of a document is at most MEAN words. A line of prose has at most COLUMNS
-columns. Code, tables, headings, links' targets and HTML do not count. A word is what has a letter or a digit; `code in backquotes` is one word.
+A sentence has at most MOST words. In README.md and docs/guides the mean of a document is at most
+MEAN words. A line of prose has at most COLUMNS columns. Code, tables, headings, links' targets and
+HTML do not count. A word has a letter or a digit; `code in backquotes` is one word.
 
-Prints each sentence that is too long with its file and line, then one line a document with --table. Exit status: 1 if a limit is exceeded, 2 for a file
-that cannot be read. Needs nothing but the standard library.
+Prints each sentence that is too long with its file and line, then one line a document with --table.
+Exit status: 1 if a limit is exceeded, 2 for a file that cannot be read. Needs only the standard
+library.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Sentence:
 
 
 def sentences(text: str) -> Iterator[Sentence]:
-    """Of the prose of a Markdown document. A paragraph and an item of a list end their last sentence; so does a semicolon."""
+    """The sentences of the prose of a Markdown document. A semicolon ends a sentence, and so do a
+    paragraph and an item of a list."""
     paragraph: list[str] = []
     begin, fenced = 1, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -65,7 +68,8 @@ def _split(text: str, line: int) -> Iterator[Sentence]:
 
 
 def wide_lines(text: str) -> Iterator[int]:
-    """Numbers of the lines of prose that are too wide. A line that is one link or one piece of code cannot be broken."""
+    """The numbers of the lines of prose that are too wide. A line that is one link or one piece of
+    code cannot be broken."""
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):

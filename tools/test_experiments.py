@@ -1,4 +1,5 @@
-"""Tests of the experiments that are drawn: they run, quickly, what the pictures in docs/images show at length."""
+"""Tests of the experiments that are drawn: they run, quickly, what the pictures in docs/images show
+at length."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_what_is_recorded_is_what_each_loader_did() -> None:
     for kind in (experiments.TORCH, experiments.OURS):
         epoch = experiments.warm_epoch(kind, 2, 2)
         makers = [{load.process for load in epoch.loads if load.batch == batch} for batch in range(2)]
-        assert [len(found) for found in makers] == ([1, 1] if kind == experiments.TORCH else [2, 2])  # a batch by one worker, or by all of them
+        # A batch by one worker, or by all of them.
+        assert [len(found) for found in makers] == ([1, 1] if kind == experiments.TORCH else [2, 2])
         for load in epoch.loads:
             assert 0 < load.start < load.end < epoch.arrivals[load.batch] and load.end - load.start >= experiments.LOAD
         assert epoch.seconds >= 2 * experiments.STEP

@@ -1,4 +1,4 @@
-"""Tests of `make install`: what a C program, a shell, man and systemd find afterwards."""
+"""Tests of `make install`: the files for a C program, a shell, man and systemd."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ FILES = {
 
 
 def install(*settings: str, status: int = 0) -> str:
-    """Installs as sudo does, what is built already: other tests run these files meanwhile."""
-    # A umask of root's that lets no one else in, and no flags of the make that runs the tests.
+    """Installs built files as with sudo. It must not build: other tests run these files
+    meanwhile."""
+    # A strict umask of root, and no flags of the make that runs the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
         ["sh", "-c", 'umask 077; exec make install "$@"', "sh", *settings],

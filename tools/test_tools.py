@@ -1,4 +1,4 @@
-"""Tests of the scripts that the other tests rely on: what they count, and what they let through."""
+"""Tests of the scripts that other tests rely on: what they count, and what they accept."""
 
 from __future__ import annotations
 
@@ -26,13 +26,25 @@ def counted(text: str, status: int = 0) -> tuple[int, int, int, list[str]]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\nPASS\nok  \tmodule\t0.2s", (2, 0, 0, [])),
-        ("    a_test.go:9: no cgroup here\n--- SKIP: TestB (0.00s)\n--- FAIL: TestC (1.00s)", (0, 1, 1, ["TestB: a_test.go:9: no cgroup here"])),
-        ("SKIPPED [2] tests/test_x.py:4: torch is missing\n=== 3 passed, 2 skipped in 0.10s ===", (3, 0, 2, ["tests/test_x.py:4: torch is missing"])),
+        (
+            "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/x (0.00s)\nPASS\nok  \tmodule\t0.2s",
+            (2, 0, 0, []),
+        ),
+        (
+            "    a_test.go:9: no cgroup here\n--- SKIP: TestB (0.00s)\n--- FAIL: TestC (1.00s)",
+            (0, 1, 1, ["TestB: a_test.go:9: no cgroup here"]),
+        ),
+        (
+            "SKIPPED [2] tests/test_x.py:4: torch is missing\n=== 3 passed, 2 skipped in 0.10s ===",
+            (3, 0, 2, ["tests/test_x.py:4: torch is missing"]),
+        ),
         ("== 1 failed, 3 passed, 1 warning in 82.78s (0:01:22) ==", (3, 1, 0, [])),
         ("1 error in 0.10s", (0, 1, 0, [])),
         ("12 passed, 0 failed, 1 skipped\nslots: 4 passed over", (12, 0, 1, [])),
-        ("test-api: 20 passed, 0 failed, 1 skipped\nSKIPPED [1] perf: no counters here", (20, 0, 1, ["perf: no counters here"])),
+        (
+            "test-api: 20 passed, 0 failed, 1 skipped\nSKIPPED [1] perf: no counters here",
+            (20, 0, 1, ["perf: no counters here"]),
+        ),
         ("a linter that says nothing", (1, 0, 0, [])),
     ],
 )
@@ -160,7 +172,10 @@ def test_a_failure_without_tests_is_told_by_its_complaints_or_last_lines() -> No
 def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("good:\n\t@echo '2 passed, 0 failed'\nbad:\n\t@echo why it broke; exit 3\n")
     script = Path(stages.__file__)
-    for names, status, last in ((["bad", "good"], 1, "2 passed, 1 failed, 0 skipped"), (["good"], 0, "2 passed, 0 failed, 0 skipped")):
+    for names, status, last in (
+        (["bad", "good"], 1, "2 passed, 1 failed, 0 skipped"),
+        (["good"], 0, "2 passed, 0 failed, 0 skipped"),
+    ):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
         done = subprocess.run([sys.executable, script, *names], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status
@@ -172,7 +187,7 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
 
 
 def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> None:
-    # first and beside wait for each other; late reads what first left
+    # first and beside wait for each other; late reads the file of first
     wait = "\t@touch {0}-began; for k in $$(seq 600); do [ ! -e {1}-began ] || exit 0; sleep 0.1; done; exit 1\n"
     makefile = "first:\n" + wait.format("first", "beside") + "beside:\n" + wait.format("beside", "first")
     (tmp_path / "Makefile").write_text(makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n")
@@ -211,7 +226,11 @@ def test_output_is_compared(expected: str, printed: str, same: bool) -> None:
 
 
 def test_a_wrong_example_fails(tmp_path: Path) -> None:
-    for code, output, wrong in (("echo a", "a\n", None), ("echo a", "b\n", "printed"), ("echo a; false", None, "exit status 1")):
+    for code, output, wrong in (
+        ("echo a", "a\n", None),
+        ("echo a", "b\n", "printed"),
+        ("echo a; false", None, "exit status 1"),
+    ):
         result = docs.run(docs.Example(tmp_path / "page.md", 1, "sh", None, code, output), tmp_path)
         assert (result is None) if wrong is None else (result is not None and wrong in result)
 

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--huge", required=True, help="path of a cache of very many samples, to attach to")
     parser.add_argument("--loops", required=True, help="the library with the bare C loops")
     parser.add_argument("--quick", action="store_true", help="only to see that it works")
-    parser.add_argument("--peers", action="store_true", help="beside stocaching and torch")
+    parser.add_argument("--peers", action="store_true", help="compare with stocaching and torch too")
     parser.add_argument("--only", default="", help="one of reads, puts, epochs, lifecycle")
     options = parser.parse_args(arguments)
     return run(options)

@@ -1,4 +1,5 @@
-"""The first epoch, which fills the cache: what that costs beside no cache, when a sample takes a millisecond of work to load."""
+"""Measures the first epoch, which fills the cache, against no cache. A sample takes a millisecond
+of work to load."""
 
 from __future__ import annotations
 
@@ -53,7 +54,12 @@ class _Fresh:
 
     def setup(self) -> None:
         self.cache = stocached.Cache.create(
-            f"epoch-{os.getpid()}", samples=self._n, shape=self._size.shape, dtype="uint8", dir=self._folder, reserve=self._reserve
+            f"epoch-{os.getpid()}",
+            samples=self._n,
+            shape=self._size.shape,
+            dtype="uint8",
+            dir=self._folder,
+            reserve=self._reserve,
         )
 
     def clean(self) -> None:

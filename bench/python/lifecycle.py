@@ -1,4 +1,5 @@
-"""Creating a cache of 1 GiB with room for images, and attaching to one of very many samples."""
+"""Measures the creation of a cache of 1 GiB for images, and the attachment to one of very many
+samples."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def measure(bench: Bench, folder: str, huge: str) -> None:
 
     def attach() -> None:
         caches.append(stocached.Cache.attach(huge))
-        if caches[0].get(0) is not None:  # whatever is left to the first use counts as well
+        if caches[0].get(0) is not None:  # work that is left to the first use counts too
             raise RuntimeError("sample 0 of an empty cache is there")
 
     bench.alternate("python/attach", "", Subject("Cache.attach", 1, attach, clean=lambda: caches.pop().close()))

@@ -1,4 +1,5 @@
-"""Runs subjects in turn and prints what they took, one measurement a line as JSON: see bench/report/measurement.go."""
+"""Runs subjects in turn and prints their times, one measurement a line as JSON: see
+bench/report/measurement.go."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import Any
 
 @dataclass
 class Subject:
-    """One way to do it. `setup` and `clean` go before and after each run and are not timed."""
+    """One way to do the work. `setup` and `clean` run before and after each run and are not
+    timed."""
 
     name: str
     samples: int  # in a run
@@ -39,13 +41,14 @@ class Subject:
 
 
 def _used() -> tuple[float, float]:
-    """Processor seconds and minor page faults of this process and of its workers that have ended."""
+    """Processor seconds and minor page faults of this process and of its workers that have
+    ended."""
     own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime, own.ru_minflt + ended.ru_minflt
 
 
 class Bench:
-    """Where measurements go: standard output, which nothing else may print to."""
+    """Writes measurements to standard output, which no other code may print to."""
 
     def __init__(self, runs: int) -> None:
         self.runs = runs
@@ -53,8 +56,9 @@ class Bench:
         sys.stdout = sys.stderr  # the caches print a line each
 
     def alternate(self, case: str, size: str, *subjects: Subject, note: str = "") -> None:
-        """A round to warm up and then the runs; every other round goes backwards, so that a drift of the machine meets all alike."""
-        gc.disable()  # a collection in the middle of a run would be ours or theirs by chance
+        """A round to warm up, then the runs. Every other round goes backwards, so that a drift of
+        the machine affects all alike."""
+        gc.disable()  # a collection during a run would hit a subject by chance
         for turn in range(-1, self.runs):
             for subject in subjects if turn % 2 == 0 else reversed(subjects):
                 subject.once(keep=turn >= 0)
@@ -62,7 +66,7 @@ class Bench:
         self._print(case, size, note=note, subjects=[_shown(subject) for subject in subjects])
 
     def put(self, case: str, size: str, subjects: list[dict[str, Any]], note: str = "") -> None:
-        """What has been measured otherwise."""
+        """Emits subjects that were measured elsewhere."""
         self._print(case, size, note=note, subjects=subjects)
 
     def missing(self, case: str, size: str, why: str) -> None:
@@ -73,4 +77,10 @@ class Bench:
 
 
 def _shown(subject: Subject) -> dict[str, Any]:
-    return {"name": subject.name, "samples": subject.samples, "value": subject.value, "cpu": subject.cpu, "faults": subject.faults}
+    return {
+        "name": subject.name,
+        "samples": subject.samples,
+        "value": subject.value,
+        "cpu": subject.cpu,
+        "faults": subject.faults,
+    }

@@ -1,5 +1,6 @@
-"""put, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a new cache and file:
-pages are new only once, and reserved ones unwritten only once."""
+"""Measures put, checksum included, against a bare pwrite of the same bytes at the same offsets of a
+tmpfs file of the same size. Every run has a new cache and file: a page is new only once, and a
+reserved page is unwritten only once."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ class _Ours:
     def setup(self) -> None:
         size = self.size
         self.cache = stocached.Cache.create(
-            "store", samples=size.samples, slots=size.sets, shape=size.shape, dtype="uint8", dir=self.folder, reserve=self.reserve
+            "store",
+            samples=size.samples,
+            slots=size.sets,
+            shape=size.shape,
+            dtype="uint8",
+            dir=self.folder,
+            reserve=self.reserve,
         )
 
     def run(self) -> None:

@@ -1,4 +1,5 @@
-"""Views, copies and batches beside stocaching, torch, NumPy and a bare C loop over the same bytes in the same order."""
+"""Measures views, copies and batches, and compares with stocaching, torch, NumPy and a bare C loop
+over the same bytes in the same order."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def measure(bench: Bench, size: Size, folder: str, loops: str, peers: bool) -> N
 
 
 class Case:
-    """Without anybody to compare with but NumPy and C."""
+    """Compares with NumPy and C only."""
 
     def __init__(self, bench: Bench, size: Size, loops: str) -> None:
         self.bench, self.size = bench, size
@@ -49,7 +50,8 @@ class Case:
         for i in range(self.size.samples):
             if not put(i, data[i % len(data)]):
                 raise RuntimeError(f"sample {i} of {self.size.samples} was not stored")
-        # All samples as one array: what a bare loop reads, the same bytes in the same pages. Sample i is in slot i.
+        # All samples as one array for the bare loop: the same bytes in the same pages. Sample i is
+        # in slot i.
         first = self.cache.get(0)
         self.rows = np.lib.stride_tricks.as_strided(first, (self.size.samples, *self.size.shape), (self.size.bytes, *first.strides), writeable=False)
         if self.rows[-1].ctypes.data != self.cache.get(self.size.samples - 1).ctypes.data:
@@ -75,7 +77,8 @@ class Case:
         self.bench.alternate("python/view", self.size.name, Subject("Cache.get", len(order), run), *self._view_peers(order))
 
     def _view_peers(self, order: list[int]) -> list[Subject]:
-        # Two of the requirements have no base then; a subject that is not there would be an error of the benchmark.
+        # Then two of the requirements have no base. A missing subject would be an error of the
+        # benchmark.
         return []
 
     def copies(self) -> None:
@@ -117,7 +120,7 @@ class Case:
 
 
 class WithPeers(Case):
-    """Beside stocaching and torch too."""
+    """Compares with stocaching and torch too."""
 
     def open(self, folder: str) -> None:
         import stocaching
@@ -125,7 +128,7 @@ class WithPeers(Case):
 
         torch.set_num_threads(1)
         size = self.size
-        gib = -(-size.samples * (size.bytes + 1) // 2**30)  # stocaching takes whole ones
+        gib = -(-size.samples * (size.bytes + 1) // 2**30)  # stocaching takes whole GiB
         name = f"bench-{os.getpid()}"
         self.copied = stocached.SharedCache(gib, size.samples, size.shape, name=name)
         self.viewed = stocached.SharedCache(gib, size.samples, size.shape, name=name, views=True)  # the same cache
@@ -182,7 +185,12 @@ class WithPeers(Case):
             "python/collate",
             size.name,
             Subject("SharedCache.get_slot", size.reads, lambda: self._collate(walk, self.copied.get_slot), walk.step),
-            Subject("SharedCache.get_slot views=True", size.reads, lambda: self._collate(walk, self.viewed.get_slot), walk.step),
+            Subject(
+                "SharedCache.get_slot views=True",
+                size.reads,
+                lambda: self._collate(walk, self.viewed.get_slot),
+                walk.step,
+            ),
             Subject("stocaching get_slot", size.reads, lambda: self._collate(walk, self.peer.get_slot), walk.step),
         )
 
@@ -198,7 +206,7 @@ class WithPeers(Case):
 
         size = self.size
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the memory is read-only: it is only read
+            warnings.simplefilter("ignore")  # torch warns of read-only memory, which is only read here
             rows = torch.from_numpy(self.rows)
         out = torch.ones((size.batch, *size.shape), dtype=torch.uint8)
 

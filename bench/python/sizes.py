@@ -1,4 +1,4 @@
-"""Kinds of samples that the table is measured with. The numbers are those of bench/measure/size.go."""
+"""The kinds of samples of the table, with the numbers of bench/measure/size.go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Size:
         return np.random.default_rng(1).permutation(self.samples).astype(np.int64)
 
     def data(self) -> list[npt.NDArray[np.uint8]]:
-        """Samples to store: several, as a loader that decodes one after the other has it, and few enough for the processor's cache."""
+        """Samples to store: several, as a loader decodes one after the other, but few enough for
+        the processor's cache."""
         rng = np.random.default_rng(2)
         return [rng.integers(0, 256, self.shape, np.uint8) for _ in range(min(16, max(1, (4 << 20) // self.bytes)))]
 
@@ -44,8 +45,8 @@ QUICK = (
 
 
 class Walk:
-    """Hands out a random order piece by piece, so that no run finds the samples of the one before in the processor's cache, if there are more
-    than a run reads."""
+    """Gives out a random order piece by piece. So no run finds the samples of the run before in the
+    processor's cache, if a run reads only a part of them."""
 
     def __init__(self, order: npt.NDArray[np.int64], n: int) -> None:
         self._order, self._n, self._at = order, n, 0

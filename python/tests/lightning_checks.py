@@ -314,7 +314,7 @@ def check_samplers_of_users_and_of_frameworks(folder: Path) -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         again = [_update_dataloader(loader, DistributedSampler(dataset, 3, 1)) for _ in range(2)]
-    assert [str(warning.message)[:60] for warning in said] == ["stocached: a DistributedSampler was put into a loader with s"]
+    assert [str(warning.message)[:60] for warning in said] == ["stocached: a DistributedSampler was given to a loader with s"]
     for made in again:
         assert joined(batch[1].tolist() for batch in made) == list(Order(N, seed=7).epoch(0).shard(1, 3, ends="pad"))
         assert made.cache is loader.cache

@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from stocached import Cache, ClientsError, CorruptError, _native
+from stocached._cache import storing
 
 MASK = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -90,7 +91,7 @@ class Worker:
             self.in_pieces(sample)
 
     def put(self, sample: int, flags: int) -> None:
-        self.cache._store(sample, [self.fresh(sample)], flags)  # bytes, whatever the schema is
+        storing.store(self.cache, sample, [self.fresh(sample)], flags)  # bytes, whatever the schema is
 
     def in_pieces(self, sample: int) -> None:
         data, claim, handle = self.fresh(sample), _native.Claim(), self.cache._handle

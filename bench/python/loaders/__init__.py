@@ -1,2 +1,3 @@
-"""The loader beside other loaders: rows.py has what is measured, each subject in a process of its own (process.py,
-subject.py), so that neither threads nor memory of one is there when another runs."""
+"""Compares the loader with other loaders. rows.py lists the measurements. Each subject has its own
+process (process.py, subject.py), so that its threads and memory are not there when another subject
+runs."""

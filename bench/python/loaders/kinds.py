@@ -1,11 +1,11 @@
-"""Which subjects there are."""
+"""The kinds of subjects."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-# kind: (module, class). A module is imported in the subject's own process only, with whatever it needs.
+# kind: (module, class). Only the subject's own process imports the module and what it needs.
 KINDS = {
     "stocached": ("ours", "Ours"),
     "stocached-first": ("ours", "First"),

@@ -1,4 +1,4 @@
-"""Subjects of ours: the loader, the gather underneath it, and a bare loop over the same bytes."""
+"""Subjects of stocached: the loader, its gather, and a bare loop over the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def empty(folder: str, what: str, n: int, shape: Any, slots: int) -> stocached.C
 
 
 def filled(folder: str, what: str, n: int, shape: Any) -> stocached.Cache:
-    """A cache of images, all of them in it."""
+    """A cache that holds all images."""
     cache = empty(folder, what, n, shape, n)
     images = sets.Images(n, shape)
     for i in range(n):
@@ -40,8 +40,8 @@ class _Cached(subject.Whole):
 
 
 class Ours(subject.Whole):
-    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images", "jpeg" or "sleep". share: of the samples that have a
-    slot; None: no cache."""
+    """stocached.torch.DataLoader. order: "ours", or "torch" for torch's sampler. dataset: "images",
+    "jpeg" or "sleep". share: the fraction of the samples with a slot; None: no cache."""
 
     def __init__(
         self, *, folder: str, n: int, shape: Any, batch: int, workers: int, share: float | None = 1.0, dataset: str = "images", order: str = "ours",
@@ -82,7 +82,9 @@ class Ours(subject.Whole):
 
     def epoch(self) -> Iterable[Any]:
         step = self._step
-        self._turn += 1000  # away from the epoch whose first batches were made ahead while the others ran: they would cost nothing
+        # Another epoch than the next: its first batches were made ahead while others ran, and would
+        # cost nothing.
+        self._turn += 1000
         self.loader.set_epoch(self._turn)
         for _ in range(self.epochs):
             for batch in self.loader:
@@ -100,7 +102,8 @@ class Ours(subject.Whole):
 
 
 class Gather(_Cached):
-    """Cache.gather of the same batches in a random order, into a ring of as many batches as the loader has ahead."""
+    """Cache.gather of the same batches in a random order, into a ring of as many batches as the
+    loader makes ahead."""
 
     def __init__(self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
         super().__init__(folder, n, shape, "gather")
@@ -123,9 +126,20 @@ class Gather(_Cached):
 
 
 class Loop(_Cached):
-    """A memcpy for each sample, in C, from the pages of the cache: what the memory gives."""
+    """A memcpy for each sample, in C, from the pages of the cache: the limit of the memory."""
 
-    def __init__(self, *, folder: str, n: int, shape: Any, batch: int, loops: str, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        folder: str,
+        n: int,
+        shape: Any,
+        batch: int,
+        loops: str,
+        threads: int = 1,
+        ring: int = 4,
+        epochs: int = 1,
+    ) -> None:
         super().__init__(folder, n, shape, "loop")
         self.epochs, self.samples = epochs, n * epochs
         self._batch = batch
@@ -152,7 +166,7 @@ class Loop(_Cached):
 
 
 class First:
-    """From the first sample that a worker begins to the first batch, of a loader made for it."""
+    """The time from the first sample that a worker begins to the first batch, with a new loader."""
 
     def __init__(self, *, workers: int, batch: int, sleep: float) -> None:
         self.samples = batch

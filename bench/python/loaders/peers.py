@@ -1,5 +1,6 @@
-"""Subjects of other projects' loaders: the same images in each one's own best format, in files that the page cache holds, shuffled epochs, batches of torch
-tensors. Each is set up as its own documentation advises for speed, and imported in its own process only."""
+"""Subjects of other projects' loaders: the same images, each in the project's best format, in files
+that the page cache holds; shuffled epochs; batches of torch tensors. Each is set up for speed as
+its documentation advises, and is imported only in its own process."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ torch.set_num_threads(1)
 
 
 class _Peer(subject.Whole):
-    """Has its files in a folder of its own."""
+    """A subject with its own folder of files."""
 
     def __init__(self, *, folder: str, n: int, shape: Any, batch: int, workers: int, epochs: int = 1) -> None:
         self.n, self.samples, self.epochs = n, n * epochs, epochs
@@ -60,7 +61,12 @@ class LitData(_Peer):
         import litdata
 
         litdata.optimize(
-            fn=_Loads(images), inputs=list(range(self.n)), output_dir=f"{self.folder}/chunks", chunk_bytes="64MB", num_workers=1, verbose=False
+            fn=_Loads(images),
+            inputs=list(range(self.n)),
+            output_dir=f"{self.folder}/chunks",
+            chunk_bytes="64MB",
+            num_workers=1,
+            verbose=False,
         )
         dataset = litdata.StreamingDataset(f"{self.folder}/chunks", shuffle=True)
         options = {"num_workers": self.workers, "persistent_workers": True} if self.workers else {}
@@ -145,7 +151,8 @@ class Spdl(_Peer):
 
 
 class Grain(_Peer):
-    """MapDataset over a mapped .npy, repeated for ever: its workers would start anew for each iterator."""
+    """MapDataset over a mapped .npy, repeated without end: a new iterator would start new
+    workers."""
 
     def open(self, images: sets.Images) -> None:
         import grain
@@ -154,7 +161,7 @@ class Grain(_Peer):
         dataset = grain.MapDataset.source(_Rows(rows)).seed(1).shuffle().batch(self.batch).repeat()
         iterable = dataset.to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=16))
         if self.workers:
-            # It has no loop that reports its flags as parsed, which its workers ask for.
+            # Its workers need parsed flags, and no main function has parsed them.
             from absl import flags
 
             flags.FLAGS.mark_as_parsed()
@@ -162,7 +169,8 @@ class Grain(_Peer):
         self._iterator = iter(iterable)
 
     def seconds(self) -> float:
-        """Behind two epochs that are not timed: what was made ahead while others ran would cost nothing."""
+        """Runs two epochs without a clock first: batches made ahead while others ran would cost
+        nothing."""
         for _ in range(2):
             for _ in self.once():
                 pass
@@ -208,7 +216,14 @@ class Monai(_Peer):
     def open(self, images: sets.Images) -> None:
         from monai.data import CacheDataset, DataLoader
 
-        dataset = CacheDataset(list(range(self.n)), transform=_Loads(images), cache_rate=1.0, num_workers=1, progress=False, copy_cache=False)
+        dataset = CacheDataset(
+            list(range(self.n)),
+            transform=_Loads(images),
+            cache_rate=1.0,
+            num_workers=1,
+            progress=False,
+            copy_cache=False,
+        )
         self._loader = DataLoader(dataset, batch_size=self.batch, shuffle=True, **self._loader_options())
 
     def once(self) -> Iterable[Any]:
@@ -232,7 +247,9 @@ class Datasets(_Peer):
         datasets.disable_progress_bars()
         features = datasets.Features({"image": datasets.Value("large_binary")})
         made = datasets.Dataset.from_generator(
-            lambda: ({"image": images[i].tobytes()} for i in range(self.n)), features=features, cache_dir=f"{self.folder}/arrow"
+            lambda: ({"image": images[i].tobytes()} for i in range(self.n)),
+            features=features,
+            cache_dir=f"{self.folder}/arrow",
         )
         shape = self.shape
 

@@ -1,4 +1,4 @@
-"""The part of the table that is about other projects' loaders."""
+"""The part of the table about loaders of other projects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def peers(run: Run) -> None:
 
 
 def peers_memory(run: Run) -> None:
-    """PSS of each process tree after an epoch. Files that are read and not mapped lie in the page cache beside it, and count nowhere."""
+    """PSS of each process tree after an epoch. Files that are read and not mapped lie in the page
+    cache, and do not count."""
     n = run.n(1500, 200)
     at: dict[str, Any] = run.images(n) | {"workers": 2}
     kinds = {"stocached": "stocached"} | PEERS | {"torch": "stocaching + torch"}

@@ -1,4 +1,4 @@
-"""Subjects as processes, and their runs in turn."""
+"""Runs subjects, each in its own process, in turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _MAIN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Process:
-    """A subject in a process of its own (subject.py): it says "ready", and answers each line with one of its own."""
+    """A subject in its own process (subject.py): it writes "ready", and answers each line with a
+    line."""
 
     def __init__(self, name: str, kind: str, **settings: Any) -> None:
         self.name = name
@@ -57,7 +58,7 @@ class Process:
             if line.startswith("{"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-            print(f"{self.name}: {line}", end="", file=sys.stderr)  # a loader that talks
+            print(f"{self.name}: {line}", end="", file=sys.stderr)  # output of the loader itself
         raise RuntimeError(f"{self.name} ended with status {self._process.wait()} without an answer")
 
     def run(self, keep: bool) -> None:
@@ -73,7 +74,7 @@ class Process:
         self.faults.append(max(after_faults - faults, 0) / n)
 
     def end(self) -> None:
-        """Also ends what it has left behind."""
+        """Also ends processes that it has left."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -96,7 +97,7 @@ class Process:
 
 @dataclass
 class Derived:
-    """A subject that is computed from the runs of others."""
+    """A subject computed from the runs of others."""
 
     name: str
     samples: int
@@ -113,7 +114,8 @@ class Derived:
 
 
 def alternate(runs: int, *subjects: Process) -> None:
-    """Starts them all, runs each once and has it check its samples, then all in turn, every other round backwards; a drift of the machine meets all alike."""
+    """Starts all subjects, and runs each once with a check of its samples. Then runs all in turn,
+    every other round backwards, so that a drift of the machine affects all alike."""
     try:
         for subject in subjects:
             subject.start()

@@ -1,4 +1,5 @@
-"""What is measured of the loader: a function a part, each of which runs its subjects in turn and hands on measurements (bench/report/measurement.go)."""
+"""The measurements of the loader: one function for each part. It runs its subjects in turn and
+emits measurements (bench/report/measurement.go)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ class Run:
 
 def hits(run: Run) -> None:
     """Everything cached, large samples."""
-    for size, n, epochs, limit in (("1,500", run.n(1500, 200), 4, 0), ("20,000", run.n(20_000, 400), 1, run.n(3000, 200))):
+    for size, n, epochs, limit in (
+        ("1,500", run.n(1500, 200), 4, 0),
+        ("20,000", run.n(20_000, 400), 1, run.n(3000, 200)),
+    ):
         at = run.images(n)
         subjects = [
             Process("stocached", "stocached", **at, workers=0, epochs=epochs),
@@ -44,7 +48,7 @@ def hits(run: Run) -> None:
             Process("stocaching, 2 workers", "torch", **at, workers=2, limit=limit),
             Process("gather", "gather", **at, epochs=epochs),
         ]
-        if size == "1,500":  # each holds all samples; more than four times 3.9 GB is too much for the machine
+        if size == "1,500":  # each holds all samples; the machine cannot hold more than four times 3.9 GB
             subjects += [
                 Process("stocached, 2 workers", "stocached", **at, workers=2, epochs=epochs),
                 Process("stocaching, 1 worker", "torch", **at, workers=1, limit=limit),
@@ -55,7 +59,7 @@ def hits(run: Run) -> None:
 
 
 def step(run: Run) -> None:
-    """Beside a training step that takes as long as a gather of the batch by one thread."""
+    """With a training step that takes as long as a gather of the batch by one thread."""
     n = run.n(1500, 200)
     at = run.images(n)
     bare = Process("gather", "gather", **at, epochs=2)
@@ -65,8 +69,26 @@ def step(run: Run) -> None:
     subjects = [
         Process("stocached", "stocached", **at, workers=0, epochs=epochs, step=seconds, loops=run.loops),
         Process("stocached, 2 workers", "stocached", **at, workers=2, epochs=epochs, step=seconds, loops=run.loops),
-        Process("torch, tensor in memory, 0 workers", "torch", **at, dataset="tensor", workers=0, epochs=epochs, step=seconds, loops=run.loops),
-        Process("torch, tensor in memory, 2 workers", "torch", **at, dataset="tensor", workers=2, epochs=1, step=seconds, loops=run.loops),
+        Process(
+            "torch, tensor in memory, 0 workers",
+            "torch",
+            **at,
+            dataset="tensor",
+            workers=0,
+            epochs=epochs,
+            step=seconds,
+            loops=run.loops,
+        ),
+        Process(
+            "torch, tensor in memory, 2 workers",
+            "torch",
+            **at,
+            dataset="tensor",
+            workers=2,
+            epochs=1,
+            step=seconds,
+            loops=run.loops,
+        ),
     ]
     alternate(run.runs, *subjects)
     alone = Derived("the step alone", n, [seconds / BATCH] * run.runs)
@@ -99,7 +121,15 @@ def augment(run: Run) -> None:
         Process("stocached, threads", "stocached", **at, workers=2, epochs=2, augment=200, loops=run.loops, worker="thread"),
         Process("stocaching, 2 workers", "torch", **at, workers=2, augment=200, loops=run.loops),
         Process("the work alone, 2 processes", "work", n=2 * n, augment=200, loops=run.loops, processes=2),
-        Process("the work and two copies, 2 processes", "work", n=2 * n, augment=200, loops=run.loops, processes=2, shape=at["shape"]),
+        Process(
+            "the work and two copies, 2 processes",
+            "work",
+            n=2 * n,
+            augment=200,
+            loops=run.loops,
+            processes=2,
+            shape=at["shape"],
+        ),
     ]
     alternate(run.runs, *subjects)
     ideal = Derived("200 us / 2", n, [100e-6] * run.runs)
@@ -107,7 +137,7 @@ def augment(run: Run) -> None:
         "loader/augment",
         "196,608 bytes",
         [*subjects, ideal],
-        note="200 us of processor time a sample, in C; the ideal has nobody else on the two cores",
+        note="200 us of processor time a sample, in C; the ideal has the two cores to itself",
     )
 
 
@@ -128,7 +158,7 @@ def _cold(run: Run, n: int, at: dict[str, Any], jpegs: str) -> None:
     decode = Process("decode alone, 2 processes", "decode", jpegs=jpegs, n=n, processes=2)
     shares = {c: Process(f"stocached, c = {c:g}", "stocached", **at, workers=2, share=c) for c in (0.25, 0.5, 0.75, 1.0)}
     gather = Process("gather", "gather", **run.images(n))
-    alternate(3 * run.runs, ours, torchs, decode, *shares.values(), gather)  # of decoding, one run differs from the next by a tenth
+    alternate(3 * run.runs, ours, torchs, decode, *shares.values(), gather)  # runs with decoding differ by a tenth
     run.emit("loader/cold", "JPEG", [ours, torchs, decode])
     spent = [Derived(subject.name, n, subject.cpu) for subject in (ours, torchs, decode)]
     run.emit(
@@ -143,7 +173,7 @@ def _cold(run: Run, n: int, at: dict[str, Any], jpegs: str) -> None:
 
 
 def first(run: Run) -> None:
-    """The first batch of slow samples, without the start of the workers."""
+    """The first batch of slow samples, without the time to start workers."""
     settings = {"workers": 4, "batch": 64, "sleep": 0.01 if not run.quick else 0.001}
     subjects = [Process("stocached", "stocached-first", **settings), Process("torch", "torch-first", **settings)]
     alternate(run.runs, *subjects)
@@ -156,7 +186,7 @@ def first(run: Run) -> None:
 
 
 def scale(run: Run) -> None:
-    """Sleeping loads of 1 ms: what more workers bring."""
+    """Loads that sleep 1 ms: the gain of more workers."""
     n = run.n(1600, 160)
     at: dict[str, Any] = {"n": n, "shape": (64,), "batch": 16, "dataset": "sleep", "sleep": 0.001, "folder": run.folder}
     ours = {w: Process(f"stocached, {w} workers", "stocached", **at, workers=w, share=None) for w in (1, 2, 4, 8)}
@@ -171,7 +201,7 @@ def scale(run: Run) -> None:
 
 
 def trace(run: Run) -> None:
-    """What a timeline costs."""
+    """The cost of a timeline."""
     n = run.n(1500, 200)
     at = run.images(n)
     small_n = run.n(1600, 160)

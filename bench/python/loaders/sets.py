@@ -1,4 +1,5 @@
-"""Datasets that the loaders read. A sample says in its first four bytes which it is, so that each subject can check that it got every sample once."""
+"""Datasets that the loaders read. The first four bytes of a sample are its index, so that each
+subject can check that it got every sample once."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SMALL = (3, 32, 32)
 
 
 class Images:
-    """Samples that are computed from a few: (shape), uint8, with the index in front."""
+    """Samples computed from a few arrays: (shape), uint8, with the index at the start."""
 
     def __init__(self, n: int, shape: tuple[int, ...], wrap: Any = None) -> None:
         rng = np.random.default_rng(2)
@@ -35,7 +36,7 @@ class Images:
 
 
 def numbers(batch: Any) -> list[int]:
-    """Which samples a batch holds."""
+    """The indices of a batch's samples."""
     array: npt.NDArray[np.uint8] = np.asarray(batch)
     found: list[int] = np.ascontiguousarray(array.reshape(len(array), -1)[:, :4]).view("<u4").reshape(-1).tolist()
     return found
@@ -74,7 +75,7 @@ class Jpegs:
 
 
 class Sleeps:
-    """Small samples that take their time, and no processor."""
+    """Small samples that take time, but no processor."""
 
     def __init__(self, n: int, seconds: float, started: Any = None) -> None:
         self.n, self._seconds, self._started = n, seconds, started
@@ -90,7 +91,7 @@ class Sleeps:
 
 
 class Started:
-    """When each sample began to be loaded, by any forked worker."""
+    """The time at which any forked worker began to load each sample."""
 
     def __init__(self, n: int) -> None:
         self._times = np.frombuffer(mmap.mmap(-1, 8 * n), np.int64)
@@ -106,12 +107,17 @@ class Started:
 
 
 class Loops:
-    """The C loops of bench/c/loops.c. ctypes lets go of the GIL around them."""
+    """The C loops of bench/c/loops.c. ctypes releases the GIL during a call."""
 
     def __init__(self, path: str) -> None:
         library = ctypes.CDLL(path)
         gather = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
-        self.gather, self.gather_2, self.busy, self.work = library.loop_gather, library.loop_gather_2, library.loop_busy, library.loop_work
+        self.gather, self.gather_2, self.busy, self.work = (
+            library.loop_gather,
+            library.loop_gather_2,
+            library.loop_busy,
+            library.loop_work,
+        )
         self.gather.argtypes = self.gather_2.argtypes = gather
         self.busy.argtypes = self.work.argtypes = [ctypes.c_int64]
         for function in (self.gather, self.gather_2, self.busy, self.work):
@@ -119,7 +125,7 @@ class Loops:
 
 
 class Augment:
-    """So many microseconds of work for each sample, as in C: without the GIL."""
+    """Some microseconds of work for each sample, in C without the GIL."""
 
     def __init__(self, loops: str, microseconds: float) -> None:
         self._path, self._ns = loops, int(microseconds * 1000)
@@ -136,7 +142,7 @@ class Augment:
 
 
 class Some:
-    """A sampler of so many samples, others each epoch, all different."""
+    """A sampler of a number of different samples, new ones each epoch."""
 
     def __init__(self, of: int, n: int) -> None:
         self._of, self._n = of, min(n, of)

@@ -1,4 +1,5 @@
-"""Subjects that read files of items in contiguous batches: row r of a batch goes on where row r of the one before it stopped."""
+"""Subjects that read files of items in contiguous batches: row r of a batch continues where row r
+of the batch before stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ torch.set_num_threads(1)
 
 
 class Read:
-    """Gives the items of a file: one of a few arrays, and the item's number. sleep, work: seconds that an item takes to come, asleep or at work."""
+    """Gives the items of a file: one of a few arrays, and the item's number. sleep, work: seconds
+    that an item takes, asleep or at work."""
 
     def __init__(self, shape: tuple[int, ...], items: int, sleep: float = 0, work: float = 0) -> None:
         self.items, self.sleep, self.work = items, sleep, work
@@ -38,7 +40,15 @@ class Read:
 
 class _Streams(subject.Whole):
     def __init__(
-        self, rows: int, files: int, items: int, shape: tuple[int, ...], workers: int = 0, sleep: float = 0, work: float = 0, epochs: int = 1
+        self,
+        rows: int,
+        files: int,
+        items: int,
+        shape: tuple[int, ...],
+        workers: int = 0,
+        sleep: float = 0,
+        work: float = 0,
+        epochs: int = 1,
     ) -> None:
         self.rows, self.files, self.workers, self.epochs = rows, files, workers, epochs
         self.read = Read(tuple(shape), items, sleep, work)
@@ -46,7 +56,8 @@ class _Streams(subject.Whole):
         self.samples = epochs * self.n
 
     def check(self) -> None:
-        """Each item once, and contiguous: behind an item comes the next one of its file, till the file is over."""
+        """Checks that each item comes once, and that after an item comes the next one of its file,
+        until the file ends."""
         found: list[int] = []
         last = [-1] * self.rows
         for frames, numbers in self.epoch():
@@ -78,7 +89,8 @@ class Ours(_Streams):
 
 
 class _Rows(IterableDataset[Any]):
-    """What one writes for torch's DataLoader: each row takes the next file when its own is over. One item of each row, row after row."""
+    """A dataset that users write for torch's DataLoader: each row takes the next file when its own
+    ends. Gives one item of each row, row after row."""
 
     def __init__(self, files: list[int], rows: int, read: Read) -> None:
         self.files, self.rows, self.read = files, rows, read
@@ -99,7 +111,8 @@ class _Rows(IterableDataset[Any]):
 
 
 class Torch(_Streams):
-    """torch's DataLoader over that dataset; it keeps batches contiguous with one worker at most."""
+    """torch's DataLoader over that dataset; it keeps batches contiguous only with at most one
+    worker."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -118,14 +131,20 @@ class Torch(_Streams):
 
 
 class TorchSideBySide(_Streams):
-    """The known recipe for parallelism within a batch: a DataLoader with one worker for a share of the rows each, and their batches put together."""
+    """The known recipe to parallelize a batch: several DataLoaders with one worker each, for a part
+    of the rows; their batches are joined."""
 
     def epoch(self) -> Iterable[Any]:
         share = self.rows // self.workers
         for epoch in range(self.epochs):
             files = np.random.default_rng(epoch).permutation(self.files).tolist()
             loaders = [
-                DataLoader(_Rows(files[w :: self.workers], share, self.read), batch_size=share, num_workers=1, multiprocessing_context="fork")
+                DataLoader(
+                    _Rows(files[w :: self.workers], share, self.read),
+                    batch_size=share,
+                    num_workers=1,
+                    multiprocessing_context="fork",
+                )
                 for w in range(self.workers)
             ]
             for parts in zip(*loaders):

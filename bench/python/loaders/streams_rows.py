@@ -1,4 +1,4 @@
-"""What is measured of streams, beside torch's DataLoader where it keeps batches contiguous."""
+"""The measurements of streams, against torch's DataLoader where it keeps batches contiguous."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _subjects(workers: dict[str, tuple[int, ...]], **settings: Any) -> list[Proc
 
 
 def transport(run: Run) -> None:
-    """Items that cost nothing to read: what it takes to bring them to the training loop."""
+    """Items that cost nothing to read: the time to bring them to the training loop."""
     everybody = {"stocached": (0, 1, 2), "torch": (0, 1), "torch, side by side": (2,)}
     for size, settings in (
         ("196,608 bytes", {"rows": 64, "files": run.n(256, 64), "items": run.n(24, 4), "shape": (3, 256, 256)}),
@@ -32,12 +32,17 @@ def transport(run: Run) -> None:
 
 
 def within_a_batch(run: Run) -> None:
-    """Items that take a millisecond to come: workers share each batch."""
+    """Items that take a millisecond each: workers share each batch."""
     settings = {"rows": 8, "files": 32, "items": run.n(16, 4), "shape": (4096,), "sleep": 0.001}
     subjects = _subjects({"stocached": (1, 2, 4), "torch": (1,), "torch, side by side": (2, 4)}, **settings)
     alternate(run.runs, *subjects)
     ideal = [Derived(f"1 ms / {w}", subjects[0].samples, [0.001 / w] * run.runs) for w in (1, 2, 4)]
-    run.emit("streams/workers", "1 ms an item", [*subjects, *ideal], note="8 rows; the start of the workers is part of each run")
+    run.emit(
+        "streams/workers",
+        "1 ms an item",
+        [*subjects, *ideal],
+        note="8 rows; the start of the workers is part of each run",
+    )
 
 
 PARTS: dict[str, Callable[[Run], None]] = {"loader-streams": transport, "loader-streams-workers": within_a_batch}

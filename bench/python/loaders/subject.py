@@ -1,4 +1,5 @@
-"""The process of a subject: makes one loader, and runs it when it is told to. `python bench/python subject KIND SETTINGS`."""
+"""The process of a subject: makes one loader, and runs it on request. `python bench/python subject
+KIND SETTINGS`."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ class Subject(Protocol):
         ...
 
     def check(self) -> None:
-        """A run that looks whether they are right. Raises if they are not."""
+        """A run that checks the batches. Raises if they are wrong."""
         ...
 
 
 class Whole:
-    """Base of subjects whose run is `epochs` whole epochs of samples that say which they are."""
+    """Base of subjects whose run is `epochs` whole epochs of samples that hold their index."""
 
     samples: int
     n: int

@@ -1,4 +1,5 @@
-"""Subjects of torch's DataLoader, and what bounds every loader: the decoding or the work alone."""
+"""Subjects of torch's DataLoader, and the limits of every loader: only the decoding, or only the
+work."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class _Stocaching:
     def __init__(self, n: int, shape: Any, augment: Any) -> None:
         import stocaching
 
-        gib = -(-n * (int(torch.Size(shape).numel()) + 1) // 2**30)  # it takes whole ones
+        gib = -(-n * (int(torch.Size(shape).numel()) + 1) // 2**30)  # stocaching takes whole GiB
         self._cache = stocaching.SharedCache(gib, n, tuple(shape))
         images = sets.Images(n, shape)
         for i in range(n):
@@ -40,8 +41,9 @@ class _Stocaching:
 
 
 class Torch(subject.Whole):
-    """torch.utils.data.DataLoader over stocaching's cache, a tensor in memory, CachedDataset, JPEG files or sleeping loads. Workers are kept between epochs.
-    limit: samples of a run, drawn anew each time, where a whole epoch takes too long."""
+    """torch.utils.data.DataLoader over stocaching's cache, a tensor in memory, CachedDataset, JPEG
+    files or loads that sleep. It keeps workers between epochs. limit: samples of a run, new ones
+    each time, if a whole epoch takes too long."""
 
     def __init__(
         self, *, n: int, shape: Any, batch: int, workers: int, dataset: str = "stocaching", limit: int = 0, epochs: int = 1, augment: float = 0,
@@ -99,7 +101,8 @@ class First(ours.First):
 
 
 class _Split:
-    """So many processes share the samples of a run, with nobody to collect them: the least that anybody must take."""
+    """Some processes share the samples of a run, and no process collects them: the least time of
+    any loader."""
 
     samples: int
 
@@ -144,7 +147,8 @@ class Decode(_Split):
 
 
 class Work(_Split):
-    """The work of augment= alone; with a shape, between two copies of such a sample: from 1,500 to one of its own, and from there to its row of a batch."""
+    """Only the work of augment=. With a shape, between two copies of such a sample: from one of
+    1,500 samples to a new one, and from there to its row of a batch."""
 
     def __init__(self, *, n: int, loops: str, augment: float, processes: int, shape: Any = None) -> None:
         super().__init__(processes)
@@ -166,7 +170,8 @@ class Work(_Split):
 
 
 class Bare:
-    """A process that has imported torch, and forked children that do nothing: the interpreters that a loader with as many workers cannot do without."""
+    """A process that has imported torch, and idle forked children: the interpreters that a loader
+    with as many workers needs at least."""
 
     samples = 1
 

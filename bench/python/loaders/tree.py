@@ -1,4 +1,4 @@
-"""Processor time, page faults and memory of a process and all that descend from it."""
+"""Processor time, page faults and memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def members(root: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on, None if it has ended."""
+    """The fields of /proc/PID/stat from the state on; None if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -33,12 +33,13 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def used(root: int) -> tuple[float, int]:
-    """Processor seconds and minor page faults so far: of the living by their clocks, of those that have ended, and were waited for, in ticks of 10 ms."""
+    """Processor seconds and minor page faults so far. Living processes count by their clocks;
+    processes that have ended and were waited for count in ticks of 10 ms."""
     seconds, faults = 0.0, 0
     for pid in members(root):
         fields = _stat(pid)
         with contextlib.suppress(OSError):
-            seconds += time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid makes of a process id
+            seconds += time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid computes it
             if fields is not None:
                 faults += int(fields[7]) + int(fields[8])
                 seconds += (int(fields[13]) + int(fields[14])) * _TICK
@@ -46,7 +47,8 @@ def used(root: int) -> tuple[float, int]:
 
 
 def rest(root: int) -> None:
-    """Waits, at most 5 seconds, until they rest: a loader may begin its next epoch while nobody asks for it, and would slow down whoever is measured next."""
+    """Waits, at most 5 seconds, until they are idle. A loader may begin its next epoch by itself,
+    and slow down the next measurement."""
     quiet, before = 0, used(root)[0]
     for _ in range(250):
         time.sleep(0.02)
@@ -58,7 +60,7 @@ def rest(root: int) -> None:
 
 
 def share(root: int) -> int:
-    """PSS of all of them, in bytes: each page counts once, whoever of them has it mapped."""
+    """PSS of all of them, in bytes: a page counts once, even if several map it."""
     total = 0
     for pid in members(root):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

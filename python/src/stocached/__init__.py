@@ -3,8 +3,8 @@
 from stocached import Cache                 # the native API: NumPy
 from stocached import Loader                # batches of a dataset, cached: NumPy
 from stocached import SharedCache           # the calls of the stocaching library: torch
-from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport: torch
-from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport:
+torch from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
 from stocached.torch import SourceDataset   # reads what a server fills: torch
 """
 

@@ -1,4 +1,5 @@
-"""`Loader`: batches of NumPy arrays. The loader of torch batches is `stocached.torch.DataLoader`."""
+"""`Loader`: batches of NumPy arrays. The loader of torch batches is
+`stocached.torch.DataLoader`."""
 
 from __future__ import annotations
 

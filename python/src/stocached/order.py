@@ -1,4 +1,4 @@
-"""In which order samples are read, as a function of a position: docs/spec/order.md."""
+"""The order in which samples are read, as a function of a position: docs/spec/order.md."""
 
 from __future__ import annotations
 

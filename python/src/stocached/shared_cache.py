@@ -1,21 +1,20 @@
-"""SharedCache: for users of the stocaching library, who change one import. Needs torch."""
+"""SharedCache: the class of the stocaching library, over a `Cache`. Needs torch."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import operator
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _native
+from ._cache import slot_bytes
 from ._cache.cache import Cache
 from ._cache.named import create_or_attach
 from ._cache.stats import Stats
-from ._common.errors import CacheMemoryError, CacheTimeoutError, InvalidError, SchemaError
+from ._common.errors import InvalidError, SchemaError
 from ._common.torch_version import item_bytes, torch
 from ._memory.buffer_pool import BufferPool
 from ._samples import values
@@ -29,7 +28,7 @@ _DTYPES = (
     *(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)),
 )  # fmt: skip
 
-_EMPTY, _SET, _OOB = 0, 1, 2  # what aux_array shows
+_EMPTY, _SET, _OOB = 0, 1, 2  # items of aux_array
 _AUX_OF_STATE = np.array([_EMPTY, _EMPTY, _SET, _OOB], np.uint8)
 
 _HIT = _native.HIT
@@ -38,16 +37,21 @@ _from_numpy = torch.from_numpy
 
 
 class SharedCache:
-    """A cache of the first samples of a dataset: as many as the limit has room for; slot i is sample i.
+    """A cache of the first samples of a dataset, as many as fit in the limit; slot i is sample i.
 
-    The calls, results and exceptions of stocaching's class. What is different:
-    - `get_slot` and `cache[i]` return a private copy: changing it in place does not change the cache. With views=True, `get_slot` returns a tensor over
-      the cache itself, which is mapped read-only: changing it in place kills the process (torch has no read-only tensors), so clone it first.
-      Copies of `get_slot` lie in memory of this object, of which it keeps up to 64 MiB for the next ones; torch cannot resize them.
-    - `array` is a tensor over the read-only cache, for looking; `aux_array` is a snapshot.
-    - When several processes set one slot at the same time, the first wins and the others' set does nothing.
-    - Memory is taken as slots fill, not at the start; a slot that finds no memory stays empty. Nothing is zeroed at the start.
-    Concurrency: any number of processes (fork, forkserver, spawn) and threads. With a name, also unrelated processes."""
+    It has the calls, results and exceptions of stocaching's class. The differences:
+    - `get_slot` and `cache[i]` return a private copy: changing it does not change the cache. With
+      views=True, `get_slot` returns a tensor over the cache itself, which is mapped read-only. A
+      store into it kills the process (torch has no read-only tensors), so clone it first.
+    - Copies of `get_slot` lie in memory of this object, which keeps up to 64 MiB of it for later
+      copies; torch cannot resize them.
+    - `array` is a tensor over the read-only cache, for reading; `aux_array` is a copy.
+    - When several processes set one slot at the same time, the first wins, and the others do
+    nothing.
+    - The cache takes memory as slots fill, not at the start, and zeroes nothing at the start. A
+    slot for which no memory is free stays empty.
+    Concurrency: any number of processes (fork, forkserver, spawn) and threads. With a name, also
+    unrelated processes."""
 
     def __init__(
         self,
@@ -60,23 +64,26 @@ class SharedCache:
         views: bool = False,
         fingerprint: str | None = None,
     ) -> None:
-        """size_limit_gib: of the samples and one byte for each, in GiB; fractions are fine. The control part, 16 bytes a sample, comes on top.
-        dataset_len: samples of the whole dataset. data_dims: the shape of one sample. dtype: its torch dtype.
-        name: other processes that give the same name share the cache; it stays until it is removed. views: see get_slot.
-        fingerprint: names dataset and transform; sharing a named cache with another one is refused."""
+        """size_limit_gib: of the samples and one byte for each, in GiB; may be a fraction. The
+            control part, 16 bytes a sample, is not included.
+        dataset_len: samples of the whole dataset.
+        data_dims, dtype: the shape of one sample, and its torch dtype.
+        name: processes that give the same name share the cache; it stays until it is removed.
+        views: see get_slot.
+        fingerprint: names dataset and transform. A named cache with another one is refused."""
         if dtype not in _DTYPES:
             raise InvalidError(f"Unsupported dtype: {dtype}. Must be one of {', '.join(map(str, _DTYPES))}")
         self._dims = tuple(map(operator.index, data_dims))
         self._dtype = dtype
         self._dataset_len = operator.index(dataset_len)
         self._views = views
-        slot_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))
+        sample_bytes = item_bytes(dtype) * int(np.prod(self._dims, dtype=np.int64))
         limit = size_limit_gib * _GIB
-        need = self._dataset_len * (slot_bytes + 1)
-        slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / slot_bytes)
+        need = self._dataset_len * (sample_bytes + 1)
+        slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / sample_bytes)
         fits = "fits in" if need <= limit else "exceeds"
-        room = f"all {slots}" if need <= limit else f"{slots} / {self._dataset_len}"
-        print(f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {room} samples.")
+        capacity = f"all {slots}" if need <= limit else f"{slots} / {self._dataset_len}"
+        print(f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {capacity} samples.")
         if slots < 0:
             raise InvalidError(
                 f"size_limit_gib={size_limit_gib} leaves no room for one byte for each of {self._dataset_len} samples; "
@@ -88,7 +95,13 @@ class SharedCache:
     def _make(self, name: str | None, slots: int, fingerprint: str | None) -> Cache:
         def create() -> Cache:
             return Cache.create(
-                name, samples=self._dataset_len, slots=slots, shape=self._dims, dtype=self._dtype, assign="first-indices", fingerprint=fingerprint
+                name,
+                samples=self._dataset_len,
+                slots=slots,
+                shape=self._dims,
+                dtype=self._dtype,
+                assign="first-indices",
+                fingerprint=fingerprint,
             )
 
         cache, created = create_or_attach(name, create, fingerprint)
@@ -104,7 +117,7 @@ class SharedCache:
         return cache
 
     def _bind(self) -> None:
-        """What the hot path needs, in attributes of this object."""
+        """Sets the attributes that `get_slot` reads, so that it looks nothing up."""
         self._len = 0 if self._cache is None else self._cache.slots
         self._slot_bytes = item_bytes(self._dtype) * int(np.prod(self._dims, dtype=np.int64))
         handle = None if self._cache is None else self._cache._handle
@@ -113,7 +126,7 @@ class SharedCache:
         self._bfloat16 = self._dtype == torch.bfloat16
         rows = np.empty((0, *self._dims), np.uint8)
         if self._cache is not None and handle is not None and handle.payload is not None:
-            # Claims to be writable, because torch.from_numpy warns of what is not.
+            # Says that it is writable, because torch.from_numpy warns of read-only arrays.
             memory = handle.payload.array(writable=True)
             rows = values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
             rows = rows.view(np.int16) if self._bfloat16 else rows
@@ -128,13 +141,15 @@ class SharedCache:
         self.__dict__.update(state)
         self._bind()
 
-    # ------------------------------------------------------------------------------------------------ slots of the whole dataset
+    # ------------------------------------------------------------ slots of the whole dataset
 
     def get_slot(self, idx: int, allow_oob_idx: bool = True, allow_empty_slot: bool = True) -> torch.Tensor | None:
-        """The sample, or None if its slot is empty or it has none. `allow_oob_idx=False`: IndexError if it has no slot. `allow_empty_slot=False`:
-        RuntimeError if the slot is empty. An index outside the dataset is an IndexError.
+        """The sample, or None if its slot is empty or it has no slot.
 
-        A private copy; with views=True a read-only view, whose storage is this one slot (sending it to a process copies that and no more)."""
+        `allow_oob_idx=False`: IndexError if it has no slot. `allow_empty_slot=False`: RuntimeError
+        if the slot is empty. An index outside the dataset is an IndexError.
+        Returns a private copy. With views=True, a read-only view whose storage is this one slot:
+        sending it to a process copies only the slot."""
         try:
             if self._views:
                 slot = _view_slot(self._handle, idx)
@@ -147,21 +162,25 @@ class SharedCache:
                     copy = _from_numpy(array)
                     return copy.view(torch.bfloat16) if self._bfloat16 else copy
         except ctypes.ArgumentError:
-            return self.get_slot(self._index(idx), allow_oob_idx, allow_empty_slot)  # another integer type, or none at all
+            # Another integer type, or no integer.
+            return self.get_slot(self._index(idx), allow_oob_idx, allow_empty_slot)
         self._index(idx)
         if idx >= self._len:
             if not allow_oob_idx:
                 raise IndexError(f"Index {idx} is out of bounds of this SharedCache of length {self._len}")
         elif self._cache is not None:
-            self._handle.check(_native.state(self._handle, idx), idx)  # closed?
+            self._handle.check(_native.state(self._handle, idx), idx)  # raises ClosedError after close
             if not allow_empty_slot:
                 raise RuntimeError(f"Slot idx={idx} of this SharedCache is empty; there is nothing to read")
         return None
 
     def set_slot(self, idx: int, value: Any, allow_oob_idx: bool = True, allow_overwrite: bool = False) -> None:
-        """Stores a sample: a tensor, or whatever torch assigns to one (numbers, tensors that broadcast; other dtypes are converted).
-        Does nothing if the sample has no slot, or `allow_oob_idx=False`: IndexError. RuntimeError if the slot is full, unless `allow_overwrite`.
-        Does nothing either if another process is filling the slot at this moment, or if no memory is left."""
+        """Stores a sample: a tensor, or a value that torch can assign to one (numbers, tensors that
+        broadcast; other dtypes are converted).
+
+        Does nothing if the sample has no slot; `allow_oob_idx=False`: IndexError. RuntimeError if
+        the slot is full, unless `allow_overwrite`. Does nothing if another process is filling the
+        slot now, or if no memory is left."""
         idx = self._index(idx)
         if idx >= self._len:
             if not allow_oob_idx:
@@ -174,7 +193,7 @@ class SharedCache:
         self._handle.check(_native.set(self._handle, idx, tensor.data_ptr(), self._slot_bytes, flags), idx, self._slot_bytes)
 
     def _as_slot(self, value: Any) -> torch.Tensor:
-        """The value as a tensor that can be stored as it lies in memory."""
+        """The value as a contiguous tensor with the dtype and shape of a slot."""
         if (
             type(value) is torch.Tensor
             and value.dtype == self._dtype
@@ -196,30 +215,36 @@ class SharedCache:
         except TypeError:
             raise IndexError(f"Index {idx!r} is no whole number") from None
 
-    # ------------------------------------------------------------------------------------------------ the cache as a list of slots
+    # ------------------------------------------------------------ the cache as a list of slots
 
     def __len__(self) -> int:
         """Slots: how many samples of the dataset can be cached."""
         return self._len
 
     def __getitem__(self, idx: Any) -> torch.Tensor:
-        """A private copy of the bytes of slots whatever their state: zeros where nothing was ever written. Any index that a tensor of shape
-        (len, *data_dims) takes; copies the slots it names, all of them for an index that begins with `...` or `None`."""
+        """A private copy of the bytes of slots, whatever their state: zeros if never written.
+
+        idx: any index of a tensor of shape (len, *data_dims). Copies the slots that it names: all
+        slots for an index that begins with `...` or `None`."""
         slots, inner = self._select(idx)
         return self._peek(slots)[inner]
 
     def __setitem__(self, idx: Any, value: Any) -> None:
-        """Stores bytes in slots without changing their state: get_slot finds a sample only where set_slot stored one. Indices and values as for a
-        tensor of shape (len, *data_dims): negative ones and broadcasting included. Slots are written one by one."""
+        """Stores bytes in slots without changing their state: get_slot finds only samples of
+        set_slot.
+
+        Indices and values as for a tensor of shape (len, *data_dims), negative indices and
+        broadcasting included. Slots are written one by one."""
         slots, inner = self._select(idx)
         rows = self._peek(slots)
         with torch.no_grad():
             rows[inner] = value
         for slot, row in zip(slots, rows):
-            self._poke(slot, row)
+            slot_bytes.write(self._handle, slot, row.data_ptr(), self._slot_bytes)
 
     def _select(self, idx: Any) -> tuple[list[int], Any]:
-        """The slots that an index names, and the index of the same items in a tensor of only these slots."""
+        """The slots that an index names, and the index of the same items in a tensor of these slots
+        alone."""
         every = torch.arange(self._len)
         first, rest = (idx[0], tuple(idx[1:])) if isinstance(idx, tuple) and idx else (idx, ())
         if isinstance(first, list):
@@ -238,82 +263,49 @@ class SharedCache:
     def _peek(self, slots: list[int]) -> torch.Tensor:
         rows = torch.zeros((len(slots), *self._dims), dtype=self._dtype)
         for row, slot in zip(rows, slots):
-            self._handle.check(_native.peek(self._handle, slot, row.data_ptr(), self._slot_bytes), slot)
+            slot_bytes.read(self._handle, slot, row.data_ptr(), self._slot_bytes)
         return rows
-
-    def _poke(self, slot: int, row: torch.Tensor) -> None:
-        """Writes a slot and leaves its state as it was: a full one is overwritten, an empty one claimed, written and given up again."""
-        handle, claim = self._handle, _native.Claim()
-        while True:
-            if handle.check(_native.state(handle, slot), slot) == _native.STATE_READY:
-                code = handle.check(_native.set(handle, slot, row.data_ptr(), self._slot_bytes, _native.OVERWRITE | _native.WAIT), slot)
-            else:
-                code = handle.check(_native.claim(handle, slot, self._slot_bytes, _native.WAIT, claim), slot)
-                if code == _native.EXISTS:
-                    continue  # filled since we looked
-                if code == _native.STORED:
-                    code = handle.check(_native.write(claim, 0, row.data_ptr(), self._slot_bytes), slot)
-                    handle.check(_native.abort(claim), slot)
-            if code == _native.BUSY:
-                raise CacheTimeoutError(f"another process has been filling slot {slot} for a minute; nothing was stored")
-            if code == _native.FULL:
-                raise CacheMemoryError(f"no memory is left for slot {slot} of {self._slot_bytes} bytes; nothing was stored")
-            return
 
     @property
     def array(self) -> torch.Tensor:
-        """All slots as one tensor of shape (len, *data_dims) over the cache itself: read-only memory, a store kills the process.
-        Reading a slot through it that was never filled takes memory for it, as much as a filled one; reading all of it takes all that the cache may ever take,
-        and on a tmpfs that has no room left it is a SIGBUS. `cache[i]` and `get_slot` do neither."""
+        """All slots as one tensor of shape (len, *data_dims) over the cache itself, which is
+        read-only: a store kills the process.
+
+        Reading an empty slot through it takes as much memory as a filled slot. Reading all slots
+        takes all memory that the cache may ever take. If the tmpfs is full, such a read is a
+        SIGBUS. `cache[i]` and `get_slot` do neither."""
         rows = _from_numpy(self._rows) if self._rows.size else torch.empty((self._len, *self._dims), dtype=self._dtype)
         return rows.view(torch.bfloat16) if self._bfloat16 and self._rows.size else rows
 
     @property
     def aux_array(self) -> torch.Tensor:
-        """The state of every sample as it is now: 0 empty, 1 set, 2 without a slot. A snapshot, uint8 of shape (dataset_len,)."""
+        """A copy of the state of every sample: 0 empty, 1 set, 2 without a slot; uint8 of shape
+        (dataset_len,)."""
         if self._cache is None:
             return torch.full((self._dataset_len,), _OOB, dtype=torch.uint8)
         return _from_numpy(_AUX_OF_STATE[self._cache.states()])
 
     def clear(self) -> None:
-        """Empties all slots and zeroes what was written to them. Memory stays with the cache."""
+        """Empties all slots and zeroes their bytes. The cache keeps their memory."""
         if self._cache is None:
             return
         self._cache.clear()
-        zeros, claim = torch.zeros(self._dims, dtype=self._dtype), _native.Claim()
-        for slot in self._written():
-            # One that somebody has claimed or filled since the line above is theirs.
-            if self._handle.check(_native.claim(self._handle, slot, self._slot_bytes, 0, claim), slot) == _native.STORED:
-                self._handle.check(_native.write(claim, 0, zeros.data_ptr(), self._slot_bytes), slot)
-                self._handle.check(_native.abort(claim), slot)
+        zeros = torch.zeros(self._dims, dtype=self._dtype)
+        for slot in slot_bytes.written(self._handle, self._len, self._slot_bytes):
+            # A slot that another client has claimed or filled since the clear is left alone.
+            slot_bytes.write_if_empty(self._handle, slot, zeros.data_ptr(), self._slot_bytes)
 
-    def _written(self) -> list[int]:
-        """Slots that have memory, a part of them at least."""
-        info, size = self._handle.info(), self._slot_bytes
-        start, end = int(info.payload_offset), int(info.payload_offset + self._len * size)
-        slots: list[int] = []
-        at = start
-        while at < end:
-            try:
-                data = os.lseek(info.fd, at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # holes up to the end
-                    break
-                raise
-            hole = min(os.lseek(info.fd, data, os.SEEK_HOLE), end)
-            slots.extend(range(max((data - start) // size, slots[-1] + 1 if slots else 0), -(-(hole - start) // size)))
-            at = max(hole, data + 1)
-        return slots
-
-    # ------------------------------------------------------------------------------------------------ added to stocaching's class
+    # ------------------------------------------------------------ added to stocaching's class
 
     @property
     def cache(self) -> Cache | None:
-        """The native cache underneath, None if the limit leaves no slot: `gather`, `verify`, `unlink` and so on."""
+        """The native cache, for `gather`, `verify`, `unlink` and so on. None if the limit leaves no
+        slot."""
         return self._cache
 
     def stats(self) -> Stats:
-        """Counters of all processes that use the cache. What it takes beside the samples is in `segment_bytes`."""
+        """Counters of all processes that use the cache. `segment_bytes` includes the control
+        part."""
         if self._cache is None:
             return Stats(self._dataset_len, 0, False)
         return self._cache.stats()

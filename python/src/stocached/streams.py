@@ -1,5 +1,5 @@
-"""Contiguous batches: row r of a batch goes on where row r of the batch before it stopped. For many files or generators of
-unequal length: docs/guides/streams.md."""
+"""Contiguous batches: row r of a batch continues where row r of the batch before stopped. For many
+files or generators of unequal length: docs/guides/streams.md."""
 
 from __future__ import annotations
 

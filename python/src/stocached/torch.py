@@ -1,5 +1,6 @@
-"""Datasets and the loader for torch. `CachedDataset`: any map-style dataset, cached in shared memory for all workers and ranks of the
-machine. `SourceDataset`: a cache that `stocached serve` fills, without any dataset."""
+"""Datasets and the loader for torch. `CachedDataset`: any map-style dataset, cached in shared
+memory for all workers and ranks of the machine. `SourceDataset`: a cache that `stocached serve`
+fills, without dataset code."""
 
 from __future__ import annotations
 

@@ -707,7 +707,7 @@ def test_nothing_is_left_of_a_cache_that_cannot_be_shown(folder, monkeypatch):
     def fail(*_):
         raise RuntimeError("stop")
 
-    monkeypatch.setattr("stocached._cache.cache.VariableValues", fail)
+    monkeypatch.setattr("stocached._cache.attachment.VariableValues", fail)
     with pytest.raises(RuntimeError, match="stop"):
         Cache.create("left", samples=4, variable=True, size="64MiB", dir=folder)
     assert list(folder.iterdir()) == []

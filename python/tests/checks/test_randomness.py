@@ -711,7 +711,7 @@ def test_a_loader_with_threads_within_a_dataset():
 
 def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
     """The threads started before the load, and wait for it until their timeout."""
-    monkeypatch.setattr(loading, "_patience", 0.01)
+    monkeypatch.setattr(loading, "_timeout", 0.01)
     inner = Cache.create(samples=N, shape=1, dtype="int64")
     with inner, ThreadPoolExecutor(1) as pool:
 

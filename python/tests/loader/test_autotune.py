@@ -14,6 +14,7 @@ from processes import held, nothing_new
 
 from stocached import InvalidError, Order
 from stocached._loader import autotune as _autotune
+from stocached._loader import autotune_search as _search
 from stocached._loader.autotune import Trial, autotune
 from stocached.loader import Loader
 
@@ -113,7 +114,7 @@ class Model:
 )
 def test_what_is_chosen(own, step, hits, chosen):
     setting = Trial(own[0], own[1], None, 0, 0, 0, 0, 0, 0)
-    search = _autotune._Search(Model(setting, step, hits), [0, 1, 2, 4, 8, 16, 32])
+    search = _search.Search(Model(setting, step, hits), [0, 1, 2, 4, 8, 16, 32])
     tuned, current, why = search.run()
     assert current.num_workers == own[0]
     assert (tuned.num_workers, tuned.prefetch_factor, tuned.gather_threads) == chosen, why
@@ -176,7 +177,7 @@ def test_the_cache_is_looked_into_and_left_alone():
 @pytest.mark.parametrize("threads", [None, 1, 3])
 def test_as_many_threads_as_the_loader_has_are_not_tried_again(threads):
     loader = Loader(Sleeping(0.0, n=40), batch_size=4, size="8MiB", gather_threads=threads)
-    bench = _autotune._Bench(loader, print, False, 1.0)
+    bench = _autotune.Bench(loader, print, False, 1.0)
     assert bench.threads == iter(loader).context.threads
     bench.close()
 
@@ -290,13 +291,13 @@ def trial(workers: int, rate: float, prefetch: int | None = 2, threads: int | No
 
 
 def test_what_takes_least_is_chosen_among_what_is_about_as_good():
-    search = _autotune._Search(None, [])
+    search = _search.Search(None, [])
     # the step takes the rest of the time
     assert search._least([replace(trial(1, 80), waiting=0.04), replace(trial(2, 100), waiting=0.0)]).num_workers == 1
     assert search._least([trial(1, 96), trial(2, 98), trial(8, 100)]).num_workers == 2
     assert search._least([trial(4, 100, threads=4), trial(4, 98, threads=2)]).gather_threads == 2
     assert search._least([trial(4, 100, prefetch=8), trial(4, 99, prefetch=4)]).prefetch_factor == 4
-    mean = _autotune._mean([trial(2, 90), trial(2, 110)])
+    mean = _search._mean([trial(2, 90), trial(2, 110)])
     assert (mean.samples_per_second, mean.batches, mean.seconds) == (100, 20, 2.0)
 
 

@@ -459,7 +459,7 @@ def test_ring_is_limited_and_says_so_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kept = list(loader)
-    assert sum("somebody keeps batches" in str(warning.message) for warning in caught) == 1
+    assert sum("the program keeps batches" in str(warning.message) for warning in caught) == 1
     assert labels(kept) == [list(range(k, min(k + 4, N))) for k in range(0, N, 4)]
 
 

@@ -154,7 +154,7 @@ def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kept = [batch for _ in range(2) for batch in loader]
-    told = [str(warning.message) for warning in caught if "somebody keeps batches" in str(warning.message)]
+    told = [str(warning.message) for warning in caught if "the program keeps batches" in str(warning.message)]
     assert len(told) == 1
     assert read(kept) == 2 * list(range(N))
     ring = loader._kept.ring if loader._kept is not None else None

@@ -58,8 +58,8 @@ class Random(Numbers):
         ({"gather_threads": 0}, "gather_threads=0 is not a whole number of 1 to 1024"),
         ({"trace": True}, "trace=True; it must be the path of the file to write"),
         ({"trace": 5}, "trace=5; it must be the path"),
-        ({"size": 0}, "size=0 is room for no sample; leave out size="),
-        ({"size": "0GiB"}, "size='0GiB' is room for no sample"),
+        ({"size": 0}, "size=0 holds no sample; leave out size="),
+        ({"size": "0GiB"}, "size='0GiB' holds no sample"),
     ],
 )
 def test_a_wrong_setting_is_named_when_the_loader_is_made(settings, message):

@@ -39,7 +39,7 @@ ENDS = ["return", "exit", "os._exit", "error"]
 
 
 def child(loader, batches, end: str) -> None:
-    with pytest.raises(stocached.ClosedError, match="iterate over the loader anew"):
+    with pytest.raises(stocached.ClosedError, match="iterate over the loader again"):
         next(batches)
     if end in ("return", "exit"):
         for _ in range(2):

@@ -192,7 +192,7 @@ print(said[0].message)
 """
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "memory for batches cannot be pinned where it lies" in done.stdout
+    assert "memory for batches cannot be pinned in place" in done.stdout
 
 
 def test_invalid_pin_memory():

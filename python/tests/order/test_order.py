@@ -208,7 +208,7 @@ def test_invalid_shards():
         ({"rank": 0, "world_size": 0}, "world_size=0"),
         ({"rank": -1, "world_size": 2}, "rank=-1 is not a whole number"),
         ({"rank": 0.0, "world_size": 2}, r"rank=0\.0 is not a whole number"),
-        ({"rank": 0, "world_size": 1, "start": 6}, "start=6 is behind the end of the epoch, which has 5 positions"),
+        ({"rank": 0, "world_size": 1, "start": 6}, "start=6 is after the end of the epoch, which has 5 positions"),
         ({"rank": 0, "world_size": 1, "ends": "even"}, "ends='even' is none of uneven, pad, drop"),
         ({"rank": 0, "world_size": 2**63}, "rank: 0 of 9223372036854775808"),
     ]:

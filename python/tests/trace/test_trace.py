@@ -17,7 +17,7 @@ from served import program
 from trace_file import read, spans_of
 
 from stocached import InvalidError
-from stocached._trace import GATHER, LOOP, SERVER, TRANSFER, Recorder, gatherer, track_numbers, worker
+from stocached._trace import GATHER, LOOP, SERVER, TRANSFER, Recorder, gatherer, trace_file, track_numbers, worker
 from stocached._trace import recorder as _trace
 
 
@@ -414,12 +414,12 @@ def test_places_that_cannot_be_written_are_refused_at_once(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path):
+def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text("before")
     recorder = Recorder(path)
     recorder.span(LOOP, "step", 1, 2)
-    recorder._write_text = lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    monkeypatch.setattr(trace_file, "_write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         recorder.flush()
     assert path.read_text() == "before"
@@ -437,7 +437,7 @@ def test_a_full_disk_is_an_error(tmp_path):
         recorder.span(LOOP, "step", 1, 2)
         rows = recorder._rows()
         recorder.close()
-        recorder._write_text(full, rows, [LOOP], ["step"])
+        trace_file._write_text(full, rows, [LOOP], ["step"], {"rank": 0, "world_size": 1})
 
 
 def test_values_that_do_not_fit_are_refused(tmp_path):

@@ -1,6 +1,7 @@
-"""One cache: `Cache`, its handle of the C library, its statistics, and requests to a server that
-fills it.
+"""One cache: `Cache`, its handle of the C library, its stats, and requests to a server that fills
+it.
 
-`singleflight` loads a sample once, however many threads of this process ask for it.
+`cache` is the public class. `opening`, `attachment`, `reading`, `gathering`, `served` and `storing`
+do its work. `singleflight` loads a sample once for all threads of this process that ask for it.
 
 Imports: `_checks`, `_samples`, `_memory`, `_common`, `_native`."""

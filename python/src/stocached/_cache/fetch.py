@@ -1,4 +1,5 @@
-"""Calls that ask a server to fill a cache, and what it says of samples that could not be had (docs/guides/server.md)."""
+"""Calls that ask a server to fill a cache, and the samples that it could not read
+(docs/guides/server.md)."""
 
 from __future__ import annotations
 
@@ -12,34 +13,49 @@ from .._common import errors
 from .._common.errors import FetchError, FetchFailure, InvalidError
 
 _MOST = 2**32 - 1  # milliseconds: seven weeks
-_KINDS = {6: "INDEX", 7: "READ", 8: "CHANGED", 9: "DAMAGED", 10: "NO_SLOT", 11: "CANCELLED", 12: "CLOSING", 13: "INTERNAL"}  # enum stoc_remote
+_KINDS = {
+    6: "INDEX",
+    7: "READ",
+    8: "CHANGED",
+    9: "DAMAGED",
+    10: "NO_SLOT",
+    11: "CANCELLED",
+    12: "CLOSING",
+    13: "INTERNAL",
+}  # enum stoc_remote
 
 
 class _Call:
-    """What a call is given that may wait for a server. They are used again: making one takes longer than a fetch of a few samples."""
+    """The options of a call that may wait for a server. They are reused: making them takes longer
+    than a fetch of a few samples."""
 
     def __init__(self) -> None:
         self.error = _native.Error()
-        self.raised: BaseException | None = None  # by the handler of a signal
+        self.raised: BaseException | None = None  # by a signal handler
         watch = self._watch()
         next(watch)
         self.interrupted = _native.Interrupted(watch.send)
         self.options = _native.FetchOptions(
-            struct_bytes=ctypes.sizeof(_native.FetchOptions), flags=_native.FETCH_UNCOUNTED, interrupted=self.interrupted
+            struct_bytes=ctypes.sizeof(_native.FetchOptions),
+            flags=_native.FETCH_UNCOUNTED,
+            interrupted=self.interrupted,
         )
 
     def _watch(self) -> Generator[int, None, None]:
-        """Goes on when the library asks whether to end the call. Handlers of signals run in the main thread's first steps in Python, and may raise:
-        in a function before its first line, where nothing could catch it, but here inside the try."""
+        """Runs when the library asks whether to end the call; yields the answer.
+
+        Signal handlers run in the main thread's first steps in Python, and may raise. In a function
+        they would raise before its first line, where it catches nothing; a generator is in its
+        try."""
         answer = 0
         while True:
             try:
-                while True:  # inside: going round is a step as well
+                while True:  # inside the try: the jump back is a step too
                     yield answer
                     answer = 0
             except GeneratorExit:
                 return
-            except BaseException as error:  # KeyboardInterrupt, most often. It cannot cross C: kept until the call is back
+            except BaseException as error:  # mostly KeyboardInterrupt; it cannot cross C, so `ask` raises it
                 self.raised, answer = error, 1
 
 
@@ -47,13 +63,15 @@ _idle: list[_Call] = []
 
 
 def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -> tuple[int, Sequence[FetchFailure]]:
-    """What a call gives that may wait for a server, and the samples that failed; its errors are raised.
-    Nothing is counted: a gather came before. wait: see `milliseconds`.
+    """The result of a call that may wait for a server, and the samples that failed. Raises its
+    errors.
 
-    While it waits, handlers of signals run each time one comes, Ctrl-C's among them; an exception of theirs ends the call at once."""
+    It counts no hits or misses: a gather has counted them before. wait: see `milliseconds`.
+    Signal handlers run while it waits. An exception of theirs (KeyboardInterrupt) ends it at
+    once."""
     try:
         mine = _idle.pop()
-    except IndexError:  # asking first whether there is one would let another thread take it in between
+    except IndexError:  # no check before pop: another thread might pop in between
         mine = _Call()
     options, error = mine.options, mine.error
     options.timeout_ms, mine.raised = wait, None
@@ -61,11 +79,11 @@ def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -
         result = call(options, error)
         failures = _failures(options) if options.failed else ()
     finally:
-        if options.failed:  # a handler has raised in between
+        if options.failed:  # a signal handler has raised in between
             _native.fetch_end(options, None, 0)
     if mine.raised is not None:
         raise mine.raised
-    _idle.append(mine)  # not after an exception: who knows at which step of ours a handler raised
+    _idle.append(mine)  # not after an exception: its state is unknown then
     if result < 0:
         raise errors.from_struct(error)
     return result, failures
@@ -81,7 +99,7 @@ def milliseconds(timeout: float | None) -> int:
         seconds = math.nan
     if not seconds >= 0:
         raise InvalidError(f"timeout is {timeout!r}; it must be seconds, or None")
-    return max(math.ceil(min(seconds * 1000, _MOST)), 1)  # 0 would mean none
+    return max(math.ceil(min(seconds * 1000, _MOST)), 1)  # 0 would mean no timeout
 
 
 def _failures(options: _native.FetchOptions) -> list[FetchFailure]:
@@ -95,7 +113,7 @@ def _failures(options: _native.FetchOptions) -> list[FetchFailure]:
 
 
 def error(failures: Sequence[FetchFailure], out: Any, ok: Any) -> FetchError:
-    """The exception for samples that could not be had."""
+    """The exception for samples that could not be read."""
     first, more = failures[0], len(failures) - 1
     message = f"sample {first.index}: {first.kind}: {first.message}" + (f" (and {more} more)" if more else "")
     return FetchError(message, failures, out, ok)

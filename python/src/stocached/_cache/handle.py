@@ -1,8 +1,9 @@
-"""Handles: an attached client and the memory it maps, each alive for as long as anything uses it.
+"""Handles: an attached client and the memory that it maps. Each lives as long as the program uses
+it.
 
-Nothing here is ever closed under somebody's feet. A Handle goes when its last user, a call in another thread included, has dropped it;
-the payload's map goes when the last array over it is gone, which may be long after the handle. NumPy arrays are invisible to the cycle
-collector, so it can never take the map of an array that still exists, in whatever order it works.
+A Handle closes when its last user has dropped it; a call in another thread is a user too. The map
+of the payload ends when the last array over it is gone, which may be long after the handle. The
+cycle collector does not see NumPy arrays, so it cannot free the map of an array that still exists.
 """
 
 from __future__ import annotations
@@ -24,33 +25,42 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class PayloadMap:
-    """The read-only map of a payload. Arrays made by `array` hold it; the last of them unmaps it.
+    """The read-only map of a payload. Arrays made by `array` refer to it; the last of them unmaps
+    it.
 
-    It offers no buffer protocol, only the array interface: so NumPy has no way to make an array over it writable."""
+    It has the array interface and no buffer protocol, so NumPy cannot make an array over it
+    writable."""
 
     __slots__ = ("__array_interface__", "address", "length", "owned")
 
     def __init__(self, address: int, length: int) -> None:
         self.address, self.length = address, length
-        self.owned = False  # until the handle leaves it to us
+        self.owned = False  # the handle owns the map until it closes
 
     def array(self, *, writable: bool = False) -> npt.NDArray[np.uint8]:
-        """All of it as bytes. `writable` only claims to be: a store kills the process, as the memory is not."""
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (self.length,), "data": (self.address, not writable)}
+        """The payload as bytes. `writable` changes only the array's flag: a store still kills the
+        process."""
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (self.length,),
+            "data": (self.address, not writable),
+        }
         return np.asarray(self)
 
     def __del__(self, munmap: Any = _native.munmap, page: int = _PAGE, finalizing: Any = sys.is_finalizing) -> None:
-        if self.owned and not finalizing():  # a process that ends unmaps everything at once, after its last store
+        if self.owned and not finalizing():  # at exit the kernel unmaps everything, after the last use
             munmap(self.address, -(-self.length // page) * page)
 
 
 class Handle(_native.Cache):
-    """An attached client: the `stoc_cache *` that calls are given. Closes itself when nobody holds it any more."""
+    """An attached client: the `stoc_cache *` that calls take. Closes when the last reference is
+    gone."""
 
     payload: PayloadMap | None = None
 
     def adopt(self) -> Handle:
-        """To be called once, when the library has filled the pointer in."""
+        """Call it once, after the library has set the pointer."""
         info = self.info()
         if info.payload and info.payload_bytes:
             self.payload = PayloadMap(info.payload, info.payload_bytes)
@@ -68,7 +78,7 @@ class Handle(_native.Cache):
         return made
 
     def check(self, code: int, index: int = 0, size: int = 0) -> int:
-        """The result of a call, or the exception for it."""
+        """The result of a call; raises the exception of a negative code."""
         if code < 0:
             raise self.error(code, index, size)
         return code
@@ -82,7 +92,7 @@ class Handle(_native.Cache):
         if self.value is None:
             return
         pointer = pointer_to(self.value)
-        self.value = None  # so that a finalizer that still finds this handle gets "closed", not freed memory
+        self.value = None  # a finalizer that still uses this handle gets ECLOSED, not freed memory
         if self.payload is not None:
             self.payload.owned = True
         close(pointer)
@@ -97,21 +107,22 @@ def create(name: str | None, options: _native.Options) -> Handle:
 
 
 def attach(name_or_path: str, *, read_only: bool = False, fingerprint: str | None = None, uuid: bytes | None = None) -> Handle:
-    """By name or path; `uuid` refuses another segment that has taken its place since."""
+    """By name or path. uuid: refuses another segment that has replaced this one since."""
     handle, error = Handle(), _native.Error()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
     if _native.open(os.fsencode(name_or_path), flags, None if fingerprint is None else fingerprint.encode(), handle, error) < 0:
         raise errors.from_struct(error)
     handle.adopt()
     if uuid is not None and bytes(handle.info().uuid) != uuid:
-        raise FormatError(f"{name_or_path} is another cache than the one that was pickled; it was removed and created anew since")
+        raise FormatError(f"{name_or_path} is another cache than the one that was pickled; it was removed and created again since")
     return handle
 
 
 def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) -> Handle:
-    """Through the server that has a cache of this name, which passes its memory: for caches that this process cannot see by name.
+    """Attaches through the server, which passes the memory of a cache that this process cannot see.
 
-    NoServerError and CacheTimeoutError after 2 seconds, CacheNotFoundError when the server has no such cache."""
+    Raises NoServerError or CacheTimeoutError after 2 seconds, and CacheNotFoundError when the
+    server has no cache of this name."""
     handle, error = Handle(), _native.Error()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
     if _native.dial(os.fsencode(name), None, flags, 0, handle, error) < 0:
@@ -123,18 +134,19 @@ def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) 
 
 
 def data_socket() -> str:
-    """Where a server is looked for: the rule of the library (docs/spec/control.md)."""
+    """The path of a server's socket, by the rule of the library (docs/spec/control.md)."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     default = f"{runtime}/stocached" if runtime.startswith("/") else f"/tmp/stocached-{os.getuid()}"
     return f"{os.environ.get('STOCACHED_SOCKETS_DIR') or default}/data.sock"
 
 
 def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -> Handle:
-    """A cache without a name, through a process that has it open: the one that pickled it."""
+    """Attaches to a cache without a name through the process that pickled it and has it open."""
     path = f"/proc/{pid}/fd/{fd}"
     hint = "give the cache a name (name=), which every process can open"
     try:
-        # The type first: opening a foreign FIFO, or a tape drive, has effects. O_NONBLOCK in case it changes in between.
+        # Check the type first: opening a FIFO or a tape drive has effects. O_NONBLOCK: the file may
+        # change in between.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise FormatError(f"{path} is no cache any more; {hint}")
         own = os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -1,4 +1,5 @@
-"""Create a named cache, or attach to the one that somebody else created first: what ranks do that all start at once."""
+"""Creates a named cache, or attaches to it if another process has created it: for ranks that start
+together."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from .._checks.derived_fingerprint import Derived
 from .._common.errors import CacheExistsError, CacheNotFoundError, FingerprintError
 from .cache import Cache
 
-_TRIES = 100  # of create and attach in turn, while others create and remove it in between
+_TRIES = 100  # each of create and attach, as other processes may create and remove the cache in between
 
 
 def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False) -> tuple[Cache, bool]:
-    """The cache, and whether this call created it. A cache that exists must have the fingerprint, none if it is None.
+    """The cache, and whether this call created it.
 
-    derived: if it is None, one that was derived will do."""
+    A cache that exists must have this fingerprint, or none if it is None. derived: with None, a
+    cache with a derived fingerprint is accepted too."""
     if name is None:
         return create(), True
     for attempt in range(_TRIES):
@@ -26,7 +28,7 @@ def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint:
         try:
             cache = Cache.attach(name, fingerprint=fingerprint)
         except CacheNotFoundError:
-            continue  # removed since
+            continue  # another process has removed it since
         if fingerprint is None and cache.fingerprint is not None and not (derived and Derived.parse(cache.fingerprint)):
             raise FingerprintError(
                 f"cache {name!r} has the fingerprint {cache.fingerprint!r} and none was asked for; pass fingerprint={cache.fingerprint!r} if it is yours, "

@@ -1,4 +1,4 @@
-"""One load for each sample at a time, however many threads of this process ask for it."""
+"""One load of a sample at a time, for all threads of this process that miss it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from .._common.threads import Latch
 class _Load:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done: Latch | None = None  # made by the first thread that waits: few loads have one
+        self.done: Latch | None = None  # made by the first thread that waits; most loads have none
         self.ok = False
         self.value: Any = None
 
 
 class SingleFlight:
-    """Concurrent calls of `run` with one key share the value of a single call of their function. One that fails hands the turn to the next.
+    """Concurrent calls of `run` with one key share the value of one call of their function. If that
+    call fails, the next thread calls its function.
 
-    A forked child starts without the loads of its parent, whose threads it has not got."""
+    A forked child starts without the loads of its parent, as it does not have the parent's
+    threads."""
 
     def __init__(self) -> None:
         self._reset()
@@ -43,8 +45,8 @@ class SingleFlight:
                 if load.done is None:
                     load.done = Latch()
             if load.thread == threading.get_ident():
-                return function()  # asked for from within its own load: waiting would be for ever
-            with loading.paused():  # the thread that we wait for may have to load alone
+                return function()  # this thread is loading the same sample: a wait would never end
+            with loading.paused():  # the thread that loads may have to wait until no other thread loads
                 load.done.wait()
             if load.ok:
                 return load.value
@@ -54,8 +56,8 @@ class SingleFlight:
             return mine.value
         finally:
             with self._lock:
-                self._loads.pop(key, None)  # may be gone: a fork happened within `function`
-            if mine.done is not None:  # nobody finds it any more to make one
+                self._loads.pop(key, None)  # gone in a child that `function` has forked
+            if mine.done is not None:  # no thread finds the load any more, so none makes a latch now
                 mine.done.set()
 
 

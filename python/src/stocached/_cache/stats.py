@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .. import _native
+from .attachment import Attachment
+
 
 @dataclass(frozen=True)
 class Stats(Mapping[str, Any]):
-    """Counters of all clients since the cache was created, dead ones included, and its state now. Members are keys as well: `stats["hits"]`.
+    """Counters of all clients since the cache was created, dead ones included, and its state now.
 
-    The counters are added up one by one while others count, so they belong to no single instant. Reads of read-only clients are not in them."""
+    Members are keys as well: `stats["hits"]`. The counters are added up one by one while other
+    processes count, so they belong to no single instant. Reads of read-only clients are not
+    counted."""
 
     samples: int  # of the dataset
     slots: int  # 0 in a variable-size cache
     variable: bool
     segment_bytes: int = 0  # the most that the segment can take
-    limit_bytes: int = 0  # asked for at creation, 0: none
-    hits: int = 0  # samples found by get and gather
-    misses: int = 0  # samples asked for and not there, those without a slot included
+    limit_bytes: int = 0  # of the segment, as given at creation; 0: no limit
+    hits: int = 0  # samples that get and gather found
+    misses: int = 0  # samples that get and gather did not find, those without a slot included
     stored: int = 0  # samples stored, overwrites included
-    exists: int = 0  # sets of a sample that was there already
-    busy: int = 0  # races lost
-    full: int = 0  # sets refused for lack of room
-    out: int = 0  # sets of a sample that has no slot
+    exists: int = 0  # sets of a sample that was READY already
+    busy: int = 0  # sets refused because another client was filling the sample, or a clear ran
+    full: int = 0  # sets refused because no slot, extent or memory was free
+    out: int = 0  # sets of a sample that can have no slot
     stored_bytes: int = 0
-    recovered: int = 0  # claims of dead clients taken back
-    aborted: int = 0  # claims given up by their own client
-    lost: int = 0  # publishes refused, always 0 unless something is broken
-    retried: int = 0  # copies thrown away because the sample changed underneath
-    corrupt: int = 0  # words, lengths or checksums that cannot be
-    passed: int = 0  # samples outside the schema that went uncached
+    recovered: int = 0  # claims of dead clients that were reclaimed
+    aborted: int = 0  # claims that their own client gave up
+    lost: int = 0  # publishes refused: always 0, or the cache is damaged
+    retried: int = 0  # copies made again because the sample changed during the copy
+    corrupt: int = 0  # words, lengths or checksums that are impossible
+    passed: int = 0  # samples outside the schema, which were not cached
     ready: int = 0  # samples in the cache now
     ready_bytes: int = 0
     arena_next_bytes: int = 0  # variable size: allocated so far
-    arena_lost_bytes: int = 0  # variable size: allocated, but of no sample any more; clear() gets them back
+    arena_lost_bytes: int = 0  # variable size: allocated, but no sample has them any more; clear() frees them
     clients_live: int = 0
     clients_dead: int = 0
-    allocated_bytes: int = 0  # memory that the segment has taken
+    allocated_bytes: int = 0  # memory that the segment takes now
     clears: int = 0
 
     @property
     def hit_rate(self) -> float:
-        """Hits among the samples asked for, 0.0 if none was."""
+        """Hits of hits and misses; 0.0 without any."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
@@ -67,3 +73,10 @@ class Stats(Mapping[str, Any]):
 
 
 _KEYS = (*(field.name for field in fields(Stats)), "hit_rate", "cached_fraction")
+
+
+def stats_of(cache: Attachment) -> Stats:
+    native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
+    cache._handle.check(_native.stats(cache._handle, native))
+    counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
+    return Stats(cache.samples, cache.slots, cache.variable, cache.segment_bytes, cache._limit_bytes, **counters)

@@ -1,8 +1,14 @@
-"""Fingerprints that are derived from a dataset, for caches with a name: one part of its data, one of its transforms, and hints.
+"""Fingerprints that are derived from a dataset, for caches with a name. They have a part for its
+data, a part for its transforms, and hints.
 
-In a cache's header one reads `auto1 d=0123456789abcdef h=0123456789ab x311=0123456789abcdef`: the format; a digest of the data; one of what may differ without
-a change of the samples (times of files, versions of libraries, code and plain attributes of the dataset); one of the transforms' types, arguments and code,
-after the version of Python that compiled it. `?` stands for a part that cannot be told."""
+A cache's header holds `auto1 d=0123456789abcdef h=0123456789ab x311=0123456789abcdef`:
+- auto1: the format.
+- d: a digest of the data.
+- h: a digest of what may differ without a change of the samples: times of files, versions of
+  libraries, code and plain attributes of the dataset.
+- x and the version of Python that compiled the code: a digest of the transforms' types, arguments
+and code.
+`?` stands for a part that is unknown."""
 
 from __future__ import annotations
 
@@ -18,24 +24,25 @@ from typing import Any
 import numpy as np
 
 from .._common.once_per_machine import once_a_machine
-from .identity import MOST_BYTES, Identity, UntoldError, digest_of, is_library
+from .code_names import is_library
+from .identity import MOST_BYTES, Identity, UntoldError, digest_of
 
-MOST_FILES = 10_000  # whose sizes and times are looked at
-_LONG = 32  # items of a list that are data rather than a setting
+MOST_FILES = 10_000  # whose sizes and times are read
+_LONG = 32  # a list with as many items is data, a shorter list is a setting
 _TEXT = re.compile(r"auto1 d=([0-9a-f]{16}|\?) h=([0-9a-f]{12}|\?) x(\d+O?)=([0-9a-f]{16}|\?)")
 _PYTHON = f"{sys.version_info[0]}{sys.version_info[1]}{'O' if sys.flags.optimize else ''}"
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A fingerprint that nobody gave."""
+    """A fingerprint that the user did not give."""
 
     data: str
     hints: str
     code: str
     python: str = _PYTHON
-    sampled: bool = False  # not all of the data was looked at
-    reasons: tuple[str, ...] = ()  # why parts cannot be told
+    sampled: bool = False  # only a part of the data was read
+    reasons: tuple[str, ...] = ()  # why parts are unknown
 
     def __str__(self) -> str:
         return f"auto1 d={self.data} h={self.hints} x{self.python}={self.code}"
@@ -46,19 +53,21 @@ class Derived:
         return None if found is None else cls(found[1], found[2], found[4], found[3])
 
     def changed(self, old: Derived) -> str | None:
-        """What is another one for certain, the data or the transform."""
+        """What has certainly changed since `old`: "data" or "transform"."""
         if "?" not in (self.data, old.data) and self.data != old.data:
             return "data"
         comparable = "?" not in (self.code, old.code) and self.python == old.python
         return "transform" if comparable and self.code != old.code else None
 
     def certain(self, old: Derived) -> bool:
-        """Whether nothing has changed for certain."""
+        """Whether certainly nothing has changed since `old`."""
         return str(self) == str(old) and "?" not in str(self) and not self.sampled
 
 
 def derive(dataset: Any) -> Derived:
-    """Loads no sample, and never raises. Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays."""
+    """The fingerprint of a dataset. Loads no sample, and never raises.
+
+    Reads sizes and times of at most 10,000 files, and at most 64 MiB of each list of arrays."""
     made = _Derivation()
     try:
         made.note_names(dataset)
@@ -70,15 +79,16 @@ def derive(dataset: Any) -> Derived:
 
 class _Derivation:
     def __init__(self) -> None:
-        self._code, self._settings, self._classes = Identity(), Identity(), Identity()  # of transforms, of attributes, of datasets
+        # Of transforms, of attributes, and of the datasets' classes.
+        self._code, self._settings, self._classes = Identity(), Identity(), Identity()
         self._data_parts: list[bytes] = []
         self._code_parts: list[bytes] = []
         self._hint_parts: list[bytes] = []
         self._untold_data: list[str] = []
         self._untold_code: list[str] = []
-        self._folders: list[str] = []  # whose files were looked at
+        self._folders: list[str] = []  # whose files were read
         self._seen: set[int] = set()
-        self._used: set[str] = set()  # names of attributes, in the code of the program's datasets
+        self._used: set[str] = set()  # names of attributes that the code of the program's datasets uses
         self._sampled = False
 
     def result(self) -> Derived:
@@ -101,17 +111,21 @@ class _Derivation:
             hints[:12],
             "?" if self._untold_code else code[:16],
             sampled=self._sampled or any(identity.sampled for identity in met),
-            reasons=(*(f"data: {reason}" for reason in self._untold_data), *(f"transform: {reason}" for reason in self._untold_code)),
+            reasons=(
+                *(f"data: {reason}" for reason in self._untold_data),
+                *(f"transform: {reason}" for reason in self._untold_code),
+            ),
         )
 
     def give_up(self, why: str) -> None:
         self._untold_data.append(why)
         self._untold_code.append(why)
 
-    # ------------------------------------------------------------------------------------------------ datasets
+    # ------------------------------------------------------------ datasets
 
     def note_names(self, dataset: Any) -> None:
-        """Of attributes that are used: a dataset around another one may use those of that one."""
+        """Collects the names of the attributes that datasets use: of their own and of datasets
+        inside them."""
         todo, seen = [dataset], set()
         while todo:
             value = todo.pop()
@@ -130,7 +144,7 @@ class _Derivation:
         own = _own_fingerprint(dataset)
         if own is not None:
             self._data_parts.append(digest_of("own", own.encode()))
-            if _is_of(dataset, "datasets"):  # of Hugging Face: it covers the transforms
+            if _is_of(dataset, "datasets"):  # Hugging Face's fingerprint covers the transforms
                 return
         elif _is_array(dataset) or isinstance(dataset, (list, tuple, range)):
             self._add_values(dataset)
@@ -153,11 +167,11 @@ class _Derivation:
         used = self._classes.used_names(type(dataset))
         arrays = _is_of(dataset, "torchvision.datasets") and _is_array(getattr(dataset, "data", None))
         for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
-            if (used is None or name in self._used) and not (arrays and name == "root"):  # its files are in the arrays
+            if (used is None or name in self._used) and not (arrays and name == "root"):  # the arrays hold its files
                 yield name, value
 
     def _add_attribute(self, dataset: Any, name: str, value: Any) -> int:
-        """1 if samples come from it."""
+        """1 if samples come from the attribute, else 0."""
         if _is_dataset(value):
             self.add(value)
             return 1
@@ -172,7 +186,8 @@ class _Derivation:
         if _calls(value):
             self._tell(self._code_parts, self._untold_code, name, lambda: self._code.of(value))
             return 0
-        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)  # such as the indices of a Subset
+        # Such as the indices of a Subset.
+        theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)
         if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
             return self._add_values(value, name, lists_all=is_library(type(dataset).__module__))
         self._tell(self._hint_parts, self._untold_data, name, lambda: self._settings.of(value))
@@ -184,11 +199,12 @@ class _Derivation:
         except UntoldError as error:
             untold.append(f"its {name} holds {error}")
 
-    # ------------------------------------------------------------------------------------------------ data
+    # ------------------------------------------------------------ data
 
     def _add_values(self, values: Any, name: str = "", *, lists_all: bool = False) -> int:
-        """Arrays, files, labels. 1 if samples come from them. lists_all: if these are files, no others are read."""
-        if id(values) in self._seen and name:  # ImageFolder has its files by two names
+        """Adds arrays, files or labels. 1 if samples come from them, else 0. lists_all: if these
+        are files, samples come from no other file."""
+        if id(values) in self._seen and name:  # ImageFolder has two attributes with its files
             return 0
         self._seen.add(id(values))
         if isinstance(values, np.memmap) and values.filename is not None:
@@ -206,7 +222,7 @@ class _Derivation:
         return int(_is_array(values) or _holds_arrays(values) or not name)
 
     def _add_files(self, values: Sequence[Any]) -> None:
-        """A list of paths, or of tuples that begin with one."""
+        """Adds a list of paths, or of tuples that begin with a path."""
         chosen = [values[k] for k in _spread(len(values))]
         self._sampled |= len(chosen) < len(values)
         paths = [os.path.abspath(os.fspath(_first(value) if isinstance(value, (tuple, list)) else value)) for value in chosen]
@@ -216,7 +232,7 @@ class _Derivation:
         names = "\0".join(path[len(folder) :] for path in paths)
         identity = Identity()
         labels = repr(rest).encode() if all(type(label) in (int, str, float, bool) for row in rest for label in row) else identity.of(rest)
-        status = os.stat(folder)  # another container may have other files under this path
+        status = os.stat(folder)  # another container may have other files at this path
         key = digest_of("files", repr((status.st_dev, status.st_ino)).encode(), *(os.fsencode(path) for path in paths)).hex()
         sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
         self._data_parts.append(digest_of("files", str(len(values)).encode(), names.encode(errors="surrogatepass"), labels, sizes.encode()))
@@ -236,7 +252,7 @@ def _sizes_and_times(paths: list[str]) -> str:
 
 
 def _spread(n: int, most: int = MOST_FILES) -> Sequence[int]:
-    """At most so many positions of 0..n-1, evenly."""
+    """At most `most` positions of 0..n-1, spread evenly."""
     most = min(most, MOST_FILES)
     return range(n) if n <= most else [int(k) for k in np.linspace(0, n - 1, most)]
 
@@ -254,14 +270,14 @@ def _items(values: Any, identity: Identity) -> bytes:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of the arrays of an item of a list."""
+    """The bytes of the arrays in an item of a list."""
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes_of, value))
     return len(value) if isinstance(value, bytes) else int(getattr(value, "nbytes", 0))
 
 
 def _own_fingerprint(dataset: Any) -> str | None:
-    """That of the dataset itself; one that it passes on from a dataset within it is not."""
+    """The fingerprint that the dataset itself has, not one of a dataset inside it."""
     name = "_fingerprint" if _is_of(dataset, "datasets") else "fingerprint"
     if getattr_static(dataset, name, None) is None:
         return None
@@ -285,7 +301,7 @@ def _is_dataset(value: Any) -> bool:
 
 
 def _calls(value: Any) -> bool:
-    """Whether it is a function, or holds functions: a transform."""
+    """Whether a value is a transform: a function, or a list or dict of functions."""
     if isinstance(value, dict):
         value = list(islice(value.values(), _LONG))
     if isinstance(value, (list, tuple)):
@@ -294,7 +310,7 @@ def _calls(value: Any) -> bool:
 
 
 def _first(value: Any) -> Any:
-    """The first item of a list, also if that is a tuple or list."""
+    """The first item of a list, and of the lists or tuples in it."""
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return value
@@ -313,5 +329,5 @@ def _is_long(value: Any) -> bool:
 
 
 def _within(path: str, folder: str) -> bool:
-    """Whether one of them lies in the other, or they are the same."""
+    """Whether one of them lies in the other, or they are equal."""
     return os.path.commonpath([path, folder]) in (path, folder)

@@ -1,4 +1,5 @@
-"""What the processes of a program know together of the samples that they put into one cache: how many, which, and whether one is random."""
+"""What the processes of a program share about the samples that they put into one cache: how many,
+which, and whether one is random."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class _Choice:
-    """Which samples are looked at closely: the first 32 of all processes, then 1 in 64, up to 256. The numbers are not exact where several processes count at
-    the same moment, which does no harm."""
+    """Chooses the samples that are checked: the first 32 of all processes, then 1 in 64, up to 256.
+
+    The numbers are not exact if several processes count at the same moment, which does no harm."""
 
     def __init__(self, chosen: memoryview) -> None:
-        """chosen: a number that the processes share."""
+        """chosen: the number of chosen samples, which the processes share."""
         self._chosen = chosen
-        self._left = 0  # samples of this process before the next one
-        self._first = True  # it has not seen yet that the first 32 are over
+        self._left = 0  # samples of this process before the next choice
+        self._first = True  # this process has not yet seen that the first 32 are chosen
 
     def __call__(self) -> bool:
         self._left -= 1
@@ -34,7 +36,8 @@ class _Choice:
 
     def _next(self) -> bool:
         chosen = self._chosen[0]
-        self._left = 0 if chosen + 1 < _FIRST else _GAP[0] + (chosen * 0x9E3779B1 >> 7) % _GAP[1]  # in no step that a dataset may have as well
+        # Gaps that follow no period: the dataset may have one.
+        self._left = 0 if chosen + 1 < _FIRST else _GAP[0] + (chosen * 0x9E3779B1 >> 7) % _GAP[1]
         if chosen >= _MOST or (chosen >= _FIRST and self._first):
             self._first = False
             return False
@@ -43,19 +46,20 @@ class _Choice:
 
 
 class Fills:
-    """Shared with forked children, and with processes that it is pickled for while this one lives; others begin anew."""
+    """Shared with forked children, and with processes that unpickle it while this one lives. A
+    process that unpickles it later starts with an empty one."""
 
     def __init__(self, samples: int = 0) -> None:
-        """samples: how many there are, where it is to be known which of them were stored."""
+        """samples: of the dataset, to remember which were stored; 0: do not remember."""
         self._file = SharedFile("fills", size=_HEADER + -(-samples // _PAGE) * _PAGE)
         self._map()
 
     def _map(self) -> None:
         memory = self._file.map(0, os.fstat(self._file.fd).st_size).data
         numbers = memory[:_NUMBERS].cast("q")
-        self.compared = _Choice(numbers[:1])  # whether a sample that was stored is to be loaded again and compared
-        self.drew = _Choice(numbers[1:2])  # whether a sample whose load has moved a generator is to be looked at
-        self.error = SharedError(memory[_NUMBERS:_HEADER])  # that a sample is random: no process stores any more
+        self.compared = _Choice(numbers[:1])  # chooses stored samples that are loaded again and compared
+        self.drew = _Choice(numbers[1:2])  # chooses samples whose load has moved a generator
+        self.error = SharedError(memory[_NUMBERS:_HEADER])  # a random sample: no process stores any more
         self._which = memory[_HEADER:]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,12 +75,14 @@ class Fills:
             self._map()
 
     def add(self, index: int) -> None:
-        """A sample was stored."""
+        """Notes that this program has stored a sample."""
         if self._which:
             self._which[index] = 1
 
     def take_back(self, cache: Any, made: bool) -> str:
-        """Removes what was stored from the cache, or all samples if this program has made it; says what was done."""
+        """Removes the stored samples from the cache, or all samples if this program has made the
+        cache.
+        Returns a sentence about it."""
         if made:
             ready = cache.stats().ready
             try:

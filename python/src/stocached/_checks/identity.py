@@ -1,13 +1,15 @@
-"""Digests of transforms and other values that are the same in every process: of their types, arguments and code.
+"""Digests of transforms and other values, from their types, arguments and code. They are the same
+in every process.
 
-A digest depends on what a value does, not on where it lies: never on addresses, hash seeds, line numbers, file names, comments, or the order of dicts and sets.
-Code of the program counts as bytecode, together with the functions, classes and global values that it names; code of libraries counts by its name."""
+A digest depends on what a value does, not on where it lies. It never depends on addresses, hash
+seeds, line numbers, file names, comments, or the order of dicts and sets. Code of the program
+counts as bytecode, with the functions, classes and global values that it names. Code of a library
+counts by its name."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import dis
 import enum
 import functools
 import hashlib
@@ -27,17 +29,20 @@ import numpy as np
 
 from .._common.errors import StocachedError
 from .._samples import schema
+from .code_names import Reach, global_values, has_docstring, is_filled, is_library
 
-MOST_OBJECTS = 20_000  # that are looked at for one digest,
-MOST_BYTES = 64 * 1024**2  # and bytes of arrays
-_MOST_OF_ONE = 16 * 1024**2  # bytes of an array; of a larger one,
-_MOST_MAPPED = 1024**2  # or one whose file is mapped,
-_PLACE = 16 * 1024  # places of so many bytes are read, spread evenly
-_BODIES = ("__call__", "forward", "__getitem__", "__getitems__")  # what a transform or dataset is asked for
+MOST_OBJECTS = 20_000  # that one Identity visits
+MOST_BYTES = 64 * 1024**2  # that it reads of all arrays
+# It reads these many bytes of one array, or of one whose file is mapped. Of a larger array it reads
+# places of _PLACE bytes, spread evenly.
+_MOST_OF_ONE = 16 * 1024**2
+_MOST_MAPPED = 1024**2
+_PLACE = 16 * 1024
 
 
 class UntoldError(Exception):
-    """Nothing can be told of a value that would be the same in another process. The text says which value."""
+    """A value has no digest that would be the same in another process. The text says which
+    value."""
 
 
 def digest_of(kind: str, *parts: bytes) -> bytes:
@@ -48,17 +53,9 @@ def digest_of(kind: str, *parts: bytes) -> bytes:
     return made.digest()
 
 
-def is_library(module: str | None) -> bool:
-    """Whether code of this module changes with the version of a library alone."""
-    top = (module or "").partition(".")[0]
-    if top in sys.stdlib_module_names or top in ("builtins", "stocached"):
-        return top != "__main__"
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or getattr(sys.modules.get(top), "__file__", None)
-    return file is not None and "-packages" in file
-
-
 def _array_digest(array: np.ndarray[Any, Any], room: int) -> tuple[bytes, bool]:
-    """Of shape, dtype and at most so many bytes of the items, but of one place; whether these are all."""
+    """The digest of shape, dtype and items, and whether all items were read. room: the most bytes
+    to read, but at least one place."""
     head = digest_of("array", array.dtype.str.encode(), repr(array.shape).encode())
     if array.nbytes <= room:
         return digest_of("items", head, array.tobytes()), True
@@ -72,24 +69,24 @@ def _array_digest(array: np.ndarray[Any, Any], room: int) -> tuple[bytes, bool]:
 
 
 class Identity:
-    """Makes digests of several values, and one of all code that they lead to."""
+    """Makes digests of several values, and one digest of all code that they lead to."""
 
     def __init__(self) -> None:
-        self.sampled = False  # arrays were read in part
-        self.paths: set[str] = set()  # of files and folders that exist, among the texts that were met
-        self.versions: dict[str, str] = {}  # of modules of libraries that were named, and when they were installed
+        self.sampled = False  # whether an array was read only in part
+        self.paths: set[str] = set()  # texts among the values that name a file or folder
+        self.versions: dict[str, str] = {}  # of modules of libraries: their version and when they were installed
         self._objects, self._room = 0, MOST_BYTES
-        self._open: list[int] = []  # ids of the values that are being looked at, outermost first
-        self._kept: list[Any] = []  # so that no id comes twice
+        self._open: list[int] = []  # ids of the values whose digest is being made, outermost first
+        self._kept: list[Any] = []  # keeps functions alive, so that no id is reused
         self._bodies: dict[bytes, None] = {}
         self._functions: set[int] = set()
         self._todo: list[types.FunctionType] = []
-        self._classes: dict[type, _Reach] = {}
+        self._classes: dict[type, Reach] = {}
 
-    # ------------------------------------------------------------------------------------------------ values
+    # ------------------------------------------------------------ values
 
     def of(self, value: Any) -> bytes:
-        """Raises UntoldError."""
+        """The digest of a value. Raises UntoldError."""
         self._objects += 1
         if self._objects > MOST_OBJECTS:
             raise UntoldError(f"more than {MOST_OBJECTS:,} objects")
@@ -123,12 +120,16 @@ class Identity:
         return self._of_object(value, kind)
 
     def _items(self, value: Any) -> list[bytes] | None:
-        """Of a list, a dict or a number, which may be of a class of its own."""
+        """Digests of the items of a list, dict or number, subclasses included. None: it is none of
+        these."""
         if isinstance(value, (list, tuple, collections.deque)):
             return [self.of(item) for item in value]
         if isinstance(value, (dict, types.MappingProxyType)):
             items = [self.of(key) + self.of(item) for key, item in value.items()]
-            return [self.of(getattr(value, "default_factory", None)), *(items if isinstance(value, collections.OrderedDict) else sorted(items))]
+            return [
+                self.of(getattr(value, "default_factory", None)),
+                *(items if isinstance(value, collections.OrderedDict) else sorted(items)),
+            ]
         if isinstance(value, (set, frozenset)):
             return sorted(map(self.of, value))
         bases: tuple[Any, ...] = (str, bytes, int, float, complex)
@@ -139,7 +140,15 @@ class Identity:
 
     def _of_object(self, value: Any, kind: Any) -> bytes:
         if isinstance(
-            value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, functools._lru_cache_wrapper, type)
+            value,
+            (
+                types.FunctionType,
+                types.BuiltinFunctionType,
+                types.MethodType,
+                functools.partial,
+                functools._lru_cache_wrapper,
+                type,
+            ),
         ):
             return self._of_callable(value)
         if isinstance(value, types.ModuleType):
@@ -159,7 +168,10 @@ class Identity:
     def _of_array(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             return digest_of("objects", repr(value.shape).encode(), *map(self.of, value.reshape(-1).tolist()))
-        if getattr(value, "is_meta", False) or getattr(getattr(value, "device", None), "type", "cpu") not in ("cpu", None):
+        if getattr(value, "is_meta", False) or getattr(getattr(value, "device", None), "type", "cpu") not in (
+            "cpu",
+            None,
+        ):
             self._untold(value)
         try:
             array = value if isinstance(value, np.ndarray) else schema.as_array(value)
@@ -176,7 +188,7 @@ class Identity:
         state = dict(_attributes(value))
         if _is_module(value):
             state = {name: item for name, item in state.items() if name not in _module_internals()}
-            state["_modules"] = list(state["_modules"].items())  # they run in this order
+            state["_modules"] = list(state["_modules"].items())  # their order matters: they run in it
         return digest_of("state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items())))
 
     def _untold(self, value: Any) -> Any:
@@ -186,21 +198,22 @@ class Identity:
         if os.sep in text and len(text) < 4096 and "\0" not in text and text.strip("/. \n") and os.path.exists(text):
             self.paths.add(os.path.abspath(text))
 
-    # ------------------------------------------------------------------------------------------------ code
+    # ------------------------------------------------------------ code
 
     def bodies(self) -> bytes:
-        """Of all functions of the program that the values so far lead to."""
+        """The digest of all functions of the program that the values so far lead to."""
         while self._todo:
             self._bodies[self._of_function(self._todo.pop())] = None
         return digest_of("bodies", *sorted(self._bodies))
 
     def used_names(self, kind: type) -> set[str] | None:
-        """The attributes that the code of a class uses, of its objects and of others; None: a library's code uses any of its objects."""
+        """The attributes that the code of a class uses, of its objects and of others. None: a
+        library's code is called, which may use any attribute."""
         reach = self._reach(kind)
         return None if reach.library else reach.names
 
     def add_code(self, kind: type) -> bytes:
-        """A class whose objects are asked for something."""
+        """The digest of a class whose methods are called."""
         return self._kind(kind, methods=True)
 
     def _of_callable(self, value: Any) -> bytes:
@@ -219,8 +232,8 @@ class Identity:
         return digest_of("wrapper", self._kind(type(value)), self.of(value.__wrapped__))
 
     def _of_function(self, function: types.FunctionType) -> bytes:
-        """Its code, or name if it is a library's, defaults, and what it closes over."""
-        cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        """Of its code (of its name if it is a library's), its defaults and its closure."""
+        cells = [cell.cell_contents for cell in function.__closure__ or () if is_filled(cell)]
         with_it = [self.of(function.__defaults__), self.of(function.__kwdefaults__), *map(self.of, cells)]
         if is_library(function.__module__):
             self._note_version(function.__module__)
@@ -229,7 +242,7 @@ class Identity:
 
     def _code(self, code: types.CodeType) -> bytes:
         consts = list(code.co_consts)
-        if _has_docstring(code):
+        if has_docstring(code):
             consts[0] = None
         made = [self._code(const) if isinstance(const, types.CodeType) else self.of(const) for const in consts]
         numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -238,8 +251,8 @@ class Identity:
         return digest_of("code", code.co_code, names, getattr(code, "co_exceptiontable", b""), *made)
 
     def _globals(self, function: types.FunctionType) -> Iterator[bytes]:
-        """What its code names in its module."""
-        for name, value in sorted(_global_values(function).items()):
+        """Digests of the global values that its code names."""
+        for name, value in sorted(global_values(function).items()):
             if isinstance(value, types.ModuleType):
                 self._note_version(value.__name__)
                 yield digest_of("global", name.encode(), value.__name__.encode())
@@ -252,7 +265,8 @@ class Identity:
                 yield digest_of("global", name.encode(), self.of(value))
 
     def _kind(self, kind: Any, *, methods: bool = False, all_methods: bool = False) -> bytes:
-        """A class by its name. methods: with the code of the methods that its objects are asked for, or of all."""
+        """The digest of a class: its name, and with `methods` the code of the methods that a loader
+        calls, or with `all_methods` of all."""
         if is_library(kind.__module__):
             self._note_version(kind.__module__)
             return digest_of("kind", kind.__module__.encode(), kind.__qualname__.encode())
@@ -271,10 +285,10 @@ class Identity:
             self._kept.append(function)
             self._todo.append(function)
 
-    def _reach(self, kind: type, *, all_methods: bool = False) -> _Reach:
+    def _reach(self, kind: type, *, all_methods: bool = False) -> Reach:
         known = self._classes.get(kind)
         if known is None or (all_methods and not known.all_methods):
-            known = self._classes[kind] = _Reach(kind, all_methods)
+            known = self._classes[kind] = Reach(kind, all_methods)
         return known
 
     def _note_version(self, module: str) -> None:
@@ -282,86 +296,6 @@ class Identity:
         if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
             with contextlib.suppress(OSError):
                 self.versions[module] = f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
-
-
-class _Reach:
-    """The methods of a class that its objects are asked for, those that these name in turn, and the attributes that they name."""
-
-    def __init__(self, kind: type, all_methods: bool) -> None:
-        self.all_methods = all_methods
-        self.functions: list[types.FunctionType] = []
-        self.constants: dict[str, Any] = {}  # attributes of the class
-        self.names: set[str] = set()
-        classes = [base for base in kind.__mro__ if base is not object]
-        own = [base for base in classes if not is_library(base.__module__)]
-        self.library = not own  # whether a method of a library's class is among them
-        theirs = {name for base in classes if base not in own for name in vars(base)}
-        todo = {*_BODIES, *(name for base in own for name in vars(base) if all_methods or name in theirs)} - _NOT_ASKED
-        while todo:
-            name = todo.pop()
-            self.names.add(name)
-            definers = [base for base in classes if name in vars(base)]
-            self.library |= bool(definers) and definers[0] not in own
-            for base in (base for base in definers if base in own):
-                todo |= self._add(name, vars(base)[name], name in theirs) - self.names
-
-    def _add(self, name: str, member: Any, overrides: bool) -> set[str]:
-        """A member of the program's classes; the names that it uses."""
-        functions = list(_functions(member))
-        self.functions += functions
-        if not functions and not hasattr(type(member), "__get__") and not name.startswith(("__", "_abc_")):
-            self.constants.setdefault(name, member)
-        used = set().union(*(_attribute_names(function.__code__) for function in functions))
-        self.library |= overrides and "super" in used
-        return used
-
-
-def _functions(member: Any) -> Iterator[types.FunctionType]:
-    """Of a method, static method, class method or property, or of what is wrapped."""
-    inner = [getattr(member, name, None) for name in ("__func__", "fget", "func", "__wrapped__")]
-    yield from (function for function in (member, *inner) if isinstance(function, types.FunctionType))
-
-
-def _attribute_names(code: types.CodeType) -> set[str]:
-    """Names that a function uses, those within it too. Globals are among them, which does no harm."""
-    inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
-    return set(code.co_names).union(*map(_attribute_names, inner))
-
-
-def _global_values(function: types.FunctionType) -> dict[str, Any]:
-    """By name. Of a module of the program, what is taken from it instead."""
-    found: dict[str, Any] = {}
-    todo = [function.__code__]
-    while todo:
-        code = todo.pop()
-        todo += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        at: tuple[str, Any] | None = None  # a module that the next instruction may take something from
-        for instruction in dis.get_instructions(code):
-            operation, name = instruction.opname, instruction.argval
-            if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
-                at = (name, function.__globals__[name]) if name in function.__globals__ else None
-            elif operation == "IMPORT_NAME":
-                at = (name, sys.modules[name]) if name in sys.modules else None
-            elif operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and at is not None and isinstance(at[1], types.ModuleType):
-                at = (f"{at[0]}.{name}", getattr(at[1], name)) if hasattr(at[1], name) and not is_library(at[1].__name__) else None
-            else:
-                at = None
-            if at is not None:
-                found[at[0]] = at[1]
-    return found
-
-
-def _has_docstring(code: types.CodeType) -> bool:
-    if sys.version_info >= (3, 13):
-        return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
-    return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:  # nothing is in it yet
-        return False
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
@@ -374,7 +308,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _has_python_state(kind: type) -> bool:
-    """Whether all that an object of this class holds is in its attributes: it is no larger than a class written in Python makes it."""
+    """Whether the attributes of an object hold all its state: its class is no larger than a class
+    written in Python."""
     if issubclass(kind, types.SimpleNamespace):
         return True
     members = [
@@ -397,33 +332,17 @@ def _is_module(value: Any) -> bool:
 
 @functools.cache
 def _module_internals() -> frozenset[str]:
-    """Attributes of every torch.nn.Module that say nothing about what it computes: hooks."""
+    """Attributes of every torch.nn.Module that do not change what it computes: hooks."""
     return frozenset(vars(sys.modules["torch"].nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
 
 
-_NOT_ASKED = {
-    "__init__",
-    "__new__",
-    "__repr__",
-    "__str__",
-    "__len__",
-    "__doc__",
-    "__module__",
-    "__dict__",
-    "__weakref__",
-    "__slots__",
-    "__annotations__",
-}
-_NOT_ASKED |= {
-    "__reduce__",
-    "__reduce_ex__",
-    "__getstate__",
-    "__setstate__",
-    "__del__",
-    "__hash__",
-    "__eq__",
-    "__init_subclass__",
-    "__class_getitem__",
-}
-# Values whose state has no part in what a sample is. A generator of random numbers has, but then no cache is of any use.
-_WITHOUT_STATE = (logging.Logger, type(threading.Lock()), type(threading.RLock()), np.random.Generator, np.random.RandomState, random.Random)
+# Values whose state does not change a sample. A generator of random numbers does, but then a cache
+# is of no use.
+_WITHOUT_STATE = (
+    logging.Logger,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    np.random.Generator,
+    np.random.RandomState,
+    random.Random,
+)

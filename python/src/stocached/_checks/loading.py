@@ -1,10 +1,12 @@
-"""Which threads of this process load samples, so that one of them can load alone: what it draws from the global generators is then its own.
+"""Which threads of this process load samples, so that one of them can load alone. Then only its
+draws move the global generators.
 
-`enter` and `leave` stand around each load, and cost a fraction of a microsecond. They may be nested. A thread that waits here, or in `paused`, draws nothing
-and does not count as loading.
+`enter` and `leave` stand around each load, and cost a fraction of a microsecond. They may be
+nested. A thread that waits here or in `paused` draws nothing, and does not count as loading.
 
-A load may itself wait for other threads that load, such as those of a loader within the dataset. Threads that are started while one loads alone need not wait
-for it, and others not for long."""
+A load may itself wait for other threads that load, such as those of a loader inside the dataset. So
+threads that start while one loads alone do not wait for it, and other threads wait only until a
+timeout."""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _changed = threading.Condition()
-_loads: dict[int, int] = {}  # by thread: how many loads it is in, one within the other
+_loads: dict[int, int] = {}  # by thread: its nested loads
 _alone: Alone | None = None
-_patience = 10.0  # seconds that other threads wait for the one that loads alone
-_IMPATIENT = 0.1  # the same, after one has waited in vain: loads of this program wait for other threads
+_timeout = 10.0  # seconds that other threads wait for the one that loads alone
+# The same after a thread has waited in vain: then loads of this program wait for other threads.
+_SHORT_TIMEOUT = 0.1
 
 
 class Alone:
@@ -33,15 +36,15 @@ class Alone:
     def __init__(self) -> None:
         self.thread = get_ident()
         self.others = frozenset(sys._current_frames())  # threads that wait for this one
-        self.joined = False  # a thread that was started meanwhile loads as well
-        self.disturbed = False  # so does one that has waited too long
+        self.joined = False  # a thread that started meanwhile loads too
+        self.disturbed = False  # a thread loads too, after its timeout
 
 
 def enter() -> None:
-    """This thread begins a load. Waits while another one loads alone."""
+    """This thread begins a load. Waits while another thread loads alone."""
     me = get_ident()
     _loads[me] = _loads.get(me, 0) + 1
-    if _alone is not None:  # looked at after _loads was written; `alone` does it the other way round
+    if _alone is not None:  # read after the write of _loads; `alone` does the reverse
         _go_on(me, _stop(me))
 
 
@@ -51,14 +54,14 @@ def leave() -> None:
     if depth > 0:
         _loads[me] = depth
         return
-    _loads.pop(me, None)  # gone already where the load has forked, and this is the child
+    _loads.pop(me, None)  # gone in a child that the load has forked
     if _alone is not None:
         with _changed:
             _changed.notify_all()
 
 
 def run(load: Callable[[], _T]) -> _T:
-    """What `load` gives."""
+    """The result of `load`."""
     enter()
     try:
         return load()
@@ -73,7 +76,7 @@ def item(dataset: Any, index: int) -> Any:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """This thread waits for another one that loads."""
+    """Within it this thread waits for another thread that loads."""
     me = get_ident()
     depth = _stop(me)
     try:
@@ -83,18 +86,20 @@ def paused() -> Iterator[None]:
 
 
 @contextmanager
-def alone(patience: float) -> Iterator[Alone | None]:
-    """Within it no other thread loads: those that do are waited for, others wait. None: they did not end in so many seconds, and go on."""
+def alone(timeout: float) -> Iterator[Alone | None]:
+    """Within it no other thread loads. It waits until their loads end, and then other threads wait.
+
+    Gives None if their loads do not end within `timeout` seconds; then they continue."""
     global _alone
     me = get_ident()
     if _alone is not None and _alone.thread == me:
         yield _alone
         return
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     depth, mine = _stop(me), None
     try:
         with _changed:
-            if _changed.wait_for(lambda: _alone is None, patience):
+            if _changed.wait_for(lambda: _alone is None, timeout):
                 mine = _alone = Alone()
                 if not _changed.wait_for(lambda: not _loads, end - time.monotonic()):
                     mine = None
@@ -114,7 +119,7 @@ def _give_up() -> None:
 
 
 def _stop(me: int) -> int:
-    """Takes this thread out of those that load; in how many loads it was."""
+    """This thread no longer counts as loading. Returns the number of its nested loads."""
     depth = _loads.pop(me, 0)
     if depth and _alone is not None:
         with _changed:
@@ -123,22 +128,22 @@ def _stop(me: int) -> int:
 
 
 def _go_on(me: int, depth: int) -> None:
-    global _patience
+    global _timeout
     if not depth:
         return
     with _changed:
         now = _alone
         if now is not None and me not in now.others:
             now.joined = True
-        elif now is not None and now.thread != me and not _changed.wait_for(lambda: _alone is None, _patience):
-            _patience = _IMPATIENT
+        elif now is not None and now.thread != me and not _changed.wait_for(lambda: _alone is None, _timeout):
+            _timeout = _SHORT_TIMEOUT
             if _alone is not None:
                 _alone.disturbed = True
         _loads[me] = depth
 
 
 def _forget() -> None:
-    """A forked child has one thread, which is in no load of its parent."""
+    """A forked child has one thread, and no load of its parent."""
     global _changed, _alone
     _changed, _alone = threading.Condition(), None
     _loads.clear()

@@ -1,11 +1,14 @@
-"""No random sample gets into a cache, which would give it again in every epoch.
+"""Keeps random samples out of a cache, which would give the same values in every epoch.
 
-Each load that is about to be cached is watched for draws from the global generators. Where one has moved, the sample is loaded twice more, from two
-different states of them. A generator that moves again, and stands elsewhere at the end for having stood elsewhere at the start, was drawn from: the sample
-is random, whether or not its values differ. A dataset that draws nothing the second time has built something, such as a model; one that ends in the same
-state has seeded itself. Neither is random.
+The global generators are watched during each load whose sample may be cached. If one has moved, the
+sample is loaded twice more, from two different states. A generator was drawn from if it moves in
+both loads, and their different start states lead to different end states. Then the sample is
+random, even if its values are equal. A dataset that draws nothing the second time has built
+something, such as a model. A dataset that ends in the same state has seeded the generator. Neither
+is random.
 
-Generators that a dataset owns move nothing that can be watched. So a part of the samples is loaded again and compared."""
+Generators that a dataset owns cannot be watched. So some of the samples are loaded again and
+compared."""
 
 from __future__ import annotations
 
@@ -26,26 +29,27 @@ from .._samples.tree import same
 from . import loading
 from .fills import Fills
 
-_PATIENCE = 30.0  # seconds for which other threads that load are waited for
-_ROUNDS = 4  # of looking whether another thread draws
-_QUIET = 0.002, 0.25  # seconds: the least and the most that a look takes
-_SHOWN = 16  # samples of a message at most
+_TIMEOUT = 30.0  # seconds that a thread waits until no other thread loads
+_ROUNDS = 4  # checks whether another thread draws
+_QUIET = 0.002, 0.25  # seconds: the least and the most that a check takes
+_SHOWN = 16  # the most samples in a message
 
-Encoded = list[tuple[str, Array]]  # the values of a sample as the cache would store them, each with what a message calls it
+# The values of a sample as the cache would store them, each with its name in a message.
+Encoded = list[tuple[str, Array]]
 _seeds = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do, in terms of what the user called."""
+    """The advice in an error, in terms of the function that the user called."""
 
-    advice: str  # where the random part goes, a sentence
-    option: str  # the call that takes samples as they are
+    advice: str  # a sentence: where the random part belongs
+    option: str  # the call that caches samples without checks
     what: str = "the dataset"
 
 
 def remedy_of(call: str) -> Remedy:
-    """Of whatever takes augment=."""
+    """The remedy for a function that takes augment=."""
     return Remedy(
         f"Move the random part of the transform to {call}(dataset, ..., augment=fn), which is applied to every sample after it comes from the cache.",
         f"{call}(dataset, ..., allow_random=True)",
@@ -56,9 +60,9 @@ def remedy_of(call: str) -> Remedy:
 class Finding:
     """What is random about a sample."""
 
-    samples: Sequence[int]  # it is one of them
-    drawn: tuple[str, ...]  # from these generators
-    where: str | None  # its value that differs; None: none does
+    samples: Sequence[int]  # one of them is random
+    drawn: tuple[str, ...]  # generators that it draws from
+    where: str | None  # which of its values differs; None: none
 
     def text(self, remedy: Remedy) -> str:
         drawn = " and ".join(f"the global generator of {name}" for name in self.drawn)
@@ -76,11 +80,11 @@ class Finding:
 
 
 class UndecidedError(Exception):
-    """Nobody can say whether a sample is random: it could not be loaded again, or not alone."""
+    """It is unknown whether a sample is random: it could not be loaded again, or not alone."""
 
 
 def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
-    """What `load` gives, and whether a global generator has moved meanwhile."""
+    """The result of `load`, and whether a global generator has moved meanwhile."""
     loading.enter()
     try:
         before = observe()
@@ -91,15 +95,21 @@ def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
 
 
 def examine(
-    indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]], encode: Callable[[Any], Encoded]
+    indices: Sequence[int],
+    samples: Sequence[Any],
+    moved: bool,
+    again: Callable[[], Sequence[Any]],
+    encode: Callable[[Any], Encoded],
 ) -> Finding | None:
-    """What is random about samples that were loaded, None: nothing that can be seen. Loads them once more, and twice where generators have moved.
+    """What is random about samples that were loaded; None: nothing was found.
 
-    again: loads them anew. encode: gives copies; SchemaError if the sample cannot be cached. Raises UndecidedError."""
-    with loading.alone(_PATIENCE) as alone:
+    Loads them once more, or twice more if generators have moved. again: loads them. encode: gives
+    copies, or raises SchemaError if the sample cannot be cached. Raises UndecidedError."""
+    with loading.alone(_TIMEOUT) as alone:
         if alone is None:
             raise UndecidedError
-        first = [encoded(sample, encode) for sample in samples]  # before the dataset changes them, as one may that keeps them
+        # Before the next load: a dataset may keep its samples and change them.
+        first = [encoded(sample, encode) for sample in samples]
         with kept(), hidden():
             try:
                 drawn, given = _drawn(again) if moved else ([], [again()])
@@ -118,7 +128,10 @@ def examine(
 
 
 def _drawn(again: Callable[[], Any]) -> tuple[list[Generator], list[Any]]:
-    """Generators that were drawn from in both of two loads, which began in different states and ended in different ones; and what the loads gave."""
+    """The generators that two loads drew from, and the results of the loads.
+
+    Both loads must move the generator. They begin in different states, and must end in different
+    ones."""
     generators = known()
     given, moves, ends = [], [], []
     for _ in range(2):
@@ -131,7 +144,7 @@ def _drawn(again: Callable[[], Any]) -> tuple[list[Generator], list[Any]]:
 
 
 def _from_seed(generators: Sequence[Generator], again: Callable[[], Any]) -> tuple[Any, list[bool]]:
-    """What a load gives, and which generators it moves."""
+    """The result of a load, and which generators it moves."""
     seed = next(_seeds)
     for generator in generators:
         generator.seed(seed)
@@ -141,7 +154,8 @@ def _from_seed(generators: Sequence[Generator], again: Callable[[], Any]) -> tup
 
 
 def _confirmed(drawn: list[Generator], again: Callable[[], Any]) -> list[Generator]:
-    """Those of the generators that the load draws from, and not another thread of the program: they move each time, and never while nothing is loaded."""
+    """The generators that the load draws from, not another thread of the program: they move in each
+    load, and never between loads."""
     for _ in range(_ROUNDS):
         start = time.monotonic()
         _, moved = _from_seed(drawn, again)
@@ -155,13 +169,13 @@ def _confirmed(drawn: list[Generator], again: Callable[[], Any]) -> list[Generat
 
 
 def _others_run() -> bool:
-    """Whether the process has threads that are not ours."""
+    """Whether the process has threads of the program or of other libraries."""
     ours = sum(thread.name.startswith("stocached ") for thread in threading.enumerate() if thread is not threading.current_thread())
     return len(sys._current_frames()) > 1 + ours
 
 
 def encoded(sample: Any, encode: Callable[[Any], Encoded]) -> Encoded | str:
-    """Or why it cannot be cached."""
+    """The values of a sample, or why it cannot be cached."""
     try:
         return encode(sample)
     except SchemaError as error:
@@ -169,7 +183,7 @@ def encoded(sample: Any, encode: Callable[[Any], Encoded]) -> Encoded | str:
 
 
 def difference(a: Encoded | str, b: Encoded | str) -> str | None:
-    """Where two samples differ. None: nowhere, or the first one cannot be cached."""
+    """Where two samples differ. None: they are equal, or the first one cannot be cached."""
     if isinstance(a, str):
         return None
     if isinstance(b, str):
@@ -181,16 +195,18 @@ def difference(a: Encoded | str, b: Encoded | str) -> str | None:
 
 
 class Guard:
-    """Looks at the loads of one dataset, in every process of the program that has it."""
+    """Checks the loads of one dataset, in every process of the program."""
 
     __slots__ = ("_encode", "_fills", "_remedy", "_take_back")
 
     def __init__(self, fills: Fills, remedy: Remedy, encode: Callable[[Any], Encoded], take_back: Callable[[Fills], str]) -> None:
-        """take_back: removes from the cache what was stored, and says so in a sentence."""
+        """take_back: removes the stored samples from the cache, and returns a sentence about it."""
         self._fills, self._remedy, self._encode, self._take_back = fills, remedy, encode, take_back
 
     def load(self, index: int, load: Callable[[], Any], again: Callable[[], Any] | None = None) -> tuple[Any, bool]:
-        """A sample, and whether it may be stored. again: loads it anew, where `load` does it once only. Raises NondeterministicDatasetError."""
+        """A sample, and whether it may be stored. Raises NondeterministicDatasetError.
+
+        again: loads it once more, if `load` works only once."""
         self._fills.error.check()
         sample, moved = watched(load)
         return sample, not moved or self._may_be_stored([index], [sample], lambda: [(again or load)()])
@@ -202,17 +218,20 @@ class Guard:
         return samples, not moved or self._may_be_stored(indices, samples, load)
 
     def stored(self, index: int, sample: Any = None, again: Callable[[], Any] | None = None) -> None:
-        """The cache has taken a sample. again: loads it once more, to be compared if its turn comes. Raises NondeterministicDatasetError."""
+        """The caller has stored a sample. Raises NondeterministicDatasetError.
+
+        again: loads it once more; some of the samples are compared so."""
         fills = self._fills
         fills.add(index)
-        if fills.error.flag[0]:  # meanwhile, of another worker
+        if fills.error.flag[0]:  # another worker has found an error meanwhile
             self._take_back(fills)
             fills.error.check()
         if again is not None and fills.compared():
             self._compare([index], [sample], False, lambda: [again()])
 
     def refuse(self, finding: Finding) -> NondeterministicDatasetError:
-        """The error about a sample. No process stores another one, and those that were stored are removed."""
+        """The error about a sample. From now on no process stores samples, and the stored ones are
+        removed."""
         fills, text = self._fills, finding.text(self._remedy)
         fills.error.publish(NondeterministicDatasetError(text))
         error = NondeterministicDatasetError(f"{text} {self._take_back(fills)}".rstrip())
@@ -223,7 +242,7 @@ class Guard:
         return not self._fills.drew() or self._compare(indices, samples, True, again)
 
     def _compare(self, indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]]) -> bool:
-        """Whether it is known that they are not random."""
+        """Whether the samples are known not to be random."""
         try:
             finding = examine(indices, samples, moved, again, self._encode)
         except UndecidedError:

@@ -1,4 +1,4 @@
-"""What all packages use, and what knows nothing of caches and loaders: exceptions, checks of
-numbers and sizes, addresses of arrays, ranks, threads.
+"""What all packages use: exceptions, checks of numbers and sizes, addresses of arrays, ranks,
+threads. Nothing here depends on caches or loaders.
 
 Imports: `_native`."""

@@ -1,4 +1,5 @@
-"""One exception class for each error code, all under StocachedError, and of the built-in type that a user would expect there."""
+"""One exception class for each error code. All derive from StocachedError, and from the built-in
+type that a user would expect."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .. import _native
 
 
 class StocachedError(Exception):
-    """Whatever goes wrong here. `code` is the number of enum stoc_code, 0 for errors that only Python knows."""
+    """The base of all errors of stocached. `code` is the number of enum stoc_code, 0 for errors
+    that only Python raises."""
 
     code = 0
 
@@ -28,13 +30,14 @@ class SampleIndexError(StocachedError, IndexError):
 
 
 class SchemaError(StocachedError, ValueError):
-    """A value, or an array to fill, has another size, dtype, shape or field than the samples of this cache."""
+    """A value, or an array to fill, does not have the size, dtype, shape or fields of this cache's
+    samples."""
 
     code = _native.ESCHEMA
 
 
 class CacheNotFoundError(StocachedError, FileNotFoundError):
-    """There is no cache of that name, at that path, or in that process."""
+    """No cache has that name or path, or the process does not have it."""
 
     code = _native.ENOENT
 
@@ -46,7 +49,8 @@ class CacheExistsError(StocachedError, FileExistsError):
 
 
 class FormatError(StocachedError, ValueError):
-    """The file is no segment, its header does not verify, or it is not the segment that was meant."""
+    """The file is no segment, its header fails the checks, or it is another segment than the
+    expected one."""
 
     code = _native.EFORMAT
 
@@ -70,13 +74,13 @@ class CacheMemoryError(StocachedError, MemoryError):
 
 
 class CachePermissionError(StocachedError, PermissionError):
-    """Not ours: owner, mode or kind of file."""
+    """The owner, mode or kind of the file does not allow it."""
 
     code = _native.EPERM
 
 
 class ReadOnlyError(StocachedError, PermissionError):
-    """This handle may read only."""
+    """A store with a handle that is read-only."""
 
     code = _native.EREADONLY
 
@@ -94,7 +98,7 @@ class ClientsError(StocachedError, RuntimeError):
 
 
 class CacheTimeoutError(StocachedError, TimeoutError):
-    """Waited long enough."""
+    """The timeout of a call has passed."""
 
     code = _native.ETIMEOUT
 
@@ -106,50 +110,54 @@ class SystemCallError(StocachedError, OSError):
 
 
 class LostError(StocachedError, RuntimeError):
-    """A claim was no longer ours when it was published: a bug, or a foreign hand in the segment."""
+    """The claim was lost before its publish: a bug, or another program has changed the segment."""
 
     code = _native.ELOST
 
 
 class CorruptError(StocachedError, RuntimeError):
-    """A word, length or checksum of the cache cannot be."""
+    """A word, length or checksum of the cache is impossible."""
 
     code = _native.ECORRUPT
 
 
 class UnsupportedError(StocachedError, NotImplementedError):
-    """Not on this system."""
+    """This system does not support the call."""
 
     code = _native.EUNSUPPORTED
 
 
 class NoServerError(StocachedError, ConnectionError):
-    """No server is there to be asked, or it went away; the message has the command that starts one. Hits go on without."""
+    """No server runs, or it has ended. The message has the command that starts one. Hits need no
+    server."""
 
     code = _native.ENOSERVER
 
 
 class ReplacedError(StocachedError, RuntimeError):
-    """The server has another cache of this name by now, because its source has changed: close this one and attach anew."""
+    """The source has changed, so the server has another cache of this name now. Close this one and
+    attach again."""
 
     code = _native.EREPLACED
 
 
 @dataclass(frozen=True)
 class FetchFailure:
-    """One sample that could not be had."""
+    """One sample that the server could not give."""
 
-    position: int  # in the indices that were asked for
+    position: int  # in the indices of the call
     index: int
-    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL: docs/spec/control.md says what they mean
-    message: str  # of the server: what went wrong, and with which file
+    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL (docs/spec/control.md)
+    message: str  # of the server: the error, and the file
 
 
 class FetchError(StocachedError, OSError):
     """A server could not give some of the samples, or refused the request.
 
-    failures: which samples, and why each; empty if the whole request was refused. All others were had: `out` and `ok` are what the call would have
-    returned without an error (of a variable-size cache, `out` is the list, with None for what failed). Both are None in another process."""
+    failures: which samples failed, and why; empty if the whole request was refused. The other
+        samples are in `out` and `ok`, as the call returns them without an error. For a
+        variable-size cache `out` is the list, with None for failures. Both are None in another
+        process."""
 
     code = _native.EREMOTE
 
@@ -162,26 +170,29 @@ class FetchError(StocachedError, OSError):
 
 
 class NondeterministicDatasetError(StocachedError, ValueError):
-    """A sample of the dataset is random: a cache would give the first result in every epoch. The message names the sample, the generator and the remedy."""
+    """A sample of the dataset is random, so a cache would give the first result in every epoch. The
+    message names the sample, the generator and the remedy."""
 
 
 class WorkerLostError(StocachedError, RuntimeError):
-    """A worker of a loader has died: killed, or its code ended the process. The message names worker, signal and sample."""
+    """A worker of a loader was killed, or its code ended the process. The message names worker,
+    signal and sample."""
 
 
 class StateError(StocachedError, ValueError):
-    """A state that a loader cannot go on from."""
+    """A state from which a loader cannot continue."""
 
 
 class StreamError(StocachedError, RuntimeError):
-    """A file of a stream could not be read, or there is nothing to read. `file`, `number` and `item` say where, and are None where it is no file's fault."""
+    """A file of a stream could not be read, or there is no file. `file`, `number` and `item` say
+    where, and are None if no file is the cause."""
 
     def __init__(self, message: str, file: Any = None, number: int | None = None, item: int | None = None) -> None:
         super().__init__(message)
         self.file, self.number, self.item = file, number, item
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), None, self.number, self.item)  # the file may be anything
+        return type(self), (str(self), None, self.number, self.item)  # the file may be an object that cannot be pickled
 
 
 BY_CODE: dict[int, type[StocachedError]] = {
@@ -213,7 +224,8 @@ BY_CODE: dict[int, type[StocachedError]] = {
 
 
 def make(code: int, message: str, os_error: int = 0) -> StocachedError:
-    """The exception for an error code. Built from its message alone, so that it survives pickling and the DataLoader's re-raise."""
+    """The exception for an error code. Its only argument is the message, so it survives pickling
+    and the DataLoader's re-raise."""
     error = BY_CODE.get(code, StocachedError)(message)
     if os_error and isinstance(error, OSError):
         error.errno = os_error
@@ -224,5 +236,13 @@ def from_struct(error: _native.Error) -> StocachedError:
     return make(error.code, error.message.decode(errors="replace"), error.os_error)
 
 
-for _kind in (StocachedError, NondeterministicDatasetError, WorkerLostError, StateError, StreamError, FetchFailure, *BY_CODE.values()):
-    _kind.__module__ = "stocached"  # where users find them, and what tracebacks show
+for _kind in (
+    StocachedError,
+    NondeterministicDatasetError,
+    WorkerLostError,
+    StateError,
+    StreamError,
+    FetchFailure,
+    *BY_CODE.values(),
+):
+    _kind.__module__ = "stocached"  # where users find them, and as tracebacks show them

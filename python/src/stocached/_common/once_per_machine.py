@@ -1,4 +1,5 @@
-"""What the programs of a machine look up once for all of them: the ranks of a job begin at the same time, and all want the times of the same files."""
+"""Computes a text once for all programs of a machine. The ranks of a job start together, and all
+need the times of the same files."""
 
 from __future__ import annotations
 
@@ -9,16 +10,19 @@ import re
 import time
 from collections.abc import Callable
 
-_FOLDER = f"/dev/shm/stocached-{os.geteuid()}"  # of caches with a name; what is no regular file there is none
+# The folder of named caches, which are regular files; this module makes a folder in it.
+_FOLDER = f"/dev/shm/stocached-{os.geteuid()}"
 _FRESH = 30.0  # seconds
-_OLD = 3600.0  # seconds after which a file of ours is removed
+_OLD = 3600.0  # seconds after which a file of this module is removed
 
 
 def once_a_machine(key: str, compute: Callable[[], str]) -> str:
-    """The text that `compute` gives, here or in another program of this user that asked with the same key at the same time.
+    """The text of `compute`, which this program or another program of this user has called for this
+    key.
 
-    An answer is good for 30 seconds, and only for programs that were running when it was begun: whoever changes files and starts a program then gets a new one.
-    A program that asks again has it computed again."""
+    An answer is good for 30 seconds, and only for programs that ran when its computation began. So
+    a program that starts after files have changed gets a new answer. A program that asks a second
+    time computes the text again."""
     try:
         file = _opened(key)
     except OSError:
@@ -66,6 +70,7 @@ def _now() -> float:
 
 
 def _started() -> float:
-    """By when this process had begun, in seconds since the machine did: the end of a tick of the kernel's clock."""
+    """When this process began, in seconds since the machine started, rounded up to a tick of the
+    kernel's clock."""
     with open("/proc/self/stat") as file:
         return (int(file.read().rpartition(")")[2].split()[19]) + 1) / os.sysconf("SC_CLK_TCK")

@@ -10,8 +10,10 @@ from .numbers import whole
 
 
 def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Rank and number of ranks: what the user says, else that of torch.distributed if it is initialised, else of RANK and WORLD_SIZE, which launchers set, else
-    0 of 1. Raises InvalidError for what cannot be, and where the environment says how many ranks there are and not which one this is."""
+    """Rank and number of ranks. They come from the first of these:
+
+    the arguments; torch.distributed if it is initialised; RANK and WORLD_SIZE, which launchers set;
+    0 and 1. Raises InvalidError for impossible numbers, and if WORLD_SIZE is set without RANK."""
     if (rank is None) != (world_size is None):
         raise InvalidError(f"rank={rank}, world_size={world_size}: give both, or neither to take them from the environment")
     if rank is not None and world_size is not None:
@@ -27,10 +29,10 @@ def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int
         rank, world_size = int(theirs or "0"), int(count or "1")
     except ValueError:
         raise InvalidError(f"RANK={theirs!r}, WORLD_SIZE={count!r}: they must be whole numbers") from None
-    if not theirs and world_size > 1:  # each rank would take itself for the first, and read the same samples
+    if not theirs and world_size > 1:  # each rank would be rank 0, and read the same samples
         raise InvalidError(
-            f"WORLD_SIZE={world_size} is set and RANK is not, so nobody knows which rank this is: give rank= and world_size=, or make it behind "
-            "torch.distributed.init_process_group()"
+            f"WORLD_SIZE={world_size} is set and RANK is not, so the rank of this process is unknown: give rank= and world_size=, or "
+            "call torch.distributed.init_process_group() first"
         )
     if not 0 <= rank < world_size:
         raise InvalidError(f"RANK={rank} is not in 0..WORLD_SIZE-1, WORLD_SIZE={world_size}")

@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Sizes as users write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)} 
 
 
 def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
-    """Bytes: an integer as it is, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000), "4096". name: of the argument, for InvalidError."""
+    """Bytes of a size: an integer, or a string such as "2GiB", "1.5 GiB", "500MB" (units of 1000),
+    "4096".
+
+    name: of the argument, for InvalidError."""
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
         if not match or match[2] not in _UNITS:
@@ -31,7 +34,7 @@ def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
 
 
 def show_size(count: float) -> str:
-    """Bytes for people: "150,528 bytes", "1.44 GiB"."""
+    """Bytes as text for users: "150,528 bytes", "1.44 GiB"."""
     for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.2f} {unit}"
@@ -39,6 +42,7 @@ def show_size(count: float) -> str:
 
 
 def get_shm_size() -> int:
-    """Size of /dev/shm in whole GiB, rounded down. Named caches lie there; those without a name are limited by memory alone."""
+    """Size of /dev/shm in whole GiB, rounded down. Named caches lie there. Only memory limits
+    caches without a name."""
     stats = os.statvfs("/dev/shm")
     return stats.f_bsize * stats.f_blocks // 1024**3

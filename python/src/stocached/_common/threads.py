@@ -1,4 +1,5 @@
-"""Threads of ours end before the process forks: a child gets locks as other threads hold them at that moment, and Python 3.12 and later warn of it."""
+"""Our threads end before the process forks. A child would inherit the locks that they hold at that
+moment, and Python 3.12 and later warn of a fork with threads."""
 
 from __future__ import annotations
 
@@ -16,26 +17,27 @@ _STEP = 0.0001  # seconds
 
 
 class Leader(Protocol):
-    """Who has such a thread."""
+    """An object that has such a thread."""
 
     def before_fork(self) -> None:
-        """Ends it, if it can without long waiting. Called in the thread that forks, which may be any."""
+        """Ends the thread, unless that takes long. Called in the thread that forks, which may be
+        any."""
 
     def after_fork(self) -> None:
-        """Goes on as before; called in the same thread, of the parent alone."""
+        """Continues as before. Called in the same thread, only in the parent."""
 
 
 _leaders: weakref.WeakSet[Leader] = weakref.WeakSet()
 
 
 def keep_from_forks(leader: Leader) -> None:
-    """Has its thread end before each fork from now on, as long as somebody has the leader."""
+    """Ends the leader's thread before each fork from now on, as long as the leader exists."""
     _leaders.add(leader)
 
 
 class Latch:
-    """Like threading.Event, for one `set`. Event.wait is Python code: an exception in its middle, such as KeyboardInterrupt, becomes a RuntimeError about its
-    lock. This waits in C."""
+    """Like threading.Event, for one `set`. It waits in C. Event.wait is Python code:
+    KeyboardInterrupt in its middle becomes a RuntimeError about its lock."""
 
     __slots__ = ("_lock", "_set")
 
@@ -45,7 +47,7 @@ class Latch:
         self._lock.acquire()
 
     def set(self) -> None:
-        """To be called once."""
+        """Call it once."""
         self._set = True
         self._lock.release()
 
@@ -53,15 +55,15 @@ class Latch:
         return self._set
 
     def wait(self) -> None:
-        with self._lock:  # and lets the next one in, who waits as well
+        with self._lock:  # at its end the next waiting thread gets the lock
             pass
 
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C takes effect after the block, not within it."""
+    """Ctrl-C takes effect after the block, not inside it."""
     usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    if usual is None:  # signals are handled in the main thread alone, and not in Python if the handler is not ours to know
+    if usual is None:  # not the main thread, or the handler is not Python's: no exception can come
         yield
         return
     came: list[int] = []
@@ -75,17 +77,19 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def start(thread: threading.Thread) -> None:
-    """Starts it. Thread.start waits for the thread in Python code: an exception there, such as KeyboardInterrupt, leaves locks and the thread half-way."""
+    """Starts a thread. Thread.start waits in Python code: KeyboardInterrupt in it would leave locks
+    and the thread half started."""
     with _without_interrupts():
         thread.start()
 
 
 def join(thread: threading.Thread, timeout: float | None = None) -> None:
-    """Waits for the end of a thread, that of the kernel's thread included: before Python 3.13 it comes a moment later, and forks look at it.
-    timeout: seconds; None: as long as it takes. Does nothing for the current thread and for one that was not started."""
+    """Waits until a thread ends, in the kernel too. Before Python 3.13 the kernel's thread ends a
+    moment later, and a fork counts it. timeout: seconds; None: no limit. Does nothing for the
+    current thread and for a thread that was not started."""
     if thread.ident is None or thread is threading.current_thread():
         return
-    with contextlib.suppress(RuntimeError):  # the handler of another signal has raised in the middle of its start: it is about to begin
+    with contextlib.suppress(RuntimeError):  # another signal's handler has raised during its start: it begins soon
         thread.join(timeout)
     task, until = f"/proc/self/task/{thread.native_id}", time.monotonic() + _LINGER
     while not thread.is_alive() and os.path.exists(task) and time.monotonic() < until:

@@ -1,5 +1,5 @@
-"""torch, for modules that cannot do without: `from ._torch_version import torch` says so if it is missing or a version that stocached does not work with.
-And what differs between its versions."""
+"""torch, for modules that need it: `from ._common.torch_version import torch` raises an error with
+advice if torch is missing or too old. Also what differs between its versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def check(version: str) -> None:
 
 
 def check_numpy() -> None:
-    """Raises ImportError if torch was built for another NumPy: torch before 2.3 takes no NumPy 2."""
+    """Raises ImportError if torch was built for another NumPy: torch before 2.3 takes no NumPy
+    2."""
     try:
         torch.from_numpy(np.empty(0))
     except RuntimeError as error:
@@ -50,7 +51,8 @@ in_order: bool = "in_order" in torch.utils.data.DataLoader.__init__.__annotation
 
 
 def accelerator() -> str:
-    """The kind of device that this process can use beside the CPU, such as "cuda"; "": none."""
+    """The kind of device that this process can use in addition to the CPU, such as "cuda"; "":
+    none."""
     devices: Any = getattr(torch, "accelerator", None)  # from 2.6 on
     if devices is None:
         return "cuda" if torch.cuda.is_available() else ""

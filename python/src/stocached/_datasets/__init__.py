@@ -1,4 +1,4 @@
-"""Datasets whose samples come out of a cache: `CachedSamples` around any dataset, `SourceDataset`
+"""Datasets whose samples come from a cache: `CachedSamples` around any dataset, `SourceDataset`
 for a cache that a server fills.
 
 `trial` learns the schema from a few samples. `comparison` checks that a cache filled earlier

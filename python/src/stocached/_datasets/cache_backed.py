@@ -1,5 +1,5 @@
-"""What a loader asks a dataset whose samples come out of a cache. Needs no torch, unlike
-`SourceDataset`."""
+"""The attributes and methods that a loader uses of a dataset whose samples come from a cache. Needs
+no torch, unlike `SourceDataset`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class CacheBacked:
     cache: Cache
     served = False  # a server fills the cache
     timeout: float | None = None  # seconds that a batch from the server may take
-    augment: Callable[[Any], Any] | None = None  # the random part of a sample, which comes after the cache
-    given = 0  # samples that came out of the cache in this thread
+    augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
+    given = 0  # samples that this thread got from the cache
     notices: Notices | None = None
 
     def gathered_tree(self) -> Tree | None:
-        """How a sample is put together, if each of its values is a field of the cache and nothing
-        changes it afterwards; else None."""
+        """The structure of a sample, if each of its values is a field of the cache and no transform
+        changes it; else None."""
         raise NotImplementedError

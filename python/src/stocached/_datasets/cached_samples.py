@@ -1,4 +1,5 @@
-"""The samples of a dataset, each loaded once and from then on out of a cache. Needs no torch, but takes its tensors."""
+"""The samples of a dataset, each loaded once and then read from a cache. Takes tensors, but needs
+no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _native
+from .._cache import reading
 from .._cache.cache import Cache, SetResult
 from .._cache.named import create_or_attach
 from .._checks import loading, randomness
@@ -32,13 +34,14 @@ from .comparison import Comparison
 from .notices import Notices
 from .trial import Trial
 
-_GENEROUS = 1.25  # room in a variable-size cache whose size nobody gave, against the largest of the samples that were probed
+# Without size=, a variable-size cache has this times the largest probed sample for each sample.
+_GENEROUS = 1.25
 _REMEDY = remedy_of("CachedDataset")
-_CONTROL = 64 * 1024**2  # bytes beside it
+_CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
 
 
 class _Count(threading.local):
-    """A number for each thread; pickled, it begins at 0."""
+    """A number for each thread. After unpickling it is 0."""
 
     value = 0
 
@@ -47,13 +50,13 @@ class _Count(threading.local):
 
 
 def check_cache(cache: Any) -> None:
-    """Raises InvalidError if the argument cache= is something else than a Cache."""
+    """Raises InvalidError if the argument cache= is neither a Cache nor None."""
     if cache is not None and not isinstance(cache, Cache):
         raise InvalidError(f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
 
 
 class CachedSamples(CacheBacked):
-    """See stocached.torch.CachedDataset, which this is but for being a dataset of torch."""
+    """As stocached.torch.CachedDataset, without torch's base class."""
 
     def __init__(
         self,
@@ -68,18 +71,27 @@ class CachedSamples(CacheBacked):
         allow_random: bool = False,
         _remedy: Remedy = _REMEDY,
     ) -> None:
-        """dataset: anything with len() and [index]; it must not draw random numbers, augment is for that.
-        cache: an own one, whose fields take the leaves of a sample in their order. None: one is made, with a field for each leaf.
-        size: the most that it may take, bytes or such as "8GiB". None: room for every sample.
-        augment: is called with each sample that leaves here, from the cache or not, and returns what the caller gets.
-        name: ranks and jobs that give the same name share the cache, which stays until it is removed. None: workers of this process share it.
-        fingerprint: names dataset and transform; a named cache with another one is refused. Bump it when the data changes. None: one is derived, and where
-        it does not tell for certain, samples of a filled cache are compared.
-        variable: True: samples of any shape are cached; False: those of one shape, which is faster; None: whichever fits the samples that are tried.
-        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache is not compared with the dataset.
+        """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
+        cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one,
+            with a field for each leaf.
+        size: the most memory that the cache may take, in bytes or such as "8GiB". None: enough for
+            every sample.
+        augment: is called with each sample, from the cache or not, and returns what the caller
+            gets.
+        name: ranks and jobs that give the same name share the cache, which stays until it is
+            removed. None: workers of this process share it.
+        fingerprint: names dataset and transform; a named cache with another one is refused. Change
+            it when the data changes. None: it is derived, and if that is not certain, samples of a
+            filled cache are compared.
+        variable: True: caches samples of any shape. False: of one shape, which is faster. None: as
+            the probed samples need.
+        allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
+            is not compared with the dataset.
 
-        Raises NondeterministicDatasetError if one of three samples is random, as later loads do for theirs, FingerprintError if a filled cache holds other
-        data than the dataset gives, SchemaError if samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does not fit."""
+        Raises NondeterministicDatasetError if one of three samples is random (later loads raise it
+        too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
+        samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
+        not fit."""
         check_cache(cache)
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise InvalidError(f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both")
@@ -96,10 +108,11 @@ class CachedSamples(CacheBacked):
         self._given = _Count()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
-        self._fills: Fills | None = None  # None: nothing that is loaded is checked
+        self._fills: Fills | None = None  # None: loads are not checked
         self.made = False  # whether this program has made the cache
         self._remedy = _remedy
-        derived = derive(dataset) if name is not None and fingerprint is None else None  # before a load changes anything
+        # Before a load changes the dataset.
+        derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
             first = {index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)}
@@ -126,30 +139,39 @@ class CachedSamples(CacheBacked):
                     self._comparison = comparison.begin(self, derived, in_background=quiet)
 
     def check_repeatable(self, dataset: Any, index: int, sample: Any, moved: bool = False) -> None:
-        """Loads a sample again from `dataset`. moved: a global generator moved when it was loaded first. NondeterministicDatasetError if it is random."""
+        """Loads a sample again from `dataset`. NondeterministicDatasetError if it is random.
+
+        moved: a global generator has moved during the first load."""
         with contextlib.suppress(randomness.UndecidedError):
             finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
             if finding is not None:
                 guard = self._guard()
-                raise NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
+                raise (NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding))
 
     def _guard(self) -> Guard | None:
-        """A new one each time, as it refers to this object: kept here, it would keep the cache until the next garbage collection."""
+        """A new guard for each load. A guard refers to this object: an attribute with one would be
+        a cycle, and keep the cache until the next garbage collection."""
         return None if self._fills is None else Guard(self._fills, self._remedy, self.encode, self._take_back)
 
     def encode(self, sample: Any) -> randomness.Encoded:
         taken = zip(self._tree.leaves, self._tree.take(sample))
         return [
-            (f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})", leaf.to_cache(value).copy()) for leaf, value in taken
+            (
+                f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})",
+                leaf.to_cache(value).copy(),
+            )
+            for leaf, value in taken
         ]
 
     def _take_back(self, fills: Fills) -> str:
         return fills.take_back(self.cache, self.made)
 
-    # ------------------------------------------------------------------------------------------------ making the cache
+    # ------------------------------------------------------------ making the cache
 
     def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None) -> tuple[Cache, bool]:
-        """The cache, and whether it is a new one. sample_bytes: of the largest sample that was tried. fingerprint: a text that was given, or a Derived."""
+        """The cache, and whether it is new.
+
+        sample_bytes: of the largest probed sample. fingerprint: the user's text, or a Derived."""
         fields = self._cache_fields()
         varies = bool(variable) or not all(field.fixed for field in fields)
         if varies and size is None:
@@ -178,7 +200,8 @@ class CachedSamples(CacheBacked):
         return self._fields if self._packing is None else self._packing.fields()
 
     def _check_fields(self) -> None:
-        """Whether the leaves fit the fields of the cache, which somebody else may have made."""
+        """Raises SchemaError if the leaves do not fit the fields of the cache, which another
+        program may have made."""
         have, fields = self.cache.fields, self._cache_fields()
         fit = len(have) == len(fields) and all(
             h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
@@ -191,28 +214,29 @@ class CachedSamples(CacheBacked):
             )
 
     def advice(self, given: bool) -> str:
-        """What can be done about samples whose shapes differ from those of the cache. given: the cache was, else it is made here."""
+        """What the user can do about samples whose shapes differ from the cache's. given: the user
+        gave the cache."""
         if given:
             return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
-        anew = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
-        return f"variable=True caches samples of any shape{anew}"
+        where = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
+        return f"variable=True caches samples of any shape{where}"
 
     def is_fresh(self) -> bool:
-        """Whether the cache still holds what the dataset gives, as three samples show."""
+        """Whether the cache still holds the samples of the dataset; compares three."""
         with generators.kept(), probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
             if len(self.dataset) == self._n:
                 probe.check_fresh(self)
                 return True
         return False
 
-    # ------------------------------------------------------------------------------------------------ samples
+    # ------------------------------------------------------------ samples
 
     def gathered_tree(self) -> Tree | None:
         return self._tree if self._packing is None else None
 
     @property
     def given(self) -> int:  # type: ignore[override]
-        """Samples that came out of the cache in this thread."""
+        """Samples that this thread got from the cache."""
         return self._given.value
 
     def __len__(self) -> int:
@@ -224,19 +248,20 @@ class CachedSamples(CacheBacked):
         return self.finish(i, self.peek(i))
 
     def finish(self, i: int, sample: Any) -> Any:
-        """A sample as it leaves here, from what `peek` gave."""
+        """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded."""
         if sample is None:
             sample = self._load(i)
         return sample if self.augment is None else augmented(self.augment, sample)
 
-    def peek_several(self, indices: list[int], room: int) -> list[Any] | None:
-        """`peek` of up to `room` samples, in a fraction of the time if they are small. None: they are not, and better looked at one by one."""
+    def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
+        """`peek` of up to `most` small samples, in a fraction of the time. None: they are large;
+        use `peek`."""
         if self.cache.variable or self.cache.sample_bytes >= LARGE:
             return None
-        return self._gather(indices, room)
+        return self._gather(indices, most)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch: one gather for those in the cache, the others one by one from the dataset."""
+        """The samples of a batch: one gather for the hits; misses come from the dataset."""
         wanted = [self._index(index) for index in indices]
         samples = self._gather(wanted, len(wanted))
         missed = [k for k, sample in enumerate(samples) if sample is None]
@@ -255,18 +280,19 @@ class CachedSamples(CacheBacked):
         raise SampleIndexError(f"index {i} is out of range; the dataset has {self._n} samples")
 
     def peek(self, i: int) -> Any:
-        """A sample out of the cache before it is augmented, None on a miss."""
+        """A sample from the cache, not augmented yet; None on a miss."""
         self.notices.error.check()
         cache = self.cache
-        value = cache.get(i, copy=True) if cache.variable else cache._copy_into(i, *self._raw.take())
+        value = cache.get(i, copy=True) if cache.variable else reading.copy_into(cache, i, *self._raw.take())
         if value is None:
             return None
         self._given.value += 1
         return self._give(value)
 
     def load_record(self, i: int) -> Any:
-        """`peek`, not counted as a hit; it may see a sample that is being replaced."""
-        value = self.cache._load_record(_native.locate, i)
+        """As `peek`, without a count. The sample may be a mix if another client overwrites it
+        meanwhile."""
+        value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None
         values = value if len(self.cache.fields) > 1 else {"": value}
@@ -274,21 +300,21 @@ class CachedSamples(CacheBacked):
         return self._give(copied if len(copied) > 1 else copied[""])
 
     def _give(self, value: Any) -> Any:
-        """A sample from what the cache holds of it."""
+        """A sample made of the cache's value."""
         values = list(value.values()) if len(self.cache.fields) > 1 else [value]
         if self._packing is not None:
             values = self._packing.unpack(values)
         return self._tree.give([leaf.from_cache(item) for leaf, item in zip(self._tree.leaves, values)])
 
-    def _gather(self, wanted: list[int], room: int) -> list[Any]:
-        """room: for how many samples memory is taken."""
+    def _gather(self, wanted: list[int], most: int) -> list[Any]:
+        """Hits as samples, and None for misses. most: takes arrays of this number of rows."""
         self.notices.error.check()
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
             self._given.value += int(hit.sum())
             return [None if value is None else self._give(value) for value in values]
-        arrays = [array[: len(wanted)] for array in self._batches.take(room)]
+        arrays = [array[: len(wanted)] for array in self._batches.take(most)]
         _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
         self._given.value += int(hit.sum())
         if not hit.any():
@@ -323,7 +349,7 @@ class CachedSamples(CacheBacked):
         return self._batch([i])[0]
 
     def _store(self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any]) -> Any:
-        """Caches a sample that was loaded, and gives it back. again: loads it once more."""
+        """Caches a loaded sample, and returns it. again: loads it once more."""
         cache = self.cache
         if cache.read_only:
             return sample
@@ -342,7 +368,8 @@ class CachedSamples(CacheBacked):
         return sample
 
     def _other_shapes(self, sample: Any) -> str:
-        """Which values of a sample have another shape than the cache; "" if that is not all that differs."""
+        """Which values of a sample have another shape than in the cache; "" if other things differ
+        too."""
         own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
         differing = []
         try:
@@ -361,7 +388,7 @@ class CachedSamples(CacheBacked):
         return {**self.__dict__, "_comparison": None}
 
     def stats(self) -> Any:
-        """`Cache.stats()` of the cache underneath."""
+        """`Cache.stats()` of its cache."""
         return self.cache.stats()
 
     def __repr__(self) -> str:

@@ -1,7 +1,9 @@
-"""Whether a cache that was filled before holds the samples of a dataset: by its fingerprint, and where that does not tell, by comparing some samples.
+"""Checks that a cache filled earlier holds the samples of a dataset: by its fingerprint, or if that
+is not certain, by comparing some samples.
 
-A thread of the program compares them, on a copy of the dataset's objects: what a load changes in them, such as a file that it opens, is seen by nobody else. It
-loads alone in this process, and it stands still while the process forks."""
+A thread compares them, with a copy of the dataset's objects. So other threads do not see what a
+load changes in them, such as a file that it opens. The thread loads alone in this process, and
+stops while the process forks."""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from .._common.errors import ClosedError, FingerprintError, NondeterministicData
 from .probe import cached_now, check_sample, is_own, removal
 
 _SAMPLES = 32
-_PATIENCE = 10.0  # seconds that a fork, or the end of the program, waits for the sample that is being loaded
-_LARGE = 1000  # entries of a list that holds data rather than objects that load it
-_TURN = 0.05  # seconds that it waits for loads of the program before it looks whether it is to end
+_TIMEOUT = 10.0  # seconds that a fork, or the end of the program, waits for the current load
+_LARGE = 1000  # a list with more entries holds data, not objects that load it
+_POLL = 0.05  # seconds that it waits for loads of the program before it checks whether it must end
 
 
 class Comparison:
-    """Calls `compare` for one index after the other, until it answers False. An index that it fails for counts as compared; if it fails for all, `failed` is
-    called with the last error."""
+    """Calls `compare` for one index after the other, until it returns False. An index for which it
+    raises counts as compared. If it raises for all, it calls `failed` with the last error."""
 
     def __init__(self, indices: list[int], compare: Callable[[int], bool], failed: Callable[[Exception], None]) -> None:
         self._left, self._compare, self._failed = indices, compare, failed
@@ -44,13 +46,13 @@ class Comparison:
         self.after_fork()
 
     def wait(self) -> None:
-        """For the end of it."""
+        """Waits until all indices are compared."""
         if self._thread is not None:
             threads.join(self._thread)
 
     def _work(self) -> None:
         while self._left and not self._stop.is_set():
-            with loading.alone(_TURN) as alone:
+            with loading.alone(_POLL) as alone:
                 if alone is not None:
                     self._compare_one(self._left.pop())
         self.done = not self._left
@@ -67,7 +69,7 @@ class Comparison:
     def before_fork(self) -> None:
         if self._thread is not None:
             self._stop.set()
-            threads.join(self._thread, _PATIENCE)
+            threads.join(self._thread, _TIMEOUT)
             self._thread = None
 
     def after_fork(self) -> None:
@@ -83,17 +85,19 @@ class Comparison:
 
 
 def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Comparison | None:
-    """Compares a CachedSamples whose cache was there before with its dataset. None: there is nothing to do in the background.
+    """Compares a CachedSamples whose cache was filled earlier with its dataset. None: no comparison
+    runs in the background.
 
-    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: samples may be loaded by another thread, as that draws no random
-    numbers. Raises FingerprintError, NondeterministicDatasetError."""
+    derived: the fingerprint of the dataset; None: the caller gave the cache. in_background: another
+    thread may load samples, as loads draw no random numbers. Raises FingerprintError,
+    NondeterministicDatasetError."""
     cache, old = cached.cache, Derived.parse(cached.cache.fingerprint)
     if derived is not None and old is not None:
         changed = derived.changed(old)
         if changed is not None:
             raise FingerprintError(
                 f"cache {cache.name!r} was made for other samples: the {changed} of the dataset changed since then. Use another name, or remove "
-                f"it{removal(cache)}. If the samples are the same all the same, say so by a fingerprint= of your own"
+                f"it{removal(cache)}. If the samples are equal nevertheless, give a fingerprint= of your own"
             )
         if derived.certain(old):
             return None
@@ -104,22 +108,27 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
         _say_once(cache.name, derived.reasons[0])
     chosen: list[int] = np.random.default_rng().choice(ready, min(_SAMPLES, ready.size), replace=False).tolist()
     if in_background:
-        return Comparison(chosen, partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)), partial(_say_failed, cache.name))
+        return Comparison(
+            chosen,
+            partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)),
+            partial(_say_failed, cache.name),
+        )
     for index in chosen:
         _check(cached, cached.dataset, index)
     return None
 
 
 def _check(cached: Any, dataset: Any, index: int) -> None:
-    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample than the dataset gives."""
+    """Raises FingerprintError or NondeterministicDatasetError if the cache holds another sample
+    than the dataset gives."""
     try:
         check_sample(cached, dataset, cached.load_record, index)
-    except FingerprintError:  # for certain?
+    except FingerprintError:  # check again with a counted copy, which no overwrite can change
         check_sample(cached, dataset, cached.peek, index)
 
 
 def _goes_on(reference: weakref.ref[Any], dataset: Any, index: int) -> bool:
-    """Compares a sample; whether others are to be compared as well."""
+    """Compares a sample; returns whether to compare others too."""
     cached = reference()
     if cached is None or cached.cache.closed:
         return False
@@ -142,7 +151,8 @@ def _say_failed(cache: str | None, error: Exception) -> None:
 
 
 def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
-    """A dataset whose objects, lists and dicts are copies, as far as they are of the program's own code; all else is shared with the original."""
+    """A dataset with copies of its lists, dicts and objects of the program's own code. It shares
+    all other objects with the original."""
     made = {} if made is None else made
     if id(value) in made:
         return made[id(value)]
@@ -156,24 +166,25 @@ def private_copy(value: Any, made: dict[int, Any] | None = None) -> Any:
         return copied
     if kind is tuple:
         return tuple(private_copy(item, made) for item in value)
-    if not is_own(value) or isinstance(value, threading.local):  # a local one is the thread's own anyway
+    if not is_own(value) or isinstance(value, threading.local):  # each thread has its own threading.local already
         return value
     try:
         copied = made[id(value)] = copy.copy(value)
         for name, item in vars(copied).items():
             vars(copied)[name] = private_copy(item, made)
-    except Exception:  # of a class that cannot be copied
+    except Exception:  # the class cannot be copied
         return value
     return copied
 
 
 def _say_once(cache: str | None, reason: str) -> None:
-    """Warns that only some samples are compared: once a program, and of the ranks of a machine in the first one."""
+    """Warns that only some samples are compared: once a program, and only in the first rank of a
+    machine."""
     global _said
     if not _said and os.environ.get("LOCAL_RANK", "0") == "0":
         _said = True
         warnings.warn(
-            f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then cannot be told for certain ({reason}). "
+            f"stocached: cache {cache!r} was filled before, and whether the dataset has changed since then is not certain ({reason}). "
             f"{_SAMPLES} samples are compared in the background; fingerprint= makes it certain",
             stacklevel=2,
         )

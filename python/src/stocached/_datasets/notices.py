@@ -1,6 +1,8 @@
-"""What all processes that share a cached dataset have to tell the program: samples that went uncached, and that the cache holds other data.
+"""Notices of all processes that share a cached dataset: samples that were not cached, and the error
+that the cache holds other data.
 
-Workers write it into shared memory. The process that made the dataset warns once for all of them; every process raises the error."""
+Workers write notices into shared memory. The process that made the dataset warns once for all of
+them; every process raises the error."""
 
 from __future__ import annotations
 
@@ -17,40 +19,48 @@ import numpy as np
 from .._memory.shared_error import SharedError
 from .._memory.shared_file import SharedFile
 
-_RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])  # loads that went uncached for one reason, and the first sample
-_RECORDS = 31  # reasons; what comes after them is counted with the last
+# Loads that were not cached for one reason, and the first sample.
+_RECORD = np.dtype([("count", "u8"), ("first", "i8"), ("text", "S240")])
+_RECORDS = 31  # reasons; the last record counts all further ones
 _PAGE = 4096  # bytes, for the error
 
 
 class Notices:
-    """Forked or pickled, it is the same in another process."""
+    """Forked or unpickled processes share it."""
 
     def __init__(self) -> None:
         self._file = SharedFile("notices", size=_PAGE + _RECORDS * _RECORD.itemsize)
         self._pid = os.getpid()
-        self.advice = ""  # what a user can do about samples whose shapes differ from those of the cache
-        self.deferred = False  # whether the caller asks for the warning: at the end of an epoch, when there is more to say
+        self.advice = ""  # for samples whose shapes differ from those of the cache
+        self.deferred = False  # the caller warns later, at the end of an epoch
         self._told = False
         self._map()
 
     def _map(self) -> None:
         memory = self._file.map(0, _PAGE + _RECORDS * _RECORD.itemsize)
-        self.error = SharedError(memory[:_PAGE].data)  # that the cache holds other data
+        self.error = SharedError(memory[:_PAGE].data)  # the cache holds other data
         self._records = memory[_PAGE:].view(_RECORD)
         self._lock = threading.Lock()
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_file": self._file, "_pid": self._pid, "advice": self.advice, "deferred": self.deferred, "_told": self._told}
+        return {
+            "_file": self._file,
+            "_pid": self._pid,
+            "advice": self.advice,
+            "deferred": self.deferred,
+            "_told": self._told,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._map()
 
-    # ------------------------------------------------------------------------------------------------ samples that went uncached
+    # ------------------------------------------------------------ samples that went uncached
 
     def passed(self, index: int, reason: str, *, shape: bool) -> None:
-        """A sample was loaded and does not fit the cache. shape: because its shape differs."""
+        """Notes a sample that was loaded and does not fit the cache. shape: only its shape
+        differs."""
         text = f"{'s' if shape else 'o'}{reason}".encode()[: _RECORD["text"].itemsize]
         with self._lock:
             fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
@@ -66,7 +76,8 @@ class Notices:
             self.warn()
 
     def warn(self) -> None:
-        """Warns of what went uncached so far: once, and only in the process that made the dataset."""
+        """Warns of samples that were not cached so far: once, and only in the process that made the
+        dataset."""
         if self._told or not self._records[0]["count"] or os.getpid() != self._pid:
             return
         self._told = True
@@ -77,7 +88,10 @@ class Notices:
         which = f"sample {rows[0]['first']}" if loads == 1 else f"sample {rows[0]['first']} and others ({loads} loads so far)"
         shapes = any(text[0] == "s" for _, text in reasons)
         advice = self.advice if shapes else "To have them cached, make them like the others in the dataset"
-        warnings.warn(f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them", stacklevel=2)
+        warnings.warn(
+            f"stocached: {which} went uncached and will be loaded each time: {shown}. {advice}. stats().passed counts them",
+            stacklevel=2,
+        )
 
     def __del__(self) -> None:
         if hasattr(self, "_records"):

@@ -1,4 +1,4 @@
-"""SourceDataset: what a server fills, as a dataset of torch. Imported by stocached.torch."""
+"""SourceDataset: a cache that a server fills, as a dataset of torch. stocached.torch imports it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,32 @@ from .cache_backed import CacheBacked
 
 
 class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
-    """Gives the samples of a cache that `stocached serve` fills from its source: no dataset code is needed. A batch is one `Cache.fetch`.
+    """Gives the samples of a cache that `stocached serve` fills from its source. It needs no
+    dataset code. A batch is one `Cache.fetch`.
 
-    A sample is a tensor (rows of one private tensor within a batch), `bytes` where its size is not fixed, as of files that the server does not decode, or
-    a dict of them by name if it has several fields. All are the caller's own. Of the memory of batches that are gone, up to 64 MiB for each field and size
-    of a batch is kept for the next ones.
+    A sample is a tensor, or `bytes` if its size is not fixed (files that the server does not
+    decode). A sample with several fields is a dict of them by name. Tensors of a batch are rows of
+    one private tensor. All are the caller's own. It keeps up to 64 MiB of the memory of dropped
+    batches, for each field and batch size.
 
-    When the server ends, samples that are in the cache go on coming, and others wait for it to be back. FetchError names the files that cannot be read,
-    ReplacedError comes when the data has changed: make the dataset anew.
-    Concurrency: DataLoader with any number of workers, by fork, spawn or forkserver; threads. Can be pickled."""
+    If the server ends, hits need no server, and misses wait until a server runs again. FetchError
+    names the files that cannot be read. ReplacedError means that the data has changed: make a new
+    dataset.
+    Concurrency: DataLoader with any number of workers, by fork, spawn or forkserver; threads. Can
+    be pickled."""
 
     served = True
 
     def __init__(self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0) -> None:
         """name: of a cache in the server's configuration.
-        transform: is called with each sample, and returns what the caller gets: where bytes are decoded, and random things done.
-        timeout: seconds that a batch may take, in which a server that is away is waited for: long enough to restart it in the middle of an epoch, and for
-        reading a whole batch from the source. None: 2 for a server to be there, any time for its answer.
+        transform: is called with each sample, and returns what the caller gets. It decodes bytes
+            and does what is random.
+        timeout: seconds that a batch may take, including the wait for a server that is away. Leave
+            time to restart a server in an epoch, and to read a whole batch from the source. None: 2
+            until a server runs, no limit for its answer.
 
-        Raises what `Cache.attach` does: CacheNotFoundError (FileNotFoundError) with the command that starts a server."""
+        Raises as `Cache.attach`: CacheNotFoundError (FileNotFoundError) with the command that
+        starts a server."""
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
         self.cache = Cache.attach(name)
@@ -85,7 +92,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         return [{field.name: _shown(field, value[field.name]) for field in fields} for value in values]
 
     def stats(self) -> Any:
-        """`Cache.stats()` of the cache underneath."""
+        """`Cache.stats()` of its cache."""
         return self.cache.stats()
 
     def __repr__(self) -> str:

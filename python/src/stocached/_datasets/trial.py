@@ -1,4 +1,5 @@
-"""What a few samples show before a cache is made for a dataset: how samples are put together, their dtypes, and whether their shapes differ."""
+"""Learns the schema of a dataset from a few samples, before a cache is made: their structure, their
+dtypes, and whether their shapes differ."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from .._samples.schema import Field
 from .._samples.tree import Leaf, Tree, UnfitError, kind_of
 from .probe import PROBES, spread
 
-_MOST = 17  # samples that are loaded to see whether shapes differ,
-_PART = 16  # but of a small dataset about one in so many,
-_PATIENCE = 1.0  # and, beside the first ones, none after so many seconds
+_MOST = 17  # samples that are loaded to see whether shapes differ
+_PART = 16  # a small dataset: one in 16 samples
+_TIMEOUT = 1.0  # seconds after which only the first samples count
 
 
 class _Seen(NamedTuple):
-    """What is remembered of a value."""
+    """What a trial keeps of a value."""
 
     shape: tuple[int, ...]
     code: int
@@ -30,13 +31,13 @@ class _Seen(NamedTuple):
 
 @dataclass
 class _Alike:
-    """Samples that are put together in the same way. Their dtypes and shapes may differ."""
+    """Samples with the same structure. Their dtypes and shapes may differ."""
 
     tree: Tree
     rows: dict[int, list[_Seen]] = field(default_factory=dict)  # by index of the sample
 
     def add(self, index: int, sample: Any) -> None:
-        """UnfitError if the sample is put together in another way."""
+        """Adds a sample. UnfitError if it has another structure."""
         self.rows[index] = [_seen(leaf, value) for leaf, value in zip(self.tree.leaves, self.tree.take(sample))]
 
 
@@ -47,20 +48,23 @@ def _seen(leaf: Leaf, value: Any) -> _Seen:
 
 
 class Trial:
-    """Some samples of a dataset, and what most of them have in common."""
+    """Some samples of a dataset, and the structure that most of them have."""
 
     def __init__(self, samples: dict[int, Any], load: Callable[[int], Any], n: int) -> None:
-        """samples: some that were loaded, by index. load: loads another one of the n.
+        """samples: loaded samples, by index. load: loads another one of the n samples.
 
-        Raises SchemaError if they cannot be cached, have different dtypes, or are put together in too many ways."""
+        Raises SchemaError if they cannot be cached, have different dtypes, or too many
+        structures."""
         self._groups: list[_Alike] = []
         self._refused: dict[int, SchemaError] = {}
         for index, sample in samples.items():
             self._add(index, sample)
-        end = time.monotonic() + _PATIENCE
-        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):  # an odd number, as the one in the middle is there already
+        end = time.monotonic() + _TIMEOUT
+        # An odd number, so that it includes the middle one, which is loaded already.
+        for index in spread(n, max(PROBES, min(_MOST, n // _PART | 1))):
             if index not in samples and time.monotonic() < end:
-                with suppress(Exception):  # it is loaded for its shape alone; whoever wants it gets the error
+                # Only its shape is needed; the program gets the error when it reads this sample.
+                with suppress(Exception):
                     self._add(index, load(index))
         self._most = self._largest_group()
         self.tree = self._most.tree
@@ -87,7 +91,7 @@ class Trial:
         if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
             first = {next(iter(group.rows)): group.tree.described for group in self._groups}
             kinds = "; ".join(f"sample {index} is {described}" for index, described in first.items())
-            raise SchemaError(f"samples of the dataset are put together in too many ways: {kinds}. Make them alike in the dataset")
+            raise SchemaError(f"samples of the dataset have too many structures: {kinds}. Make them alike in the dataset")
         return most
 
     def _check_dtypes(self) -> None:
@@ -103,10 +107,10 @@ class Trial:
                         f"Convert it in the dataset, for example with {convert}"
                     )
 
-    # ------------------------------------------------------------------------------------------------ what the cache will be like
+    # ------------------------------------------------------------ the cache to make
 
     def fields(self, variable: bool | None) -> list[Field]:
-        """A field for each leaf. variable: whether shapes may differ; None: if they do in these samples."""
+        """A field for each leaf. variable: whether shapes may differ; None: as in these samples."""
         rows = [tuple(seen.shape for seen in row) for row in self._most.rows.values()]
         if variable is False:
             rows = [Counter(rows).most_common(1)[0][0]]
@@ -119,5 +123,5 @@ class Trial:
         return fields
 
     def bytes(self) -> int:
-        """The most that one of these samples takes in a variable-size cache."""
+        """The most bytes that one of these samples takes in a variable-size cache."""
         return max(sum(-(-seen.nbytes // 64) * 64 for seen in row) + 64 * len(row) for row in self._most.rows.values())

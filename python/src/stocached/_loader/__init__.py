@@ -1,8 +1,8 @@
 """Loaders.
 
 `numpy_loader` and `torch_loader` are the public classes; `base` begins their iterations,
-`checkpoint` saves where they are, `options` lists their parameters. Of the iterators,
-`gather_iterator` takes batches out of the cache row by row, `worker_batches` has workers make
-whole batches, and `single_process` makes them in the training loop.
+`checkpoint` saves their place, `options` lists their parameters. Of the iterators,
+`gather_iterator` fills batches from the cache row by row, `worker_batches` has workers make whole
+batches, and `single_process` makes them in the training loop. `autotune` measures settings.
 
 Imports: all packages but `_streams` and `prepare`."""

@@ -1,8 +1,10 @@
-"""Loaders of ours in accelerate.
+"""Loaders of stocached in accelerate.
 
-accelerate takes a loader apart and makes a loader of torch out of the parts, without the cache and `augment=`. It has no way to name another class. So this
-module replaces torch's class in accelerate's module by a function, which makes one of our loaders out of the parts of one of ours. Everything around it stays
-accelerate's: devices, gradient accumulation, `even_batches`, `split_batches`, `dispatch_batches`, `skip_first_batches`."""
+accelerate takes a loader apart and makes a loader of torch of the parts, without the cache and
+`augment=`. It has no option for another class. So this module replaces torch's class in
+accelerate's module by a function, which makes a loader of stocached of such parts. accelerate still
+does the rest: devices, gradient accumulation, `even_batches`, `split_batches`, `dispatch_batches`,
+`skip_first_batches`."""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ from .sampling import OrderSampler, order_within
 _theirs: Any = importlib.import_module("accelerate.data_loader")
 _state: Any = importlib.import_module("accelerate.state")
 
-_DEEPEST = 8  # batch samplers within each other
+_DEEPEST = 8  # nested batch samplers
 
 
 class _WholeOrder(BatchSampler):
-    """The batches of all ranks in the order of a loader; accelerate deals them out to the processes."""
+    """The batches of all ranks in the order of a loader; accelerate distributes them to the
+    processes."""
 
     def __init__(self, loader: Any) -> None:
         assert loader.batch_size is not None
@@ -33,7 +36,8 @@ class _WholeOrder(BatchSampler):
 
 
 def keep(kind: type[Any]) -> None:
-    """Makes accelerate keep our loaders, which are of this kind, from now on. Raises UnsupportedError if this version of accelerate is built in another way."""
+    """From now on accelerate keeps our loaders, which are of this kind. Raises UnsupportedError if
+    this version of accelerate makes loaders in another way."""
     if _theirs.DataLoader is _make:
         return
     adapter = getattr(_theirs, "DataLoaderAdapter", None)
@@ -51,7 +55,8 @@ def keep(kind: type[Any]) -> None:
 
 
 def check(loader: Any) -> None:
-    """Called before accelerate takes a loader apart, after `keep`. Raises InvalidError if accelerate would read other samples than the user asked for."""
+    """Called after `keep`, before accelerate takes a loader apart. Raises InvalidError if
+    accelerate would read other samples than the loader."""
     if loader.batch_sampler is None and not loader._iterable and not isinstance(loader.sampler, BatchSampler):
         raise InvalidError("accelerate leaves out the sampler of a loader with batch_size=None; give it batch_size=")
     processes = _processes()
@@ -68,12 +73,13 @@ def check(loader: Any) -> None:
 
 
 def _processes() -> int:
-    """The number of processes of the job, 1 before accelerate knows it. PartialState() must not be called here: the first call decides the number."""
+    """The number of processes of the job; 1 before accelerate knows it. Do not call PartialState()
+    here: its first call decides the number."""
     return int(_state.PartialState._shared_state.get("num_processes", 1))
 
 
 def _adapting(init: Any) -> Any:
-    """The constructor of accelerate's wrapper, which also takes what our loaders need."""
+    """The constructor of accelerate's wrapper, adapted to our loaders."""
 
     @functools.wraps(init)
     def adapt(self: Any, dataset: Any, use_stateful_dataloader: bool = False, batch_sampler: Any = None, **arguments: Any) -> None:
@@ -89,13 +95,13 @@ def _adapting(init: Any) -> Any:
         if several and loader._reads_in_order():
             batch_sampler = _whole(batch_sampler, loader)
         init(self, dataset, False, batch_sampler, **arguments)
-        self.use_stateful_dataloader = use_stateful_dataloader  # then save_state() saves the state of our loader
+        self.use_stateful_dataloader = use_stateful_dataloader  # so save_state() saves the state of our loader
 
     return adapt
 
 
 def _whole(batches: Any, loader: Any) -> Any:
-    """The same batch samplers with the order of all ranks within them."""
+    """The same batch samplers, with the order of all ranks inside."""
     if batches is loader.batch_sampler:
         return _WholeOrder(loader)
     batches.batch_sampler = _whole(batches.batch_sampler, loader)
@@ -103,7 +109,7 @@ def _whole(batches: Any, loader: Any) -> Any:
 
 
 def _make(dataset: Any, **arguments: Any) -> Any:
-    """What accelerate calls to make a loader."""
+    """Makes a loader; accelerate calls it instead of torch's class."""
     batches = arguments.get("batch_sampler")
     loader = _loader_of(dataset, arguments.get("sampler") if batches is None else batches)
     if loader is None:
@@ -112,14 +118,22 @@ def _make(dataset: Any, **arguments: Any) -> Any:
         return loader
     order = order_within(batches)
     if batches is not None and order is not None:
-        batches.set_epoch = order.set_epoch  # accelerate does not look deep enough for it
-    changes = {"batch_size": 1, "shuffle": None, "sampler": None, "batch_sampler": None, "drop_last": False, **arguments}
+        batches.set_epoch = order.set_epoch  # accelerate does not find it at this depth
+    changes = {
+        "batch_size": 1,
+        "shuffle": None,
+        "sampler": None,
+        "batch_sampler": None,
+        "drop_last": False,
+        **arguments,
+    }
     return loader._again(dataset=dataset, **changes)
 
 
 def _loader_of(dataset: Any, batches: Any) -> Any | None:
-    """The loader of ours with this dataset and with this batch sampler, or with one within it; of an iterable dataset, which has no batch sampler here, a
-    loader with this dataset, or with one within it."""
+    """The loader of stocached with this dataset, and with this batch sampler or one inside it. An
+    iterable dataset has no batch sampler here: the loader with this dataset or one inside it. None:
+    no such loader."""
     loaders: list[Any] = [loader for loader in living() if isinstance(loader, torch.utils.data.DataLoader)]
     for loader in loaders:
         if loader._iterable and any(there is loader.dataset for there in (dataset, getattr(dataset, "dataset", None))):

@@ -1,5 +1,5 @@
-"""What the loader of NumPy batches and that of torch have in common: how a loader is made and
-copied, and how it begins an iteration."""
+"""The common part of the loaders of NumPy and torch batches: how a loader is made and copied, and
+how it begins an iteration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AHEAD = 2  # batches, without workers
 
 
 class BaseLoader(CheckpointedLoader):
-    """What both loaders have in common. Their attributes are those of torch's."""
+    """The common part of both loaders. They have the attributes of torch's loader."""
 
     _remedy: ClassVar[Remedy]
     _backend: NumpyBackend
@@ -52,12 +52,12 @@ class BaseLoader(CheckpointedLoader):
         default_collate: bool,
         before: frozenset[str],
     ) -> None:
-        """To be called at the end of the constructor; `dataset` as the user gave it; before: the
-        attributes that were there at its beginning."""
+        """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
+        at the begin of the constructor."""
         if self._iterable and options.worker == "thread" and self.num_workers > 1:
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
-                'tells workers apart that are processes; use worker="process", or num_workers=1'
+                'only knows workers that are processes; use worker="process", or num_workers=1'
             )
         self.num_workers = whole("num_workers", self.num_workers)
         vars(self).update(vars(options))
@@ -66,16 +66,17 @@ class BaseLoader(CheckpointedLoader):
         self._default_collate = default_collate
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
-        self._next: BatchIterator | None = None  # of the epoch that comes next, when it has been begun ahead
+        self._next: BatchIterator | None = None  # of the next epoch, if it was begun ahead
         self._pid = os.getpid()
-        self._recorder: Recorder | None = None  # made by the first iteration: a loader that a framework replaces writes no file
+        # The first iteration makes it, so that a loader that a framework replaces writes no file.
+        self._recorder: Recorder | None = None
         self._order = order_within(self.batch_sampler if self._batched() else self.sampler)
         if self._order is not None:
             self._order.tell(self)
             self._epoch = self._order.epoch
         self._cached = samples_of(dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy))
         if isinstance(self._cached, CachedSamples):
-            self._cached.notices.deferred = True  # iterations pass them on
+            self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         if self.worker == "thread" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
@@ -86,15 +87,16 @@ class BaseLoader(CheckpointedLoader):
         register(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # While a hook runs, Lightning records assignments to loaders and repeats them on the loader that it makes. Where an iteration is must not be copied.
+        # While a hook runs, Lightning records assignments to loaders, and repeats them on the
+        # loader that it makes. The place of an iteration must not be copied.
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it was made with, and attributes that were set since. Workers, and how far an epoch
-        is, are not copied; `state_dict` says that."""
+        """The arguments, and attributes that were set later. Workers and the place in an epoch are
+        not copied; `state_dict` has the place."""
         own = self._own
         more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
         more.pop("_own")
@@ -106,7 +108,7 @@ class BaseLoader(CheckpointedLoader):
         return {"settings": settings, "cache": cache, "more": more}
 
     def _again(self, **changes: Any) -> Any:
-        """A loader like this one, with other values of these arguments."""
+        """A loader as this one, with other values of these arguments."""
         state = self.__getstate__()
         made: Any = object.__new__(type(self))
         made.__setstate__({**state, "settings": {**state["settings"], **changes}})
@@ -120,10 +122,12 @@ class BaseLoader(CheckpointedLoader):
         make(self, **settings)
         vars(self).update(state["more"])
 
-    # ------------------------------------------------------------------------------------------------ iterating
+    # ------------------------------------------------------------ iterating
 
     def _new_iteration(self) -> BatchIterator:
-        if self._pid != os.getpid():  # a forked child: another thread of the parent may have held the lock of the meter, and the workers are not ours
+        if self._pid != os.getpid():
+            # A forked child: a thread of the parent may have held the meter's lock, and the workers
+            # are the parent's.
             self._pid, self._meter = os.getpid(), Meter()
             self._current = self._next = self._kept = None
             self.trace = None  # the file is the parent's
@@ -152,26 +156,31 @@ class BaseLoader(CheckpointedLoader):
         try:
             return self._give(self._make_iteration(), start)
         except BaseException:
-            self._resume = resume  # for whoever tries again
+            self._resume = resume  # for the next try
             raise
 
     def _give(self, iteration: BatchIterator, start: int) -> BatchIterator:
-        """start: when the training loop asked, which waits for workers to start."""
+        """Makes an iteration the current one. start: when the training loop began to wait for
+        it."""
         end = time.monotonic_ns()
         self._meter.wait(end - start)
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._began, self._progress, self._sampled = iteration.context.began, iteration.context.progress, iteration.context.sampled
+        self._began, self._progress, self._sampled = (
+            iteration.context.began,
+            iteration.context.progress,
+            iteration.context.sampled,
+        )
         self._epoch = iteration.context.epoch + 1
         return iteration
 
     def _make_iteration(self) -> BatchIterator:
-        """Begins an epoch: what it needs to know, workers if there are any, and the iterator, which
-        asks for its first batches."""
+        """Begins an epoch: makes its context, starts workers if it has some, and makes the
+        iterator, which begins its first batches."""
         context = self._new_context(self._by_rows())
         if context.restored is not None and not context.by_rows and self._kept is not None:
-            self._kept.close()  # its workers are where the state is not
+            self._kept.close()  # its workers have another place than the state
             self._kept = None
         needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
         iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
@@ -179,12 +188,12 @@ class BaseLoader(CheckpointedLoader):
             try:
                 iteration.throw_away(context.restored.before - context.restored.given)
             except BaseException as error:
-                iteration.end(f"it could not go on where its state was: {type(error).__name__}", harshly=True)
+                iteration.end(f"it could not continue from its state: {type(error).__name__}", harshly=True)
                 raise
         return iteration
 
     def _with_runtime(self, context: EpochContext) -> BatchIterator:
-        """An iterator that has workers, or shared memory for batches."""
+        """An iterator with workers, or with shared memory for batches."""
         owned = self.num_workers > 0 and not self.persistent_workers
         runtime = self._kept
         if runtime is None:
@@ -196,24 +205,24 @@ class BaseLoader(CheckpointedLoader):
             return (GatherIterator if context.by_rows else WorkerBatchIterator)(context, runtime, owned)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C, at any step: workers may have been asked for what nobody knows of
+        except BaseException:  # Ctrl-C at any step: workers may have tasks that are not noted
             runtime.close()
             raise
 
     def _begin_next(self) -> None:
-        """Has the first batches of the next epoch made, while the training loop has the last ones
-        of this."""
+        """Begins the first batches of the next epoch, while the training loop has the last batches
+        of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
 
     def _processes(self) -> Any:
-        """The multiprocessing context that workers are started with."""
+        """The multiprocessing context that starts workers."""
         context = getattr(self, "multiprocessing_context", None)
         return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
 
     def _by_rows(self) -> bool:
-        """Whether batches are put together row by row; else workers, or the training loop, make
-        them whole."""
+        """Whether batches are filled row by row. If not, workers or the training loop make whole
+        batches."""
         if self._iterable or not self._default_collate or not self._batched():
             return False
         if self._cached is not None:
@@ -223,10 +232,12 @@ class BaseLoader(CheckpointedLoader):
         return self.num_workers > 0 and loads_one_by_one(self.dataset) and not self._deals_as_torch()
 
     def _deals_as_torch(self) -> bool:
-        """Whether workers make whole batches though samples could go to any worker. Each worker's
-        dataset has a state of its own, or a shard; worker_init_fn= gives each worker something of
-        its own, such as seeds; with in_order=False users count on who makes which batch. With seed=
-        or order=, a sample depends on its index alone, and so do the random numbers of augment=."""
+        """Whether workers make whole batches although any worker could load each sample.
+
+        The reasons: each worker's dataset has its own state or shard; worker_init_fn= sets up each
+        worker differently, such as its seeds; with in_order=False programs rely on which worker
+        makes a batch. With seed= or order=, a sample depends only on its index, and so do the
+        random numbers of augment=."""
         if self._order is not None:
             return False
         return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
@@ -235,7 +246,7 @@ class BaseLoader(CheckpointedLoader):
         return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
 
     def _layout_of_cache(self, rows: int) -> Layout | None:
-        """Of a cache whose samples can be gathered into columns."""
+        """The layout of a cache whose samples can be gathered into columns; else None."""
         if self._cached is None or self._cached.cache.variable:
             return None
         tree, cache = self._cached.gathered_tree(), self._cached.cache
@@ -306,41 +317,44 @@ class BaseLoader(CheckpointedLoader):
         )
 
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
-        """Whether the global generators are seeded for each sample: not those of other threads, and
-        not where nothing can be drawn from them, as a cached dataset is not random and augment has
-        a generator of its own. by_index: random numbers of the dataset depend on the index, not on
-        the worker."""
+        """Whether the global generators are seeded for each sample.
+
+        Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
+        and augment may have its own generator. by_index: random numbers of the dataset depend on
+        the index, not on the worker."""
         if self.num_workers and self.worker == "thread":
             return False
         if augment is None:
             return by_index and self.num_workers > 0 and self._cached is None
         return self._cached is None or not augment.takes_generator
 
-    # ------------------------------------------------------------------------------------------------ epochs and states
+    # ------------------------------------------------------------ epochs and states
 
     def _renewed(self, iteration: BatchIterator) -> BatchIterator | None:
-        """What to read instead of an iteration that has given no batch, if a sampler was given
-        another epoch after it was made; else None."""
+        """An iteration to read instead of one that has given no batch yet, if the program has set
+        another epoch of a sampler since; else None."""
         context = iteration.context
         if iteration.ended or context.progress is not self._progress:
             return None
         told, self._told = self._told, None
         sampler = next(iter(self._samplers_with_epochs()), None)
-        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (None, getattr(sampler, "epoch", None)):
+        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (
+            None,
+            getattr(sampler, "epoch", None),
+        ):
             return None
         iteration.close()
         self._epoch = context.epoch if told is None else told
         return self._give(self._make_iteration(), time.monotonic_ns())
 
-    # ------------------------------------------------------------------------------------------------ figures, the end
+    # ------------------------------------------------------------ stats, the end
 
     def stats(self) -> LoaderStats:
-        """What it has done since it was made."""
+        """Its counters since it was made."""
         return self._meter.stats()
 
     def close(self) -> None:
-        """Ends workers that are kept, and writes the trace. The loader can be iterated over again;
-        then they are started anew."""
+        """Ends kept workers, and writes the trace. A later iteration starts new workers."""
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
@@ -355,8 +369,8 @@ class BaseLoader(CheckpointedLoader):
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a loader, which does not keep the loader alive. It returns None when the loader
-    is gone."""
+    """A method of a loader that does not keep the loader alive. It returns None when the loader is
+    gone."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> Any:
@@ -367,8 +381,8 @@ def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loads_one_by_one(dataset: Any) -> bool:
-    """Whether a dataset gives samples by [index] alone, not batches of them."""
+    """Whether a dataset gives only samples by [index], and no batches."""
     if not hasattr(dataset, "__getitems__"):
         return True
-    # torch's Subset has it only to pass it on
+    # torch's Subset only passes the call on
     return type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset" and loads_one_by_one(dataset.dataset)

@@ -1,5 +1,5 @@
-"""What torch's loader does for a dataset of its DataPipes: each rank and worker gets its part of what a `sharding_filter` gives, and all of them shuffle alike.
-Imports torch."""
+"""Supports DataPipes as torch's loader does: each rank and worker gets its shard of a
+`sharding_filter`, and all of them shuffle alike. Imports torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def is_pipe(dataset: Any) -> bool:
 
 @dataclass
 class Epoch:
-    """What the pipes are told when an epoch begins. seed: of whatever is random in them, the same for all ranks and workers; None: of none."""
+    """The settings of pipes for an epoch. shared_seed: of all random numbers in them, the same for
+    all ranks and workers; None: they draw none."""
 
     rank: int
     world_size: int
@@ -31,12 +32,13 @@ class Epoch:
             graph_settings.apply_random_seed(pipe, torch.Generator().manual_seed(self.shared_seed))
 
     def shard(self, pipe: Any, worker: int, workers: int) -> None:
-        """Ranks have every n-th sample of all, workers every n-th of their rank's."""
+        """A rank has every n-th sample of all, a worker every n-th sample of its rank."""
         graph_settings.apply_sharding(pipe, workers * self.world_size, worker * self.world_size + self.rank)
 
 
 class Pipes:
-    """Of one loader. The ranks hear the first one's seed by a process group of their own, as torch's loader has it."""
+    """The pipes of one loader. Rank 0 sends its seed to the others in a separate process group, as
+    in torch's loader."""
 
     def __init__(self, dataset: Any, workers: int, *, threads: bool, cached: bool) -> None:
         self._draws = isinstance(dataset, IterDataPipe)
@@ -44,7 +46,7 @@ class Pipes:
         self._world: Any = None  # the process group that the ranks were in when this one was made
         if threads and workers > 1 and _has_shards(dataset):
             raise InvalidError(
-                f'num_workers={workers} with worker="thread" and a DataPipe with sharding: the threads share it, and it knows one part a process; use '
+                f'num_workers={workers} with worker="thread" and a DataPipe with sharding: the threads share it, and it has one shard a process; use '
                 'worker="process", or num_workers=1'
             )
         if cached and _has_shards(dataset):
@@ -53,7 +55,8 @@ class Pipes:
             )
 
     def epoch(self, generator: torch.Generator | None) -> Epoch:
-        """For the epoch that begins: draws a random number of the generator where torch's loader does."""
+        """The settings of the epoch that begins. Draws a random number where torch's loader
+        does."""
         distributed = torch.distributed
         ranks = distributed.is_available() and distributed.is_initialized()
         seed = None

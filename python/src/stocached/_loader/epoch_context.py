@@ -1,4 +1,4 @@
-"""What one epoch of a loader is: its settings, and how far the training loop has come."""
+"""One epoch of a loader: its settings, and the progress of the training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sampling import Sampled
 
 @dataclass
 class Progress:
-    """What the training loop has got of an epoch."""
+    """The batches of an epoch that the training loop has got."""
 
     samples: int = 0
     batches: int = 0
@@ -26,10 +26,10 @@ class Progress:
 
 @dataclass
 class EpochContext:
-    """What an iteration needs to know of its loader."""
+    """The settings of a loader that an iteration uses."""
 
     job: Job
-    wanted: Iterator[Any]  # indices of the next batch, again and again
+    wanted: Iterator[Any]  # the indices of one batch after the other
     batch_size: int | None
     ahead: int  # batches
     ahead_bytes: int
@@ -42,17 +42,18 @@ class EpochContext:
     meter: Any
     trace: Any
     epoch: int
-    began: dict[str, Any]  # what a state of the epoch needs
+    began: dict[str, Any]  # for a state of the epoch
     progress: Progress
-    ordered: bool  # in an order of ours, which may be asked ahead
-    by_rows: bool  # batches are put together row by row, else made whole
-    sampler: Any  # that says how many batches there are, if it does
-    reported: int | None  # samples that an iterable dataset has said it has, if it was asked
+    ordered: bool  # in an order of stocached, which can be read ahead
+    by_rows: bool  # batches are filled row by row, else made whole
+    sampler: Any  # its length, if it has one, is the number of batches
+    reported: int | None  # the length of an iterable dataset, if the program has read it
     sampled: Sampled | None = None  # holds the sampler's states
-    snapshot_every: int | None = None  # batches from one snapshot of workers to the next; None: states hold none
-    restored: Restored | None = None  # what the epoch takes out of a state
+    snapshot_every: int | None = None  # batches between two snapshots of workers; None: no snapshots
+    restored: Restored | None = None  # the part of a state that the epoch continues from
     overtaken: frozenset[int] = frozenset()  # numbers of batches that the training loop got before the state
     layout: Any = None
-    follow: Callable[[], None] | None = None  # to be called when all batches are on their way
+    follow: Callable[[], None] | None = None  # called when all batches are begun
     notices: Notices | None = None  # of a dataset that is cached
-    renew: Callable[[Any], Any] | None = None  # called before the first batch: an iteration to read instead
+    # Called before the first batch; gives an iteration to read instead, or None.
+    renew: Callable[[Any], Any] | None = None

@@ -1,4 +1,4 @@
-"""Gathers the hits of a batch out of the cache into its rows, in the background as well."""
+"""Gathers the hits of a batch from the cache into its rows, also in the background."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._cache.gathering import gather_error
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
@@ -20,41 +21,40 @@ from .._memory.ring import Lease
 from .epoch_context import EpochContext
 
 Indices = npt.NDArray[np.int64]
-_PATIENCE = 0.5  # seconds
-_IDLE = 1.0  # seconds
-_FEW = 2048  # samples
+_TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
+_IDLE = 1.0  # seconds without a job after which the thread ends
+_FEW = 2048  # samples that are probed with the GIL held
 
 
 class Batch:
-    """One batch on its way."""
+    """One batch that is begun."""
 
     def __init__(self, number: int, before: int, wanted: Indices) -> None:
         self.number, self.before, self.wanted = number, before, wanted  # before: samples of the batches before
         self.lease: Lease | None = None
-        self.arrays: list[Any] = []  # columns; none as long as nobody knows how samples look
-        self.hit: npt.NDArray[np.bool_] | None = None  # rows that were gathered; None: nothing is
-        self.rows: npt.NDArray[Any] | None = None  # what workers load, None: every row
-        self.first, self.tasks = -1, 0  # on the task queue
-        self.posted: npt.NDArray[Any] | None = None  # rows that these are for
-        self.left: npt.NDArray[Any] | None = None  # rows that workers load and the task queue had no room for yet
+        self.arrays: list[Any] = []  # columns; empty until the layout is known
+        self.hit: npt.NDArray[np.bool_] | None = None  # rows to gather, then rows gathered; None: no gather
+        self.rows: npt.NDArray[Any] | None = None  # rows that workers load; None: every row
+        self.first, self.tasks = -1, 0  # in the task queue
+        self.posted: npt.NDArray[Any] | None = None  # the rows of these tasks
+        self.left: npt.NDArray[Any] | None = None  # rows for workers that the full task queue did not take yet
         self.loaded = 0  # rows that workers have loaded
-        self.again = 0  # of these, out of the cache all the same
-        self.objects: dict[int, list[Any]] = {}  # what has no column, by row
+        self.again = 0  # of these, from the cache after all
+        self.objects: dict[int, list[Any]] = {}  # values without a column, by row
         self.whole: dict[int, Any] = {}  # samples that are not in their rows
         self.failed: Any = None  # a worker's error
         self.found = 0  # rows that the gather has found
-        self.filled: threads.Latch | None = None  # where another thread may gather
+        self.filled: threads.Latch | None = None  # set when another thread has gathered
         self.error: BaseException | None = None
         self._claim = threading.Lock()
 
     def claim(self) -> bool:
-        """Whether the caller is the one that gathers; false for all others."""
+        """True for the first caller, which gathers; false for all others."""
         return self._claim.acquire(blocking=False)
 
 
 class Gatherer:
-    """Fills the rows that are in the cache. `fill` may be called by any thread; only the first call
-    does the work."""
+    """Fills rows from the cache. Any thread may call `fill`; only the first call works."""
 
     def __init__(self, context: EpochContext) -> None:
         self._cache = context.cached.cache
@@ -64,13 +64,14 @@ class Gatherer:
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
 
     def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which samples are in the cache now, and how many; not counted."""
+        """Which samples are in the cache now, and how many. Counts nothing."""
         lengths = np.empty(wanted.size, np.uint64)
         handle = self._cache._handle
-        lengths_of = _native.lengths_held if wanted.size <= _FEW else _native.lengths  # handing the GIL over takes longer than a few looks
+        # Handing the GIL over takes longer than a few probes.
+        lengths_of = _native.lengths_held if wanted.size <= _FEW else _native.lengths
         found = lengths_of(handle, address_of(wanted), wanted.size, address_of(lengths))
         if found < 0:
-            raise self._cache._gather_error(handle, found, wanted)
+            raise gather_error(self._cache, handle, found, wanted)
         return np.ones(wanted.size, np.bool_) if found == wanted.size else lengths != _native.NO_LENGTH, found
 
     def fill(self, batch: Batch) -> None:
@@ -96,13 +97,13 @@ class Gatherer:
         return len(batch.wanted)
 
     def announce(self, wanted: Indices) -> None:
-        """Has the server read them when it has nothing better to do; that it cannot shows when they
-        are asked for."""
+        """Asks the server to read samples when it has time. An error of the server shows in the
+        fetch."""
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 
     def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> int:
-        """Row by row where hits and misses take turns, as the rows between belong to workers."""
+        """Gathers each run of hits. Workers write the rows between the runs."""
         if batch.rows is None:
             return self._gather_run(batch, 0, len(hit), hit)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], hit, [False]))))
@@ -121,14 +122,14 @@ class Gatherer:
             strides = (ctypes.c_size_t * count)(*(array.strides[0] for array in arrays))
             got = _native.gather_fields(handle, indices, n, addresses, strides, hits, self._threads)
         if got < 0:
-            raise cache._gather_error(handle, got, batch.wanted)
+            raise gather_error(cache, handle, got, batch.wanted)
         return int(got)
 
 
 class Background:
-    """A thread that fills batches ahead, and tells a server what will be asked for. It ends when it
-    has had nothing to do for a while, and before a fork of the process, and begins anew when there
-    is something; whatever it does not come to, the training loop does."""
+    """A thread that fills batches ahead, and sends a server the indices to come. It ends after a
+    while without a job, and before the process forks. It starts again for the next job. The
+    training loop fills the batches that it has not filled."""
 
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer
@@ -137,7 +138,7 @@ class Background:
         threads.keep_from_forks(self)
 
     def put(self, job: Batch | Indices) -> None:
-        """A batch to fill, or indices that will be asked for."""
+        """Adds a job: a batch to fill, or indices to come."""
         if isinstance(job, Batch):
             job.filled = threads.Latch()
         self._jobs.put(job)
@@ -152,7 +153,7 @@ class Background:
             waiting = self._take_back()
             self._jobs.put(None)
             self._join()
-            self._take_back()  # a None that nobody was there to take
+            self._take_back()  # a None that no thread has taken
             for job in waiting:
                 self._jobs.put(job)
 
@@ -167,10 +168,10 @@ class Background:
 
     def _join(self) -> None:
         if self._thread is not None:
-            threads.join(self._thread, _PATIENCE)  # one that waits for a server holds its batch, and nothing else
+            threads.join(self._thread, _TIMEOUT)  # a thread that waits for a server only holds its batch
 
     def _take_back(self) -> list[Batch | Indices]:
-        """What has not been begun."""
+        """The jobs that are not begun."""
         jobs = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -192,4 +193,4 @@ def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -
             gatherer.fill(job)
         else:
             gatherer.announce(job)
-        del job  # else its memory is held until the next one comes
+        del job  # else this variable keeps its memory until the next job

@@ -1,5 +1,5 @@
-"""Batches put together row by row: hits gathered straight out of the cache, everything else by
-whichever worker is free (docs/spec/workers.md)."""
+"""Batches that are filled row by row: it gathers hits directly from the cache, and free workers
+load the other rows (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .tasks import ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
 
 _MIN_OVERLAP_NS = 100_000  # a shorter training step hides no gather
-_HORIZON = 16  # batches that a server is told of in advance
+_HORIZON = 16  # batches that a server gets in advance
 
 
 def _missing(batch: Batch) -> list[int]:
-    """Rows that nobody has filled."""
+    """The rows that are not filled."""
     there = np.zeros(len(batch.wanted), np.bool_) if batch.hit is None else batch.hit.copy()
     if batch.loaded:
         there[slice(None) if batch.rows is None else batch.rows] = True
@@ -43,26 +43,27 @@ class GatherIterator(BatchIterator):
         self._runtime, self._owned, self._workers = runtime, owned, runtime.processes
         self._pending: deque[Batch] = deque()
         self._more = True
-        self._most = 0  # batches that may be on their way; 0: how large they are is not known yet
+        self._most = 0  # the most batches that may be begun; 0: their size is not known yet
         self._layout: Layout | None = context.layout if context.layout is not None else runtime.announced
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
-        self._all_hit = False  # the last batch: the next is taken to be, and what is missing is loaded here
-        self._announced: deque[Indices] = deque()  # batches that come next, which a server has been told of
+        # Whether the last batch was all hits. Then the next one is assumed to be, and its misses
+        # load here.
+        self._all_hit = False
+        self._announced: deque[Indices] = deque()  # the next batches, which a server knows already
         if self._layout is not None:
-            self._announce(self._layout if context.batch_size is not None else self._roomy(self._layout))
-        if (
-            context.cached is not None and context.layout is not None
-        ):  # not where the layout was learnt from samples, which are no columns of the cache
+            self._announce(self._layout if context.batch_size is not None else self._widened(self._layout))
+        # Not with a layout of samples: their leaves are no columns of the cache.
+        if context.cached is not None and context.layout is not None:
             self._gatherer = Gatherer(context)
             self._background = Background(self._gatherer)
         self._fill()
 
-    # ------------------------------------------------------------------------------------------------ what comes next
+    # ------------------------------------------------------------ the next batches
 
-    def _roomy(self, layout: Layout) -> Layout:
-        """For batches of a sampler of the user's as large as the first one is; larger ones come in
-        memory of their own."""
+    def _widened(self, layout: Layout) -> Layout:
+        """The layout for batches of a user's sampler that are as large as the first one. Larger
+        batches come in ordinary memory."""
         first = self._wanted()
         if first is None:
             return layout
@@ -80,7 +81,7 @@ class GatherIterator(BatchIterator):
         self._layout = runtime.announced
 
     def _fill(self) -> None:
-        """Plans batches and has them begun, as far ahead as is allowed."""
+        """Plans and begins batches, as far ahead as allowed."""
         if not self._most and self._runtime.ring.buffer_bytes:
             self._most = self._runtime.ahead(self._context)
         most = self._most or self._context.ahead
@@ -103,13 +104,13 @@ class GatherIterator(BatchIterator):
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether something is to be gained by a gather in the background: the training loop
-        computes meanwhile, or nobody knows yet."""
+        """Whether a gather in the background saves time: the training loop computes meanwhile, or
+        its step is not known yet."""
         return not self._returned or self._step > _MIN_OVERLAP_NS
 
     def _wanted(self) -> Indices | None:
-        """The indices of the next batch. A server is told of those behind it, where asking the
-        sampler for them changes nothing."""
+        """The indices of the next batch. A server gets the batches after it too, if the order can
+        be read ahead without a change."""
         ahead = self._announced
         horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._context.ordered else 0
         while len(ahead) <= horizon:
@@ -124,8 +125,8 @@ class GatherIterator(BatchIterator):
         return ahead.popleft() if ahead else None
 
     def _indices(self, wanted: Any) -> Indices:
-        """Of a sampler that is not ours; negative ones count from the end, as the dataset takes
-        them."""
+        """The indices of another sampler as an array. Negative ones count from the end, as for the
+        dataset."""
         indices = np.array(listed(wanted), np.int64)
         if self._context.cached is not None and indices.size and indices.min() < 0:
             indices[indices < 0] += len(self._context.cached)
@@ -141,42 +142,42 @@ class GatherIterator(BatchIterator):
             if there:
                 batch.hit = hit
             if there == len(wanted) and not self._hides():
-                return batch  # gets the memory that is in the processor's cache when its turn comes
+                return batch  # it takes its memory in `_next`, which then is in the processor's cache
             batch.rows = None if there == len(wanted) else np.flatnonzero(~hit)
-        self._give_room(batch)
+        self._take_memory(batch)
         if batch.hit is not None and batch.rows is None:
             return batch
-        if context.job.workers and len(wanted):  # a sampler of batches may give an empty one
+        if context.job.workers and len(wanted):  # a batch sampler may give an empty batch
             batch.left = np.arange(len(wanted)) if batch.rows is None else batch.rows
             self._post(batch)
         return batch
 
     def _probe(self, gatherer: Gatherer, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
-        """Which samples are in the cache, and how many; or all where that is likely and harmless.
-        With workers it is not: what is missing would be loaded here, and files that the dataset
-        opens for it be shared by workers that are forked later."""
+        """Which samples are in the cache, and how many. After a batch of hits without workers, it
+        assumes all. Not with workers: misses would load here, and workers that are forked later
+        would share the files that the dataset opens for them."""
         if not self._all_hit or self._context.job.workers:
-            with contextlib.suppress(ClosedError):  # of the cache: each batch says so when its turn comes
+            with contextlib.suppress(ClosedError):  # of the cache: `next` raises it for each batch
                 return gatherer.probe(wanted)
         return np.ones(len(wanted), np.bool_), len(wanted)
 
-    def _give_room(self, batch: Batch) -> None:
-        """Memory for its columns, if anybody knows how samples look."""
+    def _take_memory(self, batch: Batch) -> None:
+        """Takes memory for the columns of a batch, if the layout is known."""
         layout, n = self._layout, len(batch.wanted)
         if layout is None:
             return
-        roomy = n <= layout.rows
+        fits = n <= layout.rows
         ring = self._runtime.ring if batch.hit is None or batch.rows is not None else self._runtime.own
-        batch.lease = ring.take() if roomy else None
+        batch.lease = ring.take() if fits else None
         if batch.lease is not None:
             batch.arrays = layout.arrays(batch.lease.array(), n)
         elif self._gatherer is not None:
-            rows = layout if roomy else layout.resized(n)
+            rows = layout if fits else layout.resized(n)
             batch.arrays = rows.arrays(np.empty(max(rows.bytes, 1), np.uint8), n)
 
     def _post(self, batch: Batch) -> None:
-        """Has workers load what is left of its rows, as many as the task queue takes at once, if it
-        has room."""
+        """Posts tasks for the rows that are left, as many as the task queue takes at once. Posts
+        none if it is full."""
         left, most = batch.left, self._runtime.task_queue.most
         assert left is not None
         rows = left[:most]
@@ -191,7 +192,7 @@ class GatherIterator(BatchIterator):
             batch.first, batch.tasks, batch.posted = first, len(tasks), rows
             batch.left = left[most:] if len(left) > most else None
 
-    # ------------------------------------------------------------------------------------------------ what is ready
+    # ------------------------------------------------------------ batches that are ready
 
     def _next(self) -> Delivered:
         self._fill()
@@ -203,7 +204,7 @@ class GatherIterator(BatchIterator):
         at = 0 if self._context.in_order else self._any_ready()
         batch = self._pending[at]
         if batch.hit is not None and not batch.arrays:
-            self._give_room(batch)
+            self._take_memory(batch)
         if self._gatherer is not None:
             self._gatherer.fill(batch)
         while batch.left is not None:
@@ -211,7 +212,7 @@ class GatherIterator(BatchIterator):
                 self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
                 self._read_answers(batch)
             if batch.left is not None:
-                self._post(batch)  # there is room: what came before is read, and nothing is begun behind it
+                self._post(batch)  # the task queue has space: earlier tasks are read, and no later batch is begun
         if batch.tasks:
             self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
         if batch.filled is not None:
@@ -222,18 +223,18 @@ class GatherIterator(BatchIterator):
             if not self._more:
                 self._follow()
         except Exception:
-            self._pending.insert(at, batch)  # a sampler's error is no reason to lose it
+            self._pending.insert(at, batch)  # keep it: the sampler's error must not lose it
             raise
         return self._deliver(batch)
 
     def _follow(self) -> None:
-        """Has the next epoch begun, once. Not before somebody asks for batches of this one, which
-        may itself have been begun ahead."""
+        """Begins the next epoch, once. Not before the training loop takes batches of this one,
+        which may itself be begun ahead."""
         follow, pending, runtime = self._context.follow, self._pending, self._runtime
         if follow is None or (pending and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)):
-            return  # these need the task queue, or the ring
+            return  # this epoch's batches need the task queue, or the ring
         if pending and self._all_hit and not self._hides():
-            return  # its gathers would only take turns with ours
+            return  # its gathers would only compete with this epoch's
         self._context.follow = None
         follow()
 
@@ -241,14 +242,14 @@ class GatherIterator(BatchIterator):
         waiting = []
         for k, batch in enumerate(self._pending):
             if batch.left is not None and k:
-                break  # it is the last one, and needs the task queue, which those before it have
+                break  # the last batch: it needs the task queue, which earlier batches have
             if not batch.tasks:
                 return k
             waiting.append((batch.first, batch.tasks))
         return self._runtime.wait(waiting, self._context.timeout)
 
-    def _behind(self) -> tuple[int, int]:
-        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
+    def _done(self) -> tuple[int, int]:
+        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._done()
 
     def _deliver(self, batch: Batch) -> Delivered:
         n = len(batch.wanted)
@@ -260,17 +261,22 @@ class GatherIterator(BatchIterator):
             raise batch.error
         objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found
         self._all_hit = batch.found == n
-        if batch.found + batch.loaded < n:  # without workers, or gone from the cache since we looked
+        if batch.found + batch.loaded < n:  # no workers, or cleared since the probe
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
         layout = self._layout
         by_columns = layout is not None and batch.arrays and not whole and n > 0
         data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
-        batch.arrays, batch.lease, batch.objects, batch.whole = [], None, {}, {}  # the background's queue may hold the batch for a while yet
+        batch.arrays, batch.lease, batch.objects, batch.whole = (
+            [],
+            None,
+            {},
+            {},
+        )  # the background's queue may still refer to the batch
         nbytes = n * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
         return Delivered(data, batch.number, n, hits, nbytes)
 
     def _read_answers(self, batch: Batch) -> None:
-        """What became of its tasks, which have all been answered."""
+        """Reads the answers of its tasks, which all have come."""
         task_queue, context, rows = self._runtime.task_queue, self._context, batch.posted
         assert rows is not None
         answers = task_queue.answers(batch.first, batch.tasks).copy()
@@ -285,20 +291,20 @@ class GatherIterator(BatchIterator):
         cached = answers["result"] >= FROM_CACHE
         answers["result"][cached] -= FROM_CACHE
         batch.again += int(cached.sum())
-        told = np.flatnonzero(answers["result"])  # that have more to say than that the sample is in its row
+        told = np.flatnonzero(answers["result"])  # rows with another result than ROW
         for row, answer in zip(rows[told].tolist(), answers[told]):
             result, offset, length = int(answer["result"]), int(answer["spill_offset"]), int(answer["spill_bytes"])
             if result == ERROR:
                 wrapped = task_queue.take_object(offset, length)
-                batch.failed = batch.failed or wrapped  # of the first row, as if one after the other were loaded
+                batch.failed = batch.failed or wrapped  # the error of the first row, as if rows were loaded in sequence
                 batch.left = None
             else:
                 value, _ = serialization.receive(task_queue, offset, length)
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
 
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
-        """Here, in the training loop's thread. Returns 1 if it came out of the cache all the
-        same."""
+        """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
+        after all."""
         start, given = time.monotonic_ns(), self._given_by_cache()
         index = int(batch.wanted[row])
         sample = self._context.job.dataset[index]
@@ -328,8 +334,8 @@ class GatherIterator(BatchIterator):
         return layout.tree.give_batch(collated, backend.tuples)
 
     def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
-        """Sample by sample: of the first batches, before anybody knows how samples look, and where
-        they are not alike."""
+        """The batch made of single samples: for the first batches, whose layout is not known yet,
+        and for samples that differ from the layout."""
         samples = []
         for row in range(len(batch.wanted)):
             if row in whole:
@@ -337,9 +343,9 @@ class GatherIterator(BatchIterator):
             else:
                 assert self._layout is not None
                 samples.append(self._layout.read(batch.arrays, row, objects.get(row, [])))
-        data = self._context.job.collate(samples)  # first: whatever is wrong with the samples, its error is the one that users know
+        data = self._context.job.collate(samples)  # first, so that users get its error for bad samples
         if self._layout is None:
-            with contextlib.suppress(SchemaError):  # of kinds that no row takes
+            with contextlib.suppress(SchemaError):  # samples that fit no layout
                 self._learn(samples)
         return data
 
@@ -347,7 +353,7 @@ class GatherIterator(BatchIterator):
         layout = Layout.of(samples[0], max(len(samples), self._context.batch_size or 1), self._context.job.backend.no_columns)
         self._announce(layout)
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # ------------------------------------------------------------ the end
 
     def _stop(self, harshly: bool) -> None:
         if not hasattr(self, "_background"):
@@ -356,7 +362,7 @@ class GatherIterator(BatchIterator):
         pending, self._pending = list(self._pending), deque()
         if self._background is not None:
             for batch in pending:
-                batch.claim()  # those that are not begun are not filled any more
+                batch.claim()  # the background does not begin to fill it any more
             self._background.close()
             self._background = None
         if self._owned or harshly:

@@ -1,4 +1,4 @@
-"""One pass over an epoch: what the iterators of a loader have in common."""
+"""One pass over an epoch: the common part of the iterators of a loader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._workers.dataset_states import Restored, Told
 from .epoch_context import EpochContext
 from .sampling import listed
 
-# The words of torch's warning: programs look for them in logs.
+# The words of torch's warning: programs search logs for them.
 _REPLICAS = (
     "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each worker. Please see "
     "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
@@ -28,23 +28,23 @@ _REPLICAS = (
 
 @dataclass
 class Delivered:
-    """A batch that is ready, and what is to be said of it."""
+    """A batch that is ready, and its counts."""
 
     data: Any
     number: int
     samples: int
     hits: int = 0
     bytes: int = 0
-    told: Told | None = None  # what the worker said that made it
+    told: Told | None = None  # of the worker that made it
 
 
 def array_bytes(data: Any) -> int:
-    """Of the arrays and tensors in a batch; what else there is in it has none, nor has what cannot
-    be asked, such as sparse tensors."""
+    """The bytes of the arrays and tensors in a batch. Other objects count 0, and so do tensors
+    without `nbytes`, such as sparse ones."""
     if isinstance(data, dict):
         return sum(map(array_bytes, data.values()))
     if isinstance(data, list) and data and isinstance(data[0], (str, bytes, int, float)):
-        return 0  # and so are the others, most likely: thousands of them, as tokens are
+        return 0  # the other items are most likely alike, and may be thousands, such as tokens
     if isinstance(data, (list, tuple)):
         return sum(map(array_bytes, data))
     try:
@@ -58,23 +58,23 @@ class BatchIterator:
     """Gives the batches of one epoch. One thread at a time; not usable in a forked child, and
     cannot be pickled.
 
-    The loader, the garbage collector, the end of the interpreter and whatever is no Exception
-    (Ctrl-C) close it; so does its own end."""
+    Its end closes it. So do the loader, the garbage collector, the exit of the interpreter, and
+    errors that are no Exception (Ctrl-C)."""
 
-    ended = False  # of the class: an interrupt may come before the constructor has set anything
+    ended = False  # of the class: an interrupt may come before the constructor has set an attribute
 
     def __init__(self, context: EpochContext) -> None:
         self._context = context
         self._pid = os.getpid()
-        self._turn = threading.RLock()  # threads that share an iteration get its batches one after the other
-        self._returned = 0  # when the training loop got its last batch, ns
-        self._step = 0  # how long it was busy with the last one, ns
-        self._number = 0  # of the batch that is planned next
-        self._planned = 0  # samples of those before
-        self._given = 0  # batches
+        self._turn = threading.RLock()  # threads that share an iteration take turns
+        self._returned = 0  # ns: when the training loop got its last batch
+        self._step = 0  # ns: how long it worked on the last batch
+        self._number = 0  # of the next batch to plan
+        self._planned = 0  # samples of the batches before
+        self._given = 0  # batches to the training loop
         self._instead: BatchIterator | None = None
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
-        self._why: str | None = None  # there are no more batches, where it was not the caller who closed it
+        self._why: str | None = None  # why it was closed, if the training loop did not close it
         _all.add(self)
 
     @property
@@ -93,7 +93,7 @@ class BatchIterator:
 
     def __next__(self) -> Any:
         if os.getpid() != self._pid:
-            raise ClosedError("this iteration belongs to the process that began it; iterate over the loader anew in this one")
+            raise ClosedError("this iteration belongs to the process that began it; iterate over the loader again in this one")
         with self._turn:
             if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
                 self._instead = self._context.renew(self)
@@ -126,8 +126,8 @@ class BatchIterator:
             if isinstance(error, NondeterministicDatasetError):
                 error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)
             raise
-        except BaseException as error:  # at any step: a batch may be lost, or its workers still write
-            self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader anew", harshly=True)
+        except BaseException as error:  # Ctrl-C at any step: a batch may be lost, or workers still write
+            self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader again", harshly=True)
             raise
         self._count(batch)
         context.progress.begun = True
@@ -147,9 +147,10 @@ class BatchIterator:
     def _count(self, batch: Delivered) -> None:
         """Counts a batch that the training loop gets, for states."""
         progress = self._context.progress
-        progress.samples, progress.batches = self._behind()
+        progress.samples, progress.batches = self._done()
         self._given += 1
-        if self._context.job.iterable and self._context.job.workers:  # of those that were asked for, some are none: the worker's part had ended
+        if self._context.job.iterable and self._context.job.workers:
+            # Some planned batches do not exist: the worker's part had ended.
             progress.batches = self._given
         elif not self._context.in_order:
             self._overtaken = {number for number in (*self._overtaken, batch.number) if number >= progress.batches}
@@ -159,26 +160,26 @@ class BatchIterator:
             self._context.sampled.forget(position)
 
     def _note(self, batch: Delivered, position: int) -> int:
-        """The training loop gets the batch; position: after it, as a state counts. From where a
-        state goes on, which may be earlier."""
+        """Notes that the training loop gets a batch. position: after it, as a state counts. Returns
+        the position that a state continues from, which may be earlier."""
         return position
 
     def throw_away(self, batches: int) -> None:
-        """Makes the first batches and forgets them: the training loop got them before the state."""
+        """Makes the first batches and drops them: the training loop got them before the state."""
         while self._context.progress.batches < batches:
-            before = self._behind()
+            before = self._done()
             try:
                 self._count(self._next())
             except StopIteration:
                 return
             except Exception:
-                if self._behind() == before:
+                if self._done() == before:
                     raise
-                # else this batch raised before the state as well
+                # else this batch raised before the state too
 
     def _drawn(self) -> Any:
-        """What the sampler gives for the next batch. Leaves out the batches that had overtaken
-        others when the state was taken."""
+        """The sampler's indices of the next batch. Skips batches that had overtaken others when the
+        state was taken."""
         while self._number in self._context.overtaken:
             next(self._context.wanted)
             self._number += 1
@@ -203,7 +204,7 @@ class BatchIterator:
             return context.batch_augment(batch.data)
         except BaseException as error:
             self._fail(batch)
-            if isinstance(error, StopIteration):  # would end the epoch, as if there were no more batches
+            if isinstance(error, StopIteration):  # StopIteration would end the epoch, as after the last batch
                 raise RuntimeError("batch_augment raised StopIteration") from error
             raise
         finally:
@@ -211,26 +212,25 @@ class BatchIterator:
                 context.trace.batch_augmented(context.epoch, self._given, start, time.monotonic_ns())
 
     def _given_by_cache(self) -> int:
-        """Samples that this thread has taken out of the cache."""
+        """Samples that this thread got from the cache."""
         return 0 if self._context.cached is None else self._context.cached.given
 
     def _fail(self, batch: Delivered) -> None:
         """The training loop does not get the batch."""
 
-    def _behind(self) -> tuple[int, int]:
-        """Samples and batches that nobody waits for any more: those before the first batch that is
-        on its way."""
+    def _done(self) -> tuple[int, int]:
+        """Samples and batches that the training loop has: those before the first pending batch."""
         return self._planned, self._number
 
     def end(self, why: str, *, harshly: bool = False) -> None:
-        """Closes it, for a reason that whoever asks for more is told. harshly: with workers that
-        others would go on with."""
+        """Closes it. why: the error of later calls of `next`. harshly: also ends workers that the
+        loader would keep."""
         if not self.ended:
             self._why = why
         self._close(harshly)
 
     def close(self) -> None:
-        """Ends what goes on in the background; there are no more batches. May be called again."""
+        """Ends background work; no more batches come. May be called again."""
         self._close(False)
 
     def _close(self, harshly: bool) -> None:
@@ -241,7 +241,7 @@ class BatchIterator:
                 self._context.notices.warn()
 
     def _stop(self, harshly: bool) -> None:
-        """May be called again, and where the constructor has raised."""
+        """Called by `_close`; maybe more than once, and maybe after the constructor has raised."""
 
     def __del__(self) -> None:
         self.close()
@@ -252,18 +252,18 @@ _all: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """While threads still run: they write into memory that goes with the interpreter."""
+    """Closes iterations before the interpreter ends, while threads still write into its memory."""
     for iteration in list(_all):
         iteration.close()
 
 
 def check_found(restored: Restored, found: int) -> None:
-    """Raises StateError if the dataset had fewer batches than came before the snapshots."""
+    """Raises StateError if the dataset gave fewer batches than came before the snapshots."""
     if found < sum(int(snapshot["batches"]) for snapshot in restored.parts):
         raise StateError(f"the state was taken after batch {restored.before} of an epoch, and the dataset has given {found}; is it another one?")
 
 
 def as_request(wanted: Any, batched: bool) -> tuple[Any, int]:
-    """What a fetcher is asked for when a sampler gives this, and how many samples that are."""
+    """The argument of a fetcher for a sampler's indices, and their number of samples."""
     indices = wanted.tolist() if isinstance(wanted, np.ndarray) else listed(wanted) if batched else wanted
     return indices, len(indices) if batched else 1

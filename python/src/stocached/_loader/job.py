@@ -1,4 +1,5 @@
-"""What workers of a loader are told when they start, and how they load samples and batches."""
+"""The settings that workers of a loader get when they start, and how they load samples and
+batches."""
 
 from __future__ import annotations
 
@@ -22,15 +23,21 @@ from .._workers.task_queue import TaskQueue
 from .numpy_backend import NumpyBackend
 from .tasks import BEGIN, SAMPLE, TELL
 
-_SHOWN = 16  # samples of a message at most
+_SHOWN = 16  # the most samples in a message
 
 
 class Fetcher:
-    """Samples of a dataset as batches: what torch calls a fetcher. snapshot: what `state` gave, to
-    go on from."""
+    """Samples of a dataset as batches, as torch's fetcher. snapshot: of `state`, to continue
+    from."""
 
     def __init__(
-        self, dataset: Any, iterable: bool, batched: bool, collate: Callable[[Any], Any], drop_last: bool, snapshot: Mapping[str, Any] | None = None
+        self,
+        dataset: Any,
+        iterable: bool,
+        batched: bool,
+        collate: Callable[[Any], Any],
+        drop_last: bool,
+        snapshot: Mapping[str, Any] | None = None,
     ) -> None:
         self._dataset, self._batched, self._collate, self._drop_last = dataset, batched, collate, drop_last
         self._source = dataset.source if isinstance(dataset, _ByIndex) else dataset
@@ -52,26 +59,26 @@ class Fetcher:
         return self._ended
 
     def state(self) -> dict[str, Any]:
-        """The states of the dataset and of its iterator, None for what has none. Keys have
-        torchdata's names."""
-        both = self._iterator is self._source  # it is its own iterator
+        """The states of the dataset and of its iterator; None without a state. Keys are
+        torchdata's."""
+        both = self._iterator is self._source  # the dataset is its own iterator
         iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
         return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
 
     def skip(self, batches: int, batch_size: int | None) -> int:
-        """Makes batches of an iterable dataset and forgets them. Returns how many there were."""
+        """Makes batches of an iterable dataset and drops them. Returns how many the dataset had."""
         for done in range(batches):
             try:
                 self.fetch([None] * (batch_size or 1))
             except StopIteration:
                 return done
             except Exception:
-                continue  # this batch raised before the state as well
+                continue  # this batch raised before the state too
         return batches
 
     def fetch(self, wanted: Any) -> Any:
-        """wanted: indices of a batch, or an index where nobody makes batches; of an iterable
-        dataset as many as it has entries. StopIteration at its end."""
+        """wanted: the indices of a batch, or one index without batches. An iterable dataset gives
+        as many samples as `wanted` has entries, and StopIteration at its end."""
         self.count = len(wanted) if self._batched else 1
         if self._iterator is not None:
             samples = self._next(wanted)
@@ -106,8 +113,8 @@ class Fetcher:
 
 @dataclass
 class Augment:
-    """The random part of a sample, which depends on (seed, epoch, index) alone. With a second
-    parameter, the function is given a NumPy generator of its own."""
+    """The random part of a sample, which depends only on (seed, epoch, index). A function with a
+    second parameter gets a NumPy generator for the sample."""
 
     function: Callable[..., Any]
     takes_generator: bool = field(init=False)
@@ -124,7 +131,7 @@ class Augment:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """A generator for one sample. Setting the state takes a fifth of the time of seeding."""
+    """A generator for one sample. To set its state takes a fifth of the time of a seed."""
     made: np.random.Generator | None = getattr(_generators, "made", None)
     if made is None:
         made = _generators.made = np.random.Generator(np.random.PCG64(0))
@@ -134,7 +141,7 @@ def generator(seed: int) -> np.random.Generator:
         "has_uint32": 0,
         "uinteger": 0,
     }
-    made.integers(2**63)  # the first number of a state that is mostly zeros
+    made.integers(2**63)  # drop the first number: the state is mostly zeros
     return made
 
 
@@ -143,10 +150,10 @@ _generators = threading.local()
 
 @dataclass
 class Job:
-    """All that a worker needs to know; pickled for those that are not forked."""
+    """The settings of a worker; pickled for workers that are not forked."""
 
     dataset: Any
-    wrapped: bool  # it is that of the loader, around the user's
+    wrapped: bool  # the dataset is the loader's wrapper around the user's
     backend: NumpyBackend
     iterable: bool
     batched: bool
@@ -156,12 +163,12 @@ class Job:
     init: Callable[[int], None] | None
     workers: int
     base_seed: int
-    key: int  # of whatever is random about the samples of this epoch
-    seed_samples: bool  # of the global generators; a thread must not
+    key: int  # of all random numbers of this epoch's samples
+    seed_samples: bool  # seeds the global generators for each sample; a thread must not
     process: bool
     batch_size: int | None = None
     snapshots: bool = False  # whether workers that make whole batches send snapshots
-    pipes: Any = None  # what torch's DataPipes are told; None: the dataset is none of them
+    pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
     parent: Parent = field(default_factory=Parent)
 
     @property
@@ -171,21 +178,21 @@ class Job:
 
     @property
     def users(self) -> Any:
-        """The dataset that the user gave."""
+        """The user's dataset."""
         return self.dataset.dataset if self.wrapped else self.dataset
 
     @functools.cached_property
     def cached(self) -> CachedSamples | None:
-        """The dataset, if it is nothing but a cache of another one."""
+        """The dataset, if it only caches another one."""
         plain = isinstance(self.dataset, CachedSamples) and type(self.dataset).__getitem__ is CachedSamples.__getitem__
         return self.dataset if plain else None
 
     def load(self, index: Any, seed: int) -> Any:
-        """A sample of a map-style dataset; its seed is that of `sample_seed`."""
+        """A sample of a map-style dataset. seed: of `sample_seed`."""
         return self._augmented(self.dataset[index], seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
-        """`load` of what `cached.peek` gave: a sample, or None."""
+        """As `load`, with the result of `cached.peek`: a sample, or None."""
         assert self.cached is not None
         return self._augmented(self.cached.finish(index, sample), seed)
 
@@ -193,15 +200,15 @@ class Job:
         return sample if self.augment is None else self.augment(sample, seed)
 
     def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
-        """For whole batches; each epoch has a new one. snapshot: to go on from."""
+        """A fetcher of whole batches for one epoch. snapshot: to continue from."""
         dataset = _ByIndex(self) if self.random and not self.iterable else self.dataset
         return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
 
     def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
-        """The fetcher that a snapshot was taken of, and how many batches it has made. Sets the
-        global generators that are in the snapshot."""
+        """The fetcher of a snapshot, and how many batches it has made. Sets the global generators
+        to the snapshot's states."""
         if self.iterable and not dataset_states.is_stateful(snapshot) and not dataset_states.has_ended(snapshot):
-            generator_states.put(snapshot["generators"])  # where they stood before the first batch
+            generator_states.put(snapshot["generators"])  # their states before the first batch
             fetcher = self.fetcher()
             return fetcher, fetcher.skip(snapshot["batches"], self.batch_size)
         fetcher = self.fetcher(snapshot)
@@ -209,8 +216,7 @@ class Job:
         return fetcher, snapshot["batches"]
 
     def doing(self, task_queue: TaskQueue, position: int) -> str:
-        """What a worker does that has taken the task at this position: for the message if it
-        dies."""
+        """What the worker of the task at this position does, for the message if it dies."""
         task = task_queue.asked(position)
         if task["kind"] == SAMPLE:
             return f"while it loaded sample {task['index']}"
@@ -231,7 +237,7 @@ class Job:
 
 
 class _ByIndex:
-    """The dataset of a job, if the random numbers of a sample depend on its index."""
+    """The dataset of a job whose samples have random numbers that depend on the index."""
 
     def __init__(self, job: Job) -> None:
         self._job, self.source = job, job.dataset
@@ -243,7 +249,7 @@ class _ByIndex:
         return self._job.load(index, self._seed(index))
 
     def _many(self, many: Callable[[Any], Any], indices: Any) -> Any:
-        """A batch that the dataset loads at once is seeded by its first sample."""
+        """A batch that the dataset loads in one call; its first sample gives the seed."""
         if len(indices):
             self._seed(indices[0])
         return many(indices)

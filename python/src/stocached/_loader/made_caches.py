@@ -1,5 +1,5 @@
-"""Which cache a loader reads from: one that it is given, one that a loader of this process made
-before, or a new one."""
+"""The cache that a loader reads from: the user's, one that a loader of this process made before, or
+a new one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ class _Made:
 
 _living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _made: weakref.WeakKeyDictionary[Cache, _Made] = weakref.WeakKeyDictionary()  # caches that loaders made
-_of_datasets: dict[int, Cache] = {}  # by the id of a dataset: the cache that a loader made for it last. The dataset keeps it
+# By the id of a dataset: the last cache that a loader made for it. It lives as long as the dataset.
+_of_datasets: dict[int, Cache] = {}
 
 
 def register(loader: Any) -> None:
-    """Has `living` give this loader, for as long as it exists."""
+    """Adds a loader to `living`, as long as it exists."""
     _living[id(loader)] = loader
 
 
@@ -46,8 +47,8 @@ def _usable(cache: Cache | None, options: dict[str, Any]) -> bool:
 
 
 def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None) -> CachedSamples | None:
-    """What a loader of this process reads this very dataset from, if it made the cache with these
-    options. cache: only if it is this one."""
+    """The CachedSamples of a loader of this process with the same dataset object, if it made the
+    cache with these options. cache: only if it is this cache."""
     for loader in living():
         if loader.dataset is dataset and cache in (None, loader.cache) and _usable(loader.cache, options):
             cached: CachedSamples = loader._cached
@@ -58,9 +59,9 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
 def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
     """The dataset if it has a cache, else a `kind` around it; None without a cache.
 
-    A framework may make a loader again out of its attributes: then it gives cache= beside size=. Or
-    it repeats the arguments: then it gives size= once more. In both cases the new loader uses the
-    cache of the first one."""
+    A framework may make a loader again from its attributes: then it gives cache= together with
+    size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
+    the cache of the first one."""
     cache, made_with = options.cache, cache_options(options)
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
@@ -84,8 +85,8 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
 
 
 def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
-    """The samples in a cache that a loader has made for this very dataset with these options. None
-    if there is none, or if the dataset has changed since."""
+    """The samples in a cache that a loader has made for the same dataset object with these options.
+    None without one, or if the dataset has changed since."""
     cached = _cached_of(dataset, options)
     cache = _of_datasets.get(id(dataset)) if cached is None else cached.cache
     if cache is None or not _usable(cache, options):
@@ -94,11 +95,12 @@ def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, 
     if cached is None:
         try:
             cached = _around(kind, dataset, cache)
-        except (FingerprintError, SchemaError, InvalidError):  # other samples, of another kind, or another number of them
-            return None
+        except (FingerprintError, SchemaError, InvalidError):
+            return None  # the cache has samples of another dataset, schema or number
     elif not cached.is_fresh():
         return None
-    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:  # loads alone do not change it
+    # The dataset has changed, unless loads change its fingerprint: then it differs from `now` too.
+    if before is not None and now.changed(before) is not None and derive(dataset).changed(now) is None:
         return None
     return cached
 
@@ -112,12 +114,12 @@ def _around(kind: Callable[..., CachedSamples], dataset: Any, cache: Cache) -> C
 
 
 def _keep(dataset: Any, cache: Cache) -> None:
-    """Keeps the cache as long as the dataset: Lightning forgets the loaders of hooks before it
-    calls them again."""
+    """Keeps the cache as long as the dataset: Lightning drops the loaders of hooks before it calls
+    the hooks again."""
     if id(dataset) not in _of_datasets:
         try:
             weakref.finalize(dataset, _of_datasets.pop, id(dataset), None).atexit = False
-        except TypeError:  # a list or a range, which nothing can refer to weakly
+        except TypeError:  # a list or a range has no weak references
             return
     _of_datasets[id(dataset)] = cache
 
@@ -128,11 +130,10 @@ def is_made_here(cache: Cache | None) -> bool:
 
 
 def attach_again(dataset: Any, settings: dict[str, Any], pickled: tuple[Any, ...]) -> Cache | None:
-    """For a loader that was pickled: the cache that it had made, if another process or this one
-    still has it."""
+    """The cache that a pickled loader had made, if a process still has it; else None."""
     options = cache_options(settings)
     if _cached_of(dataset, options) is None:
-        with contextlib.suppress(StocachedError):  # the program that made it has ended: the constructor makes another one
+        with contextlib.suppress(StocachedError):  # its program has ended: the constructor makes a new cache
             cache = unpickle(*pickled)
             _made[cache] = _Made(options, None)
             return cache

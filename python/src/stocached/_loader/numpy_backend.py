@@ -1,4 +1,4 @@
-"""What batches are made of: the NumPy backend of a loader. The backend of torch is in torch_backend.py."""
+"""The NumPy backend of a loader, which makes batches. The torch backend is in torch_backend.py."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .._workers.errors import WorkerError
 
 
 class NumpyBackend:
-    """Batches of NumPy arrays. Each method has a twin in the backend of torch."""
+    """Makes batches of NumPy arrays. The torch backend overrides its methods."""
 
-    no_columns: frozenset[str] = frozenset()  # kinds of leaves that are no column of a batch
-    tuples: type = tuple  # what a tuple of a sample is in a batch
-    generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # those that are seeded for each sample
+    no_columns: frozenset[str] = frozenset()  # kinds of leaves without a column in a batch
+    tuples: type = tuple  # the type in a batch of a sample's tuple
+    generators: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())  # seeded for each sample
     pins: bool = False  # whether batches go into pinned memory
 
     def collate(self, samples: Sequence[Any]) -> Any:
-        """The batch of some samples: arrays of arrays and of numbers, lists of strings, bytes and other objects; dicts and tuples as the samples have them.
+        """The batch of some samples, with their dicts and tuples. Arrays and numbers become arrays;
+        strings, bytes and other objects become lists.
 
         Raises ValueError if arrays differ in shape."""
         first, container = samples[0], container_of(samples[0])
@@ -41,7 +42,7 @@ class NumpyBackend:
             return type(first)(*(self.collate(column) for column in zip(*samples)))
         if isinstance(first, (tuple, list)):
             if any(len(sample) != len(first) for sample in samples):
-                raise ValueError("samples of a batch differ in length; give collate_fn= to say what is to be done with them")
+                raise ValueError("samples of a batch differ in length; give a collate_fn= that handles them")
             return type(first)(self.collate(column) for column in zip(*samples))
         if container is not None and container.columns:  # a tensor of float8 or torchvision, an IntEnum
             return self.collate([container.parts(sample).values[0] for sample in samples])
@@ -51,7 +52,7 @@ class NumpyBackend:
         return list(samples)
 
     def convert(self, sample: Any) -> Any:
-        """A sample that is no batch."""
+        """A sample without a batch."""
         return sample
 
     def column(self, leaf: Leaf, rows: Any) -> Any:
@@ -59,12 +60,12 @@ class NumpyBackend:
         return rows
 
     def seed_worker(self, seed: int, worker: int) -> None:
-        """Random numbers of a worker, before it loads anything."""
+        """Seeds the generators of a worker, before it loads its first sample."""
         random.seed(seed + worker)
         np.random.seed(np.random.SeedSequence((seed, worker)).generate_state(4))
 
     def seed_sample(self, seed: int) -> None:
-        """Random numbers for one sample."""
+        """Seeds the generators for one sample."""
         for generator in self.generators:
             generator.seed(seed)
 
@@ -76,17 +77,17 @@ class NumpyBackend:
         np.random.set_state(state[1])
 
     def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
-        """To be called in a worker process before anything of the user's."""
+        """A worker process calls it before any code of the user."""
         worker_info.enter(worker, workers, seed, dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
-        """For the way to the parent; something with reraise()."""
+        """An error as an object with reraise(), to send to the parent."""
         return WorkerError(error, where)
 
     def pin(self, data: Any) -> Any:
-        """A batch in pinned memory: what is not there already is copied."""
+        """A batch in pinned memory; copies what is not pinned yet."""
         return data
 
     def device(self) -> Device | None:
-        """With which the memory of batches is to be registered."""
+        """The device with which the memory of batches is registered; None: no device."""
         return None

@@ -19,14 +19,18 @@ from .sampling import Batcher, Ends, OrderSampler
 
 
 class Loader(BaseLoader):
-    """Batches of a dataset, loaded ahead by workers or out of a cache.
+    """Batches of a dataset, which workers load ahead or a cache gives.
 
-    The arguments that torch's DataLoader has mean what they mean there; see `stocached.torch.DataLoader`, which gives tensors. Batches are NumPy arrays:
-    of (batch, *shape) for each array of a sample, of (batch,) for each number, lists of strings, bytes and other objects, in the dicts and tuples that a
-    sample is. They are the caller's own, and may be kept: their memory is used again when nothing refers to it any more.
+    Arguments of torch's DataLoader mean the same here; see `stocached.torch.DataLoader`, which
+    gives tensors. Batches have the dicts and tuples of a sample. In them are NumPy arrays: of
+    (batch, *shape) for each array of a sample, of (batch,) for each number; strings, bytes and
+    other objects are in lists. They are the caller's own, who may keep them: their memory is reused
+    when no array refers to it any more.
 
-    dataset: with len() and [index], or iterable. seed: shuffle=True alone takes one from `generator`, or from numpy.random.
-    Concurrency: one thread at a time. Forked children may iterate anew. Can be pickled, without workers and without where it stands."""
+    dataset: with len() and [index], or iterable. seed: with shuffle=True alone, it is drawn from
+    `generator`, or from numpy.random.
+    Concurrency: one thread at a time. Forked children may begin their own iterations. Can be
+    pickled, without workers and without its place in an epoch."""
 
     _remedy = remedy_of("Loader")
     _global_generator = "numpy"
@@ -117,7 +121,7 @@ class Loader(BaseLoader):
         return order_sampler(options, len(dataset), shuffle)
 
     def __len__(self) -> int:
-        """Batches of an epoch, of this rank. TypeError for an iterable dataset that has no length."""
+        """Batches of an epoch for this rank. TypeError for an iterable dataset without a length."""
         if self._iterable:
             n = len(self.dataset)
             if self.batch_size is None:
@@ -151,7 +155,7 @@ class Loader(BaseLoader):
 
 
 class _Endless:
-    """The sampler of an iterable dataset: only the number of what it gives matters."""
+    """The sampler of an iterable dataset, which needs no indices, only their number."""
 
     def __iter__(self) -> Iterator[None]:
         while True:

@@ -1,5 +1,5 @@
-"""The parameters that our loaders have beyond those of torch: their list, their checks, and the
-sampler they ask for."""
+"""The parameters of our loaders beyond torch's: their list, their checks, and the sampler that they
+determine."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OF_CACHE = (*_MAKING, "allow_random")
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
 class LoaderOptions:
-    """The parameters of a loader beyond those of torch, with their defaults. Each is a parameter of
-    both constructors and an attribute of a loader: frameworks make a loader again out of its
-    attributes, with another sampler."""
+    """The parameters of a loader beyond torch's, with their defaults. Each is a parameter of both
+    constructors and an attribute of a loader: frameworks make a loader again from its attributes,
+    with another sampler."""
 
     cache: Any = None
     size: int | str | None = None
@@ -58,23 +58,23 @@ def given_options(settings: dict[str, Any]) -> LoaderOptions:
 
 
 def is_ordered(options: LoaderOptions) -> bool:
-    """Whether the loader has an order of ours, which it shards itself."""
+    """Whether the loader has an order of stocached, which it shards itself."""
     return options.seed is not None or options.order is not None
 
 
 def cache_options(settings: LoaderOptions | dict[str, Any]) -> dict[str, Any]:
-    """The options that say how a cache is made and filled."""
+    """The options of the cache that a loader makes and fills."""
     values = settings if isinstance(settings, dict) else vars(settings)
     return {name: values[name] for name in _OF_CACHE}
 
 
 def makes_cache(options: LoaderOptions) -> bool:
-    """Whether an option was given that needs a cache made by the loader."""
+    """Whether an option needs a cache that the loader makes."""
     return any(getattr(options, name) != getattr(LoaderOptions, name) for name in _MAKING)
 
 
 def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
-    """Raises InvalidError, naming the argument."""
+    """Raises InvalidError, which names the argument."""
     if options.gather_threads is not None:
         whole("gather_threads", options.gather_threads, 1, 1024)
     if options.snapshot_every_n_steps is not None:
@@ -82,7 +82,7 @@ def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, s
     if options.trace is not None:
         writable(options.trace)
     if options.size is not None and sizes.parse_size(options.size) == 0:
-        raise InvalidError(f"size={options.size!r} is room for no sample; leave out size= for a loader without a cache")
+        raise InvalidError(f"size={options.size!r} holds no sample; leave out size= for a loader without a cache")
     if options.worker not in ("process", "thread"):
         raise InvalidError(f'worker={options.worker!r}; it must be "process" or "thread"')
     if options.ends not in (None, "uneven", "pad", "drop"):
@@ -100,7 +100,7 @@ def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, s
         raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
     if iterable and options.restart_workers:
         raise InvalidError(
-            "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part anew"
+            "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part again"
         )
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
@@ -115,27 +115,27 @@ def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, s
         )
     given = sampler if batch_sampler is None else batch_sampler
     if is_ordered(options) and given is not None and order_within(given) is None:
-        raise InvalidError("seed= and order= are for an order of ours, sampler= and batch_sampler= for one of yours; give one of them")
+        raise InvalidError("seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them")
     if options.order is not None and shuffle:
         raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
     if not is_ordered(options) and (options.ends is not None or options.rank is not None or options.world_size is not None):
-        raise InvalidError("rank=, world_size= and ends= are for an order of ours: give seed= or order=")
+        raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
 
 
 def order_sampler(options: LoaderOptions, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler) -> OrderSampler:
-    """A sampler in the order that seed= and order= ask for."""
+    """A sampler in the order of seed= and order=."""
     if samples < 1:
         raise InvalidError("the dataset is empty, so there is no order of its samples")
     order = options.order
     if order is None or isinstance(order, str):
         order = Order(samples, cast(Any, order or ("shuffled" if shuffle else "sequential")), seed=options.seed or 0)
     elif options.seed is not None:
-        raise InvalidError(f"seed={options.seed} beside order={order!r}, which has a seed of its own; leave out seed=")
+        raise InvalidError(f"seed={options.seed} with order={order!r}, which has its own seed; leave out seed=")
     if order.samples != samples:
         raise InvalidError(f"order={order!r} is for {order.samples} samples, the dataset has {samples}")
     return kind(order, options.rank, options.world_size, options.ends)
 
 
 def gather_threads(given: int | None) -> int:
-    """How many threads copy hits."""
+    """The number of threads that copy hits. given: None: the default."""
     return given or min(4, os.cpu_count() or 1)

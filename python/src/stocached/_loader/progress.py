@@ -1,4 +1,4 @@
-"""Progress bars that show how well a loader does."""
+"""Progress bars with the stats of a loader."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 
 from .._common.errors import InvalidError, UnsupportedError
 
-_REFRESH = 0.1  # seconds; the figures are looked up no more often
+_REFRESH = 0.1  # seconds between two reads of the stats
 
 
 def progress(loader: Any, **options: Any) -> Iterator[Any]:
-    """The batches of an epoch, `for batch in progress(loader):`, with a bar that shows samples a second and the hit rate of this epoch.
+    """The batches of an epoch, `for batch in progress(loader):`, with a bar that shows samples a
+    second and the hit rate of this epoch.
 
-    loader: anything with `stats()` as stocached.Loader has it. options: those of tqdm, such as desc="epoch 3" or disable=True.
-    Raises UnsupportedError if tqdm is not installed, InvalidError for other loaders; both at once, not at the first batch."""
+    loader: an object with `stats()` as stocached.Loader has it. options: of tqdm, such as
+    desc="epoch 3" or disable=True.
+    Raises UnsupportedError if tqdm is not installed, InvalidError for other loaders; both now, not
+    at the first batch."""
     if not callable(getattr(loader, "stats", None)):
-        raise InvalidError(f"progress() shows the figures of a stocached loader, and a {type(loader).__qualname__} has none; use tqdm itself")
+        raise InvalidError(f"progress() shows the stats of a stocached loader, and a {type(loader).__qualname__} has none; use tqdm itself")
     try:
         from tqdm.auto import tqdm
     except ImportError:
@@ -26,7 +29,7 @@ def progress(loader: Any, **options: Any) -> Iterator[Any]:
     if "total" not in options:
         try:
             options["total"] = len(loader)
-        except TypeError:  # of an iterable dataset nobody knows it
+        except TypeError:  # an iterable dataset without a length
             options["total"] = None
     return _run(loader, tqdm, options)
 
@@ -39,12 +42,12 @@ def _run(loader: Any, tqdm: Any, options: dict[str, Any]) -> Iterator[Any]:
             now = time.monotonic()
             if now >= due and not bar.disable:
                 due = now + _REFRESH
-                bar.set_postfix_str(_figures(loader.stats() - before), refresh=False)
+                bar.set_postfix_str(_text(loader.stats() - before), refresh=False)
             bar.update()
             yield batch
         if not bar.disable:
-            bar.set_postfix_str(_figures(loader.stats() - before), refresh=False)
+            bar.set_postfix_str(_text(loader.stats() - before), refresh=False)
 
 
-def _figures(stats: Any) -> str:
+def _text(stats: Any) -> str:
     return f"{stats.samples_per_second:,.0f} samples/s, {stats.hit_rate:.0%} hits, waiting {stats.waiting:.0%}"

@@ -1,4 +1,4 @@
-"""Which samples a loader reads next."""
+"""The samples that a loader reads next."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
 Ends = Literal["uneven", "pad", "drop"]
 
-_DEEPEST = 8  # batch samplers within each other
+_DEEPEST = 8  # nested batch samplers
 
 
 class OrderSampler:
-    """The samples of one rank in an order of ours, as a sampler that any loader takes.
+    """The samples of one rank in an order of stocached, as a sampler for any loader.
 
-    The epoch is that of `set_epoch`, 0 before; `start` is the position from which all ranks go on, for one epoch."""
+    The epoch is that of `set_epoch`, or 0. `start` is the position from which all ranks continue,
+    for one epoch."""
 
     def __init__(self, order: AnyOrder, rank: int | None = None, world_size: int | None = None, ends: Ends | None = None) -> None:
-        """rank, world_size: None: each use asks `rank_of`, as the program may initialise torch.distributed after it has made the loader.
-        ends: None: "pad" if there are several ranks, else "uneven". Raises InvalidError."""
+        """rank, world_size: None: each use calls `rank_of`, as the program may initialise
+            torch.distributed after it has made the loader.
+        ends: None: "pad" for several ranks, else "uneven". Raises InvalidError."""
         self.order = order
         self._ranks, self._ends = (rank, world_size), ends
         self.epoch = 0
@@ -58,12 +60,12 @@ class OrderSampler:
         return self._ends or ("pad" if self.world_size > 1 else "uneven")
 
     def shard(self, epoch: int | None = None) -> Shard:
-        """The rank's part of an epoch. None: of the current one, from `start` on."""
+        """The rank's shard of an epoch. None: of the current epoch, from `start` on."""
         start, epoch = (self.start, self.epoch) if epoch is None else (0, epoch)
         return self.order.epoch(epoch).shard(self.rank, self.world_size, ends=self.ends, start=start)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration of loaders that read in this order is of that epoch."""
+        """Sets the epoch of the next iteration of loaders that use this sampler."""
         self.begin(whole("epoch", epoch))
         for loader in list(vars(self).get("_loaders", {}).values()):
             loader._sampler_set_epoch(self.epoch)
@@ -75,11 +77,11 @@ class OrderSampler:
         return made
 
     def begin(self, epoch: int, start: int = 0) -> None:
-        """Sets the epoch for the loader that calls this; tells no loader."""
+        """Sets the epoch for the loader that calls this, not for other loaders."""
         self.epoch, self.start = epoch, start
 
     def tell(self, loader: Any) -> None:
-        """From now on `set_epoch` tells this loader."""
+        """From now on `set_epoch` also sets the epoch of this loader."""
         vars(self).setdefault("_loaders", weakref.WeakValueDictionary())[id(loader)] = loader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +95,8 @@ class OrderSampler:
 
 
 def order_within(sampler: Any) -> OrderSampler | None:
-    """This sampler if it is one of ours, or the one that a framework has put into batch samplers of its own; else None."""
+    """The OrderSampler: `sampler` itself, or one inside batch samplers of a framework; else
+    None."""
     for _ in range(_DEEPEST):
         if sampler is None or isinstance(sampler, OrderSampler):
             return sampler
@@ -113,12 +116,13 @@ def batches_of(shard: Shard, batch_size: int, drop_last: bool) -> Iterator[npt.N
 
 
 def listed(wanted: Any) -> Any:
-    """The indices of a batch, which a sampler may give in anything that can be iterated over, as what can be iterated over again."""
+    """The indices of a batch as a list or array. A sampler may give an iterator, which works only
+    once."""
     return wanted if isinstance(wanted, (list, tuple)) or hasattr(wanted, "__array__") else list(wanted)
 
 
 class Batcher:
-    """Batches of what a sampler gives, as torch's BatchSampler makes them."""
+    """Batches of a sampler's indices, as torch's BatchSampler makes them."""
 
     def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
@@ -138,19 +142,24 @@ def _batches(indices: Iterator[Any], batch_size: int, drop_last: bool) -> Iterat
 
 
 class Sampled:
-    """The indices of one batch after the other, from a sampler of torch's or of the user's. Keeps the states of a sampler that has some: the loader asks it for
-    more batches than the training loop has got.
+    """The indices of one batch after the other, from a sampler of torch or of the user. It keeps
+    the sampler's states, as the loader reads more batches than the training loop has got.
 
-    index: a sampler, or a batch sampler. every: batches from one state to the next; 0 or None: only the first one. state: to go on from."""
+    index: a sampler, or a batch sampler. every: batches between two states; 0 or None: only the
+    first state.
+    state: to continue from."""
 
     def __init__(self, index: Any, every: int | None, state: Mapping[str, Any] | None = None) -> None:
-        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == ("BatchSampler", "torch.utils.data.sampler")
+        plain = isinstance(index, Batcher) or (type(index).__name__, type(index).__module__) == (
+            "BatchSampler",
+            "torch.utils.data.sampler",
+        )
         self._sampler = index.sampler if plain else index  # a plain batch sampler has no state of its own
         self._every = every
         self._iterator: Any = None
         self._iterator_state = None
         self._batch_size = index.batch_size if plain else None
-        self._ended = False  # the sampler has no more indices; its state may already be that of the next epoch
+        self._ended = False  # the sampler has no more indices; its state may be of the next epoch already
         self.count = 0
         if state is not None:
             self.count, self._iterator_state = int(state["_sampler_iter_yielded"]), state["_sampler_iter_state"]
@@ -160,7 +169,7 @@ class Sampled:
         self._note()
         if self._ended:
             self._batches: Iterator[Any] = iter(())
-        elif plain:  # as in torch, iter(sampler) is called when the first batch is wanted: it may draw random numbers
+        elif plain:  # as in torch, the first batch calls iter(sampler), which may draw random numbers
             self._batches = self._batched(index.batch_size, index.drop_last)
         else:
             self._batches = self._iterate()
@@ -186,7 +195,8 @@ class Sampled:
         return wanted
 
     def _note(self) -> None:
-        """Keeps a state, if the sampler or its iterator has one. It is pickled, as the sampler may change what it gave."""
+        """Keeps a state, if the sampler or its iterator has one. Pickled, as the sampler may change
+        its objects."""
         if is_stateful(self._sampler) or is_stateful(self._iterator) or self._iterator_state is not None:
             state = {
                 "_index_sampler_state": state_of(self._sampler),
@@ -197,47 +207,52 @@ class Sampled:
             self._states.append((self.count, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)))
 
     def forget(self, count: int) -> None:
-        """Drops the states that are older than what `to_state(count)` needs."""
+        """Drops the states that are older than `to_state(count)` needs."""
         while len(self._states) > 1 and self._states[1][0] <= count:
             self._states.popleft()
 
     def to_state(self, count: int) -> dict[str, Any]:
-        """The part of a loader's state after so many batches: the last state before that. Empty: there is none, the sampler begins without a state."""
+        """The sampler's part of a loader's state after `count` batches: its last state before.
+        Empty: the sampler has no state."""
         self.forget(count)
         state: dict[str, Any] = pickle.loads(self._states[0][1]) if self._states and self._states[0][0] <= count else {}
         return state
 
 
 def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
-    """The same batches, and whether the first one's indices are numbers: names and tuples go to the dataset as they are, with their batch."""
+    """The same batches, and whether the first one's indices are numbers. Names and tuples go to the
+    dataset unchanged, a whole batch at a time."""
     first = next(wanted, wanted)
     if first is wanted:
         return iter(()), True
     first = listed(first)
-    return _behind(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
+    return _after(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
 
 
 def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
-    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the iteration was made."""
+    """Notes the sampler's epoch when the first batch is planned: a framework may set it after the
+    iteration was made."""
     began["sampler_epoch"] = getattr(sampler, "epoch", None)
     yield from _rest(wanted)
 
 
 def skipped(wanted: Iterator[Any], count: int) -> Iterator[Any]:
-    """Without the first `count`; draws one more, so that random numbers of the sampler's start are drawn now."""
+    """The batches without the first `count`. Draws one more now, so that the sampler draws its
+    first random numbers now."""
     for _ in range(count):
         if next(wanted, wanted) is wanted:
             return iter(())
     first = next(wanted, wanted)
-    return iter(()) if first is wanted else _behind(first, wanted)
+    return iter(()) if first is wanted else _after(first, wanted)
 
 
-def _behind(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+def _after(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
     yield from _rest(rest)
 
 
 def _rest(wanted: Iterator[Any]) -> Iterator[Any]:
-    """The rest of an iterator. A loop would call its __iter__, which begins the epoch again in Lightning's batch sampler."""
+    """The rest of an iterator. A for loop would call __iter__, which restarts the epoch in
+    Lightning's batch sampler."""
     while (batch := next(wanted, wanted)) is not wanted:
         yield batch

@@ -1,4 +1,4 @@
-"""Whole batches made by the training loop's own thread."""
+"""Whole batches, which the training loop's own thread makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .job import Fetcher
 
 
 class SingleProcessIterator(BatchIterator):
-    """Without workers: the training loop's thread does it all, when it asks, as torch does."""
+    """Without workers: the training loop's thread makes each batch in `next`, as in torch."""
 
     def __init__(self, context: EpochContext) -> None:
         super().__init__(context)
@@ -51,7 +51,7 @@ class SingleProcessIterator(BatchIterator):
             data = self._fetcher.fetch(indices)
         finally:
             if kept is not None:
-                job.backend.set_random_state(kept)  # what is random about samples leaves the program's own numbers alone
+                job.backend.set_random_state(kept)  # augment= must not change the program's random numbers
         end = time.monotonic_ns()
         self._context.meter.load(end - start)
         count, hits = self._fetcher.count, self._given_by_cache() - before

@@ -1,4 +1,4 @@
-"""What a loader has done so far."""
+"""The stats of a loader."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """Figures of a loader since it was made, of all its epochs. The difference of two says what happened between them: `after - before`.
+    """Counters of a loader since it was made, over all its epochs. `after - before` gives the
+    counts between two moments.
 
-    They are added up while the loader works, so those of batches that are still on their way may be in them in part."""
+    They are added up while the loader works, so they may include a part of batches that are not
+    ready."""
 
     batches: int = 0  # given to the training loop
-    samples: int = 0  # in these
-    hits: int = 0  # of these, from the cache
-    misses: int = 0  # of these, loaded
+    samples: int = 0  # in these batches
+    hits: int = 0  # samples from the cache
+    misses: int = 0  # samples that were loaded
     bytes: int = 0  # of these samples
     wait_seconds: float = 0.0  # the training loop waited for a batch
-    step_seconds: float = 0.0  # the training loop had a batch and did not ask for the next
+    step_seconds: float = 0.0  # the training loop worked on a batch
     gather_seconds: float = 0.0  # hits were copied into batches, summed over threads
     load_seconds: float = 0.0  # misses were loaded, summed over workers
     transfer_seconds: float = 0.0  # batches went into pinned memory, while the training loop waited
 
     @property
     def hit_rate(self) -> float:
-        """Hits among the samples, 0.0 if there were none."""
+        """Hits of hits and misses; 0.0 without any."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
     @property
     def seconds(self) -> float:
-        """Of the training loop: waits and steps."""
+        """The training loop's time: waits and steps."""
         return self.wait_seconds + self.step_seconds
 
     @property
     def waiting(self) -> float:
-        """Part of the training loop's time that it waited, 0.0 before the first batch."""
+        """The fraction of the training loop's time that it waited; 0.0 before the first batch."""
         return self.wait_seconds / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def samples_per_second(self) -> float:
-        """As the training loop got them, 0.0 before the first."""
+        """Samples that the training loop gets in a second; 0.0 before the first batch."""
         return self.samples / self.seconds if self.seconds > 0 else 0.0
 
     def __sub__(self, before: LoaderStats) -> LoaderStats:
@@ -57,9 +59,22 @@ class LoaderStats:
 
 
 class Meter:
-    """Adds up what a loader does. Safe from any thread; a forked child must make one of its own. Times are nanoseconds."""
+    """Adds up the stats of a loader. Safe from any thread; a forked child must make its own. Times
+    are nanoseconds."""
 
-    __slots__ = ("_batches", "_bytes", "_gather", "_hits", "_load", "_lock", "_misses", "_samples", "_step", "_transfer", "_wait")
+    __slots__ = (
+        "_batches",
+        "_bytes",
+        "_gather",
+        "_hits",
+        "_load",
+        "_lock",
+        "_misses",
+        "_samples",
+        "_step",
+        "_transfer",
+        "_wait",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +82,8 @@ class Meter:
         self._wait = self._step = self._gather = self._load = self._transfer = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
-        """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it asked."""
+        """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
+        asked."""
         with self._lock:
             self._batches += 1
             self._samples += samples
@@ -78,12 +94,12 @@ class Meter:
             self._step += step_ns
 
     def step(self, ns: int) -> None:
-        """The training loop was busy: the last step of an epoch, which no batch follows."""
+        """The training loop was busy with the last step of an epoch, which no batch follows."""
         with self._lock:
             self._step += ns
 
     def wait(self, ns: int) -> None:
-        """The training loop waited, and got no batch: for the end of an epoch."""
+        """The training loop waited for the end of an epoch, and got no batch."""
         with self._lock:
             self._wait += ns
 

@@ -15,7 +15,7 @@ from .._random.torch_generator import TorchGenerator
 from .._samples.tree import Leaf, as_tensor
 from .numpy_backend import NumpyBackend
 
-# Of torch, without types. Those with an underscore are what its own loader is made of; they have been there since 1.13.
+# Parts of torch without types. Its own loader uses those with an underscore, since torch 1.13.
 _collate: Any = _data_utils.collate.default_collate
 _convert: Any = _data_utils.collate.default_convert
 _pin_memory: Any = _data_utils.pin_memory.pin_memory
@@ -24,12 +24,13 @@ _exception_wrapper: Any = _utils.ExceptionWrapper
 
 
 class TorchBackend(NumpyBackend):
-    no_columns = frozenset({"complex"})  # which default_collate refuses
+    no_columns = frozenset({"complex"})  # default_collate refuses it
     tuples = list
     generators = (*NumpyBackend.generators, TorchGenerator())
 
     def __init__(self, accelerator: str = "", *, in_place: bool = False) -> None:
-        """accelerator: that batches are pinned for, "": none. in_place: where they lie, if it can be done."""
+        """accelerator: the device that batches are pinned for; "": none. in_place: pins them in
+        place if possible."""
         self._accelerator, self._in_place = accelerator, in_place
         self.pins = accelerator != ""
 

@@ -32,7 +32,8 @@ _Sample = TypeVar("_Sample", covariant=True)
 
 
 class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[override]
-    """Is a DistributedSampler by isinstance, as it gives each rank its part of the samples. Frameworks look for that, and leave the sampler alone."""
+    """A DistributedSampler by isinstance, as it gives each rank its shard. Frameworks check that,
+    and do not replace the sampler."""
 
     num_replicas = OrderSampler.world_size
     num_samples = property(len)
@@ -40,36 +41,51 @@ class _OrderSampler(OrderSampler, DistributedSampler[Any]):  # type: ignore[over
 
 
 class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
-    """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives the same batches in the same order.
+    """torch's DataLoader, with the cache as its transport. It takes the same arguments, and gives
+    the same batches in the same order. It is a torch DataLoader by isinstance.
 
-    What is different: hits are gathered straight into the memory of the batch, in the background also with num_workers=0; where the batch is made by
-    the default collate function, its samples are loaded one by one by whichever worker is free, and random numbers in the dataset are seeded for each
-    sample, by the epoch's base seed and its index. Batches are the caller's own; their memory is used again when nothing refers to it any more. It is a
-    torch DataLoader by isinstance.
+    The differences: it gathers hits directly into the memory of the batch, in the background also
+    with num_workers=0. If the default collate function makes the batch, any free worker loads each
+    of its samples. Then the random numbers of the dataset are seeded for each sample, by the
+    epoch's base seed and the index. Batches are the caller's own; their memory is reused when no
+    array or tensor refers to it.
 
-    cache: a Cache whose fields take the leaves of a sample; or make one here with size= ("32GiB", or bytes) or name= (ranks and jobs that give the same
-    name share it), and fingerprint= (of data and transform). What the dataset gives is cached, so it must not be random: NondeterministicDatasetError says
-    so. augment= is for what is random. allow_random: the dataset's samples are cached in any case, and not checked.
-    variable: whether samples of any shape are cached, or of one, which is faster; None: what a few samples show.
-    augment: a function of a sample, or of a sample and a numpy Generator; random numbers depend on (seed, epoch, index) alone: those of torch, numpy and
-    random are seeded for each sample in worker processes, the Generator in threads too. batch_augment: a function of a batch, called when the training
-    loop gets it.
-    worker: "process", or "thread" for datasets that let go of the GIL. restart_workers: a worker that dies is replaced and its sample loaded again,
-    instead of WorkerLostError.
-    seed, order: an order of ours instead of torch's: `seed` shuffles by that seed if shuffle=True; `order` is "sequential", "shuffled", or a
-    stocached.Order, WeightedOrder or MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
-    rank, world_size: unless given, from torch.distributed or RANK and WORLD_SIZE when the loader is read. ends: where samples do not divide by ranks: "pad"
-    (some are read twice; the default of several ranks), "uneven", "drop".
-    prefetch_bytes: of batches made ahead, at most. ring_bytes: of memory for batches, in use ones included; beyond it they come in memory of their own.
-    pin_memory: with CUDA, the memory of batches is registered with the driver and not copied; a batch's memory is used again when what was given to the
-    current streams before the `next()` behind its end is done, so a copy on another stream must be waited for while the batch is kept. "copy": each batch
-    is copied into memory of torch's, which knows all streams.
-    gather_threads: that copy hits. trace: the file of a timeline (docs/spec/trace.md). snapshot_every_n_steps: batches from one state of workers to
-    the next, for `state_dict()` of a dataset that has a state; 0 or None: the first one alone.
+    cache: a Cache whose fields take the leaves of a sample. Or the loader makes one, with size=
+        ("32GiB", or bytes) or name= (ranks and jobs that give the same name share it), and
+        fingerprint= (of data and transform). The dataset's samples are cached, so they must not be
+        random: NondeterministicDatasetError. augment= may be random.
+    allow_random: caches the dataset's samples without that check.
+    variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
+        few samples need.
+    augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
+        only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
+        threads seed only the Generator.
+    batch_augment: a function of a batch, called when the training loop gets the batch.
+    worker: "process", or "thread" for datasets that release the GIL.
+    restart_workers: replaces a worker that dies and loads its sample again, instead of
+        WorkerLostError.
+    seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
+        shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
+        MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
+    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, when the loader is
+        read.
+    ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
+        ranks), "uneven", "drop".
+    prefetch_bytes: the most memory of batches made ahead.
+    ring_bytes: the most memory of batches, those in use included. Further batches come in ordinary
+        memory.
+    pin_memory: with CUDA, the memory of batches is registered with the driver and not copied. It is
+        reused when the current streams have done all work that they had at the first `next()` after
+        the batch's end. So keep the batch until a copy on another stream is done. "copy": each
+        batch is copied into memory of torch, which knows all streams.
+    gather_threads: the number that copy hits. trace: the file of a timeline (docs/spec/trace.md).
+    snapshot_every_n_steps: batches between two states of workers, for `state_dict()` of a dataset
+        that has a state. 0 or None: only the first state.
 
-    Raises what torch's does, InvalidError (ValueError) for what is ours, and what CachedDataset raises when it makes the cache.
-    Concurrency: one thread at a time. Lifetime: workers end with the iteration, or are kept with persistent_workers=True until `close` or the loader's
-    end."""
+    Raises as torch's, InvalidError (ValueError) for arguments of stocached, and as CachedDataset
+    when it makes the cache.
+    Concurrency: one thread at a time. Lifetime: workers end with the iteration. With
+    persistent_workers=True they live until `close` or the loader's end."""
 
     _remedy = remedy_of("DataLoader")
     _global_generator = "torch"
@@ -147,7 +163,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         )
         self.in_order = in_order
         self._iterable = iterable
-        vars(self)["pin_memory"] = pin_memory  # torch has made a bool of "copy"
+        vars(self)["pin_memory"] = pin_memory  # torch's constructor has made a bool of "copy"
         self._data_pipes: data_pipes.Pipes | None = None
         if data_pipes.is_pipe(dataset):
             cached = cache is not None or size is not None or name is not None
@@ -155,8 +171,10 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
-            # Lightning records the arguments of loaders that hooks make, and adds its own to make the loader again. That fails with arguments by position,
-            # and has none of ours if the hook is the first to import this module. Without a record, Lightning takes the attributes.
+            # Lightning records the arguments of loaders that hooks make, and adds its own to make
+            # the loader again. That fails with positional arguments. And the record lacks our
+            # arguments if the hook is the first to import this module. Without a record, Lightning
+            # takes the attributes.
             for name in [name for name in vars(self) if name.startswith("__pl_saved_")]:
                 del vars(self)[name]
         if self._cached is not None or self.augment is not None:
@@ -223,10 +241,11 @@ def _accelerate_is_used() -> bool:
 
 
 def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
-    """The sampler that a framework gives to a loader with an order of ours, as one of ours; any other sampler unchanged."""
+    """The OrderSampler for the sampler that a framework gives to a loader with an order of
+    stocached. Any other sampler is returned unchanged."""
     if isinstance(sampler, OrderSampler):
         return sampler.again()
-    if type(sampler) is SequentialSampler:  # Lightning turns off shuffling to overfit
+    if type(sampler) is SequentialSampler:  # Lightning does not shuffle with overfit_batches
         seed = options.seed if options.seed is not None else getattr(options.order, "seed", 0)
         return _OrderSampler(Order(len(dataset), seed=seed, kind="sequential"), options.rank, options.world_size, options.ends)
     order = _order_of_living(dataset, options) if isinstance(sampler, DistributedSampler) else None
@@ -237,7 +256,8 @@ def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
 
 
 def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
-    """The order of a loader of this very dataset with the same seed= and order=, which a framework makes again. shuffle= is no attribute, but part of it."""
+    """The order of a loader of the same dataset object with the same seed= and order=: a framework
+    makes that loader again. The order includes shuffle=, which is no attribute."""
     for loader in living():
         if loader._order is not None and loader.dataset is dataset and loader.seed == options.seed and loader.order is options.order:
             order: AnyOrder = loader._order.order
@@ -248,8 +268,8 @@ def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
 @functools.cache
 def _say_replaced(rank: int, world_size: int) -> None:
     warnings.warn(
-        f"stocached: a DistributedSampler was put into a loader with seed= or order=, which shards the samples itself: rank {rank} of {world_size} reads "
-        "its part of that order. Leave out seed= and order= for the order of the DistributedSampler",
+        f"stocached: a DistributedSampler was given to a loader with seed= or order=, which shards the samples itself: rank {rank} of {world_size} reads "
+        "its shard of that order. Leave out seed= and order= for the order of the DistributedSampler",
         stacklevel=4,
     )
 

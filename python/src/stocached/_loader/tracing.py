@@ -1,4 +1,4 @@
-"""What a loader tells its recorder."""
+"""The spans that a loader records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._trace import Recorder
-from .._trace import recorder as _trace
+from .._trace import GATHER, LOOP, SERVER, Recorder, worker
 from .tasks import FROM_CACHE
 
 _NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment")
@@ -20,14 +19,14 @@ class Tracing:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._loop = threading.get_ident()  # what the training loop does itself lies within its waits
-        self._tracks = [recorder.track(name) for name in (_trace.LOOP, _trace.GATHER, _trace.SERVER)]
+        self._loop = threading.get_ident()  # a gather of this thread lies within a wait of the training loop
+        self._tracks = [recorder.track(name) for name in (LOOP, GATHER, SERVER)]
         self._names = [recorder.name(name) for name in _NAMES]
         self._workers = np.empty(0, np.int64)  # their tracks
         self.lap = recorder.lap
 
     def _here(self, name: int, start: int, end: int, epoch: int, *more: int) -> None:
-        """On the track of the training loop."""
+        """Records a span on the track of the training loop."""
         self._recorder.put(self._tracks[0], self._names[name], start, end, epoch, *more)
 
     def began(self, epoch: int, start: int, end: int) -> None:
@@ -44,7 +43,7 @@ class Tracing:
         self._recorder.put(self._tracks[track], self._names[_FETCH if fetched else _GATHER], start, end, epoch, number, -1, -1, hits)
 
     def transferred(self, epoch: int, number: int, start: int, end: int, samples: int, nbytes: int) -> None:
-        """The training loop had a batch go into pinned memory."""
+        """The training loop copied a batch into pinned memory."""
         self._here(_TRANSFER, start, end, epoch, number, -1, samples, -1, -1, nbytes)
 
     def batch_augmented(self, epoch: int, number: int, start: int, end: int) -> None:
@@ -52,17 +51,18 @@ class Tracing:
         self._here(_BATCH_AUGMENT, start, end, epoch, number)
 
     def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0) -> None:
-        """The training loop loaded by itself, or got it out of the cache; of this time, the random part took augment_ns."""
+        """The training loop loaded a sample or got it from the cache, and then augmented it for
+        augment_ns."""
         augment_start = end - augment_ns
         self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
         if augment_ns:
             self._here(_AUGMENT, augment_start, end, epoch, number, index)
 
     def loaded(self, epoch: int, number: int, answers: Any, indices: Any) -> None:
-        """Answers of workers, and the samples they are about (-1: a whole batch)."""
+        """Workers answered; indices: the samples of the answers (-1: a whole batch)."""
         workers = answers["worker"]
         if workers.size and workers.max() >= self._workers.size:
-            self._workers = np.array([self._recorder.track(_trace.worker(k)) for k in range(int(workers.max()) + 1)])
+            self._workers = np.array([self._recorder.track(worker(k)) for k in range(int(workers.max()) + 1)])
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
         augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
         hits = answers["result"] >= FROM_CACHE

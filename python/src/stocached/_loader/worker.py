@@ -1,5 +1,5 @@
-"""What a worker does: it takes tasks from the task queue, loads a sample into its row, or makes a
-whole batch, and answers."""
+"""A worker takes tasks from the task queue. It loads a sample into its row or makes a whole batch,
+and answers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
-_UNSEEN = object()  # a sample that nobody has looked for in the cache
-_MOST = 32  # tasks that are taken at a time,
-_TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
+_UNPROBED = object()  # a sample that is not probed in the cache yet
+_MOST = 32  # the most tasks to take at a time
+_TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so that other workers get some
 
 
 def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
-    """What a worker does, be it a process or a thread, until the task queue is stopped."""
+    """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker inherits a handler for the parent only
         job.parent.end_with()
         ring.enter_worker()
         job.backend.seed_worker(job.base_seed, worker)
@@ -50,16 +50,17 @@ class Worker:
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | None = None
         self._seeding = Seeding(job.backend.generators)
-        self._pace = float(_TOGETHER)  # ns that a sample takes, of late
+        self._pace = float(_TOGETHER)  # ns of recent samples
         self._most = 1  # tasks to take at a time
         self._draws: Draws | None = None
         self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
         self._told: bytes | None = None  # the last snapshot that was sent
         self._started = False  # the user's init function has succeeded
-        self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
+        # An error of the user's init function or of its iterator's start: the answer to every task.
+        self._broken: Any = None
 
     def run(self) -> None:
-        """Until the task queue is stopped."""
+        """Does tasks until the task queue is stopped."""
         tasks = (_native.Task * _MOST)()
         self._start()
         while True:
@@ -71,8 +72,9 @@ class Worker:
                 self._task_queue.done(self._number, tasks, count)
 
     def _survived(self, error: BaseException) -> BaseException:
-        """Raises what ends this process, as the user's code says; the parent sees that. A thread
-        says it of the whole program, which is not its business."""
+        """The error to answer with. In a process it raises SystemExit of the user's code, and the
+        parent sees the exit. In a thread SystemExit would end the whole program, so it becomes an
+        error."""
         if isinstance(error, SystemExit):
             if self._job.process:
                 raise error
@@ -96,8 +98,8 @@ class Worker:
             self._broken = job.backend.error(self._survived(error), job.where(self._number))
 
     def _begin(self, task: _native.Task) -> None:
-        """Begins an epoch of whole batches. Answers with a snapshot, and with how many of the
-        batches before the state the dataset had."""
+        """Begins an epoch of whole batches. Answers with a snapshot, and with the number of batches
+        before the state that the dataset had."""
         job = self._job
         if not self._started:
             return
@@ -120,11 +122,12 @@ class Worker:
         return self._draws.states() if self._draws is not None else {}
 
     def _snapshot(self) -> bytes | None:
-        """Pickled; None: nothing has changed since the last one."""
+        """A pickled snapshot; None: nothing has changed since the last one."""
         if not self._job.snapshots or self._fetcher is None:
             return None
         snapshot = dataset_states.empty(self._number) | self._fetcher.state()
-        # `goes_on` reads an iterable dataset without a state from its start, and so needs the generators of that moment.
+        # `goes_on` reads an iterable dataset without a state from its start, so it needs the
+        # generators of then.
         again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
         snapshot["generators"] = self._begin_draws if again else self._drawn()
         data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
@@ -143,25 +146,25 @@ class Worker:
         task.spill_offset, task.spill_bytes = self._task_queue.put(data)
 
     def _do(self, tasks: list[_native.Task]) -> None:
-        """All are of one kind. Results are ROW, and nothing in the overflow, unless something else
-        is said."""
+        """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method
+        sets another."""
         if tasks[0].kind != SAMPLE or self._broken is not None:
             for task in tasks:
                 self._try(self._do_one, task)
             return
         try:
             self._load_samples(tasks)
-        except BaseException as error:  # of none of them by itself
+        except BaseException as error:  # of no single task
             for task in tasks:
                 self._answer_error(task, self._survived(error))
 
     def _try(self, do: Callable[..., None], task: _native.Task, *more: Any) -> None:
-        """Answers with an error what cannot be done."""
+        """Does a task, and answers with the error if it fails."""
         try:
             if self._job.process:
                 do(task, *more)
             else:
-                loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators as well
+                loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators too
         except BaseException as error:
             self._answer_error(task, self._survived(error))
 
@@ -176,14 +179,15 @@ class Worker:
             task.result = ERROR
             task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._broken)
 
-    # ------------------------------------------------------------------------------------------------ a whole batch
+    # ------------------------------------------------------------ a whole batch
 
     def _make_batch(self, task: _native.Task) -> None:
         assert self._fetcher is not None
-        wanted, room, tell = self._task_queue.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
+        # The object stays in the overflow for another worker, in case this one is killed.
+        wanted, buffer_bytes, tell = self._task_queue.get_object(task.argument, task.index)
         memory = None
-        if room:
-            self._ring.buffer_bytes = room
+        if buffer_bytes:
+            self._ring.buffer_bytes = buffer_bytes
             memory = self._ring.buffer(task.buffer)
         given, spent = getattr(self._job.dataset, "given", 0), spent_ns()
         try:
@@ -200,7 +204,7 @@ class Worker:
         task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
 
-    # ------------------------------------------------------------------------------------------------ samples
+    # ------------------------------------------------------------ samples
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
@@ -208,14 +212,16 @@ class Worker:
         hits: list[_native.Task] = []
         found = None
         if self._job.cached is not None and len(tasks) > 1:
-            with contextlib.suppress(Exception):  # else one by one, which says whose it is
+            with contextlib.suppress(Exception):  # then one by one, so that the error belongs to its sample
                 found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
                 self._task_queue.begin(task.position, time.monotonic_ns())
-            self._try(self._load, task, _UNSEEN if found is None else found[k], loaded, hits)
-            if layout is None or not layout.small:  # while it is in the processor's cache, and so that the next one has its memory
+            self._try(self._load, task, _UNPROBED if found is None else found[k], loaded, hits)
+            # Write large samples at once: they are in the processor's cache, and their memory is
+            # reused.
+            if layout is None or not layout.small:
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)
         for task in hits:
@@ -225,11 +231,11 @@ class Worker:
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
     def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
-        """found: what the cache has, if anybody has looked."""
+        """Loads a sample. found: the result of a probe of the cache, or _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:
-            sample = job.cached.peek(index) if found is _UNSEEN else found
+            sample = job.cached.peek(index) if found is _UNPROBED else found
             if sample is not None:
                 hits.append(task)
             load = functools.partial(job.finish, index, seed, sample)
@@ -238,7 +244,7 @@ class Worker:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 
     def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
-        """Puts samples into their rows, of one batch, and forgets them."""
+        """Writes samples into their rows of one batch, and drops them."""
         if layout is not None and len(loaded) > 1:
             arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]
             if layout.write_many(arrays, rows, [sample for _, sample in loaded]):
@@ -251,7 +257,7 @@ class Worker:
             try:
                 objects = layout.write(self._arrays(layout, task.buffer), task.row, sample)
             except SchemaError:
-                pass  # not like the others: whole, as it is
+                pass  # another layout: answer with the whole sample
             else:
                 if objects:
                     task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, objects)

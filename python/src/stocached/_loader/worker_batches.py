@@ -30,13 +30,13 @@ class _Made:
     first: int
     lease: Lease | None
     request: tuple[int, int]  # in the overflow
-    tells: bool  # it asks for a snapshot
+    tells: bool  # the answer has a snapshot
 
 
 class WorkerBatchIterator(BatchIterator):
-    """Workers make whole batches, each its own, in turn: what an own collate_fn, `__getitems__` and
-    iterable datasets need. With in_order=False, a worker is passed over while it has its share of
-    the batches on their way, as in torch's loader."""
+    """Each worker makes whole batches, in turn. An own collate_fn, `__getitems__` and iterable
+    datasets need that. With in_order=False, a worker is skipped while it has its share of the begun
+    batches, as in torch's loader."""
 
     def __init__(self, context: EpochContext, runtime: WorkerRuntime, owned: bool) -> None:
         super().__init__(context)
@@ -51,7 +51,8 @@ class WorkerBatchIterator(BatchIterator):
         restored = context.restored if context.restored is not None and not context.restored.finished else None
         if context.snapshot_every is not None:
             self._snapshots = context.progress.snapshots = Snapshots(workers, context.snapshot_every, restored, strict=context.in_order)
-            self._snapshots.settle = weakref.WeakMethod(self._settle)  # the loader has the snapshots, and must not keep the iteration
+            # The loader keeps the snapshots, but must not keep the iteration.
+            self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
         self._begun = dict(enumerate(runtime.begin(context)))
         if context.restored is not None or runtime.epochs > 1:
@@ -61,8 +62,8 @@ class WorkerBatchIterator(BatchIterator):
         self._fill()
 
     def _settle(self, *, raises: bool = False) -> int:
-        """Waits until all workers have begun. How many of the batches before the state they found
-        in the dataset."""
+        """Waits until all workers have begun. Returns how many batches before the state the dataset
+        had."""
         found = 0
         for worker in list(self._begun):
             found += self._hear(worker, raises)
@@ -84,11 +85,11 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.begun(worker, snapshot)
         return int(found)
 
-    def _behind(self) -> tuple[int, int]:
-        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._behind()
+    def _done(self) -> tuple[int, int]:
+        return (self._pending[0].before, self._pending[0].number) if self._pending else super()._done()
 
     def _next_worker(self, most: int) -> int | None:
-        """The worker that is to make the next batch; None: all have their share."""
+        """The worker that makes the next batch; None: all have their share."""
         workers = self._context.job.workers
         share = most if self._context.in_order else max(most // len(self._alive), 1)
         for worker in itertools.chain(range(self._next_turn, workers), range(self._next_turn)):
@@ -110,7 +111,7 @@ class WorkerBatchIterator(BatchIterator):
                 return
             indices, samples = as_request(wanted, context.job.batched)
             self._next_turn = (worker + 1) % context.job.workers
-            lease = self._runtime.ring.take() if self._runtime.room else None
+            lease = self._runtime.ring.take() if self._runtime.batch_bytes else None
             tell = self._snapshots is not None and self._snapshots.wanted(len(self._pending))
             request = task_queue.put_object((indices, self._runtime.ring.buffer_bytes if lease else 0, tell))
             task = np.zeros(1, TASK)
@@ -142,7 +143,7 @@ class WorkerBatchIterator(BatchIterator):
                 try:
                     self._fill()
                 except Exception:
-                    self._ready = batch  # a sampler's error is no reason to lose it
+                    self._ready = batch  # keep it: the sampler's error must not lose it
                     raise
                 return batch
 
@@ -157,13 +158,14 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.failed(batch.told)
 
     def _finish(self) -> None:
-        """The epoch is over. Workers that go on with the next one are asked for what has changed
-        since their last snapshot."""
+        """Ends the epoch. Workers that continue with the next one send what has changed since their
+        last snapshot."""
         if self._snapshots is not None and not (self._owned and self._context.job.process):
             self._snapshots.finish(None if self._snapshots.complete else self._runtime.tell())
 
     def _take(self, made: _Made) -> Delivered | None:
-        """None: the worker's part of an iterable dataset is at its end."""
+        """The batch that a worker has made; None: the worker's part of an iterable dataset has
+        ended."""
         runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
         self._hear(made.worker)
         answer = task_queue.answers(made.first, 1)[0].copy()
@@ -185,9 +187,9 @@ class WorkerBatchIterator(BatchIterator):
                 snapshots.failed(Told(made.worker, None, False))
             task_queue.take_object(offset, length).reraise()
         (data, samples, hits, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
-        if not runtime.room and nbytes:
+        if not runtime.batch_bytes and nbytes:
             runtime.ring.resize(nbytes + nbytes // 4 + 4096)
-            runtime.room = runtime.ring.buffer_bytes
+            runtime.batch_bytes = runtime.ring.buffer_bytes
         return Delivered(data, made.number, samples, hits, nbytes, Told(made.worker, snapshot, made.tells))
 
     def _stop(self, harshly: bool) -> None:

@@ -17,13 +17,13 @@ from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, SAMPLE, TELL
 from .worker import run_worker
 
-_SLICE = 0.05  # seconds of waiting between two checks of the workers, and of signals
-_CHECK_INTERVAL = 0.25  # seconds between two checks of the workers while there is nothing to wait for
+_SLICE = 0.05  # seconds of a wait between two checks of the workers and of signals
+_CHECK_INTERVAL = 0.25  # seconds between two checks of the workers without a wait
 
 
 @dataclass
 class Asked:
-    """A task that is no batch."""
+    """A task that is no batch, without an answer yet."""
 
     position: int
     request: tuple[int, int]  # in the overflow
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass
 class _Given:
-    """Tasks that nobody wants the answers of, and the buffer that they write into."""
+    """Tasks whose answers are not needed any more, and the buffer that they write into."""
 
     first: int
     tasks: int
@@ -39,23 +39,24 @@ class _Given:
 
 
 class WorkerRuntime:
-    """Workers and the memory they share with us. Belongs to a loader that keeps its workers, or to
-    one iteration."""
+    """Workers and the memory that they share with the loader. It belongs to a loader that keeps its
+    workers, or to one iteration."""
 
     def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
-        # What a device reads is no private memory, which is copied behind its back when the program forks.
+        # A device must not read private memory: after a fork, a store moves its pages, and the
+        # device reads the old ones.
         self.ring = self.own = Ring(context.ring_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
-            self.own = Ring(context.ring_bytes, shared=False)  # for batches that no worker has a part in
+            self.own = Ring(context.ring_bytes, shared=False)  # for batches without a part of a worker
             self.ring.share_limit(self.own)
         self.ring.hold = self.own.hold = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
         self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart) if context.job.workers else None
-        self.room = 0  # bytes of a batch, when some have been seen
+        self.batch_bytes = 0  # of a whole batch; 0: not known yet
         self.announced: Any = None  # the layout that workers know
-        self.epochs = 0  # that workers which make whole batches have begun
+        self.epochs = 0  # of whole batches that workers have begun
         self.closed = False
         self.pid = os.getpid()
         self._abandoned: list[_Given] = []
@@ -63,13 +64,13 @@ class WorkerRuntime:
 
     @property
     def usable(self) -> bool:
-        """Not closed, not inherited by a forked child, and no worker of it was lost."""
+        """Whether it is not closed, not inherited by a forked child, and has lost no worker."""
         return not self.closed and self.pid == os.getpid() and (self.pool is None or self.pool.lost is None)
 
     @property
     def processes(self) -> list[Any]:
-        """The workers, also after their end. Tools look for them in the attribute `_workers` of an
-        iterator, where torch has them."""
+        """The workers, also after their end. Tools find them in the attribute `_workers` of an
+        iterator, as in torch."""
         return self.pool.processes if self.pool is not None else []
 
     def close(self) -> None:
@@ -77,25 +78,27 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
-        for ring in (self.ring, self.own):  # a batch that the training loop still has keeps all of its ring otherwise
+        # Else a batch that the training loop keeps would keep all memory of its ring.
+        for ring in (self.ring, self.own):
             ring.rest()
 
     def begin(self, context: EpochContext) -> list[Asked]:
-        """Has workers that make whole batches begin an epoch. `heard` gives their answers."""
+        """Tells workers that make whole batches to begin an epoch. `heard` gives their answers."""
         assert self.pool is not None
         job, restored = context.job, context.restored
-        self._job.base_seed, self._job.key = job.base_seed, job.key  # workers that are started later have them as well
+        self._job.base_seed, self._job.key = job.base_seed, job.key  # for workers that start later
         begun = []
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
             # New workers know the pipes from their job.
-            what = job.base_seed, job.key, job.pipes if self.epochs else None, snapshot, restored is not None and restored.finished
+            pipes, finished = job.pipes if self.epochs else None, restored is not None and restored.finished
+            what = job.base_seed, job.key, pipes, snapshot, finished
             begun.append(self._ask(worker, BEGIN, what))
         self.epochs += 1
         return begun
 
     def tell(self) -> list[Any]:
-        """Asks each worker for a snapshot; None: nothing has changed."""
+        """Requests a snapshot of each worker; None: nothing has changed."""
         asked = [self._ask(worker, TELL, None) for worker in range(self._job.workers)]
         return [self.heard(one) for one in asked]
 
@@ -117,15 +120,15 @@ class WorkerRuntime:
         return value
 
     def ahead(self, context: EpochContext) -> int:
-        """How many batches may be on their way: the ring needs room for that which the training
-        loop has and that which it gets, too."""
+        """The most batches that may be begun. The ring also holds the batch that the training loop
+        has and the one that it gets."""
         if not self.ring.buffer_bytes:
             return context.ahead
         return min(context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.most - 2, 1))
 
     def push(self, tasks: Any) -> int | None:
-        """Posts the tasks of a batch. None: no room before those of others are released that are on
-        their way."""
+        """Posts the tasks of a batch. None: the task queue is full until earlier tasks are
+        released."""
         if self._abandoned:
             self._reap()
         first = self.task_queue.push(tasks)
@@ -140,12 +143,12 @@ class WorkerRuntime:
 
     def push_one(self, task: Any) -> int:
         first = self.push(task)
-        assert first is not None, "the task queue has room for a task of each batch ahead, and one of each worker"
+        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
-        """Which of some batches has all its answers. Raises WorkerLostError, and RuntimeError after
-        `timeout` seconds, 0: none."""
+        """Waits until one of some batches has all its answers; returns which. Raises
+        WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
         found = self.task_queue.wait(batches, 0)
@@ -160,14 +163,14 @@ class WorkerRuntime:
         return found
 
     def check_workers(self) -> None:
-        """Raises WorkerLostError also where there is nothing to wait for."""
+        """Raises WorkerLostError if a worker is lost, without a wait."""
         if self.pool is not None and time.monotonic() - self._checked_at > _CHECK_INTERVAL:
             self.pool.check()
             self._checked_at = time.monotonic()
 
     def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
-        """Takes back what is not begun. What is goes on, into a buffer that nobody gets before;
-        what it says is thrown away when there is time."""
+        """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
+        before they end. Their answers are dropped later."""
         self.task_queue.cancel(first, tasks)
         self._abandoned.append(_Given(first, tasks, lease))
 

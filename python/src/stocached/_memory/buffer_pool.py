@@ -1,10 +1,10 @@
-"""Arrays that are used again when nobody holds them any more.
+"""Arrays that are reused when the program has dropped them.
 
-A fresh array of more than some 100 kB costs a page fault for every 4 kB of it, often more than the
-copy it was made for, because the C library gives large blocks back to the kernel each time. A
-BufferPool keeps a few of its arrays, and hands one out anew once its reference count says that the
-pool alone still has it. Tensors and views over an array hold it, so what somebody still sees is
-never handed out; nobody has to give anything back."""
+The C library returns large blocks to the kernel at each free. So a new array above about 100 kB
+costs a page fault for every 4 kB, often more time than the copy into it. A BufferPool keeps a few
+of its arrays. It reuses an array when the reference count says that only the pool refers to it.
+Tensors and views over an array refer to it, so an array in use is never reused, and no caller gives
+arrays back."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-_PER_POOL = 64 * 1024**2  # bytes that are kept at most
-_BATCH_SIZES = 4  # whose arrays are kept for the next batch: those of training and testing, and the last ones of an epoch
+_PER_POOL = 64 * 1024**2  # the most bytes that a pool keeps
+# Batch sizes whose arrays are kept: of training, of testing, and of the last batches of an epoch.
+_BATCH_SIZES = 4
 
 
 class BufferPool:
-    """Arrays of one kind. `take` may be called by many threads: whoever looks at an array holds it,
-    and so the others see it in use.
+    """Arrays of one kind. Many threads may call `take`: a thread that checks an array refers to it,
+    so other threads see it in use.
 
-    Threads may change places between any two steps here, and Python 3.10 lets them right after a
-    return. So whoever looks at an array holds its pair as well: without it the count lacks the
-    pool's reference once another thread has put another pair in its place, and an array in use
-    looks idle. And what is returned is a new pair: the one that is kept can be held by its taker
-    without the array's count showing it."""
+    The interpreter may switch threads between any two steps here, and Python 3.10 also right after
+    a return. So a thread that checks an array refers to its pair too. Without this, another thread
+    could replace the pair in the pool: the count would lack the pool's reference, and an array in
+    use would look idle. `take` returns a new pair: a reference to the pool's pair would not show in
+    the array's count."""
 
     def __init__(self, make: Callable[[], npt.NDArray[Any]], nbytes: int) -> None:
         self._make = make
         self._most = _PER_POOL // max(nbytes, 1) if _counts_are_exact() else 0
-        self._kept: list[tuple[npt.NDArray[Any], int]] = []  # a ring, handed out in turn
-        self._at = 0  # of the last one
+        self._kept: list[tuple[npt.NDArray[Any], int]] = []  # a ring, given out in turn
+        self._at = 0  # of the array given out last
 
     def take(self) -> tuple[npt.NDArray[Any], int]:
-        """An array and its address. Its bytes are whatever they were."""
+        """An array and its address. Its bytes are undefined."""
         kept, at = self._kept, self._at
         if kept:
-            pair = kept[at]  # the last one: if it is free, it is in the processor's cache
+            pair = kept[at]  # given out last: if it is idle, it is in the processor's cache
             array, address = pair
             if getrefcount(array) == _IDLE:
                 return array, address
             at = at + 1 if at + 1 < len(kept) else 0
-            pair = kept[at]  # else the one that has been out for longest
+            pair = kept[at]  # else the one given out longest ago
             array, address = pair
             if getrefcount(array) == _IDLE:
                 self._at = at
@@ -55,13 +56,13 @@ class BufferPool:
         if len(kept) < self._most:
             kept.insert(at, (array, address))
         elif kept:
-            kept[at] = (array, address)  # the array that was there belongs to whoever holds it
+            kept[at] = (array, address)  # the old array now belongs to the program alone
         self._at = at
         return array, address
 
 
 class SampleBuffers(BufferPool):
-    """Bytes of single samples. A pickled one starts anew."""
+    """Bytes of single samples. An unpickled pool is empty."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(lambda: np.empty(nbytes, np.uint8), nbytes)
@@ -72,7 +73,7 @@ class SampleBuffers(BufferPool):
 
 
 class Column(Protocol):
-    """What `Batches` needs to know of a field of fixed size."""
+    """What `BatchBuffers` reads of a field of fixed size."""
 
     @property
     def shape(self) -> tuple[int | None, ...]: ...
@@ -85,7 +86,7 @@ class Column(Protocol):
 
 
 class BatchBuffers:
-    """Arrays for whole batches of samples of fixed size. A pickled one starts anew."""
+    """Arrays for whole batches of samples of fixed size. An unpickled pool is empty."""
 
     def __init__(self, fields: tuple[Column, ...]) -> None:
         self._fields = fields
@@ -110,15 +111,15 @@ def _batches(field: Column, n: int) -> BufferPool:
 
 
 def _counts_are_exact() -> bool:
-    """Not so in an interpreter without the GIL, nor under a compiler (3.14), which may drop
-    references that the code shows."""
+    """Whether reference counts are exact. An interpreter without the GIL has no exact counts, and
+    the compiler of Python 3.14 may omit references that the code shows."""
     jit = getattr(sys, "_jit", None)
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)()) and not (jit is not None and jit.is_enabled())
 
 
 def _idle() -> int:
-    """The reference count that `take` sees of an array that nobody else holds: how many the
-    interpreter itself adds differs between versions."""
+    """The reference count that `take` reads of an idle array. Versions of the interpreter add
+    different numbers of references."""
     kept = [(bytearray(1), 0)]
     array, address = kept[0]
     return getrefcount(array) if address == 0 else 0

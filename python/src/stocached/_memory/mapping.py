@@ -1,4 +1,4 @@
-"""Memory of our own from the kernel, as arrays: it goes back as soon as nobody has the array, or one made of it, any more."""
+"""Memory from the kernel, as arrays. It is unmapped when the last array over it is gone."""
 
 from __future__ import annotations
 
@@ -16,36 +16,50 @@ from .._common.errors import SystemCallError
 _FAILED = ctypes.c_void_p(-1).value
 _HUGE = 2 << 20  # bytes of a huge page
 LIBC = ctypes.CDLL(None, use_errno=True)
-_mmap = _native._bind(LIBC, "mmap", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_mmap = _native._bind(
+    LIBC,
+    "mmap",
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+)
 _munmap = _native._bind(LIBC, "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 _madvise = _native._bind(LIBC, "madvise", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def of_file(fd: int, offset: int, length: int) -> npt.NDArray[np.uint8]:
-    """A part of a file, shared with whoever maps it. `offset` and `length` are multiples of the page size."""
+    """A part of a file, shared with other processes that map it. offset, length: multiples of the
+    page size."""
     return _array(_map(length, mmap.MAP_SHARED, fd, offset), length)
 
 
 def private(length: int) -> npt.NDArray[np.uint8]:
-    """Memory of this process alone, in huge pages where the kernel gives them: a tenth faster to copy into. `length` is a multiple of the page size."""
+    """Memory of this process alone, in huge pages if the kernel gives them: copies into them are a
+    tenth faster. length: a multiple of the page size."""
     if length < _HUGE:
         return _array(_map(length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0), length)
-    roomy = length + _HUGE
-    first = _map(roomy, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    longer = length + _HUGE
+    first = _map(longer, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     address = -(-first // _HUGE) * _HUGE
-    for start, end in ((first, address), (address + length, first + roomy)):
+    for start, end in ((first, address), (address + length, first + longer)):
         if end > start:
             _munmap(start, end - start)
     return _array(address, length)
 
 
 def forget(address: int, length: int) -> None:
-    """Gives the pages of private memory back; it is zeros then. Also called while the interpreter ends, when an array no longer tells its address."""
+    """Frees the pages of private memory, which then reads as zeros. It takes an address, because an
+    array has none any more while the interpreter ends."""
     _madvise(address, length, mmap.MADV_DONTNEED)
 
 
 def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:
-    """Leaves memory out of core dumps: the kernel reads what it dumps, and takes the pages of what nobody has touched for that."""
+    """Leaves memory out of core dumps: for a dump the kernel reads all of it, and would allocate
+    the pages that are not used yet."""
     _madvise(memory.ctypes.data, memory.size, mmap.MADV_DONTDUMP)
 
 
@@ -58,19 +72,25 @@ def _map(length: int, flags: int, fd: int, offset: int) -> int:
 
 def _array(address: int, length: int) -> npt.NDArray[np.uint8]:
     if length >= _HUGE:
-        _madvise(address, length, mmap.MADV_HUGEPAGE)  # that it cannot be done costs nothing but time
+        _madvise(address, length, mmap.MADV_HUGEPAGE)  # a failure only costs time
     return np.asarray(_Mapping(address, length))
 
 
 class _Mapping:
-    """Memory that is unmapped when the last array of it is gone. Python's own mmap keeps a descriptor open for each, and a ring has many."""
+    """Memory that is unmapped when the last array over it is gone. Python's mmap would keep a
+    descriptor open for each, and a ring has many."""
 
     __slots__ = ("__array_interface__", "_address", "_length")
 
     def __init__(self, address: int, length: int) -> None:
         self._address, self._length = address, length
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (length,),
+            "data": (address, False),
+        }
 
     def __del__(self, unmap: Any = _munmap) -> None:
-        if hasattr(self, "_length"):  # Ctrl-C did not stop the constructor
+        if hasattr(self, "_length"):  # false if Ctrl-C stopped the constructor
             unmap(self._address, self._length)

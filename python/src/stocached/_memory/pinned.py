@@ -1,4 +1,5 @@
-"""The ring's buffers in pinned memory: registered with CUDA, so that a device reads batches where they lie while the program goes on (docs/spec/workers.md)."""
+"""The ring's buffers as pinned memory: registered with CUDA, so that a device reads batches in
+place while the program continues (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -14,16 +15,18 @@ import torch
 from .ring import Raw
 
 _PORTABLE = 1  # cudaHostRegisterPortable of driver_types.h: pinned for all devices
-_cuda: Any = torch.cuda  # in part without types, as what follows
+_cuda: Any = torch.cuda  # Any: torch has no types for parts of it
 _runtime: Any = torch._C._cudart if hasattr(torch._C, "_cudart") else None
 _has_context: Any = getattr(torch._C, "_cuda_hasPrimaryContext", None)
 
 
 class Cuda:
-    """What the ring asks of CUDA, by way of torch. To be called by the thread that iterates; memory may end in any."""
+    """What the ring needs of CUDA, through torch. Only the thread that iterates calls it; memory
+    may end in any thread."""
 
     def register(self, memory: Raw) -> Raw:
-        """The same memory, pinned for as long as the array, or one made of it, is referred to. Raises RuntimeError where CUDA does not take it."""
+        """The same memory, pinned as long as this array, or one made of it, exists. RuntimeError if
+        CUDA refuses it."""
         _cuda.init()
         address = memory.ctypes.data
         code = _runtime.cudaHostRegister(address, memory.size, _PORTABLE)
@@ -33,12 +36,13 @@ class Cuda:
         return np.asarray(_Registered(memory, address))
 
     def mark(self) -> Mark:
-        """Behind whatever was given to the current streams until now."""
+        """A mark after all work that the current streams have now."""
         return Mark()
 
 
 class Mark:
-    """A place in the current stream of each device that this process uses: a copy to another one than the current may be under way as well."""
+    """A place in the current stream of each device that this process uses. All devices: a copy may
+    run on one that is not the current device."""
 
     def __init__(self) -> None:
         self._events = [_cuda.current_stream(device).record_event() for device in _devices()]
@@ -52,13 +56,19 @@ class Mark:
 
 
 class _Registered:
-    """Memory that is unregistered before it can go. CUDA is not to be called in forked children, and at the end of the interpreter the driver is gone."""
+    """Memory that is unregistered before it is freed. Forked children must not call CUDA. At exit
+    of the interpreter the driver is gone."""
 
     __slots__ = ("__array_interface__", "_address", "_memory", "_pid")
 
     def __init__(self, memory: Raw, address: int) -> None:
         self._memory, self._address, self._pid = memory, address, os.getpid()
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (memory.size,),
+            "data": (address, False),
+        }
 
     def __del__(self, getpid: Any = os.getpid, ends: Any = sys.is_finalizing) -> None:
         if getpid() == self._pid and not ends():
@@ -66,7 +76,7 @@ class _Registered:
 
 
 def _unregister(address: int) -> None:
-    """When no device reads from it any more."""
+    """Waits until no device reads the memory, then unregisters it."""
     with contextlib.suppress(RuntimeError):  # a device that has failed reads nothing
         for device in _devices():
             _cuda.synchronize(device)
@@ -75,11 +85,13 @@ def _unregister(address: int) -> None:
 
 
 def _devices() -> list[int]:
-    """Those that this process has a context on. To ask for the streams of others would make one, of some hundred MB."""
+    """The devices that this process has a context on. A query for the stream of another device
+    would make a context, of some hundred MB."""
     return [device for device in range(_cuda.device_count()) if _has_context(device)]
 
 
 def _forget_error() -> None:
-    """CUDA keeps an error, and has an innocent call fail with it later. torch has loaded the runtime for everybody to see, or has it within itself."""
+    """Clears the error that CUDA keeps, which would make a later call fail. torch exports the
+    runtime's function, or has the runtime inside itself; then it is not found."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).cudaGetLastError()

@@ -1,4 +1,5 @@
-"""The ring: memory for batches that is used again when nobody sees a batch any more (docs/spec/workers.md)."""
+"""The ring: memory for batches, reused when no array of a batch exists any more
+(docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
-_LEAST = 3  # batches that a training loop which keeps none needs memory for
+_LEAST = 3  # batches that exist at a time if the training loop keeps none
 
 
 class Mark(Protocol):
@@ -30,14 +31,15 @@ class Mark(Protocol):
 
 
 class Device(Protocol):
-    """What reads batches by itself, and goes on with that when the program has forgotten them."""
+    """A device that reads batches by itself, also after the program has dropped them."""
 
     def register(self, memory: Raw) -> Raw:
-        """The same memory, which the device may read from for as long as the array lives. Raises RuntimeError if it may not."""
+        """The same memory, which the device can read as long as this array exists. Else
+        RuntimeError."""
         ...
 
     def mark(self) -> Mark:
-        """Behind all work that it was given until now."""
+        """A mark after all work that the device has now."""
         ...
 
 
@@ -46,52 +48,64 @@ def _none() -> None:
 
 
 class Lease:
-    """The memory of one batch. Every array and tensor of the batch refers to it, slices and views included; with the last of them it goes back to the ring.
+    """The memory of one batch. Every array and tensor of the batch refers to it, slices and views
+    included. When the last of them is gone, the memory returns to the ring.
 
-    NumPy lets a slice refer to the array that was sliced first instead of what lies between; that array has the lease as its base, so the lease outlives it."""
+    The base of a slice of a slice is the first array, in NumPy. That array's base is the lease, so
+    the lease outlives all slices."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "number")
 
     def __init__(self, number: int, memory: Raw, address: int, give_back: Callable[[int], None]) -> None:
         self.number, self._memory, self._give_back = number, memory, give_back
-        self.__array_interface__: dict[str, Any] = {"version": 3, "typestr": "|u1", "shape": (memory.size,), "data": (address, False)}
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (memory.size,),
+            "data": (address, False),
+        }
 
     def array(self) -> Raw:
-        """All of it as bytes. To be called once: the lease lives as long as this array and whatever is made of it."""
+        """The memory as bytes. Call it once: the lease lives as long as this array and all made of
+        it."""
         return np.asarray(self)
 
     def __del__(self) -> None:
-        if hasattr(self, "_give_back"):  # Ctrl-C did not stop the constructor
+        if hasattr(self, "_give_back"):  # false if Ctrl-C stopped the constructor
             self._give_back(self.number)
 
 
 class Ring:
-    """Buffers of equal size, given out as leases: in shared memory, where workers that are processes see them by number, or in this process's own.
+    """Buffers of equal size, given out as leases. They lie in shared memory, where worker processes
+    find them by number, or in memory of this process.
 
-    With a device, buffers are registered with it, and used again when it has read them as well: behind a mark that is set when `take` first sees that a
-    lease has ended. That is later than its end, in the thread that gives the device its work, and no finalizer calls a driver.
+    With a device, buffers are registered with it, and reused only after the device has read them.
+    `take` sets a mark when it first sees that a lease has ended, and waits for the mark. So the
+    thread that gives work to the device sets the marks, and no finalizer calls a driver.
 
-    `take` and `buffer` are for one thread at a time; leases may end in any thread, at any moment, in the garbage collector as well."""
+    One thread at a time may call `take` and `buffer`. Leases may end in any thread at any moment,
+    also in the garbage collector."""
 
     def __init__(self, most: int, *, shared: bool = True, device: Device | None = None) -> None:
-        """most: bytes of all buffers together, beyond which batches come in plain memory. shared: with other processes."""
+        """most: bytes of all buffers together; further batches come in ordinary memory. shared:
+        with other processes."""
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
-        self.most = self._limit = most  # buffers that may be out; bytes
+        self.most = self._limit = most  # buffers given out at a time; bytes
         self._beside: Callable[[], Ring | None] = _none
-        self.hold: BatchReserve | None = None  # on memory that buffers will need
+        self.hold: BatchReserve | None = None  # keeps memory free for buffers
         self._start(device)
 
     def _start(self, device: Device | None) -> None:
         self._device, self._registers = device, device is not None
-        self._buffers: dict[int, tuple[Raw, int]] = {}  # with their addresses
-        self._idle: deque[int] = deque()  # the one given back last is in the processor's cache, most likely
-        self._released: deque[int] = deque()  # that the device may still read from
-        self._marked: deque[tuple[Mark, list[int]]] = deque()  # and those behind a mark, the oldest first
+        self._buffers: dict[int, tuple[Raw, int]] = {}  # and their addresses
+        self._idle: deque[int] = deque()  # the last of them is most likely in the processor's cache
+        self._released: deque[int] = deque()  # leases have ended, but the device may still read
+        self._marked: deque[tuple[Mark, list[int]]] = deque()  # the same with their marks, the oldest first
         self._made = 0
-        self._fresh: set[int] = set()  # whose memory nobody has written to yet, perhaps
+        self._fresh: set[int] = set()  # buffers that may have no memory yet
         self._told = False
-        self._short = False  # of memory: fewer buffers than were asked for
+        self._short = False  # memory is short: fewer buffers than the limit allows
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "buffer_bytes": self.buffer_bytes, "most": self.most, "_limit": self._limit}
@@ -102,12 +116,13 @@ class Ring:
         self._start(None)
 
     def enter_worker(self) -> None:
-        """To be called in a process that is forked to be a worker: the device is its parent's alone, and so is how memory is mapped that it reads."""
+        """A forked worker calls it: only its parent may use the device and the memory mapped for
+        it."""
         if self._device is not None:
             self._start(None)
 
     def resize(self, buffer_bytes: int) -> None:
-        """To be called before the first `take`, and never again."""
+        """Call it once, before the first `take`."""
         self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
         self.most = max(self._limit // self.buffer_bytes, 1)
         if self.hold is not None:
@@ -120,11 +135,12 @@ class Ring:
         return self.file is not None
 
     def share_limit(self, other: Ring) -> None:
-        """Buffers of both that are out count together, and idle ones of either give their memory back when the other needs more."""
+        """Two rings share one limit: their leases count together. If one ring needs more buffers,
+        the other frees the memory of its idle buffers."""
         self._beside, other._beside = weakref.ref(other), weakref.ref(self)
 
     def buffer(self, number: int) -> Raw:
-        """The memory of a buffer, in whichever process."""
+        """The memory of a buffer, in this process or a worker."""
         return self._buffer(number)[0]
 
     def _buffer(self, number: int) -> tuple[Raw, int]:
@@ -145,13 +161,14 @@ class Ring:
         except RuntimeError as error:
             self._registers = False
             warnings.warn(
-                f'stocached: memory for batches cannot be pinned where it lies, so batches are copied into pinned memory, as by pin_memory="copy": {error}',
+                f'stocached: memory for batches cannot be pinned in place, so batches are copied into pinned memory, as with pin_memory="copy": {error}',
                 stacklevel=2,
             )
             return memory
 
     def take(self) -> Lease | None:
-        """A buffer whose bytes are whatever they were. None: the limit is reached; warns the first time. Waits for the device rather than that."""
+        """A buffer with undefined bytes. None if the limit is reached, with a warning the first
+        time. It waits for the device before it returns None."""
         if self._device is not None:
             self._take_back(self._device)
         beside = self._beside()
@@ -170,7 +187,7 @@ class Ring:
             return None
         if self._idle:
             number = self._idle.pop()
-            if number in self._fresh:  # no longer: it was a batch's
+            if number in self._fresh:  # a batch takes its memory now
                 self._fresh.discard(number)
                 self._take_memory(self.buffer_bytes)
             return self._lease(number)
@@ -183,7 +200,8 @@ class Ring:
         return self._lease(number)
 
     def _take_back(self, device: Device) -> None:
-        """What the device has read. Leases that end after the mark was set are left for the next time."""
+        """Makes the buffers idle that the device has read. Leases that end after the mark wait for
+        the next call."""
         released = len(self._released)
         if released:
             self._marked.append((device.mark(), [self._released.popleft() for _ in range(released)]))
@@ -195,7 +213,7 @@ class Ring:
             self.hold.take(count)
 
     def rest(self) -> None:
-        """Gives the memory of idle buffers back, until they are taken again."""
+        """Frees the memory of idle buffers until they are taken again."""
         for number in list(self._idle):
             if number not in self._fresh:
                 self._fresh.add(number)
@@ -210,20 +228,20 @@ class Ring:
         return Lease(number, memory, address, self._idle.append if self._device is None else self._released.append)
 
     def _tell(self, made: int) -> None:
-        size, slower = sizes.show_size(self.buffer_bytes), "Further ones come in memory of their own, which is slower."
+        size, slower = sizes.show_size(self.buffer_bytes), "Further batches come in ordinary memory, which is slower."
         if self._short:
             text = (
-                f"memory is short, so there are {made} batches of {size} at a time, and all of them are in use. {slower} Copy what is to be kept, make the "
+                f"memory is short, so only {made} batches of {size} fit at a time, and all of them are in use. {slower} Copy batches that you keep, make the "
                 "batches or the cache smaller, or give the program more memory"
             )
         elif self.most < _LEAST:
             text = (
-                f"ring_bytes={self._limit} is room for {made} of the batches of {size}, and {_LEAST} are needed: of that which the training loop has, of that "
-                f"which it gets, and of one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"
+                f"ring_bytes={self._limit} holds {made} batches of {size}, and {_LEAST} are needed: one that the training loop has, one that it gets, "
+                f"and one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"
             )
         else:
             text = (
-                f"the {made} batches of {size} that memory was set aside for are all in use, so somebody keeps batches. {slower} Copy what is to be "
-                f"kept, or raise ring_bytes={self._limit}"
+                f"the {made} batches of {size} in the ring are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
+                f"or raise ring_bytes={self._limit}"
             )
         warnings.warn(f"stocached: {text}", stacklevel=2)

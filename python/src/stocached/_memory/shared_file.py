@@ -1,4 +1,5 @@
-"""Files in memory without a name, shared by a process and its workers: what a loader's task queue, ring and overflow lie in (docs/spec/workers.md)."""
+"""Files in memory without a name, which a process shares with its workers. They hold a loader's
+task queue, ring and overflow (docs/spec/workers.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _fallocate = _native._bind(mapping.LIBC, "fallocate", ctypes.c_int, ctypes.c_int
 
 
 class SharedFile:
-    """A memfd. Forked children inherit it; pickling opens it through the process that pickles, which has to be alive. It goes with its last process."""
+    """A memfd. Forked children inherit it. A process that unpickles it opens it through the process
+    that pickled it, which must be alive. The memory goes with the last process that has it."""
 
     def __init__(self, purpose: str, *, size: int = 0) -> None:
         self.fd = os.memfd_create(f"stocached-{purpose}", os.MFD_CLOEXEC)
@@ -35,7 +37,7 @@ class SharedFile:
             close(fd)
 
     def grow(self, size: int) -> None:
-        """To at least so many bytes. One process alone calls this."""
+        """Makes it at least `size` bytes long. Only one process may call this."""
         if os.fstat(self.fd).st_size < size:
             try:
                 os.ftruncate(self.fd, size)
@@ -43,11 +45,13 @@ class SharedFile:
                 raise SystemCallError(f"the loader's shared memory cannot be {size} bytes: {error}") from error
 
     def punch(self, offset: int, length: int) -> None:
-        """Gives the memory of a part back; it is zeros then. Both are multiples of the page size."""
+        """Frees the memory of a part, which then reads as zeros. Both are multiples of the page
+        size."""
         _fallocate(self.fd, _PUNCH, offset, length)
 
     def map(self, offset: int, length: int) -> npt.NDArray[np.uint8]:
-        """A part of it as bytes; mapped for as long as the array, or one made of it, is referred to. `offset` is a multiple of the page size."""
+        """A part as bytes, mapped as long as this array, or one made of it, exists. offset: a
+        multiple of the page size."""
         return mapping.of_file(self.fd, offset, length)
 
 
@@ -56,7 +60,7 @@ def _open(kind: type[SharedFile], pid: int, fd: int, device: int, inode: int) ->
     try:
         shared.fd = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise NoServerError(f"process {pid}, whose loader this worker belongs to, is gone or lets nobody open its memory: {error}") from None
+        raise NoServerError(f"process {pid}, whose loader this worker belongs to, is gone or does not let others open its memory: {error}") from None
     shared._pid = os.getpid()
     stat = os.fstat(shared.fd)
     if (stat.st_dev, stat.st_ino) != (device, inode):

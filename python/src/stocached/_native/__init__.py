@@ -1,13 +1,14 @@
-"""The raw binding: every function, struct and constant of stocached.h, and nothing else.
+"""The raw binding: all functions, structs and constants of stocached.h, and nothing else.
 
-`_header` is generated from the header; `_library` finds and loads the library. Imports nothing else of this package."""
+`_header` is generated from the header; `_library` finds and loads the library. Imports no other
+package."""
 
 from __future__ import annotations
 
 import ctypes
 
 from . import _header
-from ._header import *  # noqa: F403  all of it, under the names of the header
+from ._header import *  # noqa: F403  all names of the header
 from ._library import IoVec as IoVec
 from ._library import bind, holding, rebind, releasing
 
@@ -15,11 +16,12 @@ _bind = bind  # other modules bind functions of the C library
 
 NO_LENGTH = 2**64 - 1  # what stoc_lengths writes for a miss
 
-# The same functions called the other way: for small samples with the GIL, to wait without it.
+# The same functions with the other handle: for small samples with the GIL held, to wait without it.
 get_small = rebind(holding, _header.get)
 lengths_held = rebind(holding, _header.lengths)
 board_look = rebind(holding, _header.board_wait)
 board_take_wait = rebind(releasing, _header.board_take)
 
-# int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their handle
+# int munmap(void *address, size_t length);   of the C library, for payload maps that outlived their
+# handle
 munmap = bind(ctypes.PyDLL(None), "munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def library_path() -> Path:
-    """The library this package loads: $STOCACHED_LIB_PATH (the file, or the folder it lies in), else the one in the package."""
+    """The library to load: $STOCACHED_LIB_PATH (the file, or its folder), else the one in the
+    package."""
     override = os.environ.get("STOCACHED_LIB_PATH")
     path = Path(override) if override else Path(__file__).parent.parent
     if path.is_dir():
@@ -43,12 +44,13 @@ def bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
 
 
 def rebind(library: ctypes.CDLL, function: Any) -> Any:
-    """The same function, called the other way."""
+    """The same function, bound to another handle of the library."""
     return bind(library, function.__name__, function.restype, *function.argtypes)
 
 
 def check_abi(version: int) -> None:
-    """Checks that the library is of this package's version of the header, before any other function is looked up."""
+    """Checks, before it binds any other function, that the library has the ABI version of this
+    package."""
     found = bind(holding, "stoc_abi_version", ctypes.c_uint32)()
     if found != version:
         raise ImportError(f"stocached: {path} speaks ABI version {found}, this package needs {version}; install both from one release")

@@ -13,7 +13,8 @@ from .._common.numbers import whole
 
 
 class Concatenation:
-    """Datasets of so many samples, read as one: the samples of the first, then those of the second, and so on, as torch's ConcatDataset does. Immutable.
+    """Several datasets read as one: the samples of the first, then those of the second, and so on,
+    as in torch's ConcatDataset. Immutable.
 
     samples: of each dataset; 0 for an empty one. Raises InvalidError."""
 
@@ -40,7 +41,8 @@ class Concatenation:
     @overload
     def locate(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
     def locate(self, indices: int | npt.NDArray[np.integer[Any]]) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Of which dataset a sample is, and its index there: of one, or of an array of them. Raises SampleIndexError."""
+        """The dataset of a sample, and its index in that dataset. Takes one index or an array.
+        Raises SampleIndexError."""
         asked = np.asarray(indices)
         outside = (asked < 0) | (asked >= len(self))
         if outside.any():
@@ -52,7 +54,7 @@ class Concatenation:
         return datasets.astype(np.int64, copy=False), local.astype(np.int64, copy=False)
 
     def index(self, dataset: int, local: int) -> int:
-        """The inverse of `locate`, of one sample. Raises SampleIndexError."""
+        """The inverse of `locate`, for one sample. Raises SampleIndexError."""
         if not (0 <= dataset < len(self.samples) and 0 <= local < self.samples[dataset]):
             raise SampleIndexError(f"there is no sample {local} of dataset {dataset} of {self!r}")
         return int(self._begins[dataset]) + local

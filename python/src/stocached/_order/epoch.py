@@ -17,7 +17,7 @@ from .._common.numbers import whole
 
 ENDS = ("uneven", "pad", "drop")
 
-_CHUNK = 4096  # indices that are asked for at a time where they are handed out one by one
+_CHUNK = 4096  # indices that iterators compute at a time
 
 
 class EpochSource(Protocol):
@@ -30,9 +30,10 @@ class EpochSource(Protocol):
 
 
 class Epoch:
-    """The order of one epoch. Immutable: any number of threads may ask it, and forked children. Iterating gives the samples one by one.
+    """The order of one epoch. Immutable: any number of threads and forked children may use it. Its
+    iterator gives the samples one by one.
 
-    order, number: what it was made from."""
+    order, number: its order, and the number of the epoch."""
 
     def __init__(self, order: EpochSource, number: int) -> None:
         self.order = order
@@ -42,7 +43,8 @@ class Epoch:
         self._length = int(_native.epoch_length(self._epoch))
 
     def __len__(self) -> int:
-        """Positions: the samples of an Order, the draws of a WeightedOrder, what a MixedOrder stops at."""
+        """Positions: the samples of an Order, the draws of a WeightedOrder, the length of a
+        MixedOrder."""
         return self._length
 
     def __repr__(self) -> str:
@@ -56,12 +58,13 @@ class Epoch:
         return self._checked(_native.epoch_at(self._epoch, self._within(position, "position", self._length)))
 
     def position(self, index: int) -> int:
-        """Where a sample stands: the inverse of `at`. Raises SampleIndexError, and UnsupportedError for a WeightedOrder and a MixedOrder, in which a sample
-        may stand in several places or in none."""
+        """The position of a sample: the inverse of `at`. Raises SampleIndexError. Raises
+        UnsupportedError for a WeightedOrder and a MixedOrder, where a sample may have several
+        positions or none."""
         return self._checked(_native.epoch_position(self._epoch, self._within(index, "index", self.order.samples)))
 
     def indices(self, first: int = 0, count: int | None = None, step: int = 1) -> npt.NDArray[np.int64]:
-        """The samples at positions first, first + step, ..., at most `count` of them and as many as there are."""
+        """The samples at positions first, first + step, ..., at most `count` of them."""
         if first < 0 or step < 1 or (count is not None and count < 0):
             raise InvalidError(f"first={first}, count={count}, step={step}: first and count are 0 or more, step 1 or more")
         there = max(0, (self._length - first + step - 1) // step)
@@ -71,7 +74,8 @@ class Epoch:
         return rows
 
     def shard(self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> Shard:
-        """The part of one rank: of what is left from position `start` on, each `world_size`-th sample, from the `rank`-th on. See Shard."""
+        """The shard of one rank: of the positions from `start` on, each `world_size`-th, from the
+        `rank`-th on. See Shard."""
         return Shard(self, rank, world_size, ends=ends, start=start)
 
     def __iter__(self) -> Iterator[int]:
@@ -85,33 +89,49 @@ class Epoch:
 
     def _checked(self, result: int) -> int:
         if result == _native.EUNSUPPORTED:
-            raise errors.UnsupportedError(f"{self!r}: a sample may stand in several positions, or in none")
+            raise errors.UnsupportedError(f"{self!r}: a sample may have several positions, or none")
         if result < 0:
             raise errors.make(result, f"{self!r} cannot be asked", 0)
         return int(result)
 
 
 class Shard:
-    """What one rank reads of what is left of an epoch from position `start` on: each `world_size`-th sample, from the `rank`-th on. So ranks go through the
-    epoch side by side, and where they are is one position, from which any other number of ranks may go on: `epoch.shard(rank, world_size,
-    start=shard.position(read))`. Immutable. A sampler as well: it has a length, and iterating gives the samples one by one.
+    """The samples that one rank reads of an epoch, from position `start` on: each `world_size`-th
+    sample, from the `rank`-th on. So the ranks advance together, and their place is one position.
+    Any other number of ranks can continue there: `epoch.shard(rank, world_size,
+        start=shard.position(read))`. Immutable. It is a
+    sampler too: it has a length, and its iterator gives the samples one by one.
 
-    ends: what becomes of samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad": those that have one less begin again, so that
-    all have as many. "drop": the last ones are left out.
-    real: how many of its samples, the first ones, are read by no other rank and at no other time: all of them, or with "pad" perhaps all but the last.
+    ends: for samples that do not divide by `world_size`. "uneven": some ranks get one more. "pad":
+        ranks with one less begin again, so that all have the same number. "drop": the last samples
+        are left out.
+    real: the number of its first samples that no other rank reads and that do not repeat: all of
+        them, or with "pad" perhaps all but the last.
 
-    Raises InvalidError for numbers that cannot be."""
+    Raises InvalidError for impossible numbers."""
 
-    def __init__(self, epoch: Epoch, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> None:
+    def __init__(
+        self,
+        epoch: Epoch,
+        rank: int,
+        world_size: int,
+        *,
+        ends: Literal["uneven", "pad", "drop"] = "uneven",
+        start: int = 0,
+    ) -> None:
         if ends not in ENDS:
             raise InvalidError(f"ends={ends!r} is none of {', '.join(ENDS)}")
         self.epoch = epoch
-        self.rank, self.world_size, self.start = whole("rank", rank), whole("world_size", world_size), whole("start", start)
+        self.rank, self.world_size, self.start = (
+            whole("rank", rank),
+            whole("world_size", world_size),
+            whole("start", start),
+        )
         self.ends = ends
         if not self.rank < self.world_size:
             raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")
         if self.start > len(epoch):
-            raise InvalidError(f"start={start} is behind the end of the epoch, which has {len(epoch)} positions")
+            raise InvalidError(f"start={start} is after the end of the epoch, which has {len(epoch)} positions")
         self._shard = _native.Shard(ctypes.sizeof(_native.Shard), self.rank, self.world_size, self.start, ENDS.index(ends), 0, 0, 0)
         error = _native.Error()
         if _native.epoch_shard(epoch._epoch, ctypes.byref(self._shard), ctypes.byref(error)) != 0:
@@ -128,7 +148,7 @@ class Shard:
         return _shard, (self.epoch, self.rank, self.world_size, self.ends, self.start)
 
     def indices(self, first: int = 0, count: int | None = None) -> npt.NDArray[np.int64]:
-        """Its samples from the `first`-th on, at most `count` of them and as many as there are."""
+        """Its samples from the `first`-th on, at most `count` of them."""
         if first < 0 or (count is not None and count < 0):
             raise InvalidError(f"first={first}, count={count}: both are 0 or more")
         there = max(0, len(self) - first)
@@ -140,8 +160,9 @@ class Shard:
         return rows
 
     def batches(self, batch_size: int, drop_last: bool = False) -> int:
-        """How many batches of `batch_size` it makes; the last one may have fewer samples. With `drop_last` as many as every rank can fill, the same for all
-        of them whatever the ends, so that none waits for another that has no more."""
+        """The number of batches of `batch_size`; the last one may have fewer samples. With
+        `drop_last`: the number that every rank can fill, the same for all ranks. So no rank waits
+        for another that has no more."""
         if batch_size < 1:
             raise InvalidError(f"batch_size={batch_size} is not 1 or more")
         if not drop_last:
@@ -150,7 +171,8 @@ class Shard:
         return each // batch_size
 
     def position(self, read: int) -> int:
-        """The position of the epoch that all ranks are behind when each has read so many: the `start` to go on from."""
+        """The position of the epoch after each rank has read `read` samples: the `start` to
+        continue from."""
         if read < 0:
             raise InvalidError(f"read={read} is below 0")
         return min(self.start + read * self.world_size, len(self.epoch))

@@ -1,4 +1,4 @@
-"""In which order samples are read, as a function of a position: docs/spec/order.md."""
+"""The order in which samples are read, as a function of a position: docs/spec/order.md."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ STOPS = ("first", "all", "length")
 
 @dataclass(frozen=True)
 class Order:
-    """The order of the samples of a dataset in every epoch. The same in Go and in C, for any number of workers and ranks; it takes no memory that grows
-    with the dataset.
+    """The order of a dataset's samples in every epoch. It is the same in Go and in C, for any
+    number of workers and ranks. Its memory does not grow with the dataset.
 
-    samples: of the dataset. kind: "sequential"; "shuffled": any sample anywhere; "windows": from first to last, `window` samples at a time, each such
-    window shuffled; "blocks": blocks of `block` samples that lie side by side are shuffled, and then the samples within `window` blocks at a time.
-    seed: 0 to 2**64 - 1. window, block: 0 where the kind has none."""
+    samples: of the dataset.
+    kind: "sequential"; "shuffled": any sample anywhere; "windows": from first to last, each window
+        of `window` samples shuffled; "blocks": blocks of `block` consecutive samples are shuffled,
+        and then the samples inside each window of `window` blocks.
+    seed: 0 to 2**64 - 1. window, block: 0 if the kind has none."""
 
     samples: int
     kind: Literal["sequential", "shuffled", "windows", "blocks"] = "shuffled"
@@ -42,7 +44,7 @@ class Order:
     block: int = 0
 
     def epoch(self, number: int) -> Epoch:
-        """The order of one epoch. Raises InvalidError for settings that cannot be."""
+        """The order of one epoch. Raises InvalidError for impossible settings."""
         return Epoch(self, number)
 
     def _settings(self) -> _native.Order:
@@ -59,13 +61,16 @@ class Order:
 
 
 class WeightedOrder:
-    """Samples drawn with replacement, each as often as its weight says. A sample of weight 0 never comes. Immutable; equal to another with the same settings.
-    It takes 24 bytes a sample, the one order whose memory grows with the dataset, and is made once for all epochs.
+    """Samples drawn with replacement, with a frequency in proportion to their weights. A sample of
+    weight 0 never comes. Immutable; equal to another with the same settings. It takes 24 bytes a
+    sample: the only order whose memory grows with the dataset. It is made once for all epochs.
 
-    samples: of the dataset. weights: one number for each, finite and not below 0, one of them above; a copy is kept. seed: 0 to 2**64 - 1.
-    draws: positions of an epoch; None: as many as there are samples. More or fewer change none of the others.
+    samples: of the dataset. weights: one number for each, finite and not below 0, at least one
+        above 0; it keeps a copy. seed: 0 to 2**64 - 1.
+    draws: positions of an epoch; None: as many as samples. Their number does not change the draws
+        before.
 
-    Raises InvalidError for what cannot be, naming the weight."""
+    Raises InvalidError for impossible settings, which names the weight."""
 
     def __init__(self, samples: int, weights: npt.ArrayLike, seed: int = 0, draws: int | None = None) -> None:
         self.samples, self.seed = whole("samples", samples), whole("seed", seed)
@@ -86,7 +91,7 @@ class WeightedOrder:
         weakref.finalize(self, _native.weights_close, self._table)
 
     def epoch(self, number: int) -> Epoch:
-        """The draws of one epoch. Raises InvalidError for settings that cannot be."""
+        """The draws of one epoch. Raises InvalidError for impossible settings."""
         return Epoch(self, number)
 
     def _open(self, number: int) -> _native.Epoch:
@@ -96,7 +101,7 @@ class WeightedOrder:
         return epoch
 
     def __repr__(self) -> str:
-        weights = f"<{zlib.crc32(self.weights.tobytes()):08x}>"  # tells other weights apart, in states of loaders too
+        weights = f"<{zlib.crc32(self.weights.tobytes()):08x}>"  # differs for other weights, in states of loaders too
         return f"WeightedOrder(samples={self.samples}, weights={weights}, seed={self.seed}, draws={self.draws})"
 
     def __eq__(self, other: object) -> bool:
@@ -113,13 +118,19 @@ class WeightedOrder:
 
 @dataclass(frozen=True)
 class MixedOrder:
-    """Samples of several datasets by ratio: of any first p positions a dataset has its part to within a sample or so. The indices are those of the
-    concatenated datasets, which `concatenation` takes apart.
+    """Samples of several datasets by ratio. Among the first p positions of an epoch, each dataset
+    has its share, to within about a sample. Indices are those of the concatenated datasets;
+    `concatenation` converts them.
 
-    orders: one for each dataset. ratios: one for each, above 0: whole numbers, whose sum is below 2**31, such as 7 and 3 for 70 and 30 percent; or with a
-    float among them, numbers that are rounded to parts of 2**30 of their sum. seed: says, with the ratios, whose turn it is.
-    stop: where an epoch ends. "first": when one dataset was read to its end; no sample comes twice. "all": when every one was; those that are too small for
-    their ratio begin anew, in another order, as often as it takes. "length": at `length`; each dataset goes on in the next epoch where it was.
+    orders: one for each dataset.
+    ratios: one for each dataset, above 0. Whole numbers with a sum below 2**31, such as 7 and 3 for
+        70 and 30 percent; or with a float among them, numbers that are rounded to parts of 2**30 of
+        their sum.
+    seed: with the ratios, it determines which dataset each position gets.
+    stop: where an epoch ends. "first": at the end of the first dataset that ends; no sample comes
+        twice. "all": when all have ended; a dataset that ends before begins again, in another
+        order. "length": after `length` positions; in the next epoch each dataset continues where it
+        was.
     length: positions of an epoch with "length", else 0."""
 
     orders: Sequence[Order]
@@ -139,11 +150,12 @@ class MixedOrder:
 
     @property
     def concatenation(self) -> Concatenation:
-        """Says of which dataset a sample is, and its index there."""
+        """Gives the dataset of a sample, and its index in that dataset."""
         return Concatenation([order.samples for order in self.orders])
 
     def epoch(self, number: int) -> Epoch:
-        """The order of one epoch. All are of one length. Raises InvalidError for settings that cannot be."""
+        """The order of one epoch. All epochs have one length. Raises InvalidError for impossible
+        settings."""
         return Epoch(self, number)
 
     def _open(self, number: int) -> _native.Epoch:
@@ -158,7 +170,14 @@ class MixedOrder:
         orders = (_native.Order * n)(*(order._settings() for order in self.orders))
         ratios = (ctypes.c_uint64 * n)(*_whole_ratios(self.ratios))
         mix = _native.Mix(
-            ctypes.sizeof(_native.Mix), n, orders, ratios, whole("seed", self.seed), whole("length", self.length), STOPS.index(self.stop), 0
+            ctypes.sizeof(_native.Mix),
+            n,
+            orders,
+            ratios,
+            whole("seed", self.seed),
+            whole("length", self.length),
+            STOPS.index(self.stop),
+            0,
         )
         epoch, error = _native.Epoch(), _native.Error()
         if _native.epoch_open_mixed(ctypes.byref(mix), number, ctypes.byref(epoch), ctypes.byref(error)) != 0:

@@ -1,6 +1,7 @@
 """Seeds that a loader draws for its workers at the start of each epoch.
 
-A dataset that iterates over a loader draws one for each of its samples, and yet these are not random."""
+A dataset that iterates over a loader draws such a seed for each of its samples. That does not make
+the samples random."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _here = threading.local()
 
 
 def drawn(draw: Callable[[], _T]) -> _T:
-    """What `draw` gives. Within `hidden`, the generators stay as they are."""
+    """The result of `draw`. Within `hidden`, the generators keep their states."""
     if not getattr(_here, "hidden", False):
         return draw()
     with kept():
@@ -26,9 +27,10 @@ def drawn(draw: Callable[[], _T]) -> _T:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Within it, loaders in this thread draw their base seeds without a trace in the generators: ours and those of torch. For one thread at a time."""
+    """Within it, loaders in this thread, ours and torch's, draw base seeds without a change of the
+    generators. For one thread at a time."""
     module = sys.modules.get("torch.utils.data.dataloader")
-    torchs: Any = getattr(module, "_BaseDataLoaderIter", None)  # whose constructor draws the seed; there since torch 1.2
+    torchs: Any = getattr(module, "_BaseDataLoaderIter", None)  # its constructor draws the seed, since torch 1.2
     original = getattr(torchs, "__init__", None)
 
     def begin(iteration: Any, *arguments: Any, **options: Any) -> None:

@@ -1,5 +1,5 @@
-"""What a global random number generator can be asked, and what those of NumPy and torch have in
-common."""
+"""The interface of a global random number generator, and the common part of those of NumPy and
+torch."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ class Generator(Protocol):
     def seed(self, seed: int) -> None: ...
 
     def state(self) -> Any:
-        """Equal values mean equal numbers from then on, and the other way round."""
+        """Two states are equal if and only if the generators give equal numbers from then on."""
 
     def restore(self, state: Any) -> None: ...
 
     def plain(self, state: Any) -> Any:
-        """What `state` gave as JSON takes it, for another process or another run. Takes longer than
-        `state`."""
+        """A state as values for JSON, for another process or run. Takes longer than `state`."""
 
     def restore_plain(self, state: Any) -> None: ...
 
     def places(self) -> list[memoryview]:
-        """A few bytes of memory that are others after a draw or a seed; none where the layout is
+        """A few bytes of memory that differ after a draw or a seed; none if the layout is
         unknown."""
 
     def watch(self) -> Callable[[], bool] | None:
-        """A function that says whether somebody has drawn or seeded since this call. None: this
-        generator is better seeded each time."""
+        """A function that tells whether a draw or seed has come since this call. None: seed this
+        generator for each sample."""
 
 
 def plain(state: Any) -> Any:
-    """The state of a generator of NumPy or torch as JSON takes it, without arrays and tensors."""
+    """The state of a generator of NumPy or torch as values for JSON, without arrays and tensors."""
     if isinstance(state, Mapping):
         return {key: plain(value) for key, value in state.items()}
     if isinstance(state, (np.ndarray, np.generic)):
@@ -46,5 +45,5 @@ def plain(state: Any) -> Any:
 
 
 def memory(address: int, size: int) -> memoryview:
-    """Bytes of this process, as they are whenever somebody looks."""
+    """Bytes of this process; each read gives their current values."""
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B")

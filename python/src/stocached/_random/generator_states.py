@@ -1,4 +1,5 @@
-"""The states of the global generators of random numbers, as plain values that JSON takes: for states of loaders and of their workers."""
+"""The states of the global generators of random numbers as values for JSON: for states of loaders
+and of their workers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ def take() -> dict[str, Any]:
 
 
 class Taken:
-    """The states at one moment. Making them plain takes ten times as long as taking them, and most are never asked for."""
+    """The states at one moment. `plain` takes ten times as long as the constructor, and is rarely
+    called."""
 
     def __init__(self) -> None:
         self._states = [(generator, generator.state()) for generator in known()]
@@ -23,21 +25,22 @@ class Taken:
 
 
 def put(states: Mapping[str, Any]) -> None:
-    """Leaves alone what this program has not imported."""
+    """Restores states. Ignores generators that this program has not imported."""
     for generator in known():
         if generator.name in states:
             generator.restore_plain(states[generator.name])
 
 
 class Draws:
-    """Of a worker process: the generators that were drawn from, or seeded, since this was made. Takes 10 us where none was."""
+    """For a worker process: the generators with a draw or seed since this object was made. Takes 10
+    us if none had one."""
 
     def __init__(self) -> None:
         self._before = {generator.name: generator.state() for generator in known()}
         self._states: dict[str, Any] = {}
 
     def states(self) -> dict[str, Any]:
-        """Their states now."""
+        """The current states of these generators."""
         for generator in known():
             state = generator.state()
             if state != self._before.get(generator.name):

@@ -1,16 +1,15 @@
 """The global generators of random numbers: those of the modules `random`, `numpy.random` and
 `torch`.
 
-Workers seed them for each sample, so that what is drawn for it does not depend on who loads it.
-Seeding takes longer than loading a small sample, and most datasets draw from one generator or from
-none. So a worker stops seeding those that nobody draws from, and looks after each sample whether
-somebody did after all: then the sample is loaded again, with the generator seeded, and the
-generator is seeded from then on.
+Workers seed them for each sample, so that its random numbers do not depend on the worker. A seed
+takes longer than the load of a small sample, and most datasets draw from one generator or none. So
+a worker stops seeding a generator without draws, and checks after each sample whether a draw has
+come. Then it seeds the generator, loads the sample again, and seeds the generator from then on.
 
-Caches look for draws as well (_checks/randomness.py). NumPy takes 40 us to give the state of its
-generator, so we read states from memory, where the layout is the one that we know. To see a draw it
-is enough to look at the position and the last word: the position moves with each draw, and when all
-words are used up, there are new ones."""
+Caches check for draws too (_checks/randomness.py). NumPy takes 40 us to give the state of its
+generator, so we read states from memory if the layout is known. The position and the last word show
+each draw: a draw moves the position, and when all words are used up, the generator makes new
+ones."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ import numpy as np
 
 from .generator import Generator, memory, plain
 
-_WORDS = 624  # of a Mersenne Twister; beside them lies how many are used up
+_WORDS = 624  # of a Mersenne Twister; next to them is the number of words used up
 _BYTES = 4 * (1 + _WORDS)
-_random_state: Any = np.random.mtrand._rand  # so for numpy.random
+_random_state: Any = np.random.mtrand._rand  # the generator of numpy.random's functions
 _join = b"".join
-_module: Any = random.seed.__self__  # type: ignore[attr-defined]  # the generator that the module's functions share
+_module: Any = random.seed.__self__  # type: ignore[attr-defined]  # the generator of random's functions
 
 
 class PythonGenerator:
-    """That of the module `random`."""
+    """The generator of the module `random`."""
 
     name = "random"
 
@@ -45,7 +44,7 @@ class PythonGenerator:
         self._memory = memory(id(_module) + object.__basicsize__, _BYTES) if _python_is_known() else None
 
     def seed(self, seed: int) -> None:
-        _Mersenne.seed(_module, seed)  # random.seed, without the half of its time that it takes to find out that this is an int
+        _Mersenne.seed(_module, seed)  # half the time of random.seed, which checks the type first
         _module.gauss_next = None
 
     def state(self) -> Any:
@@ -72,12 +71,12 @@ class PythonGenerator:
 
 
 class NumpyGenerator:
-    """That of the functions in `numpy.random`."""
+    """The generator of the functions in `numpy.random`."""
 
     name = "numpy.random"
 
     def __init__(self) -> None:
-        self._mersenne: Any = None  # where the memory is
+        self._mersenne: Any = None  # the object that has the memory
         self._memory = self._gauss = memoryview(b"")
 
     def seed(self, seed: int) -> None:
@@ -87,7 +86,7 @@ class NumpyGenerator:
         bits = _random_state._bit_generator
         if self._find():
             return bits, self._memory.tobytes(), self._gauss.tobytes()
-        return bits, pickle.dumps(np.random.get_state(legacy=False)), None  # of another kind, which the program has put there
+        return bits, pickle.dumps(np.random.get_state(legacy=False)), None  # another kind, which the program has set
 
     def restore(self, state: Any) -> None:
         bits, words, gauss = state
@@ -117,8 +116,8 @@ class NumpyGenerator:
         return _watch(self) if _numpy_is_known() and self._find() else None
 
     def _find(self) -> bool:
-        """Whether the memory of the generator is known. It is another one after
-        numpy.random.set_bit_generator."""
+        """Finds the memory of the generator; False if its layout is unknown.
+        numpy.random.set_bit_generator changes the generator."""
         bits = _random_state._bit_generator
         if bits is not self._mersenne:
             if not isinstance(bits, np.random.MT19937) or not _numpy_is_known():
@@ -130,7 +129,7 @@ class NumpyGenerator:
 
 
 def _words_of(state: bytes | tuple[int, ...]) -> tuple[int, ...]:
-    """The state of a generator of Python as `_Mersenne.setstate` takes it: in memory the position
+    """The state of a generator of Python as `_Mersenne.setstate` takes it. In memory the position
     comes first."""
     if isinstance(state, tuple):
         return state
@@ -145,8 +144,8 @@ def _watch(generator: Generator) -> Callable[[], bool]:
 
 @functools.cache
 def _python_is_known() -> bool:
-    """Whether a generator of Python lies in memory as it does in CPython 3.10 to 3.14: after the
-    head of an object, the words used up, then the words."""
+    """Whether a generator of Python has the memory layout of CPython 3.10 to 3.14: the head of an
+    object, the number of words used up, then the words."""
     if sys.implementation.name != "cpython" or _Mersenne.__basicsize__ < object.__basicsize__ + _BYTES:
         return False
     probe = random.Random(5)
@@ -161,8 +160,8 @@ def _python_is_known() -> bool:
 
 @functools.cache
 def _numpy_is_known() -> bool:
-    """Whether a Mersenne Twister of NumPy is what it has been since 1.17: the words, then how many
-    of them are used up."""
+    """Whether a Mersenne Twister of NumPy has the memory layout since 1.17: the words, then the
+    number of words used up."""
     probe = np.random.RandomState(5)
     mersenne = probe._bit_generator
     words = (ctypes.c_uint32 * (_WORDS + 1)).from_address(mersenne.ctypes.state_address)
@@ -174,8 +173,8 @@ def _numpy_is_known() -> bool:
 
 
 def _gauss_offset() -> int:
-    """Where in a RandomState of NumPy lies whether it holds a second Gaussian number, and 8 bytes
-    on that number. 0: unknown."""
+    """The offset in a RandomState of NumPy of the flag for a second Gaussian number; the number is
+    8 bytes after it. 0: unknown."""
     probe, number = np.random.RandomState(5), 1.2345678901234567
     probe.set_state({**probe.get_state(legacy=False), "has_gauss": 1, "gauss": number})
     whole = ctypes.string_at(id(probe), np.random.RandomState.__basicsize__)
@@ -187,7 +186,7 @@ _known: tuple[Generator, ...] = (PythonGenerator(), NumpyGenerator())
 
 
 def known() -> tuple[Generator, ...]:
-    """The global generators of this program: torch's from the end of its import on."""
+    """The global generators of this program. torch's is included after its import has ended."""
     global _known
     if len(_known) == 2 and hasattr(sys.modules.get("torch"), "default_generator"):
         from .torch_generator import TorchGenerator
@@ -197,7 +196,7 @@ def known() -> tuple[Generator, ...]:
 
 
 class _Observer:
-    """What `look` looks at."""
+    """The memory and states that `observe` reads."""
 
     def __init__(self) -> None:
         generators = known()
@@ -211,8 +210,8 @@ _observer: _Observer | None = None
 
 
 def observe() -> Any:
-    """A value that is another one after a draw from any of them, or a seed, and after the import of
-    torch. It takes 0.3 us."""
+    """A value that differs after a draw from one of the generators, a seed, or the import of torch.
+    Takes 0.3 us."""
     global _observer
     at, bits = _observer, _random_state._bit_generator
     if at is None or at.numpys is not bits or (not at.torch and "torch" in sys.modules):
@@ -222,7 +221,7 @@ def observe() -> Any:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Puts all of them back afterwards, so that what is tried out changes no seeded run."""
+    """Restores all generators afterwards, so that probes change no seeded run."""
     states = [(generator, generator.state()) for generator in known()]
     try:
         yield
@@ -233,16 +232,16 @@ def kept() -> Iterator[None]:
 
 
 class Seeding:
-    """Of one worker process, for one sample after the other."""
+    """Seeds the generators in one worker process, for one sample after the other."""
 
     def __init__(self, generators: Sequence[Generator]) -> None:
         self._all = list(generators)
-        self._seeded: list[Generator] | None = None  # none yet
-        self._unseeded: list[Callable[[], bool]] = []  # that say whether somebody draws from them after all
+        self._seeded: list[Generator] | None = None  # None: before the first sample
+        self._unseeded: list[Callable[[], bool]] = []  # each tells whether a draw has come
 
     def load(self, seed: int, load: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """load() with all generators seeded. again: does it from the beginning, where `load` began
-        with what is used up."""
+        """The result of load() with seeded generators. again: loads the sample from its beginning,
+        as `load` may begin with a part that works only once."""
         if self._seeded is None:
             return self._first(seed, load)
         for generator in self._seeded:
@@ -259,7 +258,7 @@ class Seeding:
         return self.load(seed, again, again)
 
     def _missed(self) -> bool:
-        """Whether it drew from a generator that was not seeded."""
+        """Whether a draw came from a generator that was not seeded."""
         return any(drawn() for drawn in self._unseeded)
 
     def _first(self, seed: int, load: Callable[[], Any]) -> Any:

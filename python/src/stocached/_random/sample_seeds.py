@@ -1,4 +1,4 @@
-"""Seeds of samples: functions of (seed, epoch, index) alone."""
+"""Seeds of samples: functions of only (seed, epoch, index)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def mix(x: int) -> int:
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
-    """The seed of whatever is random about a sample: of (seed, epoch, index) alone, so that it does
-    not matter who loads it."""
+    """The seed of a sample's random numbers. It depends only on (seed, epoch, index), not on the
+    worker."""
     return mix(((_epoch_seed(seed, epoch) ^ index) + _GOLDEN) & _MASK)
 
 
 def sample_seeds(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """`sample_seed` of many."""
+    """`sample_seed` of many indices."""
     x = (np.uint64(_epoch_seed(seed, epoch)) ^ indices.view(np.uint64)) + np.uint64(_GOLDEN)
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""The global generator of torch for the CPU. Those of devices are not looked at, and not touched."""
+"""The global generator of torch for the CPU. Generators of devices are neither read nor changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from .generator import memory
 
 _WORDS = 624  # of a Mersenne Twister
 _SEED = 0x123456789ABCDEF0
-_HEAD = struct.Struct("Qi?3xI")  # of at::mt19937: seed, words left, whether it was seeded, the next word; then the words
-_AFTER = _HEAD.size + 4 * _WORDS + 4  # the second Gaussian numbers, of 32 and of 64 bits: std::optional, or c10::optional before torch 2.2
-_NORMAL, _OLD_NORMAL = _AFTER + 8 + 8, _AFTER + 8  # whether there is one of 64 bits: after the number, or before it
+# Of at::mt19937: seed, words left, whether it was seeded, the next word. Then come the words.
+_HEAD = struct.Struct("Qi?3xI")
+# The second Gaussian numbers, of 32 and of 64 bits: std::optional, or c10::optional before torch
+# 2.2.
+_AFTER = _HEAD.size + 4 * _WORDS + 4
+_NORMAL, _OLD_NORMAL = _AFTER + 8 + 8, _AFTER + 8  # the flag of that of 64 bits: after the number, or before it
 _BYTES = _NORMAL + 8
 _LAST = _HEAD.size + 4 * (_WORDS - 1)
 
@@ -45,22 +48,28 @@ class TorchGenerator:
         if not self._offset:
             return []
         start = cast(Any, torch.default_generator)._cdata + self._offset
-        return [memory(start + 8, 4), memory(start + _LAST, _BYTES - _LAST)]  # words left; the last word, and second Gaussian numbers
+        return [
+            memory(start + 8, 4),
+            memory(start + _LAST, _BYTES - _LAST),
+        ]  # words left; the last word, and second Gaussian numbers
 
     def watch(self) -> None:
-        """Its seed is what `torch.initial_seed` gives, which a dataset may ask for without drawing."""
+        """None: a dataset may read the seed with `torch.initial_seed`, without a draw."""
 
 
 def tensor_of(state: str) -> torch.Tensor:
-    """The state of a generator of torch that `plain` was given."""
+    """The state of a generator of torch, from the result of `plain`."""
     return torch.frombuffer(bytearray(base64.b64decode(state)), dtype=torch.uint8)
 
 
 def _offset() -> int:
-    """Where the Mersenne Twister lies in the object of C++ that `_cdata` points to, if it is what it has been since torch 1.6. 0: unknown."""
+    """The offset of the Mersenne Twister in the C++ object of `_cdata`, if it has the layout since
+    torch 1.6.
+    0: unknown."""
     probe = torch.Generator().manual_seed(_SEED)
     start = getattr(probe, "_cdata", 0)
-    offset = ctypes.string_at(start, 256).find(struct.pack("Q", _SEED)) if start else -1  # of 2.6 kB, most of which are the words
+    # The object has 2.6 kB, mostly words.
+    offset = ctypes.string_at(start, 256).find(struct.pack("Q", _SEED)) if start else -1
     if offset <= 0:
         return 0
     seen = memory(start + offset, _BYTES)
@@ -69,7 +78,8 @@ def _offset() -> int:
         torch.randn(1, generator=probe, dtype=torch.float64)
         flags.append((seen[_NORMAL], seen[_OLD_NORMAL]))
     words = seen[_HEAD.size : _HEAD.size + 4 * _WORDS].cast("I").tolist()
-    stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]  # each in 64 bits, as in torch's first version
+    # Each word in 64 bits, as in torch's first version.
+    stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]
     flagged = (1, 0) in zip(*flags)
     known = flagged and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True) and words == list(struct.unpack(f"{_WORDS}Q", stored))
     return offset if known else 0

@@ -13,7 +13,7 @@ from .._common.addresses import address_of
 from .tree import OBJECT, PLAIN_NUMBERS, Tree, UnfitError
 
 _ALIGN = 64
-LARGE = 16384  # bytes of a sample that is copied by itself, in two thirds of the time of NumPy's copy
+LARGE = 16384  # bytes: the library copies a sample of this size in two thirds of NumPy's time
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -26,14 +26,16 @@ class Column:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     bytes: int
-    number: type | None  # of Python, that it holds
+    number: type | None  # the Python type of the leaf's numbers
 
 
 class Layout:
-    """Of samples that are all alike. Leaves that are no arrays or numbers have no column: they travel pickled. Can be pickled."""
+    """The layout of samples that all have the same leaves. A leaf that is no array or number has no
+    column: workers pickle its values. Can be pickled."""
 
     def __init__(self, tree: Tree, values: list[tuple[tuple[int, ...], np.dtype[Any]] | None], rows: int) -> None:
-        """values: shape and dtype of each leaf; None: it has no column. rows: of a batch at most."""
+        """values: shape and dtype of each leaf; None: it has no column. rows: the most of a
+        batch."""
         self.tree = tree
         self.rows = rows
         self.columns: list[Column] = []
@@ -49,11 +51,12 @@ class Layout:
             offset += -(-nbytes * rows // _ALIGN) * _ALIGN
         self.bytes = offset
         self.sample_bytes = sum(column.bytes for column in self.columns)
-        self.small = self.sample_bytes < LARGE and not self.objects  # several may be written at once
+        self.small = self.sample_bytes < LARGE and not self.objects  # `write_many` can write them
 
     @classmethod
     def of(cls, sample: Any, rows: int, no_columns: frozenset[str] = frozenset()) -> Layout:
-        """Learnt from one sample; others must be like it. no_columns: kinds of leaves that shall travel pickled, beside strings, bytes and objects."""
+        """The layout of one sample; other samples must have the same. no_columns: further kinds of
+        leaves without a column, besides strings, bytes and objects."""
         tree = Tree(sample, objects=True)
         values: list[tuple[tuple[int, ...], np.dtype[Any]] | None] = []
         for leaf, value in zip(tree.leaves, tree.take(sample)):
@@ -65,18 +68,19 @@ class Layout:
         return cls(tree, values, rows)
 
     def resized(self, rows: int) -> Layout:
-        """The same for batches of so many rows."""
+        """The same layout for batches of `rows` rows."""
         values: list[tuple[tuple[int, ...], np.dtype[Any]] | None] = [None] * len(self.tree.leaves)
         for column in self.columns:
             values[column.leaf] = (column.shape, column.dtype)
         return Layout(self.tree, values, rows)
 
     def arrays(self, memory: Array, rows: int) -> list[Array]:
-        """For each column the array of its first `rows` rows, over a buffer."""
+        """For each column an array of its first `rows` rows, over a buffer."""
         return [np.ndarray((rows, *column.shape), column.dtype, memory, column.offset) for column in self.columns]
 
     def write(self, arrays: list[Array], row: int, sample: Any) -> list[Any]:
-        """Puts a sample into a row; returns what has no column. UnfitError (SchemaError) if it is not like the first one; the row may be half written then."""
+        """Writes a sample into a row; returns the values without a column. UnfitError (SchemaError)
+        if it does not have this layout; then the row may be half written."""
         leaves = self.tree.take(sample)
         for column, array in zip(self.columns, arrays):
             value = leaves[column.leaf]
@@ -85,7 +89,7 @@ class Layout:
                     array[row] = value
                     continue
                 except OverflowError:
-                    pass  # to_cache says what is wrong
+                    pass  # to_cache raises the error
             value = self.tree.leaves[column.leaf].to_cache(value)
             if value.shape != column.shape:
                 raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
@@ -96,8 +100,8 @@ class Layout:
         return [leaves[k] for k in self.objects]
 
     def write_many(self, arrays: list[Array], rows: list[int], samples: list[Any]) -> bool:
-        """Puts small samples into ascending rows, in a fifth of the time that one after the other takes. False: that cannot be done with these; some of the
-        rows may have been written."""
+        """Writes small samples into ascending rows, in a fifth of the time of single writes. False:
+        these samples need single writes; some rows may be written."""
         if not self.small:
             return False
         where = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
@@ -108,12 +112,12 @@ class Layout:
                 if values is None or (column.number is None and values.shape[1:] != column.shape):
                     return False
                 array[where] = values
-        except Exception:  # `write` says which, and why
+        except Exception:  # `write` raises it for the sample that fails
             return False
         return True
 
     def read(self, arrays: list[Array], row: int, objects: list[Any]) -> Any:
-        """The sample of a row again, over the memory of the batch."""
+        """The sample of a row, over the memory of the batch."""
         leaves: list[Any] = [None] * len(self.tree.leaves)
         for column, array in zip(self.columns, arrays):
             leaves[column.leaf] = self.tree.leaves[column.leaf].from_cache(array[row, ...])

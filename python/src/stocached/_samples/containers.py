@@ -1,7 +1,8 @@
-"""Containers that samples are made of: how each kind is taken apart into values, and put together again.
+"""Containers in samples: how each kind is taken apart into values, and made again.
 
-A value with a type of its own that is stored as a plainer one (an Image of torchvision, an IntEnum, a float8 tensor) counts as a container of one value.
-No library is imported for this: a value of torchvision or tensordict exists only if the program has imported it."""
+A value of a special type that is stored as a plain one (an Image of torchvision, an IntEnum, a
+float8 tensor) is a container of one value. This imports no library: a value of torchvision or
+tensordict exists only if the program has imported the library."""
 
 from __future__ import annotations
 
@@ -22,26 +23,26 @@ class Parts(NamedTuple):
 
     names: Sequence[Any]  # of the values: keys, numbers, attributes; "": the value has no name of its own
     values: Sequence[Any]
-    form: Any = None  # what else it is made of; all samples must have the same
+    form: Any = None  # its other settings, which must be the same in all samples
 
 
 class Container:
-    """A kind of container. `kind` below is the exact type of the value."""
+    """A kind of container. `kind` in its methods is the exact type of the value."""
 
     columns = True
-    """Whether a batch of them is put together from batches of their values. If not, a batch is made from whole samples."""
+    """Whether a batch of them is made from batches of their values. If not, from whole samples."""
     ordered = True
-    """Whether values in another order make another container."""
+    """Whether the order of the values matters."""
 
     def parts(self, value: Any) -> Parts:
         raise NotImplementedError
 
     def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
-        """The container again."""
+        """A container of these values."""
         raise NotImplementedError
 
     def make_batch(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
-        """What a default collate function makes of several, from the batches of their values."""
+        """A batch as a default collate function makes it, from the batches of the values."""
         return self.make(kind, names, form, values)
 
 
@@ -64,7 +65,7 @@ class _NamedTuple(Container):
 
 
 class _Mapping(Container):
-    """dict, UserDict, defaultdict, and OrderedDict, where the order counts."""
+    """dict, UserDict and defaultdict, and OrderedDict, whose order matters."""
 
     def __init__(self, ordered: bool = False) -> None:
         self.ordered = ordered
@@ -78,28 +79,29 @@ class _Mapping(Container):
 
 
 class _Dataclass(Container):
-    """With the attributes that it has beside its fields. Its constructor is not called."""
+    """A dataclass, with its fields and other attributes. `make` does not call its constructor."""
 
     columns = False  # torch's default collate function refuses them
 
     def parts(self, value: Any) -> Parts:
         attributes = dict(getattr(value, "__dict__", {}))
         for field in dataclasses.fields(value):
-            if inspect.ismemberdescriptor(getattr(type(value), field.name, None)) and hasattr(value, field.name):  # a slot
+            # A field that is a slot of the class.
+            if inspect.ismemberdescriptor(getattr(type(value), field.name, None)) and hasattr(value, field.name):
                 attributes[field.name] = getattr(value, field.name)
         return Parts(tuple(attributes), list(attributes.values()))
 
     def make(self, kind: Any, names: Sequence[Any], form: Any, values: Sequence[Any]) -> Any:
         made = object.__new__(kind)
         for name, value in zip(names, values):
-            object.__setattr__(made, name, value)  # also of a frozen one
+            object.__setattr__(made, name, value)  # works for a frozen dataclass too
         return made
 
 
 class _TensorDict(Container):
-    """A TensorDict. Its batch size may differ between samples, so these numbers are values as well."""
+    """A TensorDict. Its batch size may differ between samples, so these numbers are values too."""
 
-    columns = False  # what a batch is differs between versions of tensordict
+    columns = False  # versions of tensordict make different batches
     ordered = False
 
     def parts(self, value: Any) -> Parts:
@@ -121,7 +123,8 @@ class _TensorDict(Container):
 
 
 class _TVTensor(Container):
-    """An Image, Mask, Video, BoundingBoxes, ... of torchvision: its tensor, and whole numbers that it has beside it, such as the size of the canvas."""
+    """An Image, Mask, Video, BoundingBoxes, ... of torchvision: its tensor, and attributes that are
+    whole numbers, such as the size of the canvas."""
 
     def parts(self, value: Any) -> Parts:
         names, values, form = [""], [_plain_tensor(value)], []
@@ -145,14 +148,14 @@ class _TVTensor(Container):
         batch, torch = values[0], sys.modules.get("torch")
         if isinstance(batch, np.ndarray) or torch is None:
             return batch
-        # Plain, unless the program has called torchvision's set_return_type("TVTensor"): then like the first sample.
+        # A plain tensor. After torchvision's set_return_type("TVTensor"): as the first sample.
         numbers = [column[0].item() for column in values[1:]]
         stacked = torch.stack([self.make(kind, names, form, [batch.new_empty(0), *numbers])])
         return batch if type(stacked) is torch.Tensor else self.make(type(stacked), names, form, [batch, *numbers])
 
 
 class _Bits(Container):
-    """A tensor of float8, which NumPy does not have: bytes of the same bits."""
+    """A tensor of float8, which NumPy lacks: bytes of the same bits."""
 
     def parts(self, value: Any) -> Parts:
         return Parts(("",), [value.detach().view(_torch().uint8)], str(value.dtype).removeprefix("torch."))
@@ -162,11 +165,11 @@ class _Bits(Container):
 
 
 class _Wrapped(Container):
-    """A number or text of a class of its own: an IntEnum, a StrEnum, np.str_."""
+    """A number or text of a subclass: an IntEnum, a StrEnum, np.str_."""
 
     def __init__(self, base: type) -> None:
         self._base = base
-        self.columns = base in (int, float)  # a batch of texts is a list of what the samples have
+        self.columns = base in (int, float)  # a batch of texts is a list of the samples' texts
 
     def parts(self, value: Any) -> Parts:
         plain = self._base.__str__(value) if self._base is str else self._base(value)
@@ -180,7 +183,7 @@ class _Wrapped(Container):
 
 
 class _Member(Container):
-    """A member of an Enum that is no number and no text: its name."""
+    """A member of an Enum that is neither number nor text: its name."""
 
     columns = False
 
@@ -209,7 +212,7 @@ _BASES = (int, float, str, bytes)
 
 
 def container_of(value: Any) -> Container | None:
-    """How a value is taken apart. None: it is not, it is a leaf or cannot be cached."""
+    """The container of a value. None: the value is a leaf, or cannot be cached."""
     kind: Any = type(value)
     if kind in _PLAIN:
         return None
@@ -231,7 +234,8 @@ def _container_of_type(kind: Any) -> Container | None:
         return _NAMED_TUPLE
     if issubclass(kind, enum.Enum):
         return next((_Wrapped(base) for base in _BASES if issubclass(kind, base)), _MEMBER)
-    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:  # else it is a dict, or another type of C, as well
+    # A class with another __new__ also is a dict, or another type in C.
+    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:
         return _DATACLASS
     if kind.__name__ == "TensorDict" and kind.__module__.partition(".")[0] == "tensordict":
         return _TENSOR_DICT

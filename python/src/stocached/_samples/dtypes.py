@@ -1,4 +1,4 @@
-"""Item types of fields: the numbers of enum stoc_dtype, their names, and what NumPy makes of them."""
+"""Item types of fields: the numbers of enum stoc_dtype, their names, and their NumPy dtypes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .._common.errors import InvalidError
 
-try:  # gives NumPy a bfloat16; without it, bfloat16 items are handled as the uint16 of their bits
+try:  # ml_dtypes gives NumPy a bfloat16; without it, bfloat16 items are the uint16 of their bits
     from ml_dtypes import bfloat16 as _bfloat16  # type: ignore[import-not-found,import-untyped,unused-ignore]
 except ImportError:
     _bfloat16 = np.uint16
@@ -23,12 +23,13 @@ NAMES = (
 
 CODES = {name: code for code, name in enumerate(NAMES)}
 
-# By number. Items of `bytes` fields are handled as uint8 until they are shown to somebody.
+# By number. Items of `bytes` fields are uint8 here; the user gets bytes.
 NUMPY = tuple(np.dtype(np.uint8) if code == BYTES else np.dtype(_bfloat16) if code == BFLOAT16 else np.dtype(name) for code, name in enumerate(NAMES))
 
 
 def code_of(dtype: Any) -> int:
-    """The number of a dtype given as a name, a NumPy dtype or scalar type, a torch.dtype, or bool, int, float, complex, bytes."""
+    """The number of a dtype given as a name, a NumPy dtype or scalar type, a torch.dtype, or bool,
+    int, float, complex, bytes."""
     if dtype is bytes:
         return BYTES
     name = str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The schema of samples: their named fields, and which values fit them."""
+"""The schema of samples: their named fields, and the check that values fit them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from .._common.errors import InvalidError, SchemaError
 from . import dtypes
 
 MAX_FIELDS, MAX_DIMS, MAX_NAME = 24, 8, 39
-_MOST = 2**32 - 1  # bytes of a sample, so also of a dimension
+_MOST = 2**32 - 1  # bytes of a sample, so also the most of a dimension
 DEFAULT_NAME = "data"  # of the field of caches that were created without names
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A named part of a sample. A dimension of None differs between samples, which only a variable-size cache allows."""
+    """A named part of a sample. A dimension of None may differ between samples; only a
+    variable-size cache allows it."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -43,7 +44,7 @@ class Field:
 
     @property
     def bytes(self) -> int:
-        """Of a field of fixed size."""
+        """The bytes of a field of fixed size."""
         return self.dtype.itemsize * prod(dim for dim in self.shape if dim is not None)
 
     def same_as(self, other: Field) -> bool:
@@ -65,7 +66,8 @@ def make_fields(
     sample_bytes: int | None = None,
     variable: bool = False,
 ) -> tuple[Field, ...]:
-    """The fields that the arguments of Cache.create ask for. Raises InvalidError, naming the argument."""
+    """The fields of the arguments of Cache.create. Raises InvalidError, which names the
+    argument."""
     if fields is not None:
         if shape is not None or dtype is not None:
             raise InvalidError("fields= says shape and dtype of each field; leave out shape= and dtype=")
@@ -132,11 +134,11 @@ def from_native(native: _native.Field) -> Field:
     return Field(native.name.decode(), dims, int(native.dtype), int(native.offset))
 
 
-# ---------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------ values
 
 
 def as_array(value: Any) -> Array:
-    """A NumPy array of anything that is one already, without a copy where it lies in memory; else what NumPy makes of it."""
+    """The value as a NumPy array, without a copy if it is an array or a tensor on the CPU."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return tensor_as_array(value)
@@ -144,12 +146,15 @@ def as_array(value: Any) -> Array:
 
 
 def tensor_as_array(tensor: Any) -> Array:
-    """The memory of a torch tensor (bfloat16 as NumPy has it, other devices copied to this one). SchemaError if it is none of an array: sparse, meta."""
+    """A torch tensor as an array over its memory; of another device, over a copy. bfloat16 becomes
+    NumPy's.
+
+    SchemaError if it has no plain memory: sparse, meta."""
     array: Array
     try:
         array = tensor.numpy()
         return array
-    except (TypeError, RuntimeError):  # anything but a plain tensor on the CPU
+    except (TypeError, RuntimeError):  # not a plain tensor on the CPU
         if tensor.is_meta:
             raise SchemaError("a tensor on the meta device cannot be cached; it has no values") from None
         tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -166,9 +171,11 @@ def tensor_as_array(tensor: Any) -> Array:
 
 
 def checked(field: Field, value: Any) -> Array:
-    """The value as a C-contiguous array of the field's dtype and shape, copied only if it lies otherwise. SchemaError says what does not fit.
+    """The value as a C-contiguous array of the field's dtype and shape; a copy only if it must be
+    one.
 
-    Arrays and tensors must have the dtype exactly; numbers and lists, which have none, must convert without a change of value."""
+    Arrays and tensors must have exactly the field's dtype. Numbers and lists, which have none, must
+    convert without a change of value. SchemaError says what does not fit."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _checked_bytes(field, value)
     typed = hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
@@ -181,14 +188,15 @@ def checked(field: Field, value: Any) -> Array:
         array = _converted(field, array, typed)
     if not field.admits(array.shape):
         raise SchemaError(f"{field}: shape {array.shape} does not fit; reshape it, or create the cache with that shape")
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)  # the latter alone would make a scalar one-dimensional
+    # ascontiguousarray would give a scalar one dimension.
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def _converted(field: Field, array: Array, typed: bool) -> Array:
     name = dtypes.NAMES[field.code]
     if typed:
         raise SchemaError(f"{field}: dtype {array.dtype} does not fit; convert it first, with astype({name!r}) or .to(torch.{name})")
-    # A number is no truth value, even 1; a complex one is never a real one; what is no number at all (a string) has no place here.
+    # No conversion from a number to a truth value, from complex to real, or from a string.
     if field.code != dtypes.BOOL and array.dtype.kind in ("biufc" if field.dtype.kind == "c" else "biuf"):
         with np.errstate(all="ignore"):
             converted = array.astype(field.dtype)
@@ -198,15 +206,17 @@ def _converted(field: Field, array: Array, typed: bool) -> Array:
 
 
 def _unrounded(numbers: Sequence[Any], array: Array) -> Array:
-    """What NumPy made of a list, but integers where it made floats of them, as it does if some take all 64 bits and others do not."""
+    """NumPy's array of a list, with integers restored. NumPy makes floats of a list of integers if
+    only some need all 64 bits."""
     if array.size and array.min() >= 0 and array.max() >= 2**63 and all(isinstance(k, (int, np.integer)) for k in np.array(numbers, object).flat):
-        with contextlib.suppress(OverflowError):  # more than 64 bits
+        with contextlib.suppress(OverflowError):  # a number has more than 64 bits
             return np.array(numbers, np.uint64)
     return array
 
 
 def _rounded(a: Array, b: Array) -> bool:
-    """Whether floats and integers of 64 bits that NumPy calls equal are not: it compares them as floats, Python compares what they are."""
+    """Whether floats and integers of 64 bits that are equal in NumPy differ. NumPy compares them as
+    floats, Python compares exact values."""
     kinds = {("i" if array.dtype.kind in "iu" and array.dtype.itemsize == 8 else array.dtype.kind) for array in (a, b)}
     return "i" in kinds and not kinds.isdisjoint("fc") and bool(np.any(a.astype(object) != b.astype(object)))
 
@@ -220,6 +230,6 @@ def _checked_bytes(field: Field, value: bytes | bytearray | memoryview) -> Array
     if len(field.shape) != 1:
         shape = tuple(dim for dim in field.shape if dim is not None)
         if not field.fixed:
-            raise SchemaError(f"{field}: raw bytes say nothing of its shape; give an array")
+            raise SchemaError(f"{field}: raw bytes have no shape; give an array")
         return raw.reshape(shape)
     return raw

@@ -1,8 +1,10 @@
-"""Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and dicts of them.
+"""Samples of a dataset as Python values: tensors, arrays, numbers, strings, and tuples, lists and
+dicts of them.
 
-A Tree remembers how a sample is put together, takes other samples of the dataset apart into their leaves in the same order, and puts samples
-together again with the Python types that they had. Leaves become fields of a cache, or columns of a batch. Works without torch until a tensor comes.
-What is a container, and how it is taken apart, is in containers.py."""
+A Tree holds the structure of a sample. It takes other samples of the dataset apart into leaves in
+the same order, and makes samples of leaves with the same Python types. Leaves become fields of a
+cache or columns of a batch. It needs torch only for tensors. containers.py says what a container
+is, and takes it apart."""
 
 from __future__ import annotations
 
@@ -24,23 +26,29 @@ from . import schema
 from .containers import Container, Parts, container_of
 from .schema import Array, Field
 
-OBJECT = "object"  # the kind of a leaf that no cache holds: a batch carries it pickled
-_NUMBERS = {bool: ("bool", "bool"), int: ("int", "int64"), float: ("float", "float64"), complex: ("complex", "complex128")}
+OBJECT = "object"  # the kind of a leaf that cannot be cached: workers pickle it
+_NUMBERS = {
+    bool: ("bool", "bool"),
+    int: ("int", "int64"),
+    float: ("float", "float64"),
+    complex: ("complex", "complex128"),
+}
 PLAIN_NUMBERS = {"bool": bool, "int": int, "float": float}
 _ARRAYS = (np.ndarray, np.memmap)
 _PLAIN = (*_NUMBERS, str, bytes, *_ARRAYS)  # types of leaves
 
 
 class UnfitError(SchemaError):
-    """A sample that is put together otherwise than the first one was."""
+    """A sample with another structure than the first sample."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of a sample: which kind of Python object, its field in the cache, and where it stands in the sample, for messages."""
+    """One value of a sample: its kind of Python object, its dtype in the cache, and its path in the
+    sample."""
 
     kind: str  # tensor, array, scalar (of NumPy), bool, int, float, complex, bytes, str; object
-    code: int  # of enum stoc_dtype; -1 of an object
+    code: int  # of enum stoc_dtype; -1 for an object
     path: str
 
     @property
@@ -54,7 +62,7 @@ class Leaf:
     def to_cache(self, value: Any) -> Array:
         """The array to store. UnfitError if the value is of another kind."""
         if self.kind == "tensor" and type(value) is _tensor_type() and value.dtype is _tensor_dtype(self.code):
-            return schema.tensor_as_array(value)  # what comes most often and has the least time
+            return schema.tensor_as_array(value)  # the most frequent case, and the one in most haste
         kind, code = kind_of(value, self.path)
         if (kind, code) != (self.kind, self.code):
             raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
@@ -69,7 +77,8 @@ class Leaf:
         return schema.as_array(value)
 
     def stacked(self, values: list[Any]) -> Any:
-        """Those of several samples in one array, or a list of numbers; None if that is not as simple as it is for most."""
+        """The values of several samples as one array or a list of numbers; None if they are not all
+        alike."""
         types = {*map(type, values)}
         if self.kind == "tensor":
             simple = types == {_tensor_type()} and {value.dtype for value in values} == {_tensor_dtype(self.code)}
@@ -80,7 +89,7 @@ class Leaf:
         return values if types == {PLAIN_NUMBERS.get(self.kind)} else None
 
     def from_cache(self, value: Any) -> Any:
-        """The object again, from an array (bytes for fields of bytes) that is the caller's own."""
+        """The object made of an array (of bytes for fields of bytes) that is the caller's own."""
         if self.kind == "tensor":
             return as_tensor(value, self.code)
         if self.kind == "array":
@@ -92,7 +101,8 @@ class Leaf:
         return value[()] if self.kind == "scalar" else value.item()
 
     def rows_from_cache(self, rows: Array) -> list[Any]:
-        """The objects of many samples of fixed size at once; tensors and arrays are rows of the one they came in."""
+        """The objects of many samples of fixed size. Tensors and arrays are rows of `rows`, not
+        copies."""
         if self.kind == "tensor":
             return list(as_tensor(rows, self.code).unbind(0))
         if self.kind in ("array", "bytes", "str", "scalar"):
@@ -102,7 +112,8 @@ class Leaf:
         return numbers
 
     def field(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Field:
-        """The field that holds values of these shapes: a dimension that differs between them (or is 0) differs between samples."""
+        """The field for values of these shapes. A dimension that differs between them, or is 0, may
+        differ between samples."""
         if self.kind in ("bytes", "str"):
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
@@ -112,7 +123,7 @@ class Leaf:
 
 
 def _tensor_type() -> Any:
-    """torch.Tensor; None as long as nobody has imported torch, and so there are no tensors."""
+    """torch.Tensor; None until the program imports torch, as it has no tensors before."""
     torch = sys.modules.get("torch")
     return None if torch is None else getattr(torch, "Tensor", None)
 
@@ -125,7 +136,7 @@ def _tensor_dtype(code: int, dtypes: dict[int, Any] = {}) -> Any:  # noqa: B006 
 
 
 def as_tensor(array: Array, code: int) -> torch.Tensor:
-    """The tensor over the memory of an array, with items as the field's code says."""
+    """A tensor over the memory of an array, with items of the field's code."""
     module: Any = sys.modules.get("torch") or importlib.import_module("torch")
     tensor: torch.Tensor = module.from_numpy(array.view(np.int16) if code == _dtypes.BFLOAT16 else array)
     return tensor.view(module.bfloat16) if code == _dtypes.BFLOAT16 else tensor
@@ -168,7 +179,7 @@ def _remedy(value: Any) -> str:
     return "give tensors, arrays, numbers, strings, bytes, or tuples, lists, dicts and dataclasses of them"
 
 
-# NumPy takes 5 us to write the name of a dtype, and each value that is stored asks for its own.
+# Cached: NumPy takes 5 us for the name of a dtype, and each stored value needs one.
 _code_of_dtype = functools.lru_cache(256)(_dtypes.code_of)
 
 
@@ -191,10 +202,11 @@ class _Branch:
     names: Any  # of the children
     form: Any
     path: str
-    children: tuple[Any, ...]  # _Branch, or the number of a leaf, or None for a None
+    children: tuple[Any, ...]  # each a _Branch, the number of a leaf, or None for the value None
 
     def values(self, value: Any) -> Sequence[Any]:
-        """Those of another sample's container, in the order of the children. UnfitError if it is another kind, or has other names."""
+        """The values of another sample's container, in the order of the children. UnfitError if it
+        has another kind, settings or names."""
         if type(value) is not self.kind:
             raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
         parts = self.container.parts(value)
@@ -218,15 +230,16 @@ def _listed(names: Sequence[Any]) -> str:
 
 
 class Tree:
-    """How the samples of a dataset are put together, learnt from one of them. Can be pickled.
+    """The structure of a dataset's samples, taken from one of them. Can be pickled.
 
-    objects: what cannot be cached is a leaf of kind OBJECT, instead of a SchemaError."""
+    objects: a value that cannot be cached is a leaf of kind OBJECT, and no SchemaError."""
 
     def __init__(self, sample: Any, *, objects: bool = False) -> None:
         self.leaves: list[Leaf] = []
         self._objects = objects
         self._root = self._learn(sample, "")
-        self._flat: tuple[Any, tuple[Any, ...]] | None = None  # of samples that are a plain tuple, list or dict of leaves: which, and the keys
+        # Type and keys, if samples are a plain tuple, list or dict of leaves.
+        self._flat: tuple[Any, tuple[Any, ...]] | None = None
         root: Any = self._root
         if isinstance(root, _Branch) and root.kind in (tuple, list, dict) and root.children == tuple(range(len(self.leaves))):
             self._flat = root.kind, root.names if root.kind is dict else ()
@@ -253,7 +266,7 @@ class Tree:
             return Leaf(OBJECT, -1, path)
 
     def take(self, sample: Any) -> list[Any]:
-        """The leaves of a sample in their order. UnfitError if it is put together otherwise."""
+        """The leaves of a sample in order. UnfitError if it has another structure."""
         if self._root == 0 and type(sample) in self._plain:
             return [sample]  # the leaf is the sample
         flat = self._take_flat(sample)
@@ -264,7 +277,7 @@ class Tree:
         return leaves
 
     def _take_flat(self, sample: Any) -> list[Any] | None:
-        """The leaves of a sample as most are, in a quarter of the time."""
+        """The leaves of a flat sample, in a quarter of the time of `_walk`; None: use `_walk`."""
         if self._flat is None:
             return None
         kind, keys = self._flat
@@ -280,7 +293,8 @@ class Tree:
                 return None
         return leaves
 
-    # Methods, not closures: a function that names itself is a cycle, which would keep the leaves until the next garbage collection.
+    # Methods, not closures: a closure that names itself is a cycle, and would keep the leaves until
+    # the next garbage collection.
 
     def _walk(self, node: Any, value: Any, leaves: list[Any]) -> None:
         if isinstance(node, _Branch):
@@ -307,7 +321,8 @@ class Tree:
         return node.container.make(node.kind, node.names, node.form, [self._build(child, leaves) for child in node.children])
 
     def give_batch(self, columns: Sequence[Any], tuples: type) -> Any:
-        """The batch of samples whose leaves make these columns. tuples: what plain tuples are made."""
+        """The batch of samples whose leaves are these columns. tuples: the type to make of plain
+        tuples."""
         if self._flat is not None:
             kind, keys = self._flat
             return dict(zip(keys, columns)) if kind is dict else (tuples if kind is tuple else kind)(columns)
@@ -321,16 +336,16 @@ class Tree:
 
     @property
     def by_columns(self) -> bool:
-        """Whether a batch is put together from batches of the leaves."""
+        """Whether a batch is made from batches of the leaves."""
         return _by_columns(self._root)
 
     @property
     def described(self) -> str:
-        """What samples are, for messages."""
+        """The kind of samples, for messages."""
         return self._root.described if isinstance(self._root, _Branch) else self.leaves[0].described if self.leaves else "None"
 
     def names(self) -> list[str]:
-        """A field name for each leaf: its path, or if that is too long or not unique a number."""
+        """A field name for each leaf: its path, or a number if paths are too long or not unique."""
         paths = [leaf.path or schema.DEFAULT_NAME for leaf in self.leaves]
         good = len(set(paths)) == len(paths) and all(len(path.encode()) <= schema.MAX_NAME and "\0" not in path for path in paths)
         return paths if good else [f"f{k}" for k in range(len(paths))]
@@ -341,7 +356,7 @@ def _by_columns(node: Any) -> bool:
 
 
 def called(path: str) -> str:
-    """A value of a sample, for messages: an item of a tuple or list by its number, all else by its path."""
+    """The name of a value in messages: the number of an item of a tuple or list, else the path."""
     if path.isdigit():
         return f"item {path}"
     return f"value {path!r}" if path else "the sample"
@@ -352,7 +367,8 @@ def _joined(path: str, name: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two leaves are of one type and equal, bit for bit but for NaN, which equals NaN. A memmap is an array."""
+    """Whether two leaves have one type and the same bits; NaN equals NaN. A memmap counts as an
+    array."""
     if type(a) is not type(b) and not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         return False
     if isinstance(a, (str, bytes)):

@@ -1,4 +1,5 @@
-"""How values become bytes of the cache and arrays again: one class for samples of fixed size, one for variable-size samples (docs/spec/segment.md, Fields)."""
+"""Converts values to bytes of the cache and back: one class for samples of fixed size, one for
+samples of any size (docs/spec/segment.md, Fields)."""
 
 from __future__ import annotations
 
@@ -17,22 +18,24 @@ from .schema import Field, checked
 
 Array = npt.NDArray[Any]
 Raw = npt.NDArray[np.uint8]
-Part = Array | bytes  # C-contiguous memory that a sample is put together from
+Part = Array | bytes  # C-contiguous memory; parts make a sample, one after the other
 
-_ALIGN = 64  # bytes: of an extent header, and of each field behind it
+_ALIGN = 64  # bytes: extent header and fields begin at multiples of it
 _EXTENT = struct.Struct("<Q8I")
 _ZEROS = bytes(4096)
 
 
 def shown(field: Field, array: Array, copy: bool) -> Any:
-    """What the user gets: the array, or bytes (a memoryview where nothing is copied) of a field of dtype bytes."""
+    """What the user gets: the array. For a field of dtype bytes: bytes, or a memoryview without
+    `copy`."""
     if field.code != dtypes.BYTES:
         return array
     return array.tobytes() if copy else array.data
 
 
 def _by_name(fields: tuple[Field, ...], value: Any) -> list[Any]:
-    """The values of the fields in their order: the value itself of a single one, else the entries of a mapping that has exactly their names."""
+    """The values in the order of the fields: the value itself for one field, else the entries of a
+    mapping with exactly the fields' names."""
     if len(fields) == 1:
         return [value]
     names = [field.name for field in fields]
@@ -47,13 +50,15 @@ class _Values:
     fields: tuple[Field, ...]
 
     def encoded(self, value: Any) -> list[tuple[str, Array]]:
-        """Copies of the values that would be stored, each with what a message calls it. SchemaError if the sample does not fit."""
+        """Copies of the values that would be stored, each with its name in messages. SchemaError if
+        the sample does not fit."""
         pairs = zip(self.fields, _by_name(self.fields, value))
         return [(f"its field {field.name!r}" if field.name else "it", checked(field, item).copy()) for field, item in pairs]
 
 
 class FixedValues(_Values):
-    """Samples of fixed size: the fields one after the other, each aligned to its items, gaps are zeros."""
+    """Samples of fixed size: the fields one after the other, each aligned to its items, with zeros
+    between."""
 
     def __init__(self, fields: tuple[Field, ...], sample_bytes: int) -> None:
         self.fields, self.sample_bytes = fields, sample_bytes
@@ -72,11 +77,12 @@ class FixedValues(_Values):
         return parts
 
     def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
-        """One array (rows, *shape) for each field, over memory that holds a sample every `stride` bytes."""
+        """One array (rows, *shape) for each field, over memory that holds a sample every `stride`
+        bytes."""
         return [np.ndarray((rows, *shape), dtype, base, offset, (stride, *strides)) for shape, dtype, offset, strides in self._places]
 
     def decode(self, raw: Raw, copy: bool) -> Any:
-        """The value in the bytes of one sample, without copying them: `copy` says whether they are the caller's own."""
+        """The value over the bytes of one sample. copy: the bytes are the caller's own copy."""
         arrays: list[Array] = [np.ndarray(shape, dtype, raw, offset) for shape, dtype, offset, _ in self._places]
         if len(arrays) == 1:
             return shown(self.fields[0], arrays[0], copy)
@@ -96,7 +102,8 @@ def _strides(field: Field) -> tuple[int, ...]:
 
 
 class VariableValues(_Values):
-    """Samples of any size: one field of one dimension is stored bare, everything else behind an extent header."""
+    """Samples of any size. One field of one dimension is stored bare; all others follow an extent
+    header."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields = fields
@@ -120,7 +127,8 @@ class VariableValues(_Values):
         return parts
 
     def decode(self, raw: Raw, copy: bool) -> Any:
-        """As FixedValues.decode. CorruptError if the header cannot be, which a view of a sample that is being overwritten may see."""
+        """As FixedValues.decode. CorruptError if the header is impossible, as it may be while
+        another client overwrites the sample."""
         if self.bare:
             field = self.fields[0]
             if raw.size % field.dtype.itemsize or not field.admits((raw.size // field.dtype.itemsize,)):
@@ -134,7 +142,7 @@ class VariableValues(_Values):
         for field, extent in zip(self.fields, self._extents):
             dtype = field.dtype
             shape: tuple[int, ...]
-            if extent is not None and header.startswith(extent[0], at):  # as it mostly is, in a tenth of the time
+            if extent is not None and header.startswith(extent[0], at):  # the usual case, in a tenth of the time
                 _, nbytes, shape = extent
                 fits = True
             else:
@@ -149,7 +157,7 @@ class VariableValues(_Values):
         return values if len(values) > 1 else values[self.fields[0].name]
 
     def read(self, address: int, length: int) -> Any:
-        """The value in memory that is somebody else's, as a copy."""
+        """A copy of the value in memory of the library."""
         if self.bare and self.fields[0].code == dtypes.BYTES and self.fields[0].shape == (None,):
             return ctypes.string_at(address, length)
         raw = np.empty(length, np.uint8)
@@ -158,7 +166,7 @@ class VariableValues(_Values):
 
 
 def _extent_of(field: Field) -> tuple[bytes, int, tuple[int, ...]]:
-    """What the header says of a field of one shape; its bytes and that shape."""
+    """The header entry of a field of fixed shape, its bytes, and its shape."""
     shape = _exact(field)
     return _EXTENT.pack(field.bytes, *shape, *[0] * (8 - len(shape))), field.bytes, shape
 

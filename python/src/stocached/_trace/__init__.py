@@ -1,9 +1,12 @@
-"""Timelines: `Recorder` writes trace files (docs/spec/trace.md); `augment_time` measures the time that `augment=` takes.
+"""Timelines: `Recorder` keeps spans, `trace_file` writes them (docs/spec/trace.md), `tracks` names
+their tracks, and `augment_time` measures the time of `augment=`.
 
 Imports: `_common`."""
 
 from __future__ import annotations
 
-from .recorder import GATHER, LOOP, SERVER, TRANSFER, Recorder, gatherer, track_numbers, worker, writable
+from .recorder import Recorder
+from .trace_file import writable
+from .tracks import GATHER, LOOP, SERVER, TRANSFER, gatherer, track_numbers, worker
 
 __all__ = ["GATHER", "LOOP", "SERVER", "TRANSFER", "Recorder", "gatherer", "track_numbers", "worker", "writable"]

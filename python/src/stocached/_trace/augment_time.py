@@ -1,4 +1,4 @@
-"""How long the random part of samples, `augment=`, takes: for timelines."""
+"""Measures the time that `augment=` takes, for timelines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _spent = _Spent()
 
 
 def spent_ns() -> int:
-    """By this thread, so far."""
+    """The time that this thread has spent in `augment=` so far."""
     return _spent.ns
 
 
 def augmented(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls the random part of a sample."""
+    """Calls `augment=`, and adds the time that it takes."""
     start = time.monotonic_ns()
     try:
         return function(*arguments)

@@ -1,0 +1,103 @@
+"""What a `Cache` object holds: the numbers of its segment, its handle, and arrays over its
+payload."""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import os
+import time
+import weakref
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from .. import _native
+from .._common.errors import SampleIndexError
+from .._samples import dtypes, schema
+from .._samples.schema import Field
+from .._samples.values import Array, FixedValues, VariableValues
+from .handle import Handle
+from .singleflight import SingleFlight
+
+_SMALL = 64 * 1024  # bytes: a copy of less takes less time than handing the GIL over and back
+_CLOSED = Handle()  # NULL, which the library answers with ECLOSED
+_LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
+
+
+class Attachment:
+    """The state of a `Cache` object, which the functions of this package work on."""
+
+    def __init__(self, handle: Handle) -> None:
+        info = handle.info()
+        self.samples = int(info.samples)
+        self.slots = int(info.slots)
+        self.variable = bool(info.variable)
+        self.sample_bytes = int(info.sample_bytes)
+        self.segment_bytes = int(info.segment_bytes)
+        self.assign = "first-indices" if info.assign == _native.FIRST_INDICES else "first-come"
+        self.read_only = bool(info.read_only)
+        self.name: str | None = info.name.decode() or None
+        self.path: str | None = os.fsdecode(info.path) or None
+        self.fingerprint: str | None = info.fingerprint.decode() or None
+        self.uuid = bytes(info.uuid)
+        self.fields: tuple[Field, ...] = tuple(map(schema.from_native, handle.fields(info.field_count)))
+        self._limit_bytes = int(info.limit_bytes)
+        self._unlink_last = bool(info.unlink_last)
+        self._slot_stride = int(info.slot_stride)
+        self._handle = handle
+        self._once = SingleFlight()
+        self._values: FixedValues | VariableValues = VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
+        self._get_into = _native.get if self.sample_bytes > _SMALL else _native.get_small
+        self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
+        self._columns: list[Array] = []  # of each field of fixed size: (slots, *shape)
+        if isinstance(self._values, FixedValues):
+            self._columns = self._values.arrays(self._payload, self.slots, self._slot_stride)
+        # The column of the only field, if its items are arrays: `get` is fastest in this case.
+        single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != dtypes.BYTES
+        self._rows = self._columns[0] if single else None
+        # An array of this dtype and shape is a whole sample as it is. None: no array is.
+        whole = self._rows is not None and self.fields[0].bytes == self.sample_bytes
+        self._row_dtype: np.dtype[Any] | None = self.fields[0].dtype if whole else None
+        self._row_shape = self.fields[0].shape
+        _open.add(self)
+
+    def _detach(self) -> None:
+        """Drops the handle and the arrays. Views of the user and calls in other threads keep
+        theirs."""
+        self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
+
+    @property
+    def _detached(self) -> bool:
+        return self._handle is _CLOSED
+
+    def _index(self, index: SupportsIndex) -> int:
+        """The index as an int of the cache's range. Raises SampleIndexError, or ClosedError."""
+        i = operator.index(index)
+        if 0 <= i < self.samples:
+            return i
+        if self._detached:
+            raise self._handle.error(_native.ECLOSED)
+        if -(2**63) <= i < 2**63:
+            raise self._handle.error(_native.EINDEX, i)
+        raise SampleIndexError(f"index {i} is out of range; this cache has the samples 0 to {self.samples - 1}")
+
+
+_open: weakref.WeakSet[Attachment] = weakref.WeakSet()
+
+
+@atexit.register
+def _detach_all() -> None:
+    """Detaches cleanly when a program ends with caches open: `unlink="last"` needs it.
+
+    Views of these caches stay valid to the very end."""
+    leaving = []
+    for cache in list(_open):
+        if cache._unlink_last:
+            leaving.append(weakref.ref(cache._handle))
+        cache._detach()
+    # Calls in daemon threads hold handles. The interpreter stops these threads, and then no code
+    # closes the handles, so let the calls finish first.
+    end = time.monotonic() + _LEAVE
+    while any(handle() not in (None, _CLOSED) for handle in leaving) and time.monotonic() < end:
+        time.sleep(0.001)

@@ -1,0 +1,146 @@
+"""Handles for `Cache.create` and `Cache.attach`: their arguments are checked, and a server is asked
+for a name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from .. import _native
+from .._common import errors
+from .._common.errors import CacheNotFoundError, CacheTimeoutError, InvalidError, NoServerError
+from .._common.numbers import whole
+from .._common.sizes import parse_size
+from .._samples import schema
+from . import handle as _handle
+from .handle import Handle
+
+_MOST = 2**63 - 1  # samples, slots and bytes
+_Made = TypeVar("_Made")
+
+
+def options(
+    samples: int,
+    shape: int | Sequence[int | None] | None,
+    dtype: Any,
+    fields: Mapping[str, tuple[Any, Any]] | None,
+    size: int | str | None,
+    sample_bytes: int | None,
+    variable: bool,
+    assign: str,
+    reserve: bool,
+    unlink: str | None,
+    dir: str | os.PathLike[str] | None,
+    fingerprint: str | None,
+    slots: int | None,
+    clients: int | None,
+) -> _native.Options:
+    """The arguments of `Cache.create` as the library takes them. Raises InvalidError."""
+    made = schema.make_fields(shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable)
+    if assign not in ("first-come", "first-indices"):
+        raise InvalidError(f'assign={assign!r}; it must be "first-come" or "first-indices"')
+    if unlink not in (None, "last"):
+        raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
+    if variable and size is None:
+        raise InvalidError('a variable-size cache needs size=, such as size="2GiB": the sizes of its samples are not known yet')
+    native_fields = schema.to_native(made)
+    return _native.Options(
+        samples=whole("samples", samples, 1, _MOST),
+        limit_bytes=0 if size is None else max(parse_size(size), 1),  # 0 would mean no limit
+        slots=0 if slots is None else whole("slots", slots, 1, _MOST),
+        sample_bytes=whole("sample_bytes", sample_bytes, 1, _MOST) if variable and sample_bytes is not None else 0,
+        fields=native_fields,
+        field_count=len(native_fields),
+        assign=_native.FIRST_INDICES if assign == "first-indices" else _native.FIRST_COME,
+        variable=bool(variable),
+        reserve=bool(reserve),
+        unlink_last=unlink == "last",
+        client_records=0 if clients is None else whole("clients", clients, 1, 2**32 - 1),
+        directory=None if dir is None else os.fsencode(dir),
+        fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
+    )
+
+
+def create(
+    kind: Callable[[Handle], _Made],
+    name: str | None,
+    options: _native.Options,
+    progress: Callable[[int, int], None] | None,
+) -> _Made:
+    """Creates a segment and makes a `kind` of its handle. If that or `progress` raises, no file
+    stays."""
+    failure: list[BaseException] = []
+    if progress is not None:
+        report = progress
+
+        def call(_: int | None, done: int, total: int) -> None:
+            try:
+                if not failure:
+                    report(done, total)
+            except BaseException as error:  # an exception cannot cross C: it is raised below
+                failure.append(error)
+
+        options.progress = _native.Progress(call)
+    if name is not None:
+        _text("name", name)
+    handle = _handle.create(name, options)
+    try:
+        if failure:
+            raise failure[0]
+        return kind(handle)
+    except BaseException:
+        if name is not None:
+            _remove(os.fsdecode(handle.info().path))
+        raise
+
+
+def attach(name_or_path: str | os.PathLike[str], fingerprint: str | None, read_only: bool) -> Handle:
+    """Attaches by name or path, or through a server if this process does not see the name."""
+    if fingerprint is not None:
+        _text("fingerprint", fingerprint)
+    where = os.fspath(name_or_path)
+    _text("name_or_path", where)
+    try:
+        return _handle.attach(where, fingerprint=fingerprint, read_only=read_only)
+    except CacheNotFoundError as error:
+        if "/" in where:
+            raise
+        missing, number, socket = str(error), error.errno or 0, _handle.data_socket()
+    hint = f"no server listens on {socket}, either (STOCACHED_SOCKETS_DIR says where; start one: stocached serve -c config.yaml)"
+    if os.path.exists(socket):
+        try:
+            return _handle.dial(where, fingerprint=fingerprint, read_only=read_only)
+        except (CacheNotFoundError, NoServerError, CacheTimeoutError) as error:
+            hint = str(error)
+    raise errors.make(_native.ENOENT, f"{missing}; {hint}", number)
+
+
+def attach_pickled(path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Handle:
+    """Attaches to a cache that process `pid` has pickled: by path, or through that process."""
+    if path is not None:
+        return _handle.attach(path, uuid=uuid, read_only=read_only)
+    return _handle.attach_process(pid, fd, uuid, read_only=read_only)
+
+
+def unlink(path: str | None, name: str | None) -> None:
+    """Removes the file of a named cache."""
+    if path is None:
+        if name is None:
+            raise InvalidError("this cache has no name; it goes with its last process")
+        raise InvalidError(f"this process sees no file of the cache {name!r}; remove it where it was made")
+    _remove(path)
+
+
+def _remove(path: str) -> None:
+    error = _native.Error()
+    if _native.unlink(os.fsencode(path), error) < 0:
+        raise errors.from_struct(error)
+
+
+def _text(what: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise InvalidError(f"{what} is {value!r}; it must be a string")
+    if "\0" in value:
+        raise InvalidError(f"{what} is {value!r}; it must not contain NUL")
+    return value.encode()

@@ -1,0 +1,96 @@
+"""Samples that a server puts into a cache: `Cache.fetch` and `Cache.prefetch`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from .. import _native
+from .._common.addresses import address_of
+from .._common.errors import FetchFailure, InvalidError
+from .._samples.values import Array, FixedValues, VariableValues
+from . import fetch as _fetch
+from .attachment import Attachment
+from .gathering import Flags, Indices, aligned, gather, new_outputs, outputs, sample_indices, stride_of
+
+
+def fetch(cache: Attachment, indices: Any, out: Any, timeout: float | None, errors: str, threads: int) -> Any:
+    """Gathers the hits, and has the server fill the misses."""
+    if errors not in ("raise", "return"):
+        raise InvalidError(f'errors={errors!r}; it must be "raise" or "return"')
+    wait = _fetch.milliseconds(timeout)
+    wanted = sample_indices(indices)
+    made = out is None and not cache.variable
+    if made:
+        out = new_outputs(cache, wanted.size)[0]
+    hits, (out, ok) = gather(cache, wanted, out, threads)
+    if hits < wanted.size:
+        failures = _fetch_misses(cache, wanted, out, ok, wait, made)
+        if failures and errors == "raise":
+            raise _fetch.error(failures, out, ok)
+    return out if cache.variable else (out, ok)
+
+
+def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
+    wanted, wait = sample_indices(indices), _fetch.milliseconds(timeout)
+    handle, n, address = cache._handle, wanted.size, address_of(wanted)
+    return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
+
+
+def _fetch_misses(cache: Attachment, wanted: Indices, out: Any, ok: Flags, wait: int, made: bool) -> Sequence[FetchFailure]:
+    """Fetches the misses of a gather into `out`. made: `out` is new, so rows without a sample
+    become zeros."""
+    if isinstance(cache._values, VariableValues):
+        return _fetch_each(cache, wanted, out, ok, wait)
+    arrays = outputs(cache, out, wanted.size)
+    if len(arrays) == 1 and cache.fields[0].bytes == cache.sample_bytes:
+        failures = _fetch_rows(cache, wanted, address_of(arrays[0]), stride_of(arrays[0]), ok, wait)
+    else:
+        failures = _fetch_fields(cache, wanted, arrays, ok, wait)
+    if failures and made:
+        for array in arrays:
+            array[~ok] = 0
+    return failures
+
+
+def _fetch_rows(cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int) -> Sequence[FetchFailure]:
+    """Fetches whole samples into rows of memory, except the rows that are `ok` already."""
+    handle, n, indices, had = cache._handle, wanted.size, address_of(wanted), address_of(ok)
+    return _fetch.ask(lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait)[1]
+
+
+def _fetch_fields(cache: Attachment, wanted: Indices, arrays: list[Array], ok: Flags, wait: int) -> Sequence[FetchFailure]:
+    """Fetches whole samples, and copies each of their fields into its own array."""
+    missing = np.flatnonzero(~ok)
+    raw, had = aligned(missing.size * cache.sample_bytes), np.zeros(missing.size, np.bool_)
+    failures = _fetch_rows(cache, wanted[missing], address_of(raw), cache.sample_bytes, had, wait)
+    columns = cast("FixedValues", cache._values).arrays(raw, missing.size, cache.sample_bytes)
+    for array, column in zip(arrays, columns):
+        if array.ndim:  # else the caller left this field out
+            array[missing[had]] = column[had]
+    ok[missing[had]] = True
+    return _moved(failures, missing)
+
+
+def _fetch_each(cache: Attachment, wanted: Indices, values: list[Any], ok: Flags, wait: int) -> Sequence[FetchFailure]:
+    """Fetches samples of any size."""
+    missing = np.flatnonzero(~ok)
+    handle, n, asked = cache._handle, missing.size, wanted[missing]
+    data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    indices, addresses, sizes = address_of(asked), address_of(data), address_of(lengths)
+    try:
+        _, failures = _fetch.ask(lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait)
+        for k, address, length in zip(missing.tolist(), data.tolist(), lengths.tolist()):
+            if address:
+                values[k], ok[k] = cast("VariableValues", cache._values).read(address, length), True
+    finally:
+        _native.fetch_end(None, addresses, n)
+    return _moved(failures, missing)
+
+
+def _moved(failures: Sequence[FetchFailure], positions: Indices) -> Sequence[FetchFailure]:
+    """Failures of a part of a batch, with their positions in the whole batch."""
+    return [dataclasses.replace(failure, position=int(positions[failure.position])) for failure in failures]

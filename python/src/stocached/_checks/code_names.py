@@ -1,0 +1,130 @@
+"""What Python code names: the methods, attributes and global values that functions and classes
+use."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+# What a loader calls of a transform or dataset.
+_CALLED = ("__call__", "forward", "__getitem__", "__getitems__")
+# Members of a class that no sample depends on.
+_NOT_CALLED = {
+    "__annotations__",
+    "__class_getitem__",
+    "__del__",
+    "__dict__",
+    "__doc__",
+    "__eq__",
+    "__getstate__",
+    "__hash__",
+    "__init__",
+    "__init_subclass__",
+    "__len__",
+    "__module__",
+    "__new__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__repr__",
+    "__setstate__",
+    "__slots__",
+    "__str__",
+    "__weakref__",
+}
+
+
+def is_library(module: str | None) -> bool:
+    """Whether a module belongs to a library, so that its code changes only with the library's
+    version."""
+    top = (module or "").partition(".")[0]
+    if top in sys.stdlib_module_names or top in ("builtins", "stocached"):
+        return top != "__main__"
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or getattr(sys.modules.get(top), "__file__", None)
+    return file is not None and "-packages" in file
+
+
+class Reach:
+    """The methods of a class that a loader calls, the methods that these name in turn, and the
+    attributes that all of them name."""
+
+    def __init__(self, kind: type, all_methods: bool) -> None:
+        self.all_methods = all_methods
+        self.functions: list[types.FunctionType] = []
+        self.constants: dict[str, Any] = {}  # attributes of the class
+        self.names: set[str] = set()
+        classes = [base for base in kind.__mro__ if base is not object]
+        own = [base for base in classes if not is_library(base.__module__)]
+        self.library = not own  # whether a method of a library's class is called
+        theirs = {name for base in classes if base not in own for name in vars(base)}
+        todo = {*_CALLED, *(name for base in own for name in vars(base) if all_methods or name in theirs)} - _NOT_CALLED
+        while todo:
+            name = todo.pop()
+            self.names.add(name)
+            definers = [base for base in classes if name in vars(base)]
+            self.library |= bool(definers) and definers[0] not in own
+            for base in (base for base in definers if base in own):
+                todo |= self._add(name, vars(base)[name], name in theirs) - self.names
+
+    def _add(self, name: str, member: Any, overrides: bool) -> set[str]:
+        """Adds a member of the program's classes; returns the names that it uses."""
+        functions = list(_functions(member))
+        self.functions += functions
+        if not functions and not hasattr(type(member), "__get__") and not name.startswith(("__", "_abc_")):
+            self.constants.setdefault(name, member)
+        used = set().union(*(_attribute_names(function.__code__) for function in functions))
+        self.library |= overrides and "super" in used
+        return used
+
+
+def _functions(member: Any) -> Iterator[types.FunctionType]:
+    """The functions of a method, static method, class method or property, also wrapped ones."""
+    inner = [getattr(member, name, None) for name in ("__func__", "fget", "func", "__wrapped__")]
+    yield from (function for function in (member, *inner) if isinstance(function, types.FunctionType))
+
+
+def _attribute_names(code: types.CodeType) -> set[str]:
+    """Names that a function and the functions inside it use. Globals are included, which does no
+    harm."""
+    inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+    return set(code.co_names).union(*map(_attribute_names, inner))
+
+
+def global_values(function: types.FunctionType) -> dict[str, Any]:
+    """The global values that a function uses, by name. Instead of a module of the program: the
+    values that the function takes from it."""
+    found: dict[str, Any] = {}
+    todo = [function.__code__]
+    while todo:
+        code = todo.pop()
+        todo += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+        at: tuple[str, Any] | None = None  # a value that the next instruction may take an attribute of
+        for instruction in dis.get_instructions(code):
+            operation, name = instruction.opname, instruction.argval
+            if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
+                at = (name, function.__globals__[name]) if name in function.__globals__ else None
+            elif operation == "IMPORT_NAME":
+                at = (name, sys.modules[name]) if name in sys.modules else None
+            elif operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and at is not None and isinstance(at[1], types.ModuleType):
+                at = (f"{at[0]}.{name}", getattr(at[1], name)) if hasattr(at[1], name) and not is_library(at[1].__name__) else None
+            else:
+                at = None
+            if at is not None:
+                found[at[0]] = at[1]
+    return found
+
+
+def has_docstring(code: types.CodeType) -> bool:
+    if sys.version_info >= (3, 13):
+        return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
+    return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
+
+
+def is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # the cell is still empty
+        return False
