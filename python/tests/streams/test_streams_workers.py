@@ -97,7 +97,7 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
             pass
     expected_how = "exited with status 7" if how == "exit" else f"was killed by {how.name}"
     assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(caught.value)
-    assert "was reading file 5 (5) for row 1" in str(caught.value)
+    assert "while it read file 5 (5) for row 1" in str(caught.value)
     assert caught.value.number == 5
     assert ("memory" in str(caught.value)) == (how == signal.SIGKILL)
     del caught, _, loader
@@ -118,7 +118,7 @@ def test_killed_at_random_moments():
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
         batches = iter(streams(lengths, 4, 2))
-        pids = [worker.process.pid for worker in batches._source._coordinator._workers]
+        pids = batches._source.pids
         timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
         timer.start()
         try:
@@ -167,7 +167,7 @@ def test_timeout_says_who_is_behind():
             next(batches)
             break
     begin = time.monotonic()
-    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 was reading file 2 \(2\) for row 2"):
+    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 reads file 2 \(2\) for row 2"):
         next(batches)
     assert time.monotonic() - begin < timeout + limit(1)  # the sleeper was ended too
     assert next(batches, None) is None
@@ -257,7 +257,7 @@ def read(file):
 if __name__ == "__main__":
     batches = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
     next(batches)
-    print(*[worker.process.pid for worker in batches._source._coordinator._workers], flush=True)
+    print(*batches._source.pids, flush=True)
     {end}
 """
 

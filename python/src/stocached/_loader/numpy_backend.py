@@ -16,7 +16,7 @@ from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.tree import Leaf
 from .._workers import worker_info
-from .._workers.errors import WorkerError
+from .._workers.errors import RemoteError
 
 
 class NumpyBackend:
@@ -80,8 +80,8 @@ class NumpyBackend:
         worker_info.enter(worker, workers, seed, dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
-        """For the way to the parent; something with reraise()."""
-        return WorkerError(error, where)
+        """What is sent to the parent, which calls its reraise(). It can always be pickled."""
+        return RemoteError.of(error, where)
 
     def pin(self, data: Any) -> Any:
         """A batch in pinned memory: what is not there already is copied."""

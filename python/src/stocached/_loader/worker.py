@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,6 @@ from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
-from .._workers.errors import pickled
 from .._workers.task_queue import TaskQueue
 from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
@@ -34,9 +32,6 @@ _TOGETHER = 1_000_000  # if they take no more ns than this together: else the ot
 def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
     """What a worker does, be it a process or a thread, until the task queue is stopped."""
     if job.process:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers,
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # and a handler that a forked one inherits is the parent's business
-        job.parent.end_with()
         ring.enter_worker()
         job.backend.seed_worker(job.base_seed, worker)
         job.backend.enter_worker(worker, job.workers, job.base_seed, job.users)
@@ -134,13 +129,9 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        backend, where = self._job.backend, self._job.where(self._number)
-        data = pickled(backend.error(error, where))
-        if data is None:  # an exception of a class that cannot be pickled
-            text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
-            data = pickle.dumps(backend.error(text.with_traceback(error.__traceback__), where), pickle.HIGHEST_PROTOCOL)
         task.result = ERROR
-        task.spill_offset, task.spill_bytes = self._task_queue.put(data)
+        sent = self._job.backend.error(error, self._job.where(self._number))
+        task.spill_offset, task.spill_bytes = self._task_queue.put_object(sent)
 
     def _do(self, tasks: list[_native.Task]) -> None:
         """All are of one kind. Results are ROW, and nothing in the overflow, unless something else

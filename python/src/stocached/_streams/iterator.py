@@ -113,7 +113,7 @@ class StreamIterator(Iterator[StreamBatch]):
             got = self._source.next()
         except FileFailed as failed:
             self.close()
-            raise self._error(failed) from failed.__cause__
+            raise self._error(failed.failure) from failed.__cause__ or failed.failure.error.rebuilt()
         except BaseException:
             self.close()
             raise
@@ -142,15 +142,13 @@ class StreamIterator(Iterator[StreamBatch]):
                 self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
             self._progress._failed(failure)
 
-    def _error(self, failed: FileFailed) -> StreamError:
-        failure, workers = failed.failure, min(self._streams.num_workers, self._streams.batch_size)
+    def _error(self, failure: Failure) -> StreamError:
+        workers = min(self._streams.num_workers, self._streams.batch_size)
         row, number = failure.turn.row, failure.turn.number
         file = self._streams.files[number]
         worker = f", worker {row % workers}" if workers else ""
-        trace = f"\n\n{failure.trace}" if workers else ""  # without workers it is the cause of this error
-        return StreamError(
-            f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}: {failure.message}{trace}", file, number, failure.item
-        )
+        where = f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}"
+        return StreamError(f"{where}: {failure.error.summary}", file, number, failure.item)
 
     def close(self) -> None:
         """Lets go of files and workers. Called by itself at the end of the epoch, when the iterator is gone, and when the interpreter ends."""

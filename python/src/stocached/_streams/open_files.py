@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._common.errors import StreamError
+from .._workers.errors import RemoteError
 from .items import Array, Items
 from .reader import Reader
 from .settings import StreamSettings
@@ -31,13 +31,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that could not be read to its end. item: the first that is missing. Can be pickled, whatever the exception was."""
+    """A file that could not be read to its end. item: the first that is missing."""
 
     turn: Turn
     item: int
-    kind: str
-    message: str
-    trace: str
+    error: RemoteError
 
     @property
     def step(self) -> int:
@@ -135,8 +133,8 @@ class OpenFiles:
 
     def _fail(self, reading: _Reading, error: Exception) -> None:
         reading.failed = True
-        message = "".join(traceback.format_exception_only(type(error), error)).strip()
-        failure = Failure(reading.turn, reading.item, type(error).__name__, message, "".join(traceback.format_exception(error)))
+        where = f"in the process that read item {reading.item} of file {reading.turn.number}"
+        failure = Failure(reading.turn, reading.item, RemoteError.of(error, where))
         reading.close()
         if not self._skip:
             raise FileFailed(failure) from error

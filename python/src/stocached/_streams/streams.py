@@ -202,7 +202,7 @@ class Streams(StreamSettings):
 
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
-        told = StreamFailure(self.files[failure.turn.number], failure.turn.number, failure.item, failure.message, failure.trace)
+        told = StreamFailure(self.files[failure.turn.number], failure.turn.number, failure.item, failure.error.summary, failure.error.trace)
         self.failures.append(told)
         warnings.warn(f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}", RuntimeWarning, stacklevel=4)
 

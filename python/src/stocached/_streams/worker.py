@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
-import select
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,7 +12,7 @@ from typing import Any
 
 from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
-from .._workers.processes import enter
+from .._workers.errors import RemoteError
 from .items import Array, Items
 from .open_files import Failure, FileFailed, OpenFiles, Turn
 from .reader import Reader
@@ -28,7 +25,6 @@ class Job:
     """What a worker is given when it starts. Can be pickled if the user's files and functions can."""
 
     number: int
-    parent: int  # process
     rows: int  # of a batch
     step: int  # the first
     ahead: int  # how many steps may be granted at a time
@@ -40,7 +36,8 @@ class Job:
     doing: SharedFile  # two words for each worker, the row that it is reading + 1, or 0, and the number of the file; for the message if it is killed
 
 
-# Messages. Parent to worker: Turns, Grant, Layout. Worker to parent: Layout, Report, Broken.
+# Messages. Parent to worker: Turns, Grant, Layout. Worker to parent: Layout, Report, and a
+# RemoteError if the worker ends for a reason that is no file's fault.
 
 
 @dataclass(frozen=True)
@@ -77,41 +74,30 @@ class Report:
     failures: list[Failure]
 
 
-@dataclass(frozen=True)
-class Broken:
-    """It has ended for a reason that is no file's fault."""
-
-    trace: str
-
-
 class _HungUpError(BaseException):
-    """Nobody wants more. Passes through what catches the exceptions of the user's code."""
+    """The parent has closed the stream. Passes through code that catches exceptions of the user."""
 
 
-def main(link: Connection, inherited: Sequence[Connection], job: Job) -> None:
-    """Runs in the worker process, until the parent hangs up or is gone."""
-    enter(inherited)
+def run_worker(pipe: Connection, job: Job) -> None:
+    """Runs in the worker process, until the parent closes the pipe."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in torch's own workers: they share the cores
     with contextlib.suppress(_HungUpError):
-        worker = _Worker(link, job)
-        with contextlib.closing(worker):
+        worker = _Worker(pipe, job)
+        with contextlib.closing(worker.open_files):
             try:
                 if job.init is not None:
                     job.init(job.number)
                 worker.run()
-            except Exception:
-                worker.say(Broken(traceback.format_exc()))
+            except Exception as error:
+                worker.say(RemoteError.of(error, f"in worker {job.number}"))
 
 
 class _Worker:
-    def __init__(self, link: Connection, job: Job) -> None:
-        self._link, self._job = link, job
-        self._poll = select.poll()
-        self._poll.register(link.fileno(), select.POLLIN)
-        self._watch(job.parent)
+    def __init__(self, pipe: Connection, job: Job) -> None:
+        self._pipe, self._job = pipe, job
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
-        self._open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
+        self.open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
         self._horizon = job.step + 1  # steps below it may be read; the first one at once, as its first item says what a buffer is
         self._buffers: dict[int, int] = {}  # of steps that may be read
@@ -123,20 +109,9 @@ class _Worker:
         self.items: Items | None = None  # this is a Batch
         self.arrays: Sequence[Array] = ()
 
-    def _watch(self, parent: int) -> None:
-        """A parent that dies closes its end of the pipe, but for a copy that another child of it may have inherited."""
-        self._parent = -1
-        try:
-            self._parent = os.pidfd_open(parent)
-        except ProcessLookupError:
-            raise _HungUpError from None
-        except OSError:
-            return  # an old kernel, or a sandbox: the pipe alone
-        self._poll.register(self._parent, select.POLLIN)
-
     def run(self) -> None:
         while True:
-            while not self._may_read() or self._poll.poll(0):
+            while not self._may_read() or self._pipe.poll():
                 self._hear()
             self._read(*self._heap[0])
             self._report()
@@ -145,30 +120,23 @@ class _Worker:
         """There is an item to read, and if it is known what items are made of, memory for it."""
         return bool(self._heap) and self._heap[0][0] < self._horizon and (self.items is None or self._heap[0][0] in self._buffers)
 
-    def close(self) -> None:
-        self._open_files.close()
-        if self._parent >= 0:
-            os.close(self._parent)
-
     def say(self, message: Any) -> None:
         try:
-            self._link.send(message)
+            self._pipe.send(message)
         except OSError:
             raise _HungUpError from None
 
     def _hear(self) -> None:
-        if any(fd == self._parent for fd, _ in self._poll.poll()):
-            raise _HungUpError
         try:
-            message = self._link.recv()
+            message = self._pipe.recv()
         except (EOFError, OSError):
             raise _HungUpError from None
         if isinstance(message, Turns):
             self._turns += 1
             for turn in message.turns:
-                if self._open_files.current(turn.row) is None:
+                if self.open_files.current(turn.row) is None:
                     heapq.heappush(self._heap, (turn.step, turn.row))
-                self._open_files.add(turn)
+                self.open_files.add(turn)
         elif isinstance(message, Layout):
             self.items = message.items
             self._job.ring.resize(self.items.nbytes(self._job.rows))
@@ -182,9 +150,9 @@ class _Worker:
         if self.items is not None and step != self._step:
             self._turn_to(step)
         try:
-            more = self._open_files.put(row, self)
+            more = self.open_files.put(row, self)
         except FileFailed as failed:
-            self._open_files.failures.append(failed.failure)
+            self.open_files.failures.append(failed.failure)
             heapq.heappop(self._heap)
         else:
             if more:
@@ -215,6 +183,6 @@ class _Worker:
         low = self._heap[0][0] if self._heap else self._horizon
         if (low, self._turns) != self._told:
             self._told = low, self._turns
-            self.say(Report(low, self._turns, self._resting, list(self._open_files.failures)))
+            self.say(Report(low, self._turns, self._resting, list(self.open_files.failures)))
             self._resting = []
-            self._open_files.failures.clear()
+            self.open_files.failures.clear()

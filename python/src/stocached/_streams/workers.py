@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
-import signal
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import wait
@@ -20,56 +16,37 @@ from .._common import threads
 from .._common.errors import InvalidError, StreamError
 from .._memory.ring import Lease, Ring
 from .._memory.shared_file import SharedFile
-from .._workers import spawn
-from .._workers.processes import PipedProcess, end, how_it_ended
+from .._workers.errors import RemoteError
+from .._workers.processes import Owner, Start, WorkerProcess, start_context
 from .items import Array, Items
 from .open_files import Failure, FileFailed, Turn, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .worker import PAGE, Broken, Grant, Job, Layout, Report, Turns, main
+from .worker import PAGE, Grant, Job, Layout, Report, Turns, run_worker
 
 _PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
 _FAR = 2**62  # a step that never comes
 
 
-class _Worker(PipedProcess):
+class _Worker(WorkerProcess):
     """What the parent knows of a worker."""
 
-    def __init__(self, context: Any, job: Job, others: Sequence[_Worker], low: int) -> None:
-        super().__init__(
-            context, main, (job,), f"stocached-streams-{job.number}", others, ("the reader, the files and worker_init_fn", "multiprocessing_context")
-        )
-        self.number = job.number
+    def __init__(self, start: Start, job: Job, low: int) -> None:
+        super().__init__(start, job.number, job)
+        self.begun = False  # it has sent a message
         self.low = low  # nothing is left to be read below this step
         self.turns = 0  # messages of Turns that it was sent
         self.resting: dict[int, int] = {}  # rows without a file, and since which step
 
 
-class StreamWorkers:
-    """Workers, and the thread that leads them."""
+class StreamWorkers(Owner):
+    """Workers of a stream, and the thread that leads them. The thread has a reference to this
+    object, so its user must close it; the garbage collector does not."""
+
+    _workers: list[_Worker]
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._coordinator = _Coordinator(streams, scheduler, ring)
-        self._close = weakref.finalize(self, self._coordinator.close)  # when nobody has it any more, and when the interpreter ends
-
-    def next(self) -> tuple[Step, Items, list[Array]] | None:
-        """The next step with the arrays that it lies in; None: the epoch is over. FileFailed, StreamError. For one thread at a time."""
-        return self._coordinator.next()
-
-    def failures(self) -> list[Failure]:
-        """Those that have come up, with errors="skip", since they were asked for last."""
-        return self._coordinator.take_failures()
-
-    def close(self) -> None:
-        """No worker, thread or descriptor is left. Takes half a second at most, if workers are in the middle of an item that takes long."""
-        self._close()
-
-
-class _Coordinator:
-    """What the training loop's thread and the leading one share. Neither has a reference to the StreamWorkers, so that it goes when nobody has it any more."""
-
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._pid = os.getpid()
+        super().__init__()
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
         self._first = scheduler.step
@@ -83,11 +60,9 @@ class _Coordinator:
         self._settled: deque[Step] = deque()
         self._over = False  # nothing is left to settle
         self._error: BaseException | None = None
-        self._closed = False
         self._doing = SharedFile("streams", size=PAGE)
         self._words = self._doing.map(0, PAGE).view(np.int64)
         self._woken, self._wake = os.pipe()
-        self._workers: list[_Worker] = []
         self._forking = False  # the thread is to end, and to begin anew behind a fork
         self._thread: threading.Thread | None = None  # that leads
         try:
@@ -103,6 +78,8 @@ class _Coordinator:
     # ------------------------------------------------------------------------------------------------ the training loop's thread
 
     def next(self) -> tuple[Step, Items, list[Array]] | None:
+        """The next step with the arrays that it lies in; None: the epoch is over. FileFailed,
+        StreamError. For one thread at a time."""
         timeout = self._streams.timeout
         end = time.monotonic() + timeout if timeout else None
         with self._lock:
@@ -110,13 +87,14 @@ class _Coordinator:
                 if self._error is not None:
                     raise self._error
                 if end is not None and time.monotonic() >= end:
-                    raise StreamError(f"no batch in timeout={timeout} s; {self._whereabouts()}")
+                    raise StreamError(f"no batch in timeout={timeout} s; {self._late()}")
                 self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
             if self._failed is not None and (not self._settled or self._failed.step <= self._settled[0].number):
                 raise FileFailed(self._failed)
             return self._give() if self._settled else None
 
-    def take_failures(self) -> list[Failure]:
+    def failures(self) -> list[Failure]:
+        """Those that have come up, with errors="skip", since they were asked for last."""
         with self._lock:
             taken, self._failures = self._failures, []
             return taken
@@ -175,47 +153,49 @@ class _Coordinator:
     def _ends(self) -> bool:
         """Whether the thread that was woken is to end."""
         with self._lock:
-            if self._forking or self._closed:
+            if self._forking:
                 self._thread = None
-            return self._thread is None
+            return self._forking or self._closed
 
     def _run(self) -> None:
-        links = {worker.pipe: worker for worker in self._workers}
+        workers = {worker.pipe: worker for worker in self._workers}
         while not self._closed:
             try:
-                ready = wait([*links, self._woken])
+                ready = wait([*workers, self._woken])
             except (OSError, ValueError):
                 if self._closed:  # by the garbage collector, in the middle of the wait
                     return
                 raise
-            for link in ready:
-                if link == self._woken or self._closed:
+            for pipe in ready:
+                if pipe == self._woken or self._closed:
                     if self._ends():
                         return
                     break
-                self._hear(links, link)
+                if not self._hear(workers[pipe]):
+                    del workers[pipe]
 
-    def _hear(self, links: dict[Any, _Worker], link: Any) -> None:
-        worker = links[link]
-        try:
-            message = link.recv()
-        except (EOFError, OSError):
-            del links[link]
-            message = None
+    def _hear(self, worker: _Worker) -> bool:
+        """False: the worker has died."""
+        message = worker.receive()
         with self._lock:
             try:
                 self._act(worker, message)
             except BaseException as error:  # whatever it is, the training loop waits to hear of it
                 self._error = self._error or error
             self._changed.notify_all()
+        return message is not None
 
     def _act(self, worker: _Worker, message: Any) -> None:
         if self._closed:
             return
         if message is None:
             self._error = self._error or self._death(worker)
-        elif isinstance(message, Broken):
-            self._error = self._error or StreamError(f"worker {worker.number} broke down:\n{message.trace}")
+            return
+        worker.begun = True
+        if isinstance(message, RemoteError):
+            error = StreamError(f"worker {worker.number} broke down: {message.summary}")
+            error.__cause__ = message.rebuilt()
+            self._error = self._error or error
         elif isinstance(message, Layout):
             self._layouts[worker.number] = message
             self._choose_layout()
@@ -325,21 +305,16 @@ class _Coordinator:
 
     def _tell(self, workers: Sequence[_Worker], message: Any) -> None:
         for worker in workers:
-            with contextlib.suppress(OSError):  # it has died: the end of its pipe says so
-                worker.pipe.send(message)
+            worker.send(message)
 
     # ------------------------------------------------------------------------------------------------ processes
 
     def _start_workers(self) -> None:
         streams = self._streams
-        context = streams.multiprocessing_context
-        if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context)
-        self._method = context.get_start_method()
+        start = Start(start_context(streams.multiprocessing_context), run_worker, "the reader, the files and worker_init_fn")
         for number in range(min(streams.num_workers, streams.batch_size)):
             job = Job(
                 number,
-                self._pid,
                 streams.batch_size,
                 self._first,
                 streams.prefetch_batches,
@@ -350,51 +325,35 @@ class _Coordinator:
                 self._ring,
                 self._doing,
             )
-            self._workers.append(_Worker(context, job, self._workers, self._first if self._known else _FAR))
+            self._workers.append(_Worker(start, job, self._first if self._known else _FAR))
 
     def _death(self, worker: _Worker) -> StreamError:
-        worker.process.join(1)
-        code, pid = worker.process.exitcode, worker.process.pid
-        how = "closed its pipe" if code is None else how_it_ended(code, "exited")
-        if code == -signal.SIGKILL:
-            how += ", perhaps because memory ran out"
-        where = self._file_of(worker)
-        doing = self._doing_of(worker)
-        if code and code > 0 and where[1] is None and self._method != "fork":
-            doing += f"; {spawn.imported_anew(self._method)}"
-        return StreamError(f"worker {worker.number} (process {pid}) {how}; {doing}", *where)
+        what, file, number = self._reading(worker)
+        idle = "between two items" if worker.begun else "before its first item"
+        death = worker.death(idle if number is None else f"while it read {what}", begun=worker.begun or number is not None)
+        return StreamError(death, file, number)
 
-    def _doing_of(self, worker: _Worker) -> str:
-        file, number, _ = self._file_of(worker)
-        if number is None:
-            return f"worker {worker.number} was reading nothing"
-        row = int(self._words[2 * worker.number]) - 1 + self._streams.rank * self._streams.batch_size
-        return f"worker {worker.number} was reading file {number} ({file!r}) for row {row}"
-
-    def _file_of(self, worker: _Worker) -> tuple[Any, int | None, None]:
+    def _reading(self, worker: _Worker) -> tuple[str, Any, int | None]:
+        """What a worker reads, in words; the file, and its number, or None twice."""
         row, number = (int(word) for word in self._words[2 * worker.number : 2 * worker.number + 2])
-        return (self._streams.files[number], number, None) if row else (None, None, None)
+        if row == 0:
+            return "no file", None, None
+        row, file = row - 1 + self._streams.rank * self._streams.batch_size, self._streams.files[number]
+        return f"file {number} ({file!r}) for row {row}", file, number
 
-    def _whereabouts(self) -> str:
-        return ", ".join(self._doing_of(worker) for worker in self._workers if worker.low <= self._scheduler.step) or "no worker is behind"
+    def _late(self) -> str:
+        late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
+        return ", ".join(f"worker {worker.number} reads {self._reading(worker)[0]}" for worker in late) or "no worker is late"
 
-    def close(self) -> None:
-        """Ends workers, then thread. May be called by the garbage collector in any thread; does nothing in a forked child."""
-        if os.getpid() != self._pid or self._closed:
-            return
+    def _end(self) -> None:
         with self._lock:
-            self._closed, thread = True, self._thread
+            thread = self._thread
             self._changed.notify_all()
         os.write(self._wake, b"x")
         if thread is not None:
             threads.join(thread)
-        for worker in self._workers:
-            worker.pipe.close()  # it ends when it looks there
-        end([worker.process for worker in self._workers])
-        for worker in self._workers:
-            worker.process.join()
-            worker.process.close()
-        self._leases.clear()  # nobody writes to these buffers any more
+        super()._end()
+        self._leases.clear()  # no process writes into these buffers any more
         os.close(self._woken)
         os.close(self._wake)
 

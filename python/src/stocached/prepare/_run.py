@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
@@ -93,5 +92,5 @@ def _samples(
         yield from checked_samples(preparer, guard, first, stop)
         return
     assert stop is not None
-    with closing(Parts(preparer, guard, packer, first, stop, min(processes, stop - first), multiprocessing.get_context(context))) as parts:
+    with closing(Parts(preparer, guard, packer, first, stop, min(processes, stop - first), context)) as parts:
         yield from parts
