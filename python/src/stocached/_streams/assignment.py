@@ -114,11 +114,11 @@ def steps(rows: Rows, lengths: Ints, drop: bool) -> int:
     heapq.heapify(ends)
     last = 0
     while ends:
-        step, turn, row = heapq.heappop(ends)  # turn: the round of that step
+        step, round_, row = heapq.heappop(ends)  # round_: the round of that step
         last = step if drop else max(last, step)
         if rows.take(row):
             length = int(lengths[rows.file[row]])
-            heapq.heappush(ends, (step + length, turn + 1 if length == 0 else 0, row))
+            heapq.heappush(ends, (step + length, round_ + 1 if length == 0 else 0, row))
         elif drop:
             return step
     return last

@@ -28,8 +28,8 @@ class InProcessReader:
         self._open_files = OpenFiles(streams.reader, streams.files, streams.errors == "skip")
         self.items = streams.items  # this is a Batch
         self.arrays: Sequence[Array] = ()
-        for turn in scheduler.begin():
-            self._open_files.add(turn)
+        for assignment in scheduler.begin():
+            self._open_files.add(assignment)
 
     def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
         """As StreamWorkers.next."""
@@ -40,17 +40,17 @@ class InProcessReader:
                 return None
             if self.items is None and not step.mask.any():
                 self._know(first_item(self._streams))
-            for turn in step.turns:
-                self._open_files.add(turn)
+            for assignment in step.assignments:
+                self._open_files.add(assignment)
         if self.items is not None:
             self.arrays = self._new(self.items)
         put = self._open_files.put
         waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
         while not self._known and waiting:
-            turns = self._scheduler.round(waiting)
-            for turn in turns:
-                self._open_files.add(turn)
-            waiting = [turn.row for turn in turns if not put(turn.row, self)]
+            assignments = self._scheduler.round(waiting)
+            for assignment in assignments:
+                self._open_files.add(assignment)
+            waiting = [assignment.row for assignment in assignments if not put(assignment.row, self)]
         step = step or self._scheduler.finish()
         if step is None or self.items is None:
             return None
@@ -137,14 +137,14 @@ class StreamIterator(Iterator[StreamBatch]):
 
     def _note(self, failures: list[Failure]) -> None:
         for failure in failures:
-            turn = failure.turn
-            if turn.length is not None:
-                self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
+            assignment = failure.assignment
+            if assignment.length is not None:
+                self._gaps.append((assignment.row, failure.step, assignment.step + assignment.length - assignment.item))
             self._progress._failed(failure)
 
     def _error(self, failure: Failure) -> StreamError:
         workers = min(self._streams.num_workers, self._streams.batch_size)
-        row, number = failure.turn.row, failure.turn.number
+        row, number = failure.assignment.row, failure.assignment.number
         file = self._streams.files[number]
         worker = f", worker {row % workers}" if workers else ""
         where = f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}"

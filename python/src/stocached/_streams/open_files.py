@@ -18,7 +18,7 @@ _END = object()
 
 
 @dataclass(frozen=True)
-class Turn:
+class Assignment:
     """A row reads a file. number: of the file. item: the first to read. length: how many items the file has, None if nobody knows. step: of its first item."""
 
     row: int
@@ -33,14 +33,14 @@ class Turn:
 class Failure:
     """A file that could not be read to its end. item: the first that is missing."""
 
-    turn: Turn
+    assignment: Assignment
     item: int
     error: RemoteError
 
     @property
     def step(self) -> int:
         """Of the item that is missing."""
-        return self.turn.step + self.item - self.turn.item
+        return self.assignment.step + self.item - self.assignment.item
 
 
 class FileFailed(Exception):
@@ -52,18 +52,18 @@ class FileFailed(Exception):
 
 
 class _Reading:
-    """One turn, as far as it has come."""
+    """One assignment, as far as it has come."""
 
-    __slots__ = ("failed", "item", "items", "length", "turn")
+    __slots__ = ("failed", "item", "items", "length", "assignment")
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn, self.item, self.length, self.failed = turn, turn.item, turn.length, False
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
         self.items: Iterator[Any] | None = None
 
     def next(self, reader: Reader, files: Sequence[Any]) -> Any:
         """The item that is next, or _END. Opens the file if it is not open."""
         if self.items is None:
-            self.items = reader.open(files[self.turn.number], self.turn.number, self.turn.epoch, self.item)
+            self.items = reader.open(files[self.assignment.number], self.assignment.number, self.assignment.epoch, self.item)
         value = next(self.items, _END)
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
@@ -89,7 +89,7 @@ class Batch(Protocol):
 
 
 class OpenFiles:
-    """The turns of some rows. A row may have several, which follow each other without a gap."""
+    """The assignments of some rows. A row may have several, which follow each other without a gap."""
 
     def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
         """doing: two words in which it says which row it is reading, + 1, and which file."""
@@ -97,13 +97,13 @@ class OpenFiles:
         self._rows: dict[int, deque[_Reading]] = {}
         self.failures: list[Failure] = []  # with skip: those that nobody has been told of
 
-    def add(self, turn: Turn) -> None:
-        self._rows.setdefault(turn.row, deque()).append(_Reading(turn))
+    def add(self, assignment: Assignment) -> None:
+        self._rows.setdefault(assignment.row, deque()).append(_Reading(assignment))
 
-    def current(self, row: int) -> Turn | None:
+    def current(self, row: int) -> Assignment | None:
         """What a row is reading; None: it has no file."""
         readings = self._rows.get(row)
-        return readings[0].turn if readings else None
+        return readings[0].assignment if readings else None
 
     def put(self, row: int, batch: Batch) -> bool:
         """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now. FileFailed."""
@@ -111,7 +111,7 @@ class OpenFiles:
         while readings:
             reading = readings[0]
             if self._doing is not None:
-                self._doing[0], self._doing[1] = row + 1, reading.turn.number
+                self._doing[0], self._doing[1] = row + 1, reading.assignment.number
             if not reading.failed:
                 try:
                     value = reading.next(self._reader, self._files)
@@ -133,8 +133,8 @@ class OpenFiles:
 
     def _fail(self, reading: _Reading, error: Exception) -> None:
         reading.failed = True
-        where = f"in the process that read item {reading.item} of file {reading.turn.number}"
-        failure = Failure(reading.turn, reading.item, RemoteError.of(error, where))
+        where = f"in the process that read item {reading.item} of file {reading.assignment.number}"
+        failure = Failure(reading.assignment, reading.item, RemoteError.of(error, where))
         reading.close()
         if not self._skip:
             raise FileFailed(failure) from error
@@ -151,7 +151,7 @@ class OpenFiles:
 def first_item(streams: StreamSettings) -> Items:
     """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
     assert streams.lengths is not None
-    reading = _Reading(Turn(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
+    reading = _Reading(Assignment(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
     try:
         return Items(reading.next(streams.reader, streams.files))
     except Exception as error:

@@ -1,4 +1,5 @@
-"""A worker process of a stream: reads the files of its rows into their places of shared batches, as far ahead as it may (docs/spec/stream-rows.md, Workers)."""
+"""A worker process of a stream. It reads the files of its rows into their places of shared batches,
+as far ahead as it may (docs/spec/stream-rows.md, Workers)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
 from .items import Array, Items
-from .open_files import Failure, FileFailed, OpenFiles, Turn
+from .open_files import Assignment, Failure, FileFailed, OpenFiles
 from .reader import Reader
 
 PAGE = 4096  # bytes of Job.doing
@@ -22,7 +23,10 @@ PAGE = 4096  # bytes of Job.doing
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is given when it starts. Can be pickled if the user's files and functions can."""
+    """What a worker is given when it starts. Can be pickled if the user's files and functions can.
+
+    doing: two words for each worker, the row that it is reading + 1, or 0, and the number of the
+    file. They are for the message if the worker is killed."""
 
     number: int
     rows: int  # of a batch
@@ -33,18 +37,11 @@ class Job:
     skip: bool
     init: Callable[[int], None] | None
     ring: Ring
-    doing: SharedFile  # two words for each worker, the row that it is reading + 1, or 0, and the number of the file; for the message if it is killed
+    doing: SharedFile
 
 
-# Messages. Parent to worker: Turns, Grant, Layout. Worker to parent: Layout, Report, and a
-# RemoteError if the worker ends for a reason that is no file's fault.
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Files for rows: those that wait, or, where lengths are known, those that will."""
-
-    turns: list[Turn]
+# Messages of the parent: a list of Assignment, Grant, Layout. Messages of a worker: Layout, Report,
+# and a RemoteError if the worker ends for a reason that is no file's fault.
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,8 @@ class Grant:
 
 @dataclass(frozen=True)
 class Layout:
-    """What an item is made of. Of a worker: the first item of its first row that has one, for which it waits; of the parent: what all items are made of."""
+    """What an item is made of. A worker sends the first item of its first row that has one, and
+    waits. The parent answers what all items are made of."""
 
     row: int
     items: Items
@@ -65,16 +63,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Report:
-    """Nothing is left to be read of steps below `low`. turns: how many messages of Turns had been received. resting: rows without a file, and since which step.
-    failures: with errors="raise", rows that do not go on."""
+    """Nothing is left to be read of steps below `low`. assigned: how many lists of assignments the
+    worker had received. idle: rows without a file, and since which step. failures: with
+    errors="raise", rows that do not continue."""
 
     low: int
-    turns: int
-    resting: list[tuple[int, int]]
+    assigned: int
+    idle: list[tuple[int, int]]
     failures: list[Failure]
 
 
-class _HungUpError(BaseException):
+class _ClosedError(BaseException):
     """The parent has closed the stream. Passes through code that catches exceptions of the user."""
 
 
@@ -82,7 +81,7 @@ def run_worker(pipe: Connection, job: Job) -> None:
     """Runs in the worker process, until the parent closes the pipe."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in torch's own workers: they share the cores
-    with contextlib.suppress(_HungUpError):
+    with contextlib.suppress(_ClosedError):
         worker = _Worker(pipe, job)
         with contextlib.closing(worker.open_files):
             try:
@@ -90,7 +89,7 @@ def run_worker(pipe: Connection, job: Job) -> None:
                     job.init(job.number)
                 worker.run()
             except Exception as error:
-                worker.say(RemoteError.of(error, f"in worker {job.number}"))
+                worker.send(RemoteError.of(error, f"in worker {job.number}"))
 
 
 class _Worker:
@@ -99,11 +98,13 @@ class _Worker:
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
         self.open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
-        self._horizon = job.step + 1  # steps below it may be read; the first one at once, as its first item says what a buffer is
+        # Steps below it may be read. The first one may be read at once: its first item says how
+        # large a buffer is.
+        self._horizon = job.step + 1
         self._buffers: dict[int, int] = {}  # of steps that may be read
         self._arrays: dict[int, list[Array]] = {}  # by buffer
-        self._turns = 0
-        self._resting: list[tuple[int, int]] = []
+        self._assigned = 0
+        self._idle: list[tuple[int, int]] = []
         self._told = (job.step, 0)
         self._step = -1  # that `arrays` belong to
         self.items: Items | None = None  # this is a Batch
@@ -112,31 +113,33 @@ class _Worker:
     def run(self) -> None:
         while True:
             while not self._may_read() or self._pipe.poll():
-                self._hear()
+                self._receive()
             self._read(*self._heap[0])
             self._report()
 
     def _may_read(self) -> bool:
-        """There is an item to read, and if it is known what items are made of, memory for it."""
-        return bool(self._heap) and self._heap[0][0] < self._horizon and (self.items is None or self._heap[0][0] in self._buffers)
+        """There is an item to read, and memory for it if it is known what items are made of."""
+        if not self._heap or self._heap[0][0] >= self._horizon:
+            return False
+        return self.items is None or self._heap[0][0] in self._buffers
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         try:
             self._pipe.send(message)
         except OSError:
-            raise _HungUpError from None
+            raise _ClosedError from None
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             message = self._pipe.recv()
         except (EOFError, OSError):
-            raise _HungUpError from None
-        if isinstance(message, Turns):
-            self._turns += 1
-            for turn in message.turns:
-                if self.open_files.current(turn.row) is None:
-                    heapq.heappush(self._heap, (turn.step, turn.row))
-                self.open_files.add(turn)
+            raise _ClosedError from None
+        if isinstance(message, list):
+            self._assigned += 1
+            for assignment in message:
+                if self.open_files.current(assignment.row) is None:
+                    heapq.heappush(self._heap, (assignment.step, assignment.row))
+                self.open_files.add(assignment)
         elif isinstance(message, Layout):
             self.items = message.items
             self._job.ring.resize(self.items.nbytes(self._job.rows))
@@ -148,7 +151,7 @@ class _Worker:
 
     def _read(self, step: int, row: int) -> None:
         if self.items is not None and step != self._step:
-            self._turn_to(step)
+            self._begin_step(step)
         try:
             more = self.open_files.put(row, self)
         except FileFailed as failed:
@@ -159,10 +162,10 @@ class _Worker:
                 heapq.heapreplace(self._heap, (step + 1, row))
             else:
                 heapq.heappop(self._heap)
-                self._resting.append((row, step))
+                self._idle.append((row, step))
         self._doing[0] = 0
 
-    def _turn_to(self, step: int) -> None:
+    def _begin_step(self, step: int) -> None:
         """The arrays are those of this step's batch."""
         assert self.items is not None
         self._step = step
@@ -173,16 +176,16 @@ class _Worker:
 
     def learn(self, row: int, value: Any) -> None:
         """As Batch.learn. The parent decides."""
-        self.say(Layout(row, Items(value)))
+        self.send(Layout(row, Items(value)))
         step = self._heap[0][0]
         while self.items is None or step not in self._buffers:
-            self._hear()
-        self._turn_to(step)
+            self._receive()
+        self._begin_step(step)
 
     def _report(self) -> None:
         low = self._heap[0][0] if self._heap else self._horizon
-        if (low, self._turns) != self._told:
-            self._told = low, self._turns
-            self.say(Report(low, self._turns, self._resting, list(self.open_files.failures)))
-            self._resting = []
+        if (low, self._assigned) != self._told:
+            self._told = low, self._assigned
+            self.send(Report(low, self._assigned, self._idle, list(self.open_files.failures)))
+            self._idle = []
             self.open_files.failures.clear()

@@ -1,4 +1,8 @@
-"""The parent of a stream's workers: a thread that settles steps as the workers report, and tells them what to read (docs/spec/stream-rows.md, Workers)."""
+"""The parent of a stream's workers. A thread settles steps as the workers report, and tells them
+what to read (docs/spec/stream-rows.md, Workers).
+
+There is no task queue, because not every worker can take every task: a worker has the iterators of
+its rows, and how far it may read depends on what the others have reported."""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
 from .._workers.processes import Owner, Start, WorkerProcess, start_context
 from .items import Array, Items
-from .open_files import Failure, FileFailed, Turn, first_item
+from .open_files import Assignment, Failure, FileFailed, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .worker import PAGE, Grant, Job, Layout, Report, Turns, run_worker
+from .worker import PAGE, Grant, Job, Layout, Report, run_worker
 
-_PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
+_BEFORE_FORK = 0.5  # seconds for the leading thread to end: it may wait for a worker that takes no message
 _FAR = 2**62  # a step that never comes
 
 
@@ -35,8 +39,8 @@ class _Worker(WorkerProcess):
         super().__init__(start, job.number, job)
         self.begun = False  # it has sent a message
         self.low = low  # nothing is left to be read below this step
-        self.turns = 0  # messages of Turns that it was sent
-        self.resting: dict[int, int] = {}  # rows without a file, and since which step
+        self.assigned = 0  # lists of assignments that it was sent
+        self.idle: dict[int, int] = {}  # rows without a file, and since which step
 
 
 class StreamWorkers(Owner):
@@ -46,14 +50,14 @@ class StreamWorkers(Owner):
     _workers: list[_Worker]
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        super().__init__()
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
         self._first = scheduler.step
-        self._lock = threading.RLock()  # protects what follows; of one thread, it may be taken again by the garbage collector
+        # Protects what follows. The garbage collector may take it again in a thread that has it.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._failures: list[Failure] = []  # with errors="skip": that nobody has been told of
-        self._failed: Failure | None = None  # with errors="raise": the first, in the order of steps and rows
+        self._failures: list[Failure] = []  # with errors="skip": those that `failures` has not given
+        self._failed: Failure | None = None  # with errors="raise": the first by step and row
         self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
         self._horizon = scheduler.step  # steps below it are granted
         self._leases: dict[int, Lease] = {}
@@ -63,8 +67,9 @@ class StreamWorkers(Owner):
         self._doing = SharedFile("streams", size=PAGE)
         self._words = self._doing.map(0, PAGE).view(np.int64)
         self._woken, self._wake = os.pipe()
-        self._forking = False  # the thread is to end, and to begin anew behind a fork
+        self._forking = False  # the thread is to end, and another begins after the fork
         self._thread: threading.Thread | None = None  # that leads
+        super().__init__()
         try:
             self._start_workers()
             with self._lock:
@@ -89,8 +94,9 @@ class StreamWorkers(Owner):
                 if end is not None and time.monotonic() >= end:
                     raise StreamError(f"no batch in timeout={timeout} s; {self._late()}")
                 self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
-            if self._failed is not None and (not self._settled or self._failed.step <= self._settled[0].number):
-                raise FileFailed(self._failed)
+            failed = self._failed
+            if failed is not None and (not self._settled or failed.step <= self._settled[0].number):
+                raise FileFailed(failed)
             return self._give() if self._settled else None
 
     def failures(self) -> list[Failure]:
@@ -105,7 +111,9 @@ class StreamWorkers(Owner):
             raise StreamError("this iteration was closed")
         if self._settled:
             return not self._known or self._low() > self._settled[0].number
-        return self._over or (self._failed is not None and not self._known and self._failed.step <= self._scheduler.step < self._low())
+        if self._failed is None or self._known:
+            return self._over
+        return self._over or self._failed.step <= self._scheduler.step < self._low()
 
     def _low(self) -> int:
         return min(worker.low for worker in self._workers)
@@ -118,7 +126,8 @@ class StreamWorkers(Owner):
         if self._over or fresh is not None:
             arrays = items.arrays(lease.array(), rows)
         else:  # the user keeps batches: this one is copied, and its buffer used for the next
-            arrays, fresh = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)], lease
+            arrays = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)]
+            fresh = lease
         if fresh is not None:
             self._grant(fresh)
         return step, items, arrays
@@ -130,7 +139,7 @@ class StreamWorkers(Owner):
         threads.start(self._thread)
 
     def before_fork(self) -> None:
-        if not self._lock.acquire(timeout=_PATIENCE):
+        if not self._lock.acquire(timeout=_BEFORE_FORK):
             return
         try:
             thread = self._thread
@@ -140,7 +149,7 @@ class StreamWorkers(Owner):
             os.write(self._wake, b"x")
         finally:
             self._lock.release()
-        threads.join(thread, _PATIENCE)
+        threads.join(thread, _BEFORE_FORK)
 
     def after_fork(self) -> None:
         with self._lock:
@@ -180,7 +189,7 @@ class StreamWorkers(Owner):
         with self._lock:
             try:
                 self._act(worker, message)
-            except BaseException as error:  # whatever it is, the training loop waits to hear of it
+            except BaseException as error:  # the training loop waits, and raises it
                 self._error = self._error or error
             self._changed.notify_all()
         return message is not None
@@ -207,43 +216,43 @@ class StreamWorkers(Owner):
             self._failures += report.failures
         else:
             found = [*report.failures, *([self._failed] if self._failed else [])]
-            self._failed = min(found, key=lambda failure: (failure.step, failure.turn.row), default=None)
+            self._failed = min(found, key=lambda f: (f.step, f.assignment.row), default=None)
         if not self._known:
-            worker.resting.update(report.resting)
-        if self._known or report.turns == worker.turns:  # else it did not know of a file that it was given since
+            worker.idle.update(report.idle)
+        if self._known or report.assigned == worker.assigned:  # else it had not received the last assignments
             worker.low = report.low
         self._choose_layout()
         if not self._known:
             self._settle()
 
     def _choose_layout(self) -> None:
-        """The first item of the lowest row says what all are made of, however fast the workers are."""
-        if self._streams.items is None and self._layouts and all(w.number in self._layouts or w.low > self._first for w in self._workers):
+        """The first item of the lowest row says what all are made of, however fast workers are."""
+        if self._streams.items is not None or not self._layouts:
+            return
+        if all(worker.number in self._layouts or worker.low > self._first for worker in self._workers):
             self._lay_out(min(self._layouts.values(), key=lambda layout: layout.row).items)
 
     # ------------------------------------------------------------------------------------------------ both, with the lock
 
     def _begin(self) -> None:
-        turns = self._scheduler.begin()
+        assignments = self._scheduler.begin()
         if self._known:
             step = self._scheduler.known()
             if step is None:
                 self._over = True
                 return
             self._settled.append(step)
-            turns += step.turns
-            busy = {self._worker_of(turn.row).number for turn in turns}
+            assignments += step.assignments
+            busy = {self._worker_of(assignment.row).number for assignment in assignments}
             for worker in self._workers:
                 if worker.number not in busy:
-                    worker.low = _FAR  # its rows are dry, and have nothing to report
+                    worker.low = _FAR  # its rows have finished, and have nothing to report
             if not step.mask.any() and self._streams.items is None:
                 self._streams.items = first_item(self._streams)
         else:
-            going = {turn.row for turn in turns}
-            for row in range(self._streams.batch_size):
-                if row not in going:
-                    self._worker_of(row).resting[row] = self._first
-        self._assign(turns)
+            for row in set(range(self._streams.batch_size)) - {assignment.row for assignment in assignments}:
+                self._worker_of(row).idle[row] = self._first
+        self._assign(assignments)
         if self._streams.items is not None:
             self._lay_out(self._streams.items)
         if not self._known:
@@ -255,7 +264,7 @@ class StreamWorkers(Owner):
     def _lay_out(self, items: Items) -> None:
         self._streams.items = items
         self._ring.resize(items.nbytes(self._streams.batch_size))
-        self._tell(self._workers, Layout(-1, items))
+        self._send_all(Layout(-1, items))
         while self._horizon < self._first + self._streams.prefetch_batches and not self._over:
             lease = self._ring.take()
             if lease is None:
@@ -271,47 +280,48 @@ class StreamWorkers(Owner):
                 self._over = True
                 return
             self._settled.append(settled)
-            self._assign(settled.turns)
+            self._assign(settled.assignments)
         self._horizon += 1
         self._leases[step] = lease
-        self._tell(self._workers, Grant(step, lease.number))
+        self._send_all(Grant(step, lease.number))
 
-    def _assign(self, turns: Sequence[Turn]) -> None:
+    def _assign(self, assignments: Sequence[Assignment]) -> None:
         for worker in self._workers:
-            mine = [turn for turn in turns if self._worker_of(turn.row) is worker]
+            mine = [one for one in assignments if self._worker_of(one.row) is worker]
             if mine:
-                worker.turns += 1
+                worker.assigned += 1
                 if not self._known:
                     worker.low = self._scheduler.step
-                self._tell([worker], Turns(mine))
+                worker.send(mine)
 
     def _settle(self) -> None:
-        """Settles what can be settled. Where lengths are not known."""
-        while not self._over and self._low() > self._scheduler.step:
-            if self._failed is not None and self._failed.step <= self._scheduler.step:
+        """Settles the steps that can be settled. Where lengths are not known."""
+        while not self._over and self._low() > (step := self._scheduler.step):
+            if self._failed is not None and self._failed.step <= step:
                 return
-            waiting = [row for worker in self._workers for row, since in worker.resting.items() if since <= self._scheduler.step]
-            turns = self._scheduler.round(waiting) if waiting else []
+            waiting = [row for worker in self._workers for row, since in worker.idle.items() if since <= step]
+            assignments = self._scheduler.round(waiting) if waiting else []
             for row in waiting:
-                del self._worker_of(row).resting[row]  # those that got no file are dry
-            if turns:
-                self._assign(turns)
+                del self._worker_of(row).idle[row]  # those that got no file have finished
+            if assignments:
+                self._assign(assignments)
                 continue
-            step = self._scheduler.finish()
-            if step is None:
+            settled = self._scheduler.finish()
+            if settled is None:
                 self._over = True
             else:
-                self._settled.append(step)
+                self._settled.append(settled)
 
-    def _tell(self, workers: Sequence[_Worker], message: Any) -> None:
-        for worker in workers:
+    def _send_all(self, message: Any) -> None:
+        for worker in self._workers:
             worker.send(message)
 
     # ------------------------------------------------------------------------------------------------ processes
 
     def _start_workers(self) -> None:
         streams = self._streams
-        start = Start(start_context(streams.multiprocessing_context), run_worker, "the reader, the files and worker_init_fn")
+        sent = "the reader, the files and worker_init_fn"
+        start = Start(start_context(streams.multiprocessing_context), run_worker, sent)
         for number in range(min(streams.num_workers, streams.batch_size)):
             job = Job(
                 number,
@@ -330,8 +340,8 @@ class StreamWorkers(Owner):
     def _death(self, worker: _Worker) -> StreamError:
         what, file, number = self._reading(worker)
         idle = "between two items" if worker.begun else "before its first item"
-        death = worker.death(idle if number is None else f"while it read {what}", begun=worker.begun or number is not None)
-        return StreamError(death, file, number)
+        doing = idle if number is None else f"while it read {what}"
+        return StreamError(worker.death(doing, begun=worker.begun or number is not None), file, number)
 
     def _reading(self, worker: _Worker) -> tuple[str, Any, int | None]:
         """What a worker reads, in words; the file, and its number, or None twice."""
@@ -342,6 +352,7 @@ class StreamWorkers(Owner):
         return f"file {number} ({file!r}) for row {row}", file, number
 
     def _late(self) -> str:
+        """What the workers do that the next step waits for."""
         late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
         return ", ".join(f"worker {worker.number} reads {self._reading(worker)[0]}" for worker in late) or "no worker is late"
 

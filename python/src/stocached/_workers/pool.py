@@ -50,7 +50,6 @@ class Pool(Owner):
     process that made the pool."""
 
     def __init__(self, job: Job, run: Callable[..., None], context: Any, task_queue: TaskQueue, ring: Ring, *, restart: bool) -> None:
-        super().__init__()
         self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
         self._how = Start(start_context(context), run, "the dataset, collate_fn, augment and worker_init_fn", piped=False)
         self.restarts = 0
@@ -58,6 +57,7 @@ class Pool(Owner):
         self._worked = False  # any of them, ever
         self._cost: Counter[int] = Counter()  # workers that tasks have cost, by position; -1: that died between two tasks
         self.processes: list[Any] = []  # of the workers; they stay here when they have ended
+        super().__init__()
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
 

@@ -127,6 +127,8 @@ class Owner:
     """What has worker processes, and ends them when it is closed: by its user, by the garbage
     collector, or at the end of the interpreter. In a forked child all this does nothing."""
 
+    _closed = True  # until the constructor has come this far
+
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._closed = False

@@ -35,11 +35,11 @@ class Parts(Owner):
     _workers: list[_Worker]
 
     def __init__(self, preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int, processes: int, context: str | None) -> None:
-        super().__init__()
         self._next, self._stop = first, stop  # the next sample that no process was asked for
         self._part = min(_FIRST_PART, max(1, (stop - first) // processes))
         self._ready: dict[int, list[Any]] = {}  # by their first sample: parts that came before their turn
         start = Start(start_context(context), _work, "the preparer and the storage", "context")
+        super().__init__()
         self._start_all(_Worker(start, number, preparer, guard, packer) for number in range(processes))
 
     def __iter__(self) -> Iterator[Any]:
