@@ -24,9 +24,10 @@ from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
-_UNSEEN = object()  # a sample that nobody has looked for in the cache
+_UNSEEN = object()  # a sample that was not looked up in the cache
 _MOST = 32  # tasks that are taken at a time,
-_TOGETHER = 1_000_000  # if they take no more ns than this together: else the other workers are to have some
+# Nanoseconds that they may take together. If they take longer, the other workers are to have some.
+_TOGETHER = 1_000_000
 
 
 def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
@@ -51,7 +52,8 @@ class Worker:
         self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
         self._told: bytes | None = None  # the last snapshot that was sent
         self._started = False  # the user's init function has succeeded
-        self._broken: Any = None  # an error of the user's init function or of making the iterator, which every task is answered with
+        # An error of the user's init function, or of making the iterator. It answers every task.
+        self._broken: Any = None
 
     def run(self) -> None:
         """Until the task queue is stopped."""
@@ -119,7 +121,8 @@ class Worker:
         if not self._job.snapshots or self._fetcher is None:
             return None
         snapshot = dataset_states.empty(self._number) | self._fetcher.state()
-        # `goes_on` reads an iterable dataset without a state from its start, and so needs the generators of that moment.
+        # `goes_on` reads an iterable dataset without a state from its start, and so needs the
+        # generators of that moment.
         again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
         snapshot["generators"] = self._begin_draws if again else self._drawn()
         data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
@@ -152,7 +155,8 @@ class Worker:
             if self._job.process:
                 do(task, *more)
             else:
-                loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators as well
+                # `augment=` may draw from the global generators as well.
+                loading.run(functools.partial(do, task, *more))
         except BaseException as error:
             self._answer_error(task, self._survived(error))
 
@@ -167,11 +171,12 @@ class Worker:
             task.result = ERROR
             task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._broken)
 
-    # ------------------------------------------------------------------------------------------------ a whole batch
+    # -------------------------------------------------------------------------------- a whole batch
 
     def _make_batch(self, task: _native.Task) -> None:
         assert self._fetcher is not None
-        wanted, room, tell = self._task_queue.get_object(task.argument, task.index)  # it stays there for another worker, should this one be killed
+        # The request stays there for another worker, in case this one is killed.
+        wanted, room, tell = self._task_queue.get_object(task.argument, task.index)
         memory = None
         if room:
             self._ring.buffer_bytes = room
@@ -191,7 +196,7 @@ class Worker:
         task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
 
-    # ------------------------------------------------------------------------------------------------ samples
+    # -------------------------------------------------------------------------------------- samples
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
@@ -206,7 +211,9 @@ class Worker:
             if k:
                 self._task_queue.begin(task.position, time.monotonic_ns())
             self._try(self._load, task, _UNSEEN if found is None else found[k], loaded, hits)
-            if layout is None or not layout.small:  # while it is in the processor's cache, and so that the next one has its memory
+            # Now, while the sample is in the processor's cache; and its memory is free for the
+            # next.
+            if layout is None or not layout.small:
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)
         for task in hits:
@@ -216,7 +223,7 @@ class Worker:
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
     def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
-        """found: what the cache has, if anybody has looked."""
+        """found: what the cache has, or _UNSEEN if the sample was not looked up."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:

@@ -51,7 +51,8 @@ class WorkerBatchIterator(BatchIterator):
         restored = context.restored if context.restored is not None and not context.restored.finished else None
         if context.snapshot_every is not None:
             self._snapshots = context.progress.snapshots = Snapshots(workers, context.snapshot_every, restored, strict=context.in_order)
-            self._snapshots.settle = weakref.WeakMethod(self._settle)  # the loader has the snapshots, and must not keep the iteration
+            # The loader has the snapshots, and must not keep the iteration.
+            self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
         self._begun = dict(enumerate(runtime.begin(context)))
         if context.restored is not None or runtime.epochs > 1:
@@ -157,7 +158,7 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.failed(batch.told)
 
     def _finish(self) -> None:
-        """The epoch is over. Workers that go on with the next one are asked for what has changed
+        """The epoch is over. Workers that continue with the next one are asked for what has changed
         since their last snapshot."""
         if self._snapshots is not None and not (self._owned and self._context.job.process):
             self._snapshots.finish(None if self._snapshots.complete else self._runtime.tell())

@@ -18,7 +18,8 @@ from .tasks import BEGIN, ERROR, SAMPLE, TELL
 from .worker import run_worker
 
 _SLICE = 0.05  # seconds of waiting between two checks of the workers, and of signals
-_CHECK_INTERVAL = 0.25  # seconds between two checks of the workers while there is nothing to wait for
+# Seconds between two checks of the workers while there is nothing to wait for.
+_CHECK_INTERVAL = 0.25
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Asked:
 
 @dataclass
 class _Given:
-    """Tasks that nobody wants the answers of, and the buffer that they write into."""
+    """Tasks whose answers are not wanted any more, and the buffer that they write into."""
 
     first: int
     tasks: int
@@ -44,10 +45,11 @@ class WorkerRuntime:
 
     def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
-        # What a device reads is no private memory, which is copied behind its back when the program forks.
+        # A device must not read private memory: the kernel copies it when the program forks.
         self.ring = self.own = Ring(context.ring_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
-            self.own = Ring(context.ring_bytes, shared=False)  # for batches that no worker has a part in
+            # For batches that no worker has a part in.
+            self.own = Ring(context.ring_bytes, shared=False)
             self.ring.share_limit(self.own)
         self.ring.hold = self.own.hold = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
@@ -77,14 +79,16 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
-        for ring in (self.ring, self.own):  # a batch that the training loop still has keeps all of its ring otherwise
+        # A batch that the training loop still has keeps all of its ring otherwise.
+        for ring in (self.ring, self.own):
             ring.rest()
 
     def begin(self, context: EpochContext) -> list[Asked]:
         """Has workers that make whole batches begin an epoch. `heard` gives their answers."""
         assert self.pool is not None
         job, restored = context.job, context.restored
-        self._job.base_seed, self._job.key = job.base_seed, job.key  # workers that are started later have them as well
+        # Workers that are started later have them as well.
+        self._job.base_seed, self._job.key = job.base_seed, job.key
         begun = []
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
@@ -166,8 +170,8 @@ class WorkerRuntime:
             self._checked_at = time.monotonic()
 
     def abandon(self, first: int, tasks: int, lease: Lease | None) -> None:
-        """Takes back what is not begun. What is goes on, into a buffer that nobody gets before;
-        what it says is thrown away when there is time."""
+        """Takes back what is not begun. Workers finish the rest, into a buffer that is not reused
+        before; the answers are discarded when there is time."""
         self.task_queue.cancel(first, tasks)
         self._abandoned.append(_Given(first, tasks, lease))
 

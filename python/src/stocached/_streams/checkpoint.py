@@ -1,4 +1,5 @@
-"""The state of a stream as a dict of numbers and strings, and what of it another run can go on with (docs/spec/stream-rows.md, State)."""
+"""The state of a stream as a dict of numbers and strings, and the parts of it from which another
+run can continue (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[st
     epochs = sorted({(state.epoch, state.step) for state in states})
     if len(epochs) > 1:
         raise InvalidError(
-            f"the states are of different steps, (epoch, step) = {epochs}: they must have been taken behind the same batch on all ranks"
+            f"the states are of different steps, (epoch, step) = {epochs}: they must have been taken after the same batch on all ranks"
         )
     return _cut(s, states)
 
@@ -70,7 +71,7 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
     for key, mine in _settings(s).items():
         if given.get(key) != mine:
             hint = f" (batch_size={s.batch_size} x world_size={s.world_size})" if key == "rows" else ""
-            raise InvalidError(f"the state was made with {key}={given.get(key)!r}, and here it is {mine!r}{hint}: both must be the same to go on")
+            raise InvalidError(f"the state was made with {key}={given.get(key)!r}, and here it is {mine!r}{hint}: both must be the same to continue")
     try:
         state = State(*(_whole(key, given[key]) for key in _KEYS))
     except KeyError as error:
@@ -96,7 +97,8 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
 
 
 def _whole(key: str, value: Any) -> Any:
-    """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of a checkpoint."""
+    """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of
+    a checkpoint."""
     try:
         if key in ("place", "item", "next"):
             return [int(number) for number in value]

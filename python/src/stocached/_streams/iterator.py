@@ -20,7 +20,7 @@ from .workers import StreamWorkers
 
 
 class InProcessReader:
-    """Reads in the thread that asks, for who has no workers."""
+    """Reads in the thread that asks, if there are no workers."""
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
@@ -98,7 +98,8 @@ class StreamIterator(Iterator[StreamBatch]):
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress) -> None:
         self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
-        self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
+        # Row, first step, end: items that a file that failed does not have.
+        self._gaps: list[tuple[int, int, int]] = []
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
         ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
@@ -151,7 +152,8 @@ class StreamIterator(Iterator[StreamBatch]):
         return StreamError(f"{where}: {failure.error.summary}", file, number, failure.item)
 
     def close(self) -> None:
-        """Lets go of files and workers. Called by itself at the end of the epoch, when the iterator is gone, and when the interpreter ends."""
+        """Closes files and ends workers. Called by itself at the end of the epoch, when the
+        iterator is gone, and when the interpreter ends."""
         source, self._source = self._source, None
         if source is not None:
             source.close()

@@ -1,4 +1,5 @@
-"""The files that some rows of a stream are reading: what a worker has, and without workers the loader itself."""
+"""The files that some rows of a stream are reading: what a worker has, and without workers the
+loader itself."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _END = object()
 
 @dataclass(frozen=True)
 class Assignment:
-    """A row reads a file. number: of the file. item: the first to read. length: how many items the file has, None if nobody knows. step: of its first item."""
+    """A row reads a file. number: of the file. item: the first to read. length: how many items the
+    file has, None if it is not known. step: of its first item."""
 
     row: int
     number: int
@@ -44,7 +46,8 @@ class Failure:
 
 
 class FileFailed(Exception):
-    """A file failed, with errors="raise". The cause is what the user's code raised. The row has nothing more to read."""
+    """A file failed, with errors="raise". The cause is what the user's code raised. The row has
+    nothing more to read."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -54,7 +57,7 @@ class FileFailed(Exception):
 class _Reading:
     """One assignment, as far as it has come."""
 
-    __slots__ = ("failed", "item", "items", "length", "assignment")
+    __slots__ = ("assignment", "failed", "item", "items", "length")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
@@ -63,7 +66,8 @@ class _Reading:
     def next(self, reader: Reader, files: Sequence[Any]) -> Any:
         """The item that is next, or _END. Opens the file if it is not open."""
         if self.items is None:
-            self.items = reader.open(files[self.assignment.number], self.assignment.number, self.assignment.epoch, self.item)
+            number, epoch = self.assignment.number, self.assignment.epoch
+            self.items = reader.open(files[number], number, epoch, self.item)
         value = next(self.items, _END)
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
@@ -71,10 +75,10 @@ class _Reading:
         return value
 
     def close(self) -> None:
-        """Lets go of the file. A generator's `finally` runs here."""
+        """Closes the file. A generator's `finally` runs here."""
         items, self.items = self.items, None
         if items is not None and hasattr(items, "close"):
-            with contextlib.suppress(Exception):  # all that was wanted of it has been had
+            with contextlib.suppress(Exception):  # the stream has all that it wants of it
                 items.close()
 
 
@@ -85,17 +89,19 @@ class Batch(Protocol):
     arrays: Sequence[Array]  # of each field, with a place for every row; if `items` are known
 
     def learn(self, row: int, value: Any) -> None:
-        """Sets both, of which an item of that row is the first that anybody sees."""
+        """Sets both. The value is the first item of that row, and the first of all that is
+        known."""
 
 
 class OpenFiles:
-    """The assignments of some rows. A row may have several, which follow each other without a gap."""
+    """The assignments of some rows. A row may have several, which follow each other without a
+    gap."""
 
     def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
         """doing: two words in which it says which row it is reading, + 1, and which file."""
         self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
         self._rows: dict[int, deque[_Reading]] = {}
-        self.failures: list[Failure] = []  # with skip: those that nobody has been told of
+        self.failures: list[Failure] = []  # with skip: those that were not reported yet
 
     def add(self, assignment: Assignment) -> None:
         self._rows.setdefault(assignment.row, deque()).append(_Reading(assignment))
@@ -106,7 +112,8 @@ class OpenFiles:
         return readings[0].assignment if readings else None
 
     def put(self, row: int, batch: Batch) -> bool:
-        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now. FileFailed."""
+        """Puts a row's next item into its place in the batch. False: the row's files have no more;
+        it has no file now. FileFailed."""
         readings = self._rows.get(row)
         while readings:
             reading = readings[0]
@@ -125,7 +132,9 @@ class OpenFiles:
                 except Exception as error:
                     self._fail(reading, error)
             if reading.failed and reading.length is not None and reading.item < reading.length:
-                reading.item += 1  # an item that is missing; the row waits it out, so that the assignment stays what it was
+                # The item is missing, and the row waits one step, so that the other assignments
+                # stay what they were.
+                reading.item += 1
                 return True
             reading.close()
             readings.popleft()
@@ -141,7 +150,7 @@ class OpenFiles:
         self.failures.append(failure)
 
     def close(self) -> None:
-        """Lets go of all files."""
+        """Closes all files."""
         for readings in self._rows.values():
             for reading in readings:
                 reading.close()
@@ -149,7 +158,8 @@ class OpenFiles:
 
 
 def first_item(streams: StreamSettings) -> Items:
-    """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
+    """What the items of a stream are made of, from the first file that has any. For a rank none of
+    whose rows has one; where lengths are known."""
     assert streams.lengths is not None
     reading = _Reading(Assignment(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
     try:

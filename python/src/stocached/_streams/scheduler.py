@@ -1,4 +1,5 @@
-"""Settles one step of a stream after the other: which row takes which file, what of a batch is real, and where an epoch ends (docs/spec/stream-rows.md)."""
+"""Settles one step of a stream after the other: which row takes which file, what of a batch is
+real, and where an epoch ends (docs/spec/stream-rows.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class State:
 
 @dataclass
 class Step:
-    """A settled step, of the rows of this rank. state: that behind it. assignments: where lengths are known, the files that rows take in it."""
+    """A settled step, of the rows of this rank. state: the state after it. assignments: where
+    lengths are known, the files that rows take in it."""
 
     number: int
     files: Ints
@@ -38,17 +40,18 @@ class Step:
 
 
 class StepScheduler:
-    """The step that is being settled. rows: those that this rank assigns; own: those of them that it reads, which assignments and steps count from 0."""
+    """The step that is being settled. rows: those that this rank assigns; own: those of them that
+    it reads, which assignments and steps count from 0."""
 
     def __init__(self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int) -> None:
         self.rows, self.step = rows, step
         self._own, self._lengths, self._ends, self._rounds = own, lengths, ends, 0
 
     def begin(self) -> list[Assignment]:
-        """What the rows are in the middle of, when an epoch is gone on with."""
+        """The files that rows are in the middle of, when an epoch continues."""
         own = range(self.rows.count)[self._own]
         assignments = [self._assignment(row) for row in own if self.rows.place[row] != NONE]
-        return [assignment for assignment in assignments if assignment.length is None or assignment.item < assignment.length]
+        return [one for one in assignments if one.length is None or one.item < one.length]
 
     def known(self) -> Step | None:
         """Settles a step where lengths are known. None: the epoch is over."""
@@ -64,7 +67,8 @@ class StepScheduler:
         return step
 
     def round(self, waiting: Sequence[int]) -> list[Assignment]:
-        """Gives waiting rows, in the order of rows, a file each; those that get none are dry. Where lengths are not known."""
+        """Gives waiting rows, in the order of rows, a file each; those that get none have finished.
+        Where lengths are not known."""
         self._rounds += 1
         if self._rounds > self.rows.most_rounds() and self.rows.places.endless:
             raise self._nothing()
@@ -91,7 +95,8 @@ class StepScheduler:
         rows = self.rows
         number = int(rows.file[row])
         length = None if self._lengths is None else int(self._lengths[number])
-        return Assignment(row - (self._own.start or 0), number, rows.places.epoch_of(int(rows.place[row])), int(rows.item[row]), length, self.step)
+        own, epoch = row - (self._own.start or 0), rows.places.epoch_of(int(rows.place[row]))
+        return Assignment(own, number, epoch, int(rows.item[row]), length, self.step)
 
     def _nothing(self) -> Exception:
         return StreamError(f"a row took {self.rows.most_rounds()} files one after the other, and none had an item")

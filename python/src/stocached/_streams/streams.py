@@ -1,6 +1,8 @@
-"""Contiguous batches: row r of a batch goes on where row r of the batch before it stopped. Many files or generators of unequal length.
+"""Contiguous batches: row r of a batch continues where row r of the batch before it stopped. Many
+files or generators of unequal length.
 
-docs/guides/streams.md shows how to use it; docs/spec/stream-rows.md says which file a row reads, and when."""
+docs/guides/streams.md shows how to use it; docs/spec/stream-rows.md says which file a row reads,
+and when."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ ERRORS = ("raise", "skip")
 
 @dataclass(frozen=True)
 class StreamFailure:
-    """A file that was not read to its end, with errors="skip". item: the first that is missing. message, trace: what was raised, and where."""
+    """A file that was not read to its end, with errors="skip". item: the first that is missing.
+    message, trace: what was raised, and where."""
 
     file: Any
     number: int
@@ -44,20 +47,28 @@ class StreamFailure:
 class Streams(StreamSettings):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
-    files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file that returns an iterable of its items; it runs in the
-    workers. With a parameter `start` it is given the number of the item to begin with, else the items before a checkpoint are read and thrown away; with
-    a parameter `rng` it is given a numpy Generator that depends on seed, epoch and file alone. None: files are sequences, or functions without arguments
-    that return an iterable. Items are arrays of one shape and dtype for all files, or tuples, lists and dicts of them.
+    files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file
+    that returns an iterable of its items; it runs in the workers. With a parameter `start` it is
+    given the number of the item to begin with, else the items before a checkpoint are read and
+    discarded; with a parameter `rng` it is given a numpy Generator that depends on seed, epoch
+    and file alone. None: files are sequences, or functions without arguments that return an
+    iterable. Items are arrays of one shape and dtype for all files, or tuples, lists and dicts of
+    them.
 
-    lengths: how many items each file has; makes `len()`, and ranks that end together, possible. shuffle, seed: the order of files, another one in each
-    epoch. ends: "pad", "drop" or "cycle". errors: "raise", or "skip" to go on without the rest of a file that fails. num_workers: processes that read; 0:
-    the training loop's. prefetch_batches: read ahead by workers. ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they
-    are copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number of each worker before it reads.
-    multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
-    groups: of rows that take files from one queue, over all ranks; a multiple of world_size where lengths are not known. uneven: ranks may end at
-    different steps.
+    lengths: how many items each file has; makes `len()`, and ranks that end together, possible.
+    shuffle, seed: the order of files, another one in each epoch. ends: "pad", "drop" or "cycle".
+    errors: "raise", or "skip" to continue without the rest of a file that fails. num_workers:
+    processes that read; 0: the training loop's. prefetch_batches: read ahead by workers.
+    ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they are
+    copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number
+    of each worker before it reads.
+    multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of
+    torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
+    groups: of rows that take files from one queue, over all ranks; a multiple of world_size where
+    lengths are not known. uneven: ranks may end at different steps.
 
-    Iterations may run side by side; the state is that of the one that gave a batch last. Raises InvalidError for settings that cannot be."""
+    Iterations may run side by side; the state is that of the one that gave a batch last. Raises
+    InvalidError for settings that cannot be."""
 
     def __init__(
         self,
@@ -95,12 +106,13 @@ class Streams(StreamSettings):
         self.reader = Reader(read if read is not None else read_itself, self.seed)
         self.failures: list[StreamFailure] = []
         self._next = 0  # the epoch that the next iteration reads
-        self._loaded: State | None = None  # or what it goes on with
+        self._loaded: State | None = None  # or the state that it continues from
         self._at = self._start(0)
 
     def __iter__(self) -> Iterator[StreamBatch]:
-        """The batches of the next epoch, or of the one that was loaded, from where it was left. Every iteration has an epoch of its own, whether or not
-        the one before it was read to its end."""
+        """The batches of the next epoch, or of the one that was loaded, from where it was left.
+        Every iteration has an epoch of its own, whether or not the one before it was read to its
+        end."""
         state, self._loaded = self._loaded or self._start(self._next), None
         self._next = state.epoch + 1
         self._at = state
@@ -115,8 +127,9 @@ class Streams(StreamSettings):
         return steps(rows, self.lengths, self.ends == "drop")
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration reads this epoch: from its start, but for the epoch of a state that was loaded, which goes on where the state is. Each
-        iteration moves on by one by itself."""
+        """The next iteration reads this epoch: from its start, but for the epoch of a state that
+        was loaded, which continues where the state is. Each iteration takes the next epoch by
+        itself."""
         epoch = whole("epoch", epoch)
         if self._loaded is not None and self._loaded.epoch == epoch:
             return
@@ -124,25 +137,29 @@ class Streams(StreamSettings):
         self._at = self._start(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands: behind the last batch that it gave. Numbers, strings and lists of them."""
+        """Where the iteration stands: after the last batch that it gave. Numbers, strings and
+        lists of them."""
         return checkpoint.to_dict(self, self._at)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """The next iteration goes on there. A list of the states of all ranks where lengths are not known and the number of ranks has changed.
+        """The next iteration continues there. A list of the states of all ranks where lengths are
+        not known and the number of ranks has changed.
 
-        Raises InvalidError if the state is of other files, rows or settings, or has not all rows of this rank."""
+        Raises InvalidError if the state is of other files, rows or settings, or has not all rows of
+        this rank."""
         loaded = checkpoint.from_dicts(self, state)
         self._next, self._loaded, self._at = loaded.epoch, loaded, loaded
 
     def dataset(self) -> Any:
-        """A torch IterableDataset of these batches, as tensors, for torch's own DataLoader with batch_size=None. Imports torch."""
+        """A torch IterableDataset of these batches, as tensors, for torch's own DataLoader with
+        batch_size=None. Imports torch."""
         from .torch_dataset import StreamsDataset
 
         return StreamsDataset(self)
 
     def part(self, number: int, parts: int) -> Streams:
-        """The same streams for one of several processes that share this rank's rows, without workers: it goes on where this one stands, or begins with its
-        next epoch. InvalidError."""
+        """The same streams for one of several processes that share this rank's rows, without
+        workers: it continues where this one stands, or begins with its next epoch. InvalidError."""
         if self.batch_size % parts:
             raise InvalidError(f"batch_size={self.batch_size} rows cannot be dealt to {parts} workers of a DataLoader evenly")
         if self.lengths is None and self.groups % (parts * self.world_size):
@@ -172,7 +189,8 @@ class Streams(StreamSettings):
         return share
 
     def _rows(self, state: State) -> tuple[Rows, slice]:
-        """The rows that this rank assigns, all where lengths are known, in that state; and which of them it reads."""
+        """The rows that this rank assigns, all where lengths are known, in that state; and which of
+        them it reads."""
         places = Places(len(self.files), self.seed, self.shuffle, state.epoch, self.ends == "cycle")
         first = self.rank * self.batch_size
         own = slice(first, first + self.batch_size)
@@ -202,7 +220,8 @@ class Streams(StreamSettings):
 
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
-        told = StreamFailure(self.files[failure.turn.number], failure.turn.number, failure.item, failure.error.summary, failure.error.trace)
+        number, error = failure.assignment.number, failure.error
+        told = StreamFailure(self.files[number], number, failure.item, error.summary, error.trace)
         self.failures.append(told)
         warnings.warn(f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}", RuntimeWarning, stacklevel=4)
 

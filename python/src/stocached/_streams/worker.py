@@ -15,7 +15,7 @@ from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
 from .items import Array, Items
-from .open_files import Assignment, Failure, FileFailed, OpenFiles
+from .open_files import Failure, FileFailed, OpenFiles
 from .reader import Reader
 
 PAGE = 4096  # bytes of Job.doing

@@ -28,7 +28,8 @@ from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
 from .worker import PAGE, Grant, Job, Layout, Report, run_worker
 
-_BEFORE_FORK = 0.5  # seconds for the leading thread to end: it may wait for a worker that takes no message
+# Seconds for the leading thread to end: it may wait for a worker that takes no message.
+_BEFORE_FORK = 0.5
 _FAR = 2**62  # a step that never comes
 
 
@@ -56,7 +57,8 @@ class StreamWorkers(Owner):
         # Protects what follows. The garbage collector may take it again in a thread that has it.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._failures: list[Failure] = []  # with errors="skip": those that `failures` has not given
+        # With errors="skip": those that `failures` has not given.
+        self._failures: list[Failure] = []
         self._failed: Failure | None = None  # with errors="raise": the first by step and row
         self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
         self._horizon = scheduler.step  # steps below it are granted
@@ -80,7 +82,7 @@ class StreamWorkers(Owner):
             self.close()
             raise
 
-    # ------------------------------------------------------------------------------------------------ the training loop's thread
+    # ------------------------------------------------------------------- the training loop's thread
 
     def next(self) -> tuple[Step, Items, list[Array]] | None:
         """The next step with the arrays that it lies in; None: the epoch is over. FileFailed,
@@ -100,7 +102,7 @@ class StreamWorkers(Owner):
             return self._give() if self._settled else None
 
     def failures(self) -> list[Failure]:
-        """Those that have come up, with errors="skip", since they were asked for last."""
+        """With errors="skip": those since the last call."""
         with self._lock:
             taken, self._failures = self._failures, []
             return taken
@@ -132,7 +134,7 @@ class StreamWorkers(Owner):
             self._grant(fresh)
         return step, items, arrays
 
-    # ------------------------------------------------------------------------------------------------ the leading thread
+    # --------------------------------------------------------------------------- the leading thread
 
     def _begin_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
@@ -219,7 +221,8 @@ class StreamWorkers(Owner):
             self._failed = min(found, key=lambda f: (f.step, f.assignment.row), default=None)
         if not self._known:
             worker.idle.update(report.idle)
-        if self._known or report.assigned == worker.assigned:  # else it had not received the last assignments
+        # Else it had not received the last assignments.
+        if self._known or report.assigned == worker.assigned:
             worker.low = report.low
         self._choose_layout()
         if not self._known:
@@ -232,7 +235,7 @@ class StreamWorkers(Owner):
         if all(worker.number in self._layouts or worker.low > self._first for worker in self._workers):
             self._lay_out(min(self._layouts.values(), key=lambda layout: layout.row).items)
 
-    # ------------------------------------------------------------------------------------------------ both, with the lock
+    # -------------------------------------------------------------------------- both, with the lock
 
     def _begin(self) -> None:
         assignments = self._scheduler.begin()
@@ -316,7 +319,7 @@ class StreamWorkers(Owner):
         for worker in self._workers:
             worker.send(message)
 
-    # ------------------------------------------------------------------------------------------------ processes
+    # ------------------------------------------------------------------------------------ processes
 
     def _start_workers(self) -> None:
         streams = self._streams
@@ -354,7 +357,7 @@ class StreamWorkers(Owner):
     def _late(self) -> str:
         """What the workers do that the next step waits for."""
         late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
-        return ", ".join(f"worker {worker.number} reads {self._reading(worker)[0]}" for worker in late) or "no worker is late"
+        return ", ".join(f"worker {w.number} reads {self._reading(w)[0]}" for w in late) or "no worker is late"
 
     def _end(self) -> None:
         with self._lock:

@@ -49,13 +49,24 @@ class Pool(Owner):
     worker until the task queue is stopped. All methods are for the thread that iterates, of the
     process that made the pool."""
 
-    def __init__(self, job: Job, run: Callable[..., None], context: Any, task_queue: TaskQueue, ring: Ring, *, restart: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        run: Callable[..., None],
+        context: Any,
+        task_queue: TaskQueue,
+        ring: Ring,
+        *,
+        restart: bool,
+    ) -> None:
         self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
-        self._how = Start(start_context(context), run, "the dataset, collate_fn, augment and worker_init_fn", piped=False)
+        sent = "the dataset, collate_fn, augment and worker_init_fn"
+        self._how = Start(start_context(context), run, sent, piped=False)
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever
-        self._cost: Counter[int] = Counter()  # workers that tasks have cost, by position; -1: that died between two tasks
+        # Workers that tasks have cost, by position; -1: that died between two tasks.
+        self._cost: Counter[int] = Counter()
         self.processes: list[Any] = []  # of the workers; they stay here when they have ended
         super().__init__()
         self._start_all(self._start(number) for number in range(job.workers))
@@ -111,8 +122,9 @@ class Pool(Owner):
         elif begun and not self.job.iterable:
             advice = "; restart_workers=True has a new worker do it again"
         torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
-        if self.job.process and (worker.process.exitcode or 0) < 0:
-            torchs = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-worker.process.exitcode)}"
+        code = worker.process.exitcode if self.job.process else None
+        if code is not None and code < 0:
+            torchs = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
         return f"{worker.death(doing, begun=begun)}{advice}; {torchs}"
 
     def _end(self) -> None:
@@ -120,5 +132,6 @@ class Pool(Owner):
         until = time.monotonic() + _GRACE
         for worker in self._workers:
             if isinstance(worker, _WorkerThread) and worker is not threading.current_thread():
-                worker.join(max(0.0, until - time.monotonic()))  # one in the middle of a sample ends after it
+                # One in the middle of a sample ends after it.
+                worker.join(max(0.0, until - time.monotonic()))
         super()._end()

@@ -41,7 +41,8 @@ class Start:
     """How all workers of one owner start."""
 
     context: Any  # of multiprocessing
-    target: Callable[..., None]  # runs in the worker; it is called with the pipe, if there is one, and the arguments
+    # Runs in the worker; it is called with the pipe, if there is one, and the arguments.
+    target: Callable[..., None]
     sent: str  # what the arguments are, for the message if they cannot be pickled
     parameter: str = "multiprocessing_context"  # by which users choose the start method
     piped: bool = True
@@ -58,7 +59,8 @@ class WorkerProcess:
         self.process = start.context.Process(
             target=_work, args=(os.getpid(), start.target, arguments), daemon=True, name=f"stocached worker {number}"
         )
-        _started.add(self)  # before the fork, so that the worker closes the parent's end of its pipe
+        # Before the fork, so that the worker closes the parent's end of its pipe.
+        _started.add(self)
         try:
             self.process.start()
         except BaseException as error:
@@ -66,8 +68,8 @@ class WorkerProcess:
             if self._method == "fork" or not isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
                 raise
             raise type(error)(
-                f"{error}: workers that are started by {self._method} are sent {start.sent} pickled, which lambdas and functions "
-                f'within functions cannot be; define them in a module, or give {start.parameter}="fork"'
+                f"{error}: workers that are started by {self._method} are sent {start.sent} pickled, which lambdas "
+                f'and functions within functions cannot be; define them in a module, or give {start.parameter}="fork"'
             ) from error
         finally:
             if theirs is not None:
@@ -93,7 +95,8 @@ class WorkerProcess:
             self.pipe.send(message)
 
     def receive(self) -> Any:
-        """The next message. None: the worker has closed its pipe, as the kernel does when it dies."""
+        """The next message. None: the worker has closed its pipe, as the kernel does when it
+        dies."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -105,7 +108,8 @@ class WorkerProcess:
         self.process.join(_EXIT_CODE)
         code = self.process.exitcode
         if code is None:
-            how = "has closed its pipe" if self.alive else "is gone, and its exit code is unknown: the program has waited for it"
+            unknown = "is gone, and its exit code is unknown: the program has waited for it"
+            how = "has closed its pipe" if self.alive else unknown
         elif code >= 0:
             how = f"exited with status {code}"
         else:
@@ -113,8 +117,9 @@ class WorkerProcess:
         hint = _HINTS.get(code, "")
         if code and code > 0 and not begun and self._method != "fork":
             hint = (
-                f"workers that are started by {self._method} import the program again, so what it does belongs under "
-                f'if __name__ == "__main__":, and what they need of a notebook into a module; or give {self._start.parameter}="fork"'
+                f"workers that are started by {self._method} import the program again, so what it does belongs "
+                'under if __name__ == "__main__":, and what they need of a notebook into a module; '
+                f'or give {self._start.parameter}="fork"'
             )
         return f"worker {self.number} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"
 
@@ -202,7 +207,7 @@ def _disown() -> None:
 os.register_at_fork(after_in_child=_disown)
 
 
-# ------------------------------------------------------------------------------------------------ in the worker
+# ------------------------------------------------------------------------------------ in the worker
 
 
 def _work(parent: int, target: Callable[..., None], arguments: Sequence[Any]) -> None:
@@ -210,8 +215,8 @@ def _work(parent: int, target: Callable[..., None], arguments: Sequence[Any]) ->
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that a fork inherits is the parent's
     # PR_SET_PDEATHSIG would take the end of the thread that started the worker for that of the
     # parent, and would watch the process that forkserver starts.
-    watch = threading.Thread(target=_end_with, args=(parent, os.getppid() == parent), daemon=True, name="stocached parent")
-    watch.start()
+    watched = parent, os.getppid() == parent
+    threading.Thread(target=_end_with, args=watched, daemon=True, name="stocached parent").start()
     target(*arguments)
 
 
@@ -221,7 +226,8 @@ def _end_with(parent: int, direct: bool) -> None:
     def lives() -> bool:
         if direct:
             return os.getppid() == parent
-        process = multiprocessing.parent_process()  # of forkserver; forked siblings would keep it alive for each other
+        # Of forkserver; forked siblings would keep it alive for each other.
+        process = multiprocessing.parent_process()
         return process is not None and process.is_alive()
 
     with contextlib.suppress(OSError, AttributeError):  # Linux before 5.3, a sandbox, or it is gone

@@ -1,4 +1,5 @@
-"""Objects with `state_dict()` and `load_state_dict(state)`: the protocol that torchdata calls Stateful."""
+"""Objects with `state_dict()` and `load_state_dict(state)`: the protocol that torchdata calls
+Stateful."""
 
 from __future__ import annotations
 

@@ -15,11 +15,13 @@ from .._workers.processes import Owner, Start, WorkerProcess, start_context
 from ._errors import PreparerError
 from ._preparer import DataPreparer
 
-_PART_BYTES = 4 << 20  # of samples that a process is asked for at once, about: few messages, little memory
+# Of samples that a process is asked for at once, about: few messages, little memory.
+_PART_BYTES = 4 << 20
 _PART_SAMPLES = 256
 _FIRST_PART = 8  # samples, before it is known how large they are
 _AHEAD = 2  # parts a process has at a time, so that it need not wait for the next one
-_WINDOW = 4  # parts a process by which the first that is missing may lag behind the last that is asked for
+# Parts a process between the first that is missing and the last that is asked for, at most.
+_WINDOW = 4
 _END = object()  # after the last sample
 
 
@@ -34,13 +36,14 @@ class Parts(Owner):
 
     _workers: list[_Worker]
 
-    def __init__(self, preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int, processes: int, context: str | None) -> None:
+    def __init__(self, checked: CheckedPreparer, packer: Any, first: int, stop: int, workers: int, context: Any) -> None:
         self._next, self._stop = first, stop  # the next sample that no process was asked for
-        self._part = min(_FIRST_PART, max(1, (stop - first) // processes))
-        self._ready: dict[int, list[Any]] = {}  # by their first sample: parts that came before their turn
+        self._part = min(_FIRST_PART, max(1, (stop - first) // workers))
+        # By their first sample: parts that came before their turn.
+        self._ready: dict[int, list[Any]] = {}
         start = Start(start_context(context), _work, "the preparer and the storage", "context")
         super().__init__()
-        self._start_all(_Worker(start, number, preparer, guard, packer) for number in range(processes))
+        self._start_all(_Worker(start, number, checked, packer) for number in range(workers))
 
     def __iter__(self) -> Iterator[Any]:
         due, stop = self._next, self._stop  # due: the next sample that is given
@@ -79,69 +82,76 @@ class Parts(Owner):
             self._part = max(1, min(_PART_SAMPLES, _PART_BYTES * (stop - first) // max(1, size)))
 
 
-# ------------------------------------------------------------------------------------------------ in the worker
+# ------------------------------------------------------------------------------------ in the worker
 
 
-def _work(pipe: Connection, number: int, preparer: DataPreparer, guard: Guard | None, packer: Any) -> None:
+def _work(pipe: Connection, number: int, checked: CheckedPreparer, packer: Any) -> None:
     """Prepares parts until the parent closes the pipe."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             first, stop = pipe.recv()
-            answer = _prepared(number, preparer, guard, packer, first, stop)
-            pipe.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))  # `send` would share the memory of tensors
+            answer = _prepared(number, checked, packer, first, stop)
+            # `send` would share the memory of tensors.
+            pipe.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
 
 
-def _prepared(number: int, preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int) -> tuple[list[Any], int] | RemoteError:
-    """The samples of a part and about how many bytes they are, or what went wrong."""
+def _prepared(number: int, checked: CheckedPreparer, packer: Any, first: int, stop: int) -> Any:
+    """The samples of a part and about how many bytes they are, or a RemoteError."""
     made: list[Any] = []
     size = 0
     try:
-        for sample in checked_samples(preparer, guard, first, stop):
+        for sample in checked.samples(first, stop):
             made.append(sample if packer is None else packer.pack(sample))
-            size += len(made[-1].stored) if packer is not None and hasattr(made[-1], "stored") else _PART_BYTES // _FIRST_PART
+            packed = packer is not None and hasattr(made[-1], "stored")
+            size += len(made[-1].stored) if packed else _PART_BYTES // _FIRST_PART
         return made, size
     except Exception as error:
         return RemoteError.of(error, f"in worker {number}, which prepared sample {first + len(made)}")
 
 
-def checked_samples(preparer: DataPreparer, guard: Guard | None, first: int, stop: int | None) -> Iterator[Any]:
-    """What a preparer gives, if it is as many samples as it was asked for, and the guard finds none random. PreparerError, NondeterministicDatasetError."""
-    given = _given(preparer, first, stop)
-    index = first
-    while (sample := _next(preparer, guard, given, index)) is not _END:
-        if index == stop:
-            raise PreparerError(f"{_name(preparer)}.samples({first}, {stop}) gave more than {stop - first} samples")
-        yield sample
-        index += 1
-    if stop is not None and index < stop:
-        raise PreparerError(
-            f"{_name(preparer)}.samples({first}, {stop}) gave {index - first} samples, and not {stop - first}; dataset_info() says how many there are in all"
-        )
+class CheckedPreparer:
+    """A preparer whose samples are counted, and compared if they draw random numbers. guard: finds
+    random samples; None: they are allowed."""
 
+    def __init__(self, preparer: DataPreparer, guard: Guard | None) -> None:
+        self._preparer, self._guard = preparer, guard
 
-def _given(preparer: DataPreparer, first: int, stop: int | None) -> Iterator[Any]:
-    """What `samples` gives, asked for when the first one is: so that what it draws at its start is seen."""
-    yield from preparer.samples(first, stop)
+    def samples(self, first: int, stop: int | None) -> Iterator[Any]:
+        """What the preparer gives, if it is as many samples as it was asked for, and none is
+        random. PreparerError, NondeterministicDatasetError."""
+        asked = f"{type(self._preparer).__qualname__}.samples({first}, {stop})"
+        given = self._given(first, stop)
+        index = first
+        while (sample := self._next(given, index)) is not _END:
+            if stop is not None and index == stop:
+                raise PreparerError(f"{asked} gave more than {stop - first} samples")
+            yield sample
+            index += 1
+        if stop is not None and index < stop:
+            wanted = f"{stop - first}; dataset_info() says how many there are in all"
+            raise PreparerError(f"{asked} gave {index - first} samples, and not {wanted}")
 
+    def _given(self, first: int, stop: int | None) -> Iterator[Any]:
+        """Calls the preparer only when the first sample is asked for, so that the guard sees what
+        the call draws."""
+        yield from self._preparer.samples(first, stop)
 
-def _next(preparer: DataPreparer, guard: Guard | None, given: Iterator[Any], index: int) -> Any:
-    """The next sample, or _END. One that draws random numbers is not stored before it is known not to be random."""
-    if guard is None:
-        return next(given, _END)
+    def _next(self, given: Iterator[Any], index: int) -> Any:
+        """The next sample, or _END. One that draws random numbers is not stored before it is known
+        not to be random."""
+        if self._guard is None:
+            return next(given, _END)
 
-    def again() -> Any:
-        return next(iter(preparer.samples(index, index + 1)))
+        def again() -> Any:
+            return next(iter(self._preparer.samples(index, index + 1)))
 
-    sample, known = guard.load(index, lambda: next(given, _END), again)
-    if sample is not _END:
-        if not known:
-            raise PreparerError(
-                f"{_name(preparer)} draws random numbers for sample {index}, and samples({index}, {index + 1}) did not give it once more, which would tell "
-                "whether it depends on them; prepare(..., allow_random=True) does without"
-            )
-        guard.stored(index, sample, again)
-    return sample
-
-
-def _name(preparer: DataPreparer) -> str:
-    return type(preparer).__qualname__
+        sample, known = self._guard.load(index, lambda: next(given, _END), again)
+        if sample is not _END:
+            if not known:
+                raise PreparerError(
+                    f"{type(self._preparer).__qualname__} draws random numbers for sample {index}, and "
+                    f"samples({index}, {index + 1}) did not give it once more, which would tell whether it depends "
+                    "on them; prepare(..., allow_random=True) does without"
+                )
+            self._guard.stored(index, sample, again)
+        return sample
