@@ -20,7 +20,7 @@ from helpers import python
 from processes import gone, held, limit, nothing_new, until
 from stream_files import Files, collect, expected
 
-from stocached import StreamError
+from stocached import ClosedError, StreamError
 from stocached._workers import processes
 from stocached.streams import Streams
 
@@ -316,6 +316,32 @@ def test_a_forked_child_leaves_the_workers_alone():
         os._exit(0)
     os.waitpid(child, 0)
     assert found + collect(batches) == want
+
+
+def test_a_forked_child_has_batches_of_its_own():
+    """The memory of the parent's last iteration is not that of the child's next one."""
+
+    def read(file):
+        for _ in range(300):
+            yield np.full(1000, os.getppid())
+
+    loader = streams([300] * 4, 4, 2, read=read)
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    status = 1
+    try:
+        if child == 0:
+            with pytest.raises(ClosedError, match="belongs to the process that began it"):
+                next(batches)
+        batches.close()
+        for batch in loader:
+            assert (batch.items == os.getpid()).all()
+        status = 0
+    finally:
+        if child == 0:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_threads_of_the_training_loop():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from .._common.errors import StreamError
+from .._common.errors import ClosedError, StreamError
 from .._common.sizes import parse_size
 from .._memory.ring import Ring
 from .assignment import NONE
@@ -102,12 +103,17 @@ class StreamIterator(Iterator[StreamBatch]):
         self._gaps: list[tuple[int, int, int]] = []
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
-        ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+        self._pid = os.getpid()
+        ring, pid = streams.ring or (None, 0)
+        if ring is None or pid != self._pid:  # a forked child must not write into its parent's batches
+            ring = Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
         streams.ring = None  # one iteration at a time has it
         self._ring = ring
         self._source = StreamWorkers(streams, scheduler, ring) if streams.num_workers else InProcessReader(streams, scheduler, ring)
 
     def __next__(self) -> StreamBatch:
+        if os.getpid() != self._pid:
+            raise ClosedError("this iteration belongs to the process that began it; iterate over the stream again in this one")
         if self._source is None:
             raise StopIteration
         try:
@@ -157,7 +163,7 @@ class StreamIterator(Iterator[StreamBatch]):
         source, self._source = self._source, None
         if source is not None:
             source.close()
-            self._streams.ring = self._ring
+            self._streams.ring = self._ring, self._pid
 
     def __del__(self) -> None:
         self.close()
