@@ -24,6 +24,7 @@ from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
+_Loaded = list[tuple[_native.Task, Any]]
 _UNSEEN = object()  # a sample that was not looked up in the cache
 _MOST = 32  # tasks that are taken at a time,
 # Nanoseconds that they may take together. If they take longer, the other workers are to have some.
@@ -200,7 +201,7 @@ class Worker:
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
-        loaded: list[tuple[_native.Task, Any]] = []
+        loaded: _Loaded = []
         hits: list[_native.Task] = []
         found = None
         if self._job.cached is not None and len(tasks) > 1:
@@ -222,7 +223,7 @@ class Worker:
         self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
-    def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
+    def _load(self, task: _native.Task, found: Any, loaded: _Loaded, hits: list[_native.Task]) -> None:
         """found: what the cache has, or _UNSEEN if the sample was not looked up."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
@@ -235,7 +236,7 @@ class Worker:
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 
-    def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
+    def _write_all(self, loaded: _Loaded, layout: Layout | None) -> None:
         """Puts samples into their rows, of one batch, and forgets them."""
         if layout is not None and len(loaded) > 1:
             arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]

@@ -54,7 +54,9 @@ class WorkerRuntime:
         self.ring.hold = self.own.hold = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
-        self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart) if context.job.workers else None
+        self.pool: Pool | None = None
+        if context.job.workers:
+            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart)
         self.room = 0  # bytes of a batch, when some have been seen
         self.announced: Any = None  # the layout that workers know
         self.epochs = 0  # that workers which make whole batches have begun
@@ -93,7 +95,8 @@ class WorkerRuntime:
         for worker in range(job.workers):
             snapshot = restored.workers[worker] if restored is not None and restored.workers else None
             # New workers know the pipes from their job.
-            what = job.base_seed, job.key, job.pipes if self.epochs else None, snapshot, restored is not None and restored.finished
+            pipes, finished = job.pipes if self.epochs else None, restored is not None and restored.finished
+            what = job.base_seed, job.key, pipes, snapshot, finished
             begun.append(self._ask(worker, BEGIN, what))
         self.epochs += 1
         return begun

@@ -117,7 +117,8 @@ def settle(rows: Rows, lengths: Ints) -> list[int]:
 def steps(rows: Rows, lengths: Ints, drop: bool) -> int:
     """How many steps there are from here to the end of the epoch. Changes the rows. Takes time with
     the number of files, not of items."""
-    ends = [(max(0, int(lengths[f]) - int(i)) if f != NONE else 0, 0, row) for row, (f, i) in enumerate(zip(rows.file, rows.item))]
+    left = np.where(rows.file == NONE, 0, np.maximum(0, lengths[rows.file] - rows.item))
+    ends: list[tuple[int, int, int]] = [(count, 0, row) for row, count in enumerate(left.tolist())]
     heapq.heapify(ends)
     last = 0
     while ends:

@@ -62,7 +62,8 @@ class Items:
             self.fields.append(Field(path, array.dtype, array.shape))
             return len(self.fields) - 1
         keys, values = parts
-        return type(value), keys, [self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values)]
+        paths = [f"{path}.{key}" if path else str(key) for key in keys]
+        return type(value), keys, [self._learn(child, at) for child, at in zip(values, paths)]
 
     def take(self, item: Any) -> list[Any]:
         """The arrays (or NumPy's scalars) of an item, one a field. SchemaError if it is put
@@ -154,5 +155,6 @@ def _array(value: Any, path: str) -> Array:
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.kind in "USVmM":
         what = f"{type(value).__name__} of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise SchemaError(f"{path or 'the item'} is {what}; items are arrays and numbers, or tuples, lists and dicts of them")
+        items = "arrays and numbers, or tuples, lists and dicts of them"
+        raise SchemaError(f"{path or 'the item'} is {what}; items are {items}")
     return array

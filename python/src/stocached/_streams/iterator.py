@@ -109,11 +109,12 @@ class StreamIterator(Iterator[StreamBatch]):
             ring = Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
         streams.ring = None  # one iteration at a time has it
         self._ring = ring
-        self._source = StreamWorkers(streams, scheduler, ring) if streams.num_workers else InProcessReader(streams, scheduler, ring)
+        kind = StreamWorkers if streams.num_workers else InProcessReader
+        self._source = kind(streams, scheduler, ring)
 
     def __next__(self) -> StreamBatch:
         if os.getpid() != self._pid:
-            raise ClosedError("this iteration belongs to the process that began it; iterate over the stream again in this one")
+            raise ClosedError("this iteration belongs to the process that began it; iterate again in this one")
         if self._source is None:
             raise StopIteration
         try:
@@ -140,7 +141,8 @@ class StreamIterator(Iterator[StreamBatch]):
             for array in arrays:
                 array[~step.mask] = 0
         self._progress._given(step)
-        return StreamBatch(items.give(arrays), step.mask, step.positions == 0, self._numbers.copy(), step.files, step.positions, step.number)
+        value, starts, rows = items.give(arrays), step.positions == 0, self._numbers.copy()
+        return StreamBatch(value, step.mask, starts, rows, step.files, step.positions, step.number)
 
     def _note(self, failures: list[Failure]) -> None:
         for failure in failures:

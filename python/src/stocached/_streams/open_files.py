@@ -125,7 +125,8 @@ class OpenFiles:
                     if value is not _END:
                         if batch.items is None:
                             batch.learn(row, value)
-                        for array, part in zip(batch.arrays, batch.items.take(value), strict=True):  # type: ignore[union-attr]
+                        parts = batch.items.take(value)  # type: ignore[union-attr]
+                        for array, part in zip(batch.arrays, parts, strict=True):
                             array[row] = part
                         reading.item += 1
                         return True
@@ -161,12 +162,12 @@ def first_item(streams: StreamSettings) -> Items:
     """What the items of a stream are made of, from the first file that has any. For a rank none of
     whose rows has one; where lengths are known."""
     assert streams.lengths is not None
-    reading = _Reading(Assignment(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
+    number = int(streams.lengths.argmax())
+    file, reading = streams.files[number], _Reading(Assignment(0, number, 0, 0, None, 0))
     try:
         return Items(reading.next(streams.reader, streams.files))
     except Exception as error:
-        raise StreamError(
-            f"file {number} ({streams.files[number]!r}) does not say what items are made of: {error}", streams.files[number], number, 0
-        ) from error
+        text = f"file {number} ({file!r}) does not say what items are made of: {error}"
+        raise StreamError(text, file, number, 0) from error
     finally:
         reading.close()

@@ -18,7 +18,7 @@ def read_itself(file: Any, start: int = 0) -> Iterator[Any]:
         file = file()
         return _from(file, start)
     if iter(file) is file:
-        raise InvalidError(f"{file!r} can be read only once: list the function that makes it instead, not what it returned")
+        raise InvalidError(f"{file!r} can be read only once: list the function that makes it, not what it returned")
     return _from(file, start)
 
 

@@ -95,13 +95,15 @@ class Streams(StreamSettings):
         self.files, self.batch_size = files, whole("batch_size", batch_size, 1)
         self.shuffle, self.seed = shuffle, whole("seed", seed)
         self.ends, self.errors = ends, errors
-        self.num_workers, self.prefetch_batches = whole("num_workers", num_workers), whole("prefetch_batches", prefetch_batches, 1)
+        self.num_workers = whole("num_workers", num_workers)
+        self.prefetch_batches = whole("prefetch_batches", prefetch_batches, 1)
         self.timeout = timeout
         self.ring_bytes = ring_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
         self.rank, self.world_size = rank_of(rank, world_size)
         self.lengths = None if lengths is None else _lengths(lengths, files)
-        self.groups = whole("groups", groups, 1) if groups is not None else 1 if lengths is not None else self.world_size
+        usual = 1 if lengths is not None else self.world_size
+        self.groups = whole("groups", groups, 1) if groups is not None else usual
         _check(self)
         self.reader = Reader(read if read is not None else read_itself, self.seed)
         self.failures: list[StreamFailure] = []
@@ -161,11 +163,13 @@ class Streams(StreamSettings):
         """The same streams for one of several processes that share this rank's rows, without
         workers: it continues where this one stands, or begins with its next epoch. InvalidError."""
         if self.batch_size % parts:
-            raise InvalidError(f"batch_size={self.batch_size} rows cannot be dealt to {parts} workers of a DataLoader evenly")
+            rows = f"batch_size={self.batch_size} rows"
+            raise InvalidError(f"{rows} cannot be dealt to {parts} workers of a DataLoader evenly")
         if self.lengths is None and self.groups % (parts * self.world_size):
             raise InvalidError(
-                f"{parts} workers of a DataLoader cannot tell each other where files end, and lengths are not known: say lengths=, or "
-                f"groups={parts * self.world_size}, or leave the workers to the stream: num_workers={parts} here, and 0 there"
+                f"{parts} workers of a DataLoader cannot tell each other where files end, and lengths are not known: "
+                f"say lengths=, or groups={parts * self.world_size}, or leave the workers to the stream: "
+                f"num_workers={parts} here, and 0 there"
             )
         share = Streams(
             self.files,
@@ -223,13 +227,15 @@ class Streams(StreamSettings):
         number, error = failure.assignment.number, failure.error
         told = StreamFailure(self.files[number], number, failure.item, error.summary, error.trace)
         self.failures.append(told)
-        warnings.warn(f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}", RuntimeWarning, stacklevel=4)
+        text = f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}"
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
     array = np.asarray(lengths)
     if array.shape != (len(files),) or array.dtype.kind not in "iu":
-        raise InvalidError(f"lengths are {array.dtype}{list(array.shape)}, and must be a whole number for each of the {len(files)} files")
+        want = f"a whole number for each of the {len(files)} files"
+        raise InvalidError(f"lengths are {array.dtype}{list(array.shape)}, and must be {want}")
     if array.size and int(array.min()) < 0:
         raise InvalidError(f"file {int(array.argmin())} has a length of {int(array.min())}")
     if array.size and not array.any():
@@ -250,18 +256,21 @@ def _check(s: Streams) -> None:
     if s.timeout < 0:
         raise InvalidError(f"timeout={s.timeout} is below 0")
     if s.rows % s.groups:
-        raise InvalidError(f"groups={s.groups} does not divide the {s.rows} rows (batch_size={s.batch_size} x world_size={s.world_size})")
+        rows = f"{s.rows} rows (batch_size={s.batch_size} x world_size={s.world_size})"
+        raise InvalidError(f"groups={s.groups} does not divide the {rows}")
     if s.lengths is None and s.groups % s.world_size:
         raise InvalidError(
-            f"groups={s.groups} is no multiple of world_size={s.world_size}; it must be where lengths are not known: ranks cannot share a queue of files"
+            f"groups={s.groups} is no multiple of world_size={s.world_size}; it must be where lengths are not known: "
+            "ranks cannot share a queue of files"
         )
     if s.lengths is None and s.world_size > 1 and s.ends != "cycle" and not s.uneven:
         raise InvalidError(
-            f'ends="{s.ends}" over {s.world_size} ranks needs lengths=: ranks would end at different steps, and wait for each other for ever. '
-            'Say lengths=, or ends="cycle", or uneven=True if they do not wait'
+            f'ends="{s.ends}" over {s.world_size} ranks needs lengths=: ranks would end at different steps, and wait '
+            'for each other for ever. Say lengths=, or ends="cycle", or uneven=True if they do not wait'
         )
     if s.ends == "drop" and len(s.files) < s.rows:
-        raise InvalidError(f'{len(s.files)} files are too few for {s.rows} rows: with ends="drop" there is no batch at all')
+        few = f"{len(s.files)} files are too few for {s.rows} rows"
+        raise InvalidError(f'{few}: with ends="drop" there is no batch at all')
 
 
 for _kind in (StreamFailure, Streams):

@@ -23,7 +23,8 @@ def empty(worker: int) -> Snapshot:
 
 def is_stateful(snapshot: Mapping[str, Any]) -> bool:
     """Whether it holds a state of the dataset or of its iterator."""
-    return snapshot["dataset_state"] is not None or (snapshot["fetcher_state"] or {}).get("dataset_iter_state") is not None
+    iterator = (snapshot["fetcher_state"] or {}).get("dataset_iter_state")
+    return snapshot["dataset_state"] is not None or iterator is not None
 
 
 def has_ended(snapshot: Mapping[str, Any]) -> bool:
@@ -54,7 +55,8 @@ def restored(state: Mapping[str, Any]) -> Restored:
     found = Restored(before=before, given=before, finished=bool(state["_iterator_finished"]))
     if "_snapshot" in state:
         snapshot = state["_snapshot"]
-        found.workers = [snapshot["_worker_snapshots"][f"worker_{k}"] for k in range(len(snapshot["_worker_snapshots"]))]
+        snapshots = snapshot["_worker_snapshots"]
+        found.workers = [snapshots[f"worker_{k}"] for k in range(len(snapshots))]
         found.last, found.given = int(snapshot["_last_yielded_worker_id"]), before - int(state["_steps_since_snapshot"])
     elif "fetcher_state" in state:
         found.here = empty(0) | {key: state[key] for key in ("dataset_state", "fetcher_state")}
@@ -172,7 +174,8 @@ class Snapshots:
         taken = self._taken
         snapshots = {}
         for worker, (data, batches) in enumerate(zip(taken.snapshots, taken.batches)):
-            snapshots[f"worker_{worker}"] = (empty(worker) if data is None else pickle.loads(data)) | {"batches": batches}
+            snapshot = empty(worker) if data is None else pickle.loads(data)
+            snapshots[f"worker_{worker}"] = snapshot | {"batches": batches}
         return _to_state(snapshots, taken.last, taken.position, self._position - taken.position)
 
 

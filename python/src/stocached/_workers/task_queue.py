@@ -18,10 +18,10 @@ from .._memory.shared_file import SharedFile
 _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
-ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("alone", "u4"), ("argument", "u8")])
-ANSWER = np.dtype(
-    [("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8"), ("augment_ns", "u8")]
-)
+_ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
+ASKED = np.dtype(list(_ASKED.items()))
+_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns")
+ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 

@@ -36,12 +36,12 @@ class Parts(Owner):
 
     _workers: list[_Worker]
 
-    def __init__(self, checked: CheckedPreparer, packer: Any, first: int, stop: int, workers: int, context: Any) -> None:
+    def __init__(self, checked: CheckedPreparer, packer: Any, first: int, stop: int, workers: int, method: Any) -> None:
         self._next, self._stop = first, stop  # the next sample that no process was asked for
         self._part = min(_FIRST_PART, max(1, (stop - first) // workers))
         # By their first sample: parts that came before their turn.
         self._ready: dict[int, list[Any]] = {}
-        start = Start(start_context(context), _work, "the preparer and the storage", "context")
+        start = Start(start_context(method), _work, "the preparer and the storage", "context")
         super().__init__()
         self._start_all(_Worker(start, number, checked, packer) for number in range(workers))
 

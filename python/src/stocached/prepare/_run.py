@@ -59,7 +59,8 @@ def prepare(
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
     info = preparer.dataset_info().checked()
     if processes and info.samples is None:
-        raise InvalidError(f"processes={processes} need to know how many samples there are; give samples= in dataset_info(), or leave out processes=")
+        advice = "give samples= in dataset_info(), or leave out processes="
+        raise InvalidError(f"processes={processes} need to know how many samples there are; {advice}")
     if storage.is_prepared(info):
         return False
     first = storage.start_preparation(info, wait=None if wait is True else float(wait), restart=restart)
@@ -70,7 +71,8 @@ def prepare(
             progress(first, info.samples)
         packer = storage.packer() if processes else None
         save: Any = storage.save_sample if packer is None else storage.save_packed
-        guard = None if allow_random else Guard(Fills(), _remedy, values_of(info.schema(), info.variable).encoded, _nothing_stays)
+        encoded = values_of(info.schema(), info.variable).encoded
+        guard = None if allow_random else Guard(Fills(), _remedy, encoded, _nothing_stays)
         checked = CheckedPreparer(preparer, guard)
         with closing(_samples(checked, packer, first, info.samples, processes, context)) as samples:
             for index, sample in enumerate(samples, first):
@@ -90,7 +92,7 @@ def _nothing_stays(fills: Fills) -> str:
     return "The preparation is discarded."
 
 
-def _samples(checked: CheckedPreparer, packer: Any, first: int, stop: int | None, processes: int, context: str | None) -> Generator[Any, None, None]:
+def _samples(checked: CheckedPreparer, packer: Any, first: int, stop: int | None, processes: int, method: str | None) -> Generator[Any, None, None]:
     """The samples from `first` on, as the packer makes them where there are processes."""
     if stop is not None and first == stop:
         return
@@ -98,5 +100,5 @@ def _samples(checked: CheckedPreparer, packer: Any, first: int, stop: int | None
         yield from checked.samples(first, stop)
         return
     assert stop is not None
-    with closing(Parts(checked, packer, first, stop, min(processes, stop - first), context)) as parts:
+    with closing(Parts(checked, packer, first, stop, min(processes, stop - first), method)) as parts:
         yield from parts
