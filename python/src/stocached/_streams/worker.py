@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ def run_worker(pipe: Connection, job: Job) -> None:
 class _Worker:
     def __init__(self, pipe: Connection, job: Job) -> None:
         self._pipe, self._job = pipe, job
+        self._poll = select.poll()  # faster than Connection.poll; called for each item
+        self._poll.register(pipe, select.POLLIN)
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
         self.open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
@@ -112,7 +115,7 @@ class _Worker:
 
     def run(self) -> None:
         while True:
-            while not self._may_read() or self._pipe.poll():
+            while not self._may_read() or self._poll.poll(0):
                 self._receive()
             self._read(*self._heap[0])
             self._report()

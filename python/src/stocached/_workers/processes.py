@@ -118,7 +118,7 @@ class WorkerProcess:
         if code and code > 0 and not begun and self._method != "fork":
             hint = (
                 f"workers that are started by {self._method} import the program again, so what it does belongs "
-                'under if __name__ == "__main__":, and what they need of a notebook into a module; '
+                'under if __name__ == "__main__":, and what they need of a notebook belongs in a module; '
                 f'or give {self._start.parameter}="fork"'
             )
         return f"worker {self.number} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"

@@ -119,6 +119,8 @@ class CheckedPreparer:
     def samples(self, first: int, stop: int | None) -> Iterator[Any]:
         """What the preparer gives, if it is as many samples as it was asked for, and none is
         random. PreparerError, NondeterministicDatasetError."""
+        if first == stop:
+            return
         asked = f"{type(self._preparer).__qualname__}.samples({first}, {stop})"
         given = self._given(first, stop)
         index = first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -74,7 +74,11 @@ def prepare(
         encoded = values_of(info.schema(), info.variable).encoded
         guard = None if allow_random else Guard(Fills(), _remedy, encoded, _nothing_stays)
         checked = CheckedPreparer(preparer, guard)
-        with closing(_samples(checked, packer, first, info.samples, processes, context)) as samples:
+        stop = info.samples
+        samples: Any = checked.samples(first, stop)
+        if processes and stop is not None and first < stop:
+            samples = Parts(checked, packer, first, stop, min(processes, stop - first), context)
+        with closing(samples):
             for index, sample in enumerate(samples, first):
                 save(index, sample)
                 if progress is not None:
@@ -90,15 +94,3 @@ def prepare(
 
 def _nothing_stays(fills: Fills) -> str:
     return "The preparation is discarded."
-
-
-def _samples(checked: CheckedPreparer, packer: Any, first: int, stop: int | None, processes: int, method: str | None) -> Generator[Any, None, None]:
-    """The samples from `first` on, as the packer makes them where there are processes."""
-    if stop is not None and first == stop:
-        return
-    if not processes:
-        yield from checked.samples(first, stop)
-        return
-    assert stop is not None
-    with closing(Parts(checked, packer, first, stop, min(processes, stop - first), method)) as parts:
-        yield from parts
