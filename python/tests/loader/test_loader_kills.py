@@ -19,7 +19,12 @@ from stocached import InvalidError, Loader, WorkerLostError
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "kills.py"
-SAID = {"SIGKILL": "was killed by SIGKILL", "SIGSEGV": "was killed by SIGSEGV", "os._exit": "ended with status 3", "sys.exit": "ended with status 4"}
+SAID = {
+    "SIGKILL": "was killed by SIGKILL",
+    "SIGSEGV": "was killed by SIGSEGV",
+    "os._exit": "exited with status 3",
+    "sys.exit": "exited with status 4",
+}
 
 
 def stack(samples):

@@ -344,8 +344,9 @@ def test_errors_in_threads(collate):
     batches = iter(Loader(Moody(16), 4, num_workers=2, worker="thread", collate_fn=collate))
     threads = list(batches._runtime.pool._workers)
     assert check(next(batches)) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="worker thread"):
+    with pytest.raises(ValueError, match="^sample 5$") as caught:
         next(batches)
+    assert "worker thread" in str(caught.value.__cause__)
     with pytest.raises(KeyError, match="sample 9"):
         next(batches)
     with pytest.raises(RuntimeError, match="SystemExit"):  # one thread does not end the program

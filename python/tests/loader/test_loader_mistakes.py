@@ -204,9 +204,9 @@ def test_programs_that_workers_cannot_import_again_are_told_so(kind, method, str
     command = [sys.executable, script] if kind == "script" else [sys.executable, "-c", script.read_text()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout) == (1, "")
-    said = [line for line in done.stderr.splitlines() if f"started by {method} import the program anew" in line]
+    said = [line for line in done.stderr.splitlines() if f"started by {method} import the program again" in line]
     assert len(said) == 1, done.stderr  # workers have written there too
-    assert ("exited with status 1; worker" if streams else "ended with status 1 before its first task") in said[0]
+    assert f"exited with status 1 before its first {'item' if streams else 'task'}" in said[0]
     assert "restart_workers" not in said[0]
     assert "__main__" in said[0]
     assert 'multiprocessing_context="fork"' in said[0]

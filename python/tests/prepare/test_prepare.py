@@ -272,7 +272,7 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
         prepare(Wrong(how), storage, processes=processes)
     # MemoryStorage checks samples when it saves them
     if processes and not (how == "unfit" and isinstance(storage, MemoryStorage)):
-        assert "in process" in str(caught.value.__cause__)
+        assert "in worker" in str(caught.value.__cause__)
         assert "prepared sample" in str(caught.value.__cause__)
     assert not storage.is_prepared()
     until(lambda: set(multiprocessing.active_children()) <= before, "its processes have ended")
@@ -281,11 +281,11 @@ def test_preparers_that_do_wrong(storage, processes, how, kind, text):
 
 
 def test_exceptions_that_cannot_be_pickled(tmp_path):
-    with pytest.raises(PreparerError, match="sample 60: Unpicklable: strange"):
+    with pytest.raises(PreparerError, match="Unpicklable: strange, in worker .* sample 60"):
         prepare(Wrong("strange"), BlockStorage(tmp_path / "d"), processes=2)
 
 
-@pytest.mark.parametrize(("how", "text"), [("killed", "was killed by SIGKILL.*short of memory"), ("exit", "ended with status 3")])
+@pytest.mark.parametrize(("how", "text"), [("killed", "was killed by SIGKILL.*memory"), ("exit", "exited with status 3")])
 def test_processes_that_die(tmp_path, how, text):
     before, storage = set(multiprocessing.active_children()), BlockStorage(tmp_path / "d", **SMALL)
     with pytest.raises(PreparerError, match=text + ".*run it again") as caught:

@@ -21,7 +21,7 @@ from helpers import python
 from processes import gone, held, limit, nothing_new, until
 from stream_files import Files, collect, expected
 
-from stocached import StreamError
+from stocached import ClosedError, StreamError
 from stocached._workers import processes
 from stocached.streams import Streams
 
@@ -99,7 +99,7 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
             pass
     expected_how = "exited with status 7" if how == "exit" else f"was killed by {how.name}"
     assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(caught.value)
-    assert "was reading file 5 (5) for row 1" in str(caught.value)
+    assert "while it read file 5 (5) for row 1" in str(caught.value)
     assert caught.value.number == 5
     assert ("memory" in str(caught.value)) == (how == signal.SIGKILL)
     del caught, _, loader
@@ -121,7 +121,7 @@ def test_killed_at_random_moments():
     before = held()
     for _ in range(int(os.environ.get("STOCACHED_TEST_KILLS", "12"))):
         batches = iter(streams(lengths, 4, 2))
-        pids = [worker.process.pid for worker in batches._source._coordinator._workers]
+        pids = batches._source.pids
         timer = threading.Timer(rng.random() * 0.05, kill, (rng.choice(pids),))
         timer.start()
         try:
@@ -170,7 +170,7 @@ def test_timeout_names_the_late_worker():
             next(batches)
             break
     begin = time.monotonic()
-    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 was reading file 2 \(2\) for row 2"):
+    with pytest.raises(StreamError, match=rf"no batch in timeout={timeout} s; worker 0 reads file 2 \(2\) for row 2"):
         next(batches)
     assert time.monotonic() - begin < timeout + limit(1)  # the sleeping worker was ended too
     assert next(batches, None) is None
@@ -260,7 +260,7 @@ def read(file):
 if __name__ == "__main__":
     batches = iter(Streams(range(8), 4, read, num_workers=2, multiprocessing_context=sys.argv[2]))
     next(batches)
-    print(*[worker.process.pid for worker in batches._source._coordinator._workers], flush=True)
+    print(*batches._source.pids, flush=True)
     {end}
 """
 
@@ -319,6 +319,32 @@ def test_a_forked_child_leaves_the_workers_alone():
         os._exit(0)
     os.waitpid(child, 0)
     assert found + collect(batches) == want
+
+
+def test_a_forked_child_has_batches_of_its_own():
+    """The memory of the parent's last iteration is not that of the child's next one."""
+
+    def read(file):
+        for _ in range(300):
+            yield np.full(1000, os.getppid())
+
+    loader = streams([300] * 4, 4, 2, read=read)
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    status = 1
+    try:
+        if child == 0:
+            with pytest.raises(ClosedError, match="belongs to the process that began it"):
+                next(batches)
+        batches.close()
+        for batch in loader:
+            assert (batch.items == os.getpid()).all()
+        status = 0
+    finally:
+        if child == 0:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_threads_of_the_training_loop():

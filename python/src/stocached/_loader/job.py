@@ -17,7 +17,6 @@ from .._random import generator_states
 from .._random.sample_seeds import sample_seed
 from .._trace.augment_time import augmented
 from .._workers import dataset_states
-from .._workers.parent_watch import Parent
 from .._workers.stateful import give_back, is_stateful, state_of
 from .._workers.task_queue import TaskQueue
 from .numpy_backend import NumpyBackend
@@ -169,7 +168,6 @@ class Job:
     batch_size: int | None = None
     snapshots: bool = False  # whether workers that make whole batches send snapshots
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
-    parent: Parent = field(default_factory=Parent)
 
     @property
     def random(self) -> bool:

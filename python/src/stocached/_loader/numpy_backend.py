@@ -16,7 +16,7 @@ from .._samples import schema
 from .._samples.containers import container_of
 from .._samples.tree import Leaf
 from .._workers import worker_info
-from .._workers.errors import WorkerError
+from .._workers.errors import RemoteError
 
 
 class NumpyBackend:
@@ -81,8 +81,8 @@ class NumpyBackend:
         worker_info.enter(worker, workers, seed, dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
-        """An error as an object with reraise(), to send to the parent."""
-        return WorkerError(error, where)
+        """An error as an object with reraise(), to send to the parent. It can always be pickled."""
+        return RemoteError.of(error, where)
 
     def pin(self, data: Any) -> Any:
         """A batch in pinned memory; copies what is not pinned yet."""

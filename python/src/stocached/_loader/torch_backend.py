@@ -13,6 +13,7 @@ from torch.utils.data import _utils as _data_utils
 from .._memory.ring import Device
 from .._random.torch_generator import TorchGenerator
 from .._samples.tree import Leaf, as_tensor
+from .._workers.errors import pickled
 from .numpy_backend import NumpyBackend
 
 # Parts of torch without types. Its own loader uses those with an underscore, since torch 1.13.
@@ -62,7 +63,11 @@ class TorchBackend(NumpyBackend):
         _torch_worker._worker_info = _torch_worker.WorkerInfo(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset)
 
     def error(self, error: BaseException, where: str) -> Any:
-        return _exception_wrapper((type(error), error, error.__traceback__), where=where)
+        wrapper = _exception_wrapper((type(error), error, error.__traceback__), where=where)
+        if pickled(wrapper) is None:  # an exception of a class that cannot be pickled
+            text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
+            wrapper = _exception_wrapper((RuntimeError, text, error.__traceback__), where=where)
+        return wrapper
 
     def pin(self, data: Any) -> Any:
         return _pin_memory(data, self._accelerator) if self.pins else data

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +19,12 @@ from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
-from .._workers.errors import pickled
 from .._workers.task_queue import TaskQueue
 from .job import Fetcher, Job
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
+_Loaded = list[tuple[_native.Task, Any]]
 _UNPROBED = object()  # a sample that is not probed in the cache yet
 _MOST = 32  # the most tasks to take at a time
 _TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so that other workers get some
@@ -34,9 +33,6 @@ _TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so tha
 def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
     """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker inherits a handler for the parent only
-        job.parent.end_with()
         ring.enter_worker()
         job.backend.seed_worker(job.base_seed, worker)
         job.backend.enter_worker(worker, job.workers, job.base_seed, job.users)
@@ -137,13 +133,9 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        backend, where = self._job.backend, self._job.where(self._number)
-        data = pickled(backend.error(error, where))
-        if data is None:  # an exception of a class that cannot be pickled
-            text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
-            data = pickle.dumps(backend.error(text.with_traceback(error.__traceback__), where), pickle.HIGHEST_PROTOCOL)
         task.result = ERROR
-        task.spill_offset, task.spill_bytes = self._task_queue.put(data)
+        sent = self._job.backend.error(error, self._job.where(self._number))
+        task.spill_offset, task.spill_bytes = self._task_queue.put_object(sent)
 
     def _do(self, tasks: list[_native.Task]) -> None:
         """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method
@@ -164,7 +156,8 @@ class Worker:
             if self._job.process:
                 do(task, *more)
             else:
-                loading.run(functools.partial(do, task, *more))  # augment= may draw from the global generators too
+                # `augment=` may draw from the global generators too.
+                loading.run(functools.partial(do, task, *more))
         except BaseException as error:
             self._answer_error(task, self._survived(error))
 
@@ -208,7 +201,7 @@ class Worker:
 
     def _load_samples(self, tasks: list[_native.Task]) -> None:
         start = time.monotonic_ns()
-        loaded: list[tuple[_native.Task, Any]] = []
+        loaded: _Loaded = []
         hits: list[_native.Task] = []
         found = None
         if self._job.cached is not None and len(tasks) > 1:
@@ -230,7 +223,7 @@ class Worker:
         self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
-    def _load(self, task: _native.Task, found: Any, loaded: list[tuple[_native.Task, Any]], hits: list[_native.Task]) -> None:
+    def _load(self, task: _native.Task, found: Any, loaded: _Loaded, hits: list[_native.Task]) -> None:
         """Loads a sample. found: the result of a probe of the cache, or _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
@@ -243,7 +236,7 @@ class Worker:
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 
-    def _write_all(self, loaded: list[tuple[_native.Task, Any]], layout: Layout | None) -> None:
+    def _write_all(self, loaded: _Loaded, layout: Layout | None) -> None:
         """Writes samples into their rows of one batch, and drops them."""
         if layout is not None and len(loaded) > 1:
             arrays, rows = self._arrays(layout, loaded[0][0].buffer), [task.row for task, _ in loaded]

@@ -50,7 +50,8 @@ class WorkerBatchIterator(BatchIterator):
         self._ready: Delivered | None = None  # a batch that was taken before the sampler failed
         restored = context.restored if context.restored is not None and not context.restored.finished else None
         if context.snapshot_every is not None:
-            self._snapshots = context.progress.snapshots = Snapshots(workers, context.snapshot_every, restored, strict=context.in_order)
+            every, strict = context.snapshot_every, context.in_order
+            self._snapshots = context.progress.snapshots = Snapshots(workers, every, restored, strict=strict)
             # The loader keeps the snapshots, but must not keep the iteration.
             self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
@@ -117,7 +118,8 @@ class WorkerBatchIterator(BatchIterator):
             task = np.zeros(1, TASK)
             task["kind"], task["only"], task["argument"], task["index"] = BATCH, worker + 1, request[0], request[1]
             task["buffer"] = lease.number if lease else NO_BUFFER
-            self._pending.append(_Made(self._number, self._planned, worker, self._runtime.push_one(task), lease, request, tell))
+            first = self._runtime.push_one(task)
+            self._pending.append(_Made(self._number, self._planned, worker, first, lease, request, tell))
             self._number += 1
             self._planned += samples
 

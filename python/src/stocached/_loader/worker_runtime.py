@@ -48,12 +48,15 @@ class WorkerRuntime:
         # device reads the old ones.
         self.ring = self.own = Ring(context.ring_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
-            self.own = Ring(context.ring_bytes, shared=False)  # for batches without a part of a worker
+            # For batches without a part of a worker.
+            self.own = Ring(context.ring_bytes, shared=False)
             self.ring.share_limit(self.own)
         self.ring.hold = self.own.hold = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
-        self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart) if context.job.workers else None
+        self.pool: Pool | None = None
+        if context.job.workers:
+            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart)
         self.batch_bytes = 0  # of a whole batch; 0: not known yet
         self.announced: Any = None  # the layout that workers know
         self.epochs = 0  # of whole batches that workers have begun

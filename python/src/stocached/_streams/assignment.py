@@ -1,4 +1,5 @@
-"""Which file each row of a stream reads, and when: docs/spec/stream-rows.md. No files are opened here, and nothing waits."""
+"""Which file each row of a stream reads, and when: docs/spec/stream-rows.md. No files are opened
+here, and nothing waits."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class NothingError(Exception):
 
 @dataclass(frozen=True)
 class Groups:
-    """How rows are put together into groups that take files from one queue. All counts are over all ranks.
+    """How rows are put together into groups that take files from one queue. All counts are over all
+    ranks.
 
     rows: a multiple of count."""
 
@@ -51,13 +53,15 @@ class Places:
         number = self.epoch_of(place)
         if number not in self._epochs:
             if len(self._epochs) > 2:
-                self._epochs.clear()  # they are left behind; rows are seldom more than one epoch apart
+                # All rows are past them, or nearly: rows are seldom more than one epoch apart.
+                self._epochs.clear()
             self._epochs[number] = self._order.epoch(number)
         return self._epochs[number].at(place % self.files)
 
 
 class Rows:
-    """The rows first..first+count-1, whole groups: of each its place, the number of its next item, and whether it is dry."""
+    """The rows first..first+count-1, whole groups: of each its place, the number of its next item,
+    and whether it has finished."""
 
     def __init__(self, places: Places, groups: Groups, first: int, count: int) -> None:
         self.places, self.groups, self.first, self.count = places, groups, first, count
@@ -72,7 +76,8 @@ class Rows:
         self.file[:] = [NONE if q == NONE else self.places.file(q) for q in place]
 
     def take(self, row: int) -> bool:
-        """Gives a row (counted from `first`) its group's next place. False: none is left, and the row is dry."""
+        """Gives a row (counted from `first`) its group's next place. False: none is left, and the
+        row has finished."""
         group = row // self.groups.size
         place = self.next[group]
         self.item[row] = 0
@@ -84,7 +89,8 @@ class Rows:
         return True
 
     def most_rounds(self) -> int:
-        """Of one step: more than there can be if any file has an item, where there is one group; where there are several, but for a chance of exp(-64)."""
+        """Of one step: more than there can be if any file has an item, where there is one group;
+        where there are several, but for a chance of exp(-64)."""
         return 64 * self.places.files + self.count
 
     def advance(self) -> None:
@@ -93,8 +99,8 @@ class Rows:
 
 
 def settle(rows: Rows, lengths: Ints) -> list[int]:
-    """One step, where the lengths of all files are known: every waiting row takes files till it has an item or is dry. Returns the rows that took one,
-    in the order of rows. NothingError."""
+    """One step, where the lengths of all files are known: every waiting row takes files till it has
+    an item or has finished. Returns the rows that took one, in the order of rows. NothingError."""
     waiting = np.flatnonzero((rows.place == NONE) | (rows.item >= lengths[rows.file])).tolist()
     took: set[int] = set()
     rounds = 0
@@ -109,16 +115,18 @@ def settle(rows: Rows, lengths: Ints) -> list[int]:
 
 
 def steps(rows: Rows, lengths: Ints, drop: bool) -> int:
-    """How many steps there are from here to the end of the epoch. Changes the rows. Takes time with the number of files, not of items."""
-    ends = [(max(0, int(lengths[f]) - int(i)) if f != NONE else 0, 0, row) for row, (f, i) in enumerate(zip(rows.file, rows.item))]
+    """How many steps there are from here to the end of the epoch. Changes the rows. Takes time with
+    the number of files, not of items."""
+    left = np.where(rows.file == NONE, 0, np.maximum(0, lengths[rows.file] - rows.item))
+    ends: list[tuple[int, int, int]] = [(count, 0, row) for row, count in enumerate(left.tolist())]
     heapq.heapify(ends)
     last = 0
     while ends:
-        step, turn, row = heapq.heappop(ends)  # turn: the round of that step
+        step, round_, row = heapq.heappop(ends)  # round_: the round of that step
         last = step if drop else max(last, step)
         if rows.take(row):
             length = int(lengths[rows.file[row]])
-            heapq.heappush(ends, (step + length, turn + 1 if length == 0 else 0, row))
+            heapq.heappush(ends, (step + length, round_ + 1 if length == 0 else 0, row))
         elif drop:
             return step
     return last

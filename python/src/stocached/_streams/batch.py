@@ -52,8 +52,8 @@ def _joined(parts: list[StreamBatch], rows: int) -> StreamBatch:
     first = numbers[0]
     if numbers != list(range(first, first + len(numbers))) or rows not in (0, len(numbers)):
         raise StreamError(
-            f"step {parts[0].step} has rows {numbers}: the parts of a step must come one after the other (in_order=True), "
-            "and all workers must end at the same step"
+            f"step {parts[0].step} has rows {numbers}: the parts of a step must come one after the other "
+            "(in_order=True), and all workers must end at the same step"
         )
     if len(parts) == 1:
         return parts[0]

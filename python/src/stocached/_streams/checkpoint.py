@@ -1,4 +1,5 @@
-"""The state of a stream as a dict of numbers and strings, and what of it another run can go on with (docs/spec/stream-rows.md, State)."""
+"""The state of a stream as a dict of numbers and strings, and the parts of it from which another
+run can continue (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 
@@ -38,9 +39,8 @@ def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[st
     states = sorted((_checked(s, part) for part in parts), key=lambda state: state.first_row)
     epochs = sorted({(state.epoch, state.step) for state in states})
     if len(epochs) > 1:
-        raise InvalidError(
-            f"the states are of different steps, (epoch, step) = {epochs}: they must have been taken behind the same batch on all ranks"
-        )
+        want = "they must have been taken after the same batch on all ranks"
+        raise InvalidError(f"the states are of different steps, (epoch, step) = {epochs}: {want}")
     return _cut(s, states)
 
 
@@ -53,24 +53,24 @@ def _cut(s: StreamSettings, states: list[State]) -> State:
     missing = [row for row in range(first, first + count) if row not in rows]
     if missing:
         raise InvalidError(
-            f"the state has rows {min(rows)}..{max(rows)} of {s.rows}, and rank {s.rank} of {s.world_size} reads {first}..{first + count - 1}: "
-            "give the states of all ranks, load_state_dict([...])"
+            f"the state has rows {min(rows)}..{max(rows)} of {s.rows}, and rank {s.rank} of {s.world_size} reads "
+            f"{first}..{first + count - 1}: give the states of all ranks, load_state_dict([...])"
         )
-    mine = [rows[row] for row in range(first, first + count)]
-    groups = range(first // size, (first + count) // size)
-    return State(states[0].epoch, states[0].step, first, [place for place, _ in mine], [item for _, item in mine], [following[g] for g in groups])
+    place, item = zip(*(rows[row] for row in range(first, first + count)))
+    following_places = [following[group] for group in range(first // size, (first + count) // size)]
+    return State(states[0].epoch, states[0].step, first, list(place), list(item), following_places)
 
 
 def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
     if not isinstance(given, Mapping) or given.get("version") != VERSION:
         version = given.get("version") if isinstance(given, Mapping) else None
-        raise InvalidError(
-            f"this is no state of streams of version {VERSION}, but {'of version ' + repr(version) if version is not None else repr(given)[:80]}"
-        )
+        it = f"of version {version!r}" if version is not None else repr(given)[:80]
+        raise InvalidError(f"this is no state of streams of version {VERSION}, but {it}")
     for key, mine in _settings(s).items():
         if given.get(key) != mine:
             hint = f" (batch_size={s.batch_size} x world_size={s.world_size})" if key == "rows" else ""
-            raise InvalidError(f"the state was made with {key}={given.get(key)!r}, and here it is {mine!r}{hint}: both must be the same to go on")
+            made = f"the state was made with {key}={given.get(key)!r}"
+            raise InvalidError(f"{made}, and here it is {mine!r}{hint}: both must be the same to continue")
     try:
         state = State(*(_whole(key, given[key]) for key in _KEYS))
     except KeyError as error:
@@ -86,9 +86,10 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
         or state.first_row + rows > s.rows
     ):
         raise InvalidError(
-            f"the state has {rows} places, {len(state.item)} items and {len(state.next)} groups from row {state.first_row} on, which do not fit together"
+            f"the state has {rows} places, {len(state.item)} items and {len(state.next)} groups from row "
+            f"{state.first_row} on, which do not fit together"
         )
-    if min(state.place) < NONE or min(state.item) < 0 or min(state.next) < 0 or min(state.epoch, state.step, state.first_row) < 0:
+    if min(state.place) < NONE or min(*state.item, *state.next, state.epoch, state.step, state.first_row) < 0:
         raise InvalidError("the state has numbers below 0")
     if s.ends != "cycle" and max(state.place) >= len(s.files):
         raise InvalidError(f"the state has place {max(state.place)} of {len(s.files)} files")
@@ -96,7 +97,8 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
 
 
 def _whole(key: str, value: Any) -> Any:
-    """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of a checkpoint."""
+    """A whole number, or a list of them. Numbers of other kinds (numpy's, tensors) may come out of
+    a checkpoint."""
     try:
         if key in ("place", "item", "next"):
             return [int(number) for number in value]

@@ -1,4 +1,5 @@
-"""What an item of a stream is made of: arrays of fixed shape, or tuples, lists and dicts of them; and how rows of them lie in one batch."""
+"""What an item of a stream is made of: arrays of fixed shape, or tuples, lists and dicts of them;
+and how rows of them lie in one batch."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _NUMPY = (np.ndarray, np.generic)
 
 @dataclass(frozen=True)
 class Field:
-    """One array of an item. path: where it stands in the item, for messages. offset: of its rows in a batch."""
+    """One array of an item. path: where it stands in the item, for messages. offset: of its rows in
+    a batch."""
 
     path: str
     dtype: np.dtype[Any]
@@ -43,7 +45,8 @@ def _parts(value: Any) -> tuple[Any, Sequence[Any]] | None:
 
 
 class Items:
-    """The structure of the items of a stream, learnt from one of them. Can be pickled; two are equal when every item of the one is one of the other."""
+    """The structure of the items of a stream, learnt from one of them. Can be pickled; two are
+    equal when every item of the one is one of the other."""
 
     def __init__(self, item: Any) -> None:
         self.fields: list[Field] = []
@@ -59,10 +62,12 @@ class Items:
             self.fields.append(Field(path, array.dtype, array.shape))
             return len(self.fields) - 1
         keys, values = parts
-        return type(value), keys, [self._learn(child, f"{path}.{key}" if path else str(key)) for key, child in zip(keys, values)]
+        paths = [f"{path}.{key}" if path else str(key) for key in keys]
+        return type(value), keys, [self._learn(child, at) for child, at in zip(values, paths)]
 
     def take(self, item: Any) -> list[Any]:
-        """The arrays (or NumPy's scalars) of an item, one a field. SchemaError if it is put together otherwise, or one has another shape or dtype."""
+        """The arrays (or NumPy's scalars) of an item, one a field. SchemaError if it is put
+        together otherwise, or one has another shape or dtype."""
         leaves: list[Any] = []
         if type(self._root) is int:
             leaves.append(item)
@@ -106,7 +111,8 @@ class Items:
         return self._build(self._root, arrays)
 
     def _build(self, node: Any, arrays: Sequence[Any]) -> Any:
-        """A method, as a function within `give` that calls itself would keep the arrays till the garbage collector comes."""
+        """A method, as a function within `give` that calls itself would keep the arrays till the
+        garbage collector comes."""
         if isinstance(node, int):
             return arrays[node]
         kind, keys, children = node
@@ -120,7 +126,8 @@ class Items:
         return sum(-(-field.bytes * rows // _ALIGN) * _ALIGN for field in self.fields)
 
     def arrays(self, memory: Any, rows: int) -> list[Array]:
-        """The fields of a batch that lies in `memory`, each contiguous over the rows and aligned."""
+        """The fields of a batch that lies in `memory`, each contiguous over the rows and
+        aligned."""
         arrays: list[Array] = []
         offset = 0
         for field in self.fields:
@@ -130,7 +137,8 @@ class Items:
 
 
 def concatenate(values: Sequence[Any]) -> Any:
-    """Batches of neighbouring rows as one; of arrays, or tensors, or tuples, lists and dicts of them."""
+    """Batches of neighbouring rows as one; of arrays, or tensors, or tuples, lists and dicts of
+    them."""
     first = values[0]
     if isinstance(first, dict):
         return {key: concatenate([value[key] for value in values]) for key in first}
@@ -142,9 +150,11 @@ def concatenate(values: Sequence[Any]) -> Any:
 
 
 def _array(value: Any, path: str) -> Array:
-    """The array that a leaf is; a tensor shares its memory with it, a number becomes an array without dimensions."""
+    """The array that a leaf is; a tensor shares its memory with it, a number becomes an array
+    without dimensions."""
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.kind in "USVmM":
         what = f"{type(value).__name__} of {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise SchemaError(f"{path or 'the item'} is {what}; items are arrays and numbers, or tuples, lists and dicts of them")
+        items = "arrays and numbers, or tuples, lists and dicts of them"
+        raise SchemaError(f"{path or 'the item'} is {what}; items are {items}")
     return array

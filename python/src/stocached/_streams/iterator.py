@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from .._common.errors import StreamError
+from .._common.errors import ClosedError, StreamError
 from .._common.sizes import parse_size
 from .._memory.ring import Ring
 from .assignment import NONE
@@ -20,7 +21,7 @@ from .workers import StreamWorkers
 
 
 class InProcessReader:
-    """Reads in the thread that asks, for who has no workers."""
+    """Reads in the thread that asks, if there are no workers."""
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
@@ -28,8 +29,8 @@ class InProcessReader:
         self._open_files = OpenFiles(streams.reader, streams.files, streams.errors == "skip")
         self.items = streams.items  # this is a Batch
         self.arrays: Sequence[Array] = ()
-        for turn in scheduler.begin():
-            self._open_files.add(turn)
+        for assignment in scheduler.begin():
+            self._open_files.add(assignment)
 
     def next(self) -> tuple[Step, Items, Sequence[Array]] | None:
         """As StreamWorkers.next."""
@@ -40,17 +41,17 @@ class InProcessReader:
                 return None
             if self.items is None and not step.mask.any():
                 self._know(first_item(self._streams))
-            for turn in step.turns:
-                self._open_files.add(turn)
+            for assignment in step.assignments:
+                self._open_files.add(assignment)
         if self.items is not None:
             self.arrays = self._new(self.items)
         put = self._open_files.put
         waiting = [row for row in range(self._streams.batch_size) if not put(row, self)]
         while not self._known and waiting:
-            turns = self._scheduler.round(waiting)
-            for turn in turns:
-                self._open_files.add(turn)
-            waiting = [turn.row for turn in turns if not put(turn.row, self)]
+            assignments = self._scheduler.round(waiting)
+            for assignment in assignments:
+                self._open_files.add(assignment)
+            waiting = [assignment.row for assignment in assignments if not put(assignment.row, self)]
         step = step or self._scheduler.finish()
         if step is None or self.items is None:
             return None
@@ -98,22 +99,29 @@ class StreamIterator(Iterator[StreamBatch]):
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, progress: Progress) -> None:
         self._streams, self._progress, self._epoch = streams, progress, scheduler.rows.places.epoch
-        self._gaps: list[tuple[int, int, int]] = []  # row, first step, end: items that a file that failed does not have
+        # Row, first step, end: items that a file that failed does not have.
+        self._gaps: list[tuple[int, int, int]] = []
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
-        ring = streams.ring or Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+        self._pid = os.getpid()
+        ring, pid = streams.ring or (None, 0)
+        if ring is None or pid != self._pid:  # a forked child must not write into its parent's batches
+            ring = Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
         streams.ring = None  # one iteration at a time has it
         self._ring = ring
-        self._source = StreamWorkers(streams, scheduler, ring) if streams.num_workers else InProcessReader(streams, scheduler, ring)
+        kind = StreamWorkers if streams.num_workers else InProcessReader
+        self._source = kind(streams, scheduler, ring)
 
     def __next__(self) -> StreamBatch:
+        if os.getpid() != self._pid:
+            raise ClosedError("this iteration belongs to the process that began it; iterate again in this one")
         if self._source is None:
             raise StopIteration
         try:
             got = self._source.next()
         except FileFailed as failed:
             self.close()
-            raise self._error(failed) from failed.__cause__
+            raise self._error(failed.failure) from failed.__cause__ or failed.failure.error.rebuilt()
         except BaseException:
             self.close()
             raise
@@ -133,31 +141,31 @@ class StreamIterator(Iterator[StreamBatch]):
             for array in arrays:
                 array[~step.mask] = 0
         self._progress._given(step)
-        return StreamBatch(items.give(arrays), step.mask, step.positions == 0, self._numbers.copy(), step.files, step.positions, step.number)
+        value, starts, rows = items.give(arrays), step.positions == 0, self._numbers.copy()
+        return StreamBatch(value, step.mask, starts, rows, step.files, step.positions, step.number)
 
     def _note(self, failures: list[Failure]) -> None:
         for failure in failures:
-            turn = failure.turn
-            if turn.length is not None:
-                self._gaps.append((turn.row, failure.step, turn.step + turn.length - turn.item))
+            assignment = failure.assignment
+            if assignment.length is not None:
+                self._gaps.append((assignment.row, failure.step, assignment.step + assignment.length - assignment.item))
             self._progress._failed(failure)
 
-    def _error(self, failed: FileFailed) -> StreamError:
-        failure, workers = failed.failure, min(self._streams.num_workers, self._streams.batch_size)
-        row, number = failure.turn.row, failure.turn.number
+    def _error(self, failure: Failure) -> StreamError:
+        workers = min(self._streams.num_workers, self._streams.batch_size)
+        row, number = failure.assignment.row, failure.assignment.number
         file = self._streams.files[number]
         worker = f", worker {row % workers}" if workers else ""
-        trace = f"\n\n{failure.trace}" if workers else ""  # without workers it is the cause of this error
-        return StreamError(
-            f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}: {failure.message}{trace}", file, number, failure.item
-        )
+        where = f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}"
+        return StreamError(f"{where}: {failure.error.summary}", file, number, failure.item)
 
     def close(self) -> None:
-        """Lets go of files and workers. Called by itself at the end of the epoch, when the iterator is gone, and when the interpreter ends."""
+        """Closes files and ends workers. Called by itself at the end of the epoch, when the
+        iterator is gone, and when the interpreter ends."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
-            self._streams.ring = self._ring
+            self._streams.ring = self._ring, self._pid
 
     def __del__(self) -> None:
         self.close()

@@ -1,15 +1,16 @@
-"""The files that some rows of a stream are reading: what a worker has, and without workers the loader itself."""
+"""The files that some rows of a stream are reading: what a worker has, and without workers the
+loader itself."""
 
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._common.errors import StreamError
+from .._workers.errors import RemoteError
 from .items import Array, Items
 from .reader import Reader
 from .settings import StreamSettings
@@ -18,8 +19,9 @@ _END = object()
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A row reads a file. number: of the file. item: the first to read. length: how many items the file has, None if nobody knows. step: of its first item."""
+class Assignment:
+    """A row reads a file. number: of the file. item: the first to read. length: how many items the
+    file has, None if it is not known. step: of its first item."""
 
     row: int
     number: int
@@ -31,22 +33,21 @@ class Turn:
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that could not be read to its end. item: the first that is missing. Can be pickled, whatever the exception was."""
+    """A file that could not be read to its end. item: the first that is missing."""
 
-    turn: Turn
+    assignment: Assignment
     item: int
-    kind: str
-    message: str
-    trace: str
+    error: RemoteError
 
     @property
     def step(self) -> int:
         """Of the item that is missing."""
-        return self.turn.step + self.item - self.turn.item
+        return self.assignment.step + self.item - self.assignment.item
 
 
 class FileFailed(Exception):
-    """A file failed, with errors="raise". The cause is what the user's code raised. The row has nothing more to read."""
+    """A file failed, with errors="raise". The cause is what the user's code raised. The row has
+    nothing more to read."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -54,18 +55,19 @@ class FileFailed(Exception):
 
 
 class _Reading:
-    """One turn, as far as it has come."""
+    """One assignment, as far as it has come."""
 
-    __slots__ = ("failed", "item", "items", "length", "turn")
+    __slots__ = ("assignment", "failed", "item", "items", "length")
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn, self.item, self.length, self.failed = turn, turn.item, turn.length, False
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
         self.items: Iterator[Any] | None = None
 
     def next(self, reader: Reader, files: Sequence[Any]) -> Any:
         """The item that is next, or _END. Opens the file if it is not open."""
         if self.items is None:
-            self.items = reader.open(files[self.turn.number], self.turn.number, self.turn.epoch, self.item)
+            number, epoch = self.assignment.number, self.assignment.epoch
+            self.items = reader.open(files[number], number, epoch, self.item)
         value = next(self.items, _END)
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
@@ -73,10 +75,10 @@ class _Reading:
         return value
 
     def close(self) -> None:
-        """Lets go of the file. A generator's `finally` runs here."""
+        """Closes the file. A generator's `finally` runs here."""
         items, self.items = self.items, None
         if items is not None and hasattr(items, "close"):
-            with contextlib.suppress(Exception):  # all that was wanted of it has been had
+            with contextlib.suppress(Exception):  # the stream has all that it wants of it
                 items.close()
 
 
@@ -87,47 +89,53 @@ class Batch(Protocol):
     arrays: Sequence[Array]  # of each field, with a place for every row; if `items` are known
 
     def learn(self, row: int, value: Any) -> None:
-        """Sets both, of which an item of that row is the first that anybody sees."""
+        """Sets both. The value is the first item of that row, and the first of all that is
+        known."""
 
 
 class OpenFiles:
-    """The turns of some rows. A row may have several, which follow each other without a gap."""
+    """The assignments of some rows. A row may have several, which follow each other without a
+    gap."""
 
     def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
         """doing: two words in which it says which row it is reading, + 1, and which file."""
         self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
         self._rows: dict[int, deque[_Reading]] = {}
-        self.failures: list[Failure] = []  # with skip: those that nobody has been told of
+        self.failures: list[Failure] = []  # with skip: those that were not reported yet
 
-    def add(self, turn: Turn) -> None:
-        self._rows.setdefault(turn.row, deque()).append(_Reading(turn))
+    def add(self, assignment: Assignment) -> None:
+        self._rows.setdefault(assignment.row, deque()).append(_Reading(assignment))
 
-    def current(self, row: int) -> Turn | None:
+    def current(self, row: int) -> Assignment | None:
         """What a row is reading; None: it has no file."""
         readings = self._rows.get(row)
-        return readings[0].turn if readings else None
+        return readings[0].assignment if readings else None
 
     def put(self, row: int, batch: Batch) -> bool:
-        """Puts a row's next item into its place in the batch. False: the row's files have no more; it has no file now. FileFailed."""
+        """Puts a row's next item into its place in the batch. False: the row's files have no more;
+        it has no file now. FileFailed."""
         readings = self._rows.get(row)
         while readings:
             reading = readings[0]
             if self._doing is not None:
-                self._doing[0], self._doing[1] = row + 1, reading.turn.number
+                self._doing[0], self._doing[1] = row + 1, reading.assignment.number
             if not reading.failed:
                 try:
                     value = reading.next(self._reader, self._files)
                     if value is not _END:
                         if batch.items is None:
                             batch.learn(row, value)
-                        for array, part in zip(batch.arrays, batch.items.take(value), strict=True):  # type: ignore[union-attr]
+                        parts = batch.items.take(value)  # type: ignore[union-attr]
+                        for array, part in zip(batch.arrays, parts, strict=True):
                             array[row] = part
                         reading.item += 1
                         return True
                 except Exception as error:
                     self._fail(reading, error)
             if reading.failed and reading.length is not None and reading.item < reading.length:
-                reading.item += 1  # an item that is missing; the row waits it out, so that the assignment stays what it was
+                # The item is missing, and the row waits one step, so that the other assignments
+                # stay what they were.
+                reading.item += 1
                 return True
             reading.close()
             readings.popleft()
@@ -135,15 +143,15 @@ class OpenFiles:
 
     def _fail(self, reading: _Reading, error: Exception) -> None:
         reading.failed = True
-        message = "".join(traceback.format_exception_only(type(error), error)).strip()
-        failure = Failure(reading.turn, reading.item, type(error).__name__, message, "".join(traceback.format_exception(error)))
+        where = f"in the process that read item {reading.item} of file {reading.assignment.number}"
+        failure = Failure(reading.assignment, reading.item, RemoteError.of(error, where))
         reading.close()
         if not self._skip:
             raise FileFailed(failure) from error
         self.failures.append(failure)
 
     def close(self) -> None:
-        """Lets go of all files."""
+        """Closes all files."""
         for readings in self._rows.values():
             for reading in readings:
                 reading.close()
@@ -151,14 +159,15 @@ class OpenFiles:
 
 
 def first_item(streams: StreamSettings) -> Items:
-    """What the items of a stream are made of, from the first file that has any. For a rank none of whose rows has one; where lengths are known."""
+    """What the items of a stream are made of, from the first file that has any. For a rank none of
+    whose rows has one; where lengths are known."""
     assert streams.lengths is not None
-    reading = _Reading(Turn(0, number := int(streams.lengths.argmax()), 0, 0, None, 0))
+    number = int(streams.lengths.argmax())
+    file, reading = streams.files[number], _Reading(Assignment(0, number, 0, 0, None, 0))
     try:
         return Items(reading.next(streams.reader, streams.files))
     except Exception as error:
-        raise StreamError(
-            f"file {number} ({streams.files[number]!r}) does not say what items are made of: {error}", streams.files[number], number, 0
-        ) from error
+        text = f"file {number} ({file!r}) does not say what items are made of: {error}"
+        raise StreamError(text, file, number, 0) from error
     finally:
         reading.close()

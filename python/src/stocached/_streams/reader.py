@@ -1,4 +1,5 @@
-"""Reading one file of a stream: opening it at an item, and taking items out of it one after the other."""
+"""Reading one file of a stream: opening it at an item, and taking items out of it one after the
+other."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def read_itself(file: Any, start: int = 0) -> Iterator[Any]:
         file = file()
         return _from(file, start)
     if iter(file) is file:
-        raise InvalidError(f"{file!r} can be read only once: list the function that makes it instead, not what it returned")
+        raise InvalidError(f"{file!r} can be read only once: list the function that makes it, not what it returned")
     return _from(file, start)
 
 
@@ -32,12 +33,13 @@ def _from(file: Any, start: int) -> Iterator[Any]:
 def _skip(items: Iterator[Any], count: int) -> None:
     for _ in range(count):
         if next(items, items) is items:
-            return  # shorter than it was: whoever reads it finds the end
+            return  # shorter than it was: the reader finds the end
 
 
 class Reader:
-    """A user's function read(file), which returns an iterable of items, and what it can do: with a parameter `start` it begins at that item, with a
-    parameter `rng` it is given a generator of random numbers."""
+    """A user's function read(file), which returns an iterable of items, and what it can do: with a
+    parameter `start` it begins at that item, with a parameter `rng` it is given a generator of
+    random numbers."""
 
     def __init__(self, read: Callable[..., Iterable[Any]], seed: int) -> None:
         if not callable(read):
@@ -50,7 +52,8 @@ class Reader:
         self._seeks, self._random = "start" in names, "rng" in names
 
     def open(self, file: Any, number: int, epoch: int, start: int) -> Iterator[Any]:
-        """The items of a file from `start` on. The random numbers are those of (seed, epoch, number of the file), whoever reads it."""
+        """The items of a file from `start` on. The random numbers are those of (seed, epoch, number
+        of the file), in any worker."""
         extra: dict[str, Any] = {}
         if self._random:
             extra["rng"] = np.random.default_rng((self._seed, epoch, number))

@@ -1,4 +1,5 @@
-"""Settles one step of a stream after the other: which row takes which file, what of a batch is real, and where an epoch ends (docs/spec/stream-rows.md)."""
+"""Settles one step of a stream after the other: which row takes which file, what of a batch is
+real, and where an epoch ends (docs/spec/stream-rows.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from .._common.errors import StreamError
 from .assignment import NONE, Ints, NothingError, Rows, settle
-from .open_files import Turn
+from .open_files import Assignment
 
 
 @dataclass
@@ -27,28 +28,30 @@ class State:
 
 @dataclass
 class Step:
-    """A settled step, of the rows of this rank. state: that behind it. turns: where lengths are known, the files that rows take in it."""
+    """A settled step, of the rows of this rank. state: the state after it. assignments: where
+    lengths are known, the files that rows take in it."""
 
     number: int
     files: Ints
     positions: Ints
     mask: npt.NDArray[np.bool_]
     state: State
-    turns: list[Turn] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
 
 
 class StepScheduler:
-    """The step that is being settled. rows: those that this rank assigns; own: those of them that it reads, which turns and steps count from 0."""
+    """The step that is being settled. rows: those that this rank assigns; own: those of them that
+    it reads, which assignments and steps count from 0."""
 
     def __init__(self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int) -> None:
         self.rows, self.step = rows, step
         self._own, self._lengths, self._ends, self._rounds = own, lengths, ends, 0
 
-    def begin(self) -> list[Turn]:
-        """What the rows are in the middle of, when an epoch is gone on with."""
+    def begin(self) -> list[Assignment]:
+        """The files that rows are in the middle of, when an epoch continues."""
         own = range(self.rows.count)[self._own]
-        turns = [self._turn(row) for row in own if self.rows.place[row] != NONE]
-        return [turn for turn in turns if turn.length is None or turn.item < turn.length]
+        assignments = [self._assignment(row) for row in own if self.rows.place[row] != NONE]
+        return [one for one in assignments if one.length is None or one.item < one.length]
 
     def known(self) -> Step | None:
         """Settles a step where lengths are known. None: the epoch is over."""
@@ -57,18 +60,19 @@ class StepScheduler:
         except NothingError:
             raise self._nothing() from None
         own = range(self.rows.count)[self._own]
-        turns = [self._turn(row) for row in took if row in own]
+        assignments = [self._assignment(row) for row in took if row in own]
         step = self.finish()
         if step is not None:
-            step.turns = turns
+            step.assignments = assignments
         return step
 
-    def round(self, waiting: Sequence[int]) -> list[Turn]:
-        """Gives waiting rows, in the order of rows, a file each; those that get none are dry. Where lengths are not known."""
+    def round(self, waiting: Sequence[int]) -> list[Assignment]:
+        """Gives waiting rows, in the order of rows, a file each; those that get none have finished.
+        Where lengths are not known."""
         self._rounds += 1
         if self._rounds > self.rows.most_rounds() and self.rows.places.endless:
             raise self._nothing()
-        return [self._turn(row) for row in sorted(waiting) if self.rows.take(row)]
+        return [self._assignment(row) for row in sorted(waiting) if self.rows.take(row)]
 
     def finish(self) -> Step | None:
         """No row waits any more. None: the epoch is over."""
@@ -87,11 +91,12 @@ class StepScheduler:
         rows = self.rows
         return State(rows.places.epoch, self.step, rows.first, rows.place.tolist(), rows.item.tolist(), list(rows.next))
 
-    def _turn(self, row: int) -> Turn:
+    def _assignment(self, row: int) -> Assignment:
         rows = self.rows
         number = int(rows.file[row])
         length = None if self._lengths is None else int(self._lengths[number])
-        return Turn(row - (self._own.start or 0), number, rows.places.epoch_of(int(rows.place[row])), int(rows.item[row]), length, self.step)
+        own, epoch = row - (self._own.start or 0), rows.places.epoch_of(int(rows.place[row]))
+        return Assignment(own, number, epoch, int(rows.item[row]), length, self.step)
 
     def _nothing(self) -> Exception:
         return StreamError(f"a row took {self.rows.most_rounds()} files one after the other, and none had an item")

@@ -36,7 +36,7 @@ class StreamSettings:
     uneven: bool
     reader: Reader
     items: Items | None = None  # what items are made of, once that is known
-    ring: Ring | None = None  # of the last iteration
+    ring: tuple[Ring, int] | None = None  # of the last iteration, and its process
 
     @property
     def rows(self) -> int:

@@ -1,6 +1,8 @@
-"""Contiguous batches: row r of a batch goes on where row r of the batch before it stopped. Many files or generators of unequal length.
+"""Contiguous batches: row r of a batch continues where row r of the batch before it stopped. Many
+files or generators of unequal length.
 
-docs/guides/streams.md shows how to use it; docs/spec/stream-rows.md says which file a row reads, and when."""
+docs/guides/streams.md shows how to use it; docs/spec/stream-rows.md says which file a row reads,
+and when."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ ERRORS = ("raise", "skip")
 
 @dataclass(frozen=True)
 class StreamFailure:
-    """A file that was not read to its end, with errors="skip". item: the first that is missing. message, trace: what was raised, and where."""
+    """A file that was not read to its end, with errors="skip". item: the first that is missing.
+    message, trace: what was raised, and where."""
 
     file: Any
     number: int
@@ -44,20 +47,28 @@ class StreamFailure:
 class Streams(StreamSettings):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
-    files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file that returns an iterable of its items; it runs in the
-    workers. With a parameter `start` it is given the number of the item to begin with, else the items before a checkpoint are read and thrown away; with
-    a parameter `rng` it is given a numpy Generator that depends on seed, epoch and file alone. None: files are sequences, or functions without arguments
-    that return an iterable. Items are arrays of one shape and dtype for all files, or tuples, lists and dicts of them.
+    files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file
+    that returns an iterable of its items; it runs in the workers. With a parameter `start` it is
+    given the number of the item to begin with, else the items before a checkpoint are read and
+    discarded; with a parameter `rng` it is given a numpy Generator that depends on seed, epoch
+    and file alone. None: files are sequences, or functions without arguments that return an
+    iterable. Items are arrays of one shape and dtype for all files, or tuples, lists and dicts of
+    them.
 
-    lengths: how many items each file has; makes `len()`, and ranks that end together, possible. shuffle, seed: the order of files, another one in each
-    epoch. ends: "pad", "drop" or "cycle". errors: "raise", or "skip" to go on without the rest of a file that fails. num_workers: processes that read; 0:
-    the training loop's. prefetch_batches: read ahead by workers. ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they
-    are copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number of each worker before it reads.
-    multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
-    groups: of rows that take files from one queue, over all ranks; a multiple of world_size where lengths are not known. uneven: ranks may end at
-    different steps.
+    lengths: how many items each file has; makes `len()`, and ranks that end together, possible.
+    shuffle, seed: the order of files, another one in each epoch. ends: "pad", "drop" or "cycle".
+    errors: "raise", or "skip" to continue without the rest of a file that fails. num_workers:
+    processes that read; 0: the training loop's. prefetch_batches: read ahead by workers.
+    ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they are
+    copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number
+    of each worker before it reads.
+    multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of
+    torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
+    groups: of rows that take files from one queue, over all ranks; a multiple of world_size where
+    lengths are not known. uneven: ranks may end at different steps.
 
-    Iterations may run side by side; the state is that of the one that gave a batch last. Raises InvalidError for settings that cannot be."""
+    Iterations may run side by side; the state is that of the one that gave a batch last. Raises
+    InvalidError for settings that cannot be."""
 
     def __init__(
         self,
@@ -84,23 +95,26 @@ class Streams(StreamSettings):
         self.files, self.batch_size = files, whole("batch_size", batch_size, 1)
         self.shuffle, self.seed = shuffle, whole("seed", seed)
         self.ends, self.errors = ends, errors
-        self.num_workers, self.prefetch_batches = whole("num_workers", num_workers), whole("prefetch_batches", prefetch_batches, 1)
+        self.num_workers = whole("num_workers", num_workers)
+        self.prefetch_batches = whole("prefetch_batches", prefetch_batches, 1)
         self.timeout = timeout
         self.ring_bytes = ring_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
         self.rank, self.world_size = rank_of(rank, world_size)
         self.lengths = None if lengths is None else _lengths(lengths, files)
-        self.groups = whole("groups", groups, 1) if groups is not None else 1 if lengths is not None else self.world_size
+        usual = 1 if lengths is not None else self.world_size
+        self.groups = whole("groups", groups, 1) if groups is not None else usual
         _check(self)
         self.reader = Reader(read if read is not None else read_itself, self.seed)
         self.failures: list[StreamFailure] = []
         self._next = 0  # the epoch that the next iteration reads
-        self._loaded: State | None = None  # or what it goes on with
+        self._loaded: State | None = None  # or the state that it continues from
         self._at = self._start(0)
 
     def __iter__(self) -> Iterator[StreamBatch]:
-        """The batches of the next epoch, or of the one that was loaded, from where it was left. Every iteration has an epoch of its own, whether or not
-        the one before it was read to its end."""
+        """The batches of the next epoch, or of the one that was loaded, from where it was left.
+        Every iteration has an epoch of its own, whether or not the one before it was read to its
+        end."""
         state, self._loaded = self._loaded or self._start(self._next), None
         self._next = state.epoch + 1
         self._at = state
@@ -115,8 +129,9 @@ class Streams(StreamSettings):
         return steps(rows, self.lengths, self.ends == "drop")
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration reads this epoch: from its start, but for the epoch of a state that was loaded, which goes on where the state is. Each
-        iteration moves on by one by itself."""
+        """The next iteration reads this epoch: from its start, but for the epoch of a state that
+        was loaded, which continues where the state is. Each iteration takes the next epoch by
+        itself."""
         epoch = whole("epoch", epoch)
         if self._loaded is not None and self._loaded.epoch == epoch:
             return
@@ -124,31 +139,37 @@ class Streams(StreamSettings):
         self._at = self._start(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands: behind the last batch that it gave. Numbers, strings and lists of them."""
+        """Where the iteration stands: after the last batch that it gave. Numbers, strings and
+        lists of them."""
         return checkpoint.to_dict(self, self._at)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """The next iteration goes on there. A list of the states of all ranks where lengths are not known and the number of ranks has changed.
+        """The next iteration continues there. A list of the states of all ranks where lengths are
+        not known and the number of ranks has changed.
 
-        Raises InvalidError if the state is of other files, rows or settings, or has not all rows of this rank."""
+        Raises InvalidError if the state is of other files, rows or settings, or has not all rows of
+        this rank."""
         loaded = checkpoint.from_dicts(self, state)
         self._next, self._loaded, self._at = loaded.epoch, loaded, loaded
 
     def dataset(self) -> Any:
-        """A torch IterableDataset of these batches, as tensors, for torch's own DataLoader with batch_size=None. Imports torch."""
+        """A torch IterableDataset of these batches, as tensors, for torch's own DataLoader with
+        batch_size=None. Imports torch."""
         from .torch_dataset import StreamsDataset
 
         return StreamsDataset(self)
 
     def part(self, number: int, parts: int) -> Streams:
-        """The same streams for one of several processes that share this rank's rows, without workers: it goes on where this one stands, or begins with its
-        next epoch. InvalidError."""
+        """The same streams for one of several processes that share this rank's rows, without
+        workers: it continues where this one stands, or begins with its next epoch. InvalidError."""
         if self.batch_size % parts:
-            raise InvalidError(f"batch_size={self.batch_size} rows cannot be dealt to {parts} workers of a DataLoader evenly")
+            rows = f"batch_size={self.batch_size} rows"
+            raise InvalidError(f"{rows} cannot be dealt to {parts} workers of a DataLoader evenly")
         if self.lengths is None and self.groups % (parts * self.world_size):
             raise InvalidError(
-                f"{parts} workers of a DataLoader cannot tell each other where files end, and lengths are not known: say lengths=, or "
-                f"groups={parts * self.world_size}, or leave the workers to the stream: num_workers={parts} here, and 0 there"
+                f"{parts} workers of a DataLoader cannot tell each other where files end, and lengths are not known: "
+                f"say lengths=, or groups={parts * self.world_size}, or leave the workers to the stream: "
+                f"num_workers={parts} here, and 0 there"
             )
         share = Streams(
             self.files,
@@ -172,7 +193,8 @@ class Streams(StreamSettings):
         return share
 
     def _rows(self, state: State) -> tuple[Rows, slice]:
-        """The rows that this rank assigns, all where lengths are known, in that state; and which of them it reads."""
+        """The rows that this rank assigns, all where lengths are known, in that state; and which of
+        them it reads."""
         places = Places(len(self.files), self.seed, self.shuffle, state.epoch, self.ends == "cycle")
         first = self.rank * self.batch_size
         own = slice(first, first + self.batch_size)
@@ -202,15 +224,18 @@ class Streams(StreamSettings):
 
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
-        told = StreamFailure(self.files[failure.turn.number], failure.turn.number, failure.item, failure.message, failure.trace)
+        number, error = failure.assignment.number, failure.error
+        told = StreamFailure(self.files[number], number, failure.item, error.summary, error.trace)
         self.failures.append(told)
-        warnings.warn(f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}", RuntimeWarning, stacklevel=4)
+        text = f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}"
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
     array = np.asarray(lengths)
     if array.shape != (len(files),) or array.dtype.kind not in "iu":
-        raise InvalidError(f"lengths are {array.dtype}{list(array.shape)}, and must be a whole number for each of the {len(files)} files")
+        want = f"a whole number for each of the {len(files)} files"
+        raise InvalidError(f"lengths are {array.dtype}{list(array.shape)}, and must be {want}")
     if array.size and int(array.min()) < 0:
         raise InvalidError(f"file {int(array.argmin())} has a length of {int(array.min())}")
     if array.size and not array.any():
@@ -231,18 +256,21 @@ def _check(s: Streams) -> None:
     if s.timeout < 0:
         raise InvalidError(f"timeout={s.timeout} is below 0")
     if s.rows % s.groups:
-        raise InvalidError(f"groups={s.groups} does not divide the {s.rows} rows (batch_size={s.batch_size} x world_size={s.world_size})")
+        rows = f"{s.rows} rows (batch_size={s.batch_size} x world_size={s.world_size})"
+        raise InvalidError(f"groups={s.groups} does not divide the {rows}")
     if s.lengths is None and s.groups % s.world_size:
         raise InvalidError(
-            f"groups={s.groups} is no multiple of world_size={s.world_size}; it must be where lengths are not known: ranks cannot share a queue of files"
+            f"groups={s.groups} is no multiple of world_size={s.world_size}; it must be where lengths are not known: "
+            "ranks cannot share a queue of files"
         )
     if s.lengths is None and s.world_size > 1 and s.ends != "cycle" and not s.uneven:
         raise InvalidError(
-            f'ends="{s.ends}" over {s.world_size} ranks needs lengths=: ranks would end at different steps, and wait for each other for ever. '
-            'Say lengths=, or ends="cycle", or uneven=True if they do not wait'
+            f'ends="{s.ends}" over {s.world_size} ranks needs lengths=: ranks would end at different steps, and wait '
+            'for each other for ever. Say lengths=, or ends="cycle", or uneven=True if they do not wait'
         )
     if s.ends == "drop" and len(s.files) < s.rows:
-        raise InvalidError(f'{len(s.files)} files are too few for {s.rows} rows: with ends="drop" there is no batch at all')
+        few = f"{len(s.files)} files are too few for {s.rows} rows"
+        raise InvalidError(f'{few}: with ends="drop" there is no batch at all')
 
 
 for _kind in (StreamFailure, Streams):

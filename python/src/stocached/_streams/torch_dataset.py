@@ -24,12 +24,16 @@ class Streams(Protocol):
 
 
 class StreamsDataset(torch.utils.data.IterableDataset[Any]):
-    """Batches as tensors, for DataLoader(dataset, batch_size=None). Without workers of the DataLoader, the stream's own read. With W of them each reads
-    batch_size / W rows, and the DataLoader gives the parts of a step one after the other: `stocached.streams.join` makes whole batches of them.
+    """Batches as tensors, for DataLoader(dataset, batch_size=None). Without workers of the
+    DataLoader, the stream's own read. With W of them each reads batch_size / W rows, and the
+    DataLoader gives the parts of a step one after the other: `stocached.streams.join` makes whole
+    batches of them.
 
-    An iteration of the DataLoader is an epoch; say `set_epoch` before each where it has workers that do not persist. Iterating raises InvalidError if the
-    rows cannot be dealt to that many workers, and if workers would have to tell each other where files end, which lengths= spares them.
-    It has no length: with workers, the DataLoader gives W times as many parts; `len()` of the streams is that of the batches."""
+    An iteration of the DataLoader is an epoch; say `set_epoch` before each where it has workers
+    that do not persist. Iterating raises InvalidError if the rows cannot be dealt to that many
+    workers, and if workers would have to tell each other where files end, which lengths= spares
+    them. It has no length: with workers, the DataLoader gives W times as many parts; `len()` of the
+    streams is that of the batches."""
 
     def __init__(self, streams: Streams) -> None:
         super().__init__()
@@ -52,7 +56,8 @@ class StreamsDataset(torch.utils.data.IterableDataset[Any]):
         self._reads().load_state_dict(state)
 
     def _reads(self) -> Streams:
-        """The streams that this process reads: all rows, or those of this worker of a DataLoader."""
+        """The streams that this process reads: all rows, or those of this worker of a
+        DataLoader."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             return self.streams

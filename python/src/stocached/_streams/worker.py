@@ -1,13 +1,12 @@
-"""A worker process of a stream: reads the files of its rows into their places of shared batches, as far ahead as it may (docs/spec/stream-rows.md, Workers)."""
+"""A worker process of a stream. It reads the files of its rows into their places of shared batches,
+as far ahead as it may (docs/spec/stream-rows.md, Workers)."""
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-import os
 import select
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,9 +14,9 @@ from typing import Any
 
 from .._memory.ring import Ring
 from .._memory.shared_file import SharedFile
-from .._workers.processes import enter
+from .._workers.errors import RemoteError
 from .items import Array, Items
-from .open_files import Failure, FileFailed, OpenFiles, Turn
+from .open_files import Failure, FileFailed, OpenFiles
 from .reader import Reader
 
 PAGE = 4096  # bytes of Job.doing
@@ -25,10 +24,12 @@ PAGE = 4096  # bytes of Job.doing
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is given when it starts. Can be pickled if the user's files and functions can."""
+    """What a worker is given when it starts. Can be pickled if the user's files and functions can.
+
+    doing: two words for each worker, the row that it is reading + 1, or 0, and the number of the
+    file. They are for the message if the worker is killed."""
 
     number: int
-    parent: int  # process
     rows: int  # of a batch
     step: int  # the first
     ahead: int  # how many steps may be granted at a time
@@ -37,17 +38,11 @@ class Job:
     skip: bool
     init: Callable[[int], None] | None
     ring: Ring
-    doing: SharedFile  # two words for each worker, the row that it is reading + 1, or 0, and the number of the file; for the message if it is killed
+    doing: SharedFile
 
 
-# Messages. Parent to worker: Turns, Grant, Layout. Worker to parent: Layout, Report, Broken.
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Files for rows: those that wait, or, where lengths are known, those that will."""
-
-    turns: list[Turn]
+# Messages of the parent: a list of Assignment, Grant, Layout. Messages of a worker: Layout, Report,
+# and a RemoteError if the worker ends for a reason that is no file's fault.
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,8 @@ class Grant:
 
 @dataclass(frozen=True)
 class Layout:
-    """What an item is made of. Of a worker: the first item of its first row that has one, for which it waits; of the parent: what all items are made of."""
+    """What an item is made of. A worker sends the first item of its first row that has one, and
+    waits. The parent answers what all items are made of."""
 
     row: int
     items: Items
@@ -68,107 +64,85 @@ class Layout:
 
 @dataclass(frozen=True)
 class Report:
-    """Nothing is left to be read of steps below `low`. turns: how many messages of Turns had been received. resting: rows without a file, and since which step.
-    failures: with errors="raise", rows that do not go on."""
+    """Nothing is left to be read of steps below `low`. assigned: how many lists of assignments the
+    worker had received. idle: rows without a file, and since which step. failures: with
+    errors="raise", rows that do not continue."""
 
     low: int
-    turns: int
-    resting: list[tuple[int, int]]
+    assigned: int
+    idle: list[tuple[int, int]]
     failures: list[Failure]
 
 
-@dataclass(frozen=True)
-class Broken:
-    """It has ended for a reason that is no file's fault."""
-
-    trace: str
+class _ClosedError(BaseException):
+    """The parent has closed the stream. Passes through code that catches exceptions of the user."""
 
 
-class _HungUpError(BaseException):
-    """Nobody wants more. Passes through what catches the exceptions of the user's code."""
-
-
-def main(link: Connection, inherited: Sequence[Connection], job: Job) -> None:
-    """Runs in the worker process, until the parent hangs up or is gone."""
-    enter(inherited)
+def run_worker(pipe: Connection, job: Job) -> None:
+    """Runs in the worker process, until the parent closes the pipe."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in torch's own workers: they share the cores
-    with contextlib.suppress(_HungUpError):
-        worker = _Worker(link, job)
-        with contextlib.closing(worker):
+    with contextlib.suppress(_ClosedError):
+        worker = _Worker(pipe, job)
+        with contextlib.closing(worker.open_files):
             try:
                 if job.init is not None:
                     job.init(job.number)
                 worker.run()
-            except Exception:
-                worker.say(Broken(traceback.format_exc()))
+            except Exception as error:
+                worker.send(RemoteError.of(error, f"in worker {job.number}"))
 
 
 class _Worker:
-    def __init__(self, link: Connection, job: Job) -> None:
-        self._link, self._job = link, job
-        self._poll = select.poll()
-        self._poll.register(link.fileno(), select.POLLIN)
-        self._watch(job.parent)
+    def __init__(self, pipe: Connection, job: Job) -> None:
+        self._pipe, self._job = pipe, job
+        self._poll = select.poll()  # faster than Connection.poll; called for each item
+        self._poll.register(pipe, select.POLLIN)
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
-        self._open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
+        self.open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
-        self._horizon = job.step + 1  # steps below it may be read; the first one at once, as its first item says what a buffer is
+        # Steps below it may be read. The first one may be read at once: its first item says how
+        # large a buffer is.
+        self._horizon = job.step + 1
         self._buffers: dict[int, int] = {}  # of steps that may be read
         self._arrays: dict[int, list[Array]] = {}  # by buffer
-        self._turns = 0
-        self._resting: list[tuple[int, int]] = []
+        self._assigned = 0
+        self._idle: list[tuple[int, int]] = []
         self._told = (job.step, 0)
         self._step = -1  # that `arrays` belong to
         self.items: Items | None = None  # this is a Batch
         self.arrays: Sequence[Array] = ()
 
-    def _watch(self, parent: int) -> None:
-        """A parent that dies closes its end of the pipe, but for a copy that another child of it may have inherited."""
-        self._parent = -1
-        try:
-            self._parent = os.pidfd_open(parent)
-        except ProcessLookupError:
-            raise _HungUpError from None
-        except OSError:
-            return  # an old kernel, or a sandbox: the pipe alone
-        self._poll.register(self._parent, select.POLLIN)
-
     def run(self) -> None:
         while True:
             while not self._may_read() or self._poll.poll(0):
-                self._hear()
+                self._receive()
             self._read(*self._heap[0])
             self._report()
 
     def _may_read(self) -> bool:
-        """There is an item to read, and if it is known what items are made of, memory for it."""
-        return bool(self._heap) and self._heap[0][0] < self._horizon and (self.items is None or self._heap[0][0] in self._buffers)
+        """There is an item to read, and memory for it if it is known what items are made of."""
+        if not self._heap or self._heap[0][0] >= self._horizon:
+            return False
+        return self.items is None or self._heap[0][0] in self._buffers
 
-    def close(self) -> None:
-        self._open_files.close()
-        if self._parent >= 0:
-            os.close(self._parent)
-
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         try:
-            self._link.send(message)
+            self._pipe.send(message)
         except OSError:
-            raise _HungUpError from None
+            raise _ClosedError from None
 
-    def _hear(self) -> None:
-        if any(fd == self._parent for fd, _ in self._poll.poll()):
-            raise _HungUpError
+    def _receive(self) -> None:
         try:
-            message = self._link.recv()
+            message = self._pipe.recv()
         except (EOFError, OSError):
-            raise _HungUpError from None
-        if isinstance(message, Turns):
-            self._turns += 1
-            for turn in message.turns:
-                if self._open_files.current(turn.row) is None:
-                    heapq.heappush(self._heap, (turn.step, turn.row))
-                self._open_files.add(turn)
+            raise _ClosedError from None
+        if isinstance(message, list):
+            self._assigned += 1
+            for assignment in message:
+                if self.open_files.current(assignment.row) is None:
+                    heapq.heappush(self._heap, (assignment.step, assignment.row))
+                self.open_files.add(assignment)
         elif isinstance(message, Layout):
             self.items = message.items
             self._job.ring.resize(self.items.nbytes(self._job.rows))
@@ -180,21 +154,21 @@ class _Worker:
 
     def _read(self, step: int, row: int) -> None:
         if self.items is not None and step != self._step:
-            self._turn_to(step)
+            self._begin_step(step)
         try:
-            more = self._open_files.put(row, self)
+            more = self.open_files.put(row, self)
         except FileFailed as failed:
-            self._open_files.failures.append(failed.failure)
+            self.open_files.failures.append(failed.failure)
             heapq.heappop(self._heap)
         else:
             if more:
                 heapq.heapreplace(self._heap, (step + 1, row))
             else:
                 heapq.heappop(self._heap)
-                self._resting.append((row, step))
+                self._idle.append((row, step))
         self._doing[0] = 0
 
-    def _turn_to(self, step: int) -> None:
+    def _begin_step(self, step: int) -> None:
         """The arrays are those of this step's batch."""
         assert self.items is not None
         self._step = step
@@ -205,16 +179,16 @@ class _Worker:
 
     def learn(self, row: int, value: Any) -> None:
         """As Batch.learn. The parent decides."""
-        self.say(Layout(row, Items(value)))
+        self.send(Layout(row, Items(value)))
         step = self._heap[0][0]
         while self.items is None or step not in self._buffers:
-            self._hear()
-        self._turn_to(step)
+            self._receive()
+        self._begin_step(step)
 
     def _report(self) -> None:
         low = self._heap[0][0] if self._heap else self._horizon
-        if (low, self._turns) != self._told:
-            self._told = low, self._turns
-            self.say(Report(low, self._turns, self._resting, list(self._open_files.failures)))
-            self._resting = []
-            self._open_files.failures.clear()
+        if (low, self._assigned) != self._told:
+            self._told = low, self._assigned
+            self.send(Report(low, self._assigned, self._idle, list(self.open_files.failures)))
+            self._idle = []
+            self.open_files.failures.clear()

@@ -1,14 +1,14 @@
-"""The parent of a stream's workers: a thread that settles steps as the workers report, and tells them what to read (docs/spec/stream-rows.md, Workers)."""
+"""The parent of a stream's workers. A thread settles steps as the workers report, and tells them
+what to read (docs/spec/stream-rows.md, Workers).
+
+There is no task queue, because not every worker can take every task: a worker has the iterators of
+its rows, and how far it may read depends on what the others have reported."""
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
-import signal
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import wait
@@ -20,76 +20,58 @@ from .._common import threads
 from .._common.errors import InvalidError, StreamError
 from .._memory.ring import Lease, Ring
 from .._memory.shared_file import SharedFile
-from .._workers import spawn
-from .._workers.processes import PipedProcess, end, how_it_ended
+from .._workers.errors import RemoteError
+from .._workers.processes import Owner, Start, WorkerProcess, start_context
 from .items import Array, Items
-from .open_files import Failure, FileFailed, Turn, first_item
+from .open_files import Assignment, Failure, FileFailed, first_item
 from .scheduler import Step, StepScheduler
 from .settings import StreamSettings
-from .worker import PAGE, Broken, Grant, Job, Layout, Report, Turns, main
+from .worker import PAGE, Grant, Job, Layout, Report, run_worker
 
-_PATIENCE = 0.5  # seconds for the leading thread to end before a fork: it may wait for a worker that takes no message
+# Seconds for the leading thread to end: it may wait for a worker that takes no message.
+_BEFORE_FORK = 0.5
 _FAR = 2**62  # a step that never comes
 
 
-class _Worker(PipedProcess):
+class _Worker(WorkerProcess):
     """What the parent knows of a worker."""
 
-    def __init__(self, context: Any, job: Job, others: Sequence[_Worker], low: int) -> None:
-        super().__init__(
-            context, main, (job,), f"stocached-streams-{job.number}", others, ("the reader, the files and worker_init_fn", "multiprocessing_context")
-        )
-        self.number = job.number
+    def __init__(self, start: Start, job: Job, low: int) -> None:
+        super().__init__(start, job.number, job)
+        self.begun = False  # it has sent a message
         self.low = low  # nothing is left to be read below this step
-        self.turns = 0  # messages of Turns that it was sent
-        self.resting: dict[int, int] = {}  # rows without a file, and since which step
+        self.assigned = 0  # lists of assignments that it was sent
+        self.idle: dict[int, int] = {}  # rows without a file, and since which step
 
 
-class StreamWorkers:
-    """Workers, and the thread that leads them."""
+class StreamWorkers(Owner):
+    """Workers of a stream, and the thread that leads them. The thread has a reference to this
+    object, so its user must close it; the garbage collector does not."""
 
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._coordinator = _Coordinator(streams, scheduler, ring)
-        self._close = weakref.finalize(self, self._coordinator.close)  # when nobody has it any more, and when the interpreter ends
-
-    def next(self) -> tuple[Step, Items, list[Array]] | None:
-        """The next step with the arrays that it lies in; None: the epoch is over. FileFailed, StreamError. For one thread at a time."""
-        return self._coordinator.next()
-
-    def failures(self) -> list[Failure]:
-        """Those that have come up, with errors="skip", since they were asked for last."""
-        return self._coordinator.take_failures()
-
-    def close(self) -> None:
-        """No worker, thread or descriptor is left. Takes half a second at most, if workers are in the middle of an item that takes long."""
-        self._close()
-
-
-class _Coordinator:
-    """What the training loop's thread and the leading one share. Neither has a reference to the StreamWorkers, so that it goes when nobody has it any more."""
+    _workers: list[_Worker]
 
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._pid = os.getpid()
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
         self._first = scheduler.step
-        self._lock = threading.RLock()  # protects what follows; of one thread, it may be taken again by the garbage collector
+        # Protects what follows. The garbage collector may take it again in a thread that has it.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._failures: list[Failure] = []  # with errors="skip": that nobody has been told of
-        self._failed: Failure | None = None  # with errors="raise": the first, in the order of steps and rows
+        # With errors="skip": those that `failures` has not given.
+        self._failures: list[Failure] = []
+        self._failed: Failure | None = None  # with errors="raise": the first by step and row
         self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
         self._horizon = scheduler.step  # steps below it are granted
         self._leases: dict[int, Lease] = {}
         self._settled: deque[Step] = deque()
         self._over = False  # nothing is left to settle
         self._error: BaseException | None = None
-        self._closed = False
         self._doing = SharedFile("streams", size=PAGE)
         self._words = self._doing.map(0, PAGE).view(np.int64)
         self._woken, self._wake = os.pipe()
-        self._workers: list[_Worker] = []
-        self._forking = False  # the thread is to end, and to begin anew behind a fork
+        self._forking = False  # the thread is to end, and another begins after the fork
         self._thread: threading.Thread | None = None  # that leads
+        super().__init__()
         try:
             self._start_workers()
             with self._lock:
@@ -100,9 +82,11 @@ class _Coordinator:
             self.close()
             raise
 
-    # ------------------------------------------------------------------------------------------------ the training loop's thread
+    # ------------------------------------------------------------------- the training loop's thread
 
     def next(self) -> tuple[Step, Items, list[Array]] | None:
+        """The next step with the arrays that it lies in; None: the epoch is over. FileFailed,
+        StreamError. For one thread at a time."""
         timeout = self._streams.timeout
         end = time.monotonic() + timeout if timeout else None
         with self._lock:
@@ -110,13 +94,15 @@ class _Coordinator:
                 if self._error is not None:
                     raise self._error
                 if end is not None and time.monotonic() >= end:
-                    raise StreamError(f"no batch in timeout={timeout} s; {self._whereabouts()}")
+                    raise StreamError(f"no batch in timeout={timeout} s; {self._late()}")
                 self._changed.wait(None if end is None else max(0.0, end - time.monotonic()))
-            if self._failed is not None and (not self._settled or self._failed.step <= self._settled[0].number):
-                raise FileFailed(self._failed)
+            failed = self._failed
+            if failed is not None and (not self._settled or failed.step <= self._settled[0].number):
+                raise FileFailed(failed)
             return self._give() if self._settled else None
 
-    def take_failures(self) -> list[Failure]:
+    def failures(self) -> list[Failure]:
+        """With errors="skip": those since the last call."""
         with self._lock:
             taken, self._failures = self._failures, []
             return taken
@@ -127,7 +113,9 @@ class _Coordinator:
             raise StreamError("this iteration was closed")
         if self._settled:
             return not self._known or self._low() > self._settled[0].number
-        return self._over or (self._failed is not None and not self._known and self._failed.step <= self._scheduler.step < self._low())
+        if self._failed is None or self._known:
+            return self._over
+        return self._over or self._failed.step <= self._scheduler.step < self._low()
 
     def _low(self) -> int:
         return min(worker.low for worker in self._workers)
@@ -140,19 +128,20 @@ class _Coordinator:
         if self._over or fresh is not None:
             arrays = items.arrays(lease.array(), rows)
         else:  # the user keeps batches: this one is copied, and its buffer used for the next
-            arrays, fresh = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)], lease
+            arrays = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)]
+            fresh = lease
         if fresh is not None:
             self._grant(fresh)
         return step, items, arrays
 
-    # ------------------------------------------------------------------------------------------------ the leading thread
+    # --------------------------------------------------------------------------- the leading thread
 
     def _begin_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="stocached streams", daemon=True)
         threads.start(self._thread)
 
     def before_fork(self) -> None:
-        if not self._lock.acquire(timeout=_PATIENCE):
+        if not self._lock.acquire(timeout=_BEFORE_FORK):
             return
         try:
             thread = self._thread
@@ -162,7 +151,7 @@ class _Coordinator:
             os.write(self._wake, b"x")
         finally:
             self._lock.release()
-        threads.join(thread, _PATIENCE)
+        threads.join(thread, _BEFORE_FORK)
 
     def after_fork(self) -> None:
         with self._lock:
@@ -175,47 +164,49 @@ class _Coordinator:
     def _ends(self) -> bool:
         """Whether the thread that was woken is to end."""
         with self._lock:
-            if self._forking or self._closed:
+            if self._forking:
                 self._thread = None
-            return self._thread is None
+            return self._forking or self._closed
 
     def _run(self) -> None:
-        links = {worker.pipe: worker for worker in self._workers}
+        workers = {worker.pipe: worker for worker in self._workers}
         while not self._closed:
             try:
-                ready = wait([*links, self._woken])
+                ready = wait([*workers, self._woken])
             except (OSError, ValueError):
                 if self._closed:  # by the garbage collector, in the middle of the wait
                     return
                 raise
-            for link in ready:
-                if link == self._woken or self._closed:
+            for pipe in ready:
+                if pipe == self._woken or self._closed:
                     if self._ends():
                         return
                     break
-                self._hear(links, link)
+                if not self._hear(workers[pipe]):
+                    del workers[pipe]
 
-    def _hear(self, links: dict[Any, _Worker], link: Any) -> None:
-        worker = links[link]
-        try:
-            message = link.recv()
-        except (EOFError, OSError):
-            del links[link]
-            message = None
+    def _hear(self, worker: _Worker) -> bool:
+        """False: the worker has died."""
+        message = worker.receive()
         with self._lock:
             try:
                 self._act(worker, message)
-            except BaseException as error:  # whatever it is, the training loop waits to hear of it
+            except BaseException as error:  # the training loop waits, and raises it
                 self._error = self._error or error
             self._changed.notify_all()
+        return message is not None
 
     def _act(self, worker: _Worker, message: Any) -> None:
         if self._closed:
             return
         if message is None:
             self._error = self._error or self._death(worker)
-        elif isinstance(message, Broken):
-            self._error = self._error or StreamError(f"worker {worker.number} broke down:\n{message.trace}")
+            return
+        worker.begun = True
+        if isinstance(message, RemoteError):
+            error = StreamError(f"worker {worker.number} broke down: {message.summary}")
+            error.__cause__ = message.rebuilt()
+            self._error = self._error or error
         elif isinstance(message, Layout):
             self._layouts[worker.number] = message
             self._choose_layout()
@@ -227,43 +218,44 @@ class _Coordinator:
             self._failures += report.failures
         else:
             found = [*report.failures, *([self._failed] if self._failed else [])]
-            self._failed = min(found, key=lambda failure: (failure.step, failure.turn.row), default=None)
+            self._failed = min(found, key=lambda f: (f.step, f.assignment.row), default=None)
         if not self._known:
-            worker.resting.update(report.resting)
-        if self._known or report.turns == worker.turns:  # else it did not know of a file that it was given since
+            worker.idle.update(report.idle)
+        # Else it had not received the last assignments.
+        if self._known or report.assigned == worker.assigned:
             worker.low = report.low
         self._choose_layout()
         if not self._known:
             self._settle()
 
     def _choose_layout(self) -> None:
-        """The first item of the lowest row says what all are made of, however fast the workers are."""
-        if self._streams.items is None and self._layouts and all(w.number in self._layouts or w.low > self._first for w in self._workers):
+        """The first item of the lowest row says what all are made of, however fast workers are."""
+        if self._streams.items is not None or not self._layouts:
+            return
+        if all(worker.number in self._layouts or worker.low > self._first for worker in self._workers):
             self._lay_out(min(self._layouts.values(), key=lambda layout: layout.row).items)
 
-    # ------------------------------------------------------------------------------------------------ both, with the lock
+    # -------------------------------------------------------------------------- both, with the lock
 
     def _begin(self) -> None:
-        turns = self._scheduler.begin()
+        assignments = self._scheduler.begin()
         if self._known:
             step = self._scheduler.known()
             if step is None:
                 self._over = True
                 return
             self._settled.append(step)
-            turns += step.turns
-            busy = {self._worker_of(turn.row).number for turn in turns}
+            assignments += step.assignments
+            busy = {self._worker_of(assignment.row).number for assignment in assignments}
             for worker in self._workers:
                 if worker.number not in busy:
-                    worker.low = _FAR  # its rows are dry, and have nothing to report
+                    worker.low = _FAR  # its rows have finished, and have nothing to report
             if not step.mask.any() and self._streams.items is None:
                 self._streams.items = first_item(self._streams)
         else:
-            going = {turn.row for turn in turns}
-            for row in range(self._streams.batch_size):
-                if row not in going:
-                    self._worker_of(row).resting[row] = self._first
-        self._assign(turns)
+            for row in set(range(self._streams.batch_size)) - {assignment.row for assignment in assignments}:
+                self._worker_of(row).idle[row] = self._first
+        self._assign(assignments)
         if self._streams.items is not None:
             self._lay_out(self._streams.items)
         if not self._known:
@@ -275,7 +267,7 @@ class _Coordinator:
     def _lay_out(self, items: Items) -> None:
         self._streams.items = items
         self._ring.resize(items.nbytes(self._streams.batch_size))
-        self._tell(self._workers, Layout(-1, items))
+        self._send_all(Layout(-1, items))
         while self._horizon < self._first + self._streams.prefetch_batches and not self._over:
             lease = self._ring.take()
             if lease is None:
@@ -291,55 +283,51 @@ class _Coordinator:
                 self._over = True
                 return
             self._settled.append(settled)
-            self._assign(settled.turns)
+            self._assign(settled.assignments)
         self._horizon += 1
         self._leases[step] = lease
-        self._tell(self._workers, Grant(step, lease.number))
+        self._send_all(Grant(step, lease.number))
 
-    def _assign(self, turns: Sequence[Turn]) -> None:
+    def _assign(self, assignments: Sequence[Assignment]) -> None:
         for worker in self._workers:
-            mine = [turn for turn in turns if self._worker_of(turn.row) is worker]
+            mine = [one for one in assignments if self._worker_of(one.row) is worker]
             if mine:
-                worker.turns += 1
+                worker.assigned += 1
                 if not self._known:
                     worker.low = self._scheduler.step
-                self._tell([worker], Turns(mine))
+                worker.send(mine)
 
     def _settle(self) -> None:
-        """Settles what can be settled. Where lengths are not known."""
-        while not self._over and self._low() > self._scheduler.step:
-            if self._failed is not None and self._failed.step <= self._scheduler.step:
+        """Settles the steps that can be settled. Where lengths are not known."""
+        while not self._over and self._low() > (step := self._scheduler.step):
+            if self._failed is not None and self._failed.step <= step:
                 return
-            waiting = [row for worker in self._workers for row, since in worker.resting.items() if since <= self._scheduler.step]
-            turns = self._scheduler.round(waiting) if waiting else []
+            waiting = [row for worker in self._workers for row, since in worker.idle.items() if since <= step]
+            assignments = self._scheduler.round(waiting) if waiting else []
             for row in waiting:
-                del self._worker_of(row).resting[row]  # those that got no file are dry
-            if turns:
-                self._assign(turns)
+                del self._worker_of(row).idle[row]  # those that got no file have finished
+            if assignments:
+                self._assign(assignments)
                 continue
-            step = self._scheduler.finish()
-            if step is None:
+            settled = self._scheduler.finish()
+            if settled is None:
                 self._over = True
             else:
-                self._settled.append(step)
+                self._settled.append(settled)
 
-    def _tell(self, workers: Sequence[_Worker], message: Any) -> None:
-        for worker in workers:
-            with contextlib.suppress(OSError):  # it has died: the end of its pipe says so
-                worker.pipe.send(message)
+    def _send_all(self, message: Any) -> None:
+        for worker in self._workers:
+            worker.send(message)
 
-    # ------------------------------------------------------------------------------------------------ processes
+    # ------------------------------------------------------------------------------------ processes
 
     def _start_workers(self) -> None:
         streams = self._streams
-        context = streams.multiprocessing_context
-        if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context)
-        self._method = context.get_start_method()
+        sent = "the reader, the files and worker_init_fn"
+        start = Start(start_context(streams.multiprocessing_context), run_worker, sent)
         for number in range(min(streams.num_workers, streams.batch_size)):
             job = Job(
                 number,
-                self._pid,
                 streams.batch_size,
                 self._first,
                 streams.prefetch_batches,
@@ -350,51 +338,36 @@ class _Coordinator:
                 self._ring,
                 self._doing,
             )
-            self._workers.append(_Worker(context, job, self._workers, self._first if self._known else _FAR))
+            self._workers.append(_Worker(start, job, self._first if self._known else _FAR))
 
     def _death(self, worker: _Worker) -> StreamError:
-        worker.process.join(1)
-        code, pid = worker.process.exitcode, worker.process.pid
-        how = "closed its pipe" if code is None else how_it_ended(code, "exited")
-        if code == -signal.SIGKILL:
-            how += ", perhaps because memory ran out"
-        where = self._file_of(worker)
-        doing = self._doing_of(worker)
-        if code and code > 0 and where[1] is None and self._method != "fork":
-            doing += f"; {spawn.imported_anew(self._method)}"
-        return StreamError(f"worker {worker.number} (process {pid}) {how}; {doing}", *where)
+        what, file, number = self._reading(worker)
+        idle = "between two items" if worker.begun else "before its first item"
+        doing = idle if number is None else f"while it read {what}"
+        return StreamError(worker.death(doing, begun=worker.begun or number is not None), file, number)
 
-    def _doing_of(self, worker: _Worker) -> str:
-        file, number, _ = self._file_of(worker)
-        if number is None:
-            return f"worker {worker.number} was reading nothing"
-        row = int(self._words[2 * worker.number]) - 1 + self._streams.rank * self._streams.batch_size
-        return f"worker {worker.number} was reading file {number} ({file!r}) for row {row}"
-
-    def _file_of(self, worker: _Worker) -> tuple[Any, int | None, None]:
+    def _reading(self, worker: _Worker) -> tuple[str, Any, int | None]:
+        """What a worker reads, in words; the file, and its number, or None twice."""
         row, number = (int(word) for word in self._words[2 * worker.number : 2 * worker.number + 2])
-        return (self._streams.files[number], number, None) if row else (None, None, None)
+        if row == 0:
+            return "no file", None, None
+        row, file = row - 1 + self._streams.rank * self._streams.batch_size, self._streams.files[number]
+        return f"file {number} ({file!r}) for row {row}", file, number
 
-    def _whereabouts(self) -> str:
-        return ", ".join(self._doing_of(worker) for worker in self._workers if worker.low <= self._scheduler.step) or "no worker is behind"
+    def _late(self) -> str:
+        """What the workers do that the next step waits for."""
+        late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
+        return ", ".join(f"worker {w.number} reads {self._reading(w)[0]}" for w in late) or "no worker is late"
 
-    def close(self) -> None:
-        """Ends workers, then thread. May be called by the garbage collector in any thread; does nothing in a forked child."""
-        if os.getpid() != self._pid or self._closed:
-            return
+    def _end(self) -> None:
         with self._lock:
-            self._closed, thread = True, self._thread
+            thread = self._thread
             self._changed.notify_all()
         os.write(self._wake, b"x")
         if thread is not None:
             threads.join(thread)
-        for worker in self._workers:
-            worker.pipe.close()  # it ends when it looks there
-        end([worker.process for worker in self._workers])
-        for worker in self._workers:
-            worker.process.join()
-            worker.process.close()
-        self._leases.clear()  # nobody writes to these buffers any more
+        super()._end()
+        self._leases.clear()  # no process writes into these buffers any more
         os.close(self._woken)
         os.close(self._wake)
 

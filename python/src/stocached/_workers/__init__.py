@@ -1,7 +1,7 @@
-"""Worker processes and threads: start, task queue, serialization, errors, restart, shutdown,
-states of datasets.
+"""Workers: their start, their exceptions, their deaths and their end.
 
-The loader, streams and `prepare` start their workers here: the loader by `pool` and `task_queue`,
-the others by `processes`. What a worker does is theirs.
+The loader, streams and `prepare` start their workers by `processes`; exceptions come back by
+`errors`. The loader also has `pool` and `task_queue`, `serialization` and states of datasets. What
+a worker does is theirs.
 
 Imports: `_samples`, `_memory`, `_common`, `_native`."""

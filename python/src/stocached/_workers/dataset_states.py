@@ -1,7 +1,9 @@
-"""The states of those who read the dataset: workers that make whole batches, or this process. A loader's state contains them. Keys have torchdata's names.
+"""The states of those who read the dataset: workers that make whole batches, or this process. A
+loader's state contains them. Keys have torchdata's names.
 
-A snapshot is a dict. `dataset_state`: of the dataset. `fetcher_state`: of an iterable dataset's iterator (`dataset_iter_state`), and whether it has ended
-(`fetcher_ended`). `generators`: the global generators that were drawn from. `batches`: made by this worker in this epoch."""
+A snapshot is a dict. `dataset_state`: of the dataset. `fetcher_state`: of an iterable dataset's
+iterator (`dataset_iter_state`), and whether it has ended (`fetcher_ended`). `generators`: the
+global generators that were drawn from. `batches`: made by this worker in this epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def empty(worker: int) -> Snapshot:
 
 def is_stateful(snapshot: Mapping[str, Any]) -> bool:
     """Whether it holds a state of the dataset or of its iterator."""
-    return snapshot["dataset_state"] is not None or (snapshot["fetcher_state"] or {}).get("dataset_iter_state") is not None
+    iterator = (snapshot["fetcher_state"] or {}).get("dataset_iter_state")
+    return snapshot["dataset_state"] is not None or iterator is not None
 
 
 def has_ended(snapshot: Mapping[str, Any]) -> bool:
@@ -33,10 +36,12 @@ def has_ended(snapshot: Mapping[str, Any]) -> bool:
 class Restored:
     """What an iteration takes out of a loader's state."""
 
-    workers: list[Snapshot] = field(default_factory=list)  # empty: the workers begin without a state
+    # Empty: the workers begin without a state.
+    workers: list[Snapshot] = field(default_factory=list)
     last: int = -1  # the worker that made the last batch before the snapshots
     before: int = 0  # batches before the state
-    given: int = 0  # batches before the snapshots; those between them and the state are made again and thrown away
+    # Batches before the snapshots; those between them and the state are made again and discarded.
+    given: int = 0
     finished: bool = False  # the epoch was over: restore its end, then begin the next one
     here: Snapshot | None = None  # of this process, if there are no workers
 
@@ -50,7 +55,8 @@ def restored(state: Mapping[str, Any]) -> Restored:
     found = Restored(before=before, given=before, finished=bool(state["_iterator_finished"]))
     if "_snapshot" in state:
         snapshot = state["_snapshot"]
-        found.workers = [snapshot["_worker_snapshots"][f"worker_{k}"] for k in range(len(snapshot["_worker_snapshots"]))]
+        snapshots = snapshot["_worker_snapshots"]
+        found.workers = [snapshots[f"worker_{k}"] for k in range(len(snapshots))]
         found.last, found.given = int(snapshot["_last_yielded_worker_id"]), before - int(state["_steps_since_snapshot"])
     elif "fetcher_state" in state:
         found.here = empty(0) | {key: state[key] for key in ("dataset_state", "fetcher_state")}
@@ -59,7 +65,8 @@ def restored(state: Mapping[str, Any]) -> Restored:
 
 @dataclass
 class Told:
-    """What a worker says of itself with a batch. asked: whether the batch asked for a snapshot; if it did, None means that nothing has changed."""
+    """What a worker says of itself with a batch. asked: whether the batch asked for a snapshot; if
+    it did, None means that nothing has changed."""
 
     worker: int
     snapshot: bytes | None
@@ -77,10 +84,12 @@ class _Taken:
 
 
 class Snapshots:
-    """The snapshots of an iteration's workers, for the batches that the training loop has got. They stay pickled until a state is asked for.
+    """The snapshots of an iteration's workers, for the batches that the training loop has got. They
+    stay pickled until a state is asked for.
 
-    every: batches between two moments at which all snapshots are taken; 0: only when the epoch begins. strict: batches come in order, and a moment needs a
-    snapshot of each worker's last batch. A position is a number of batches, as a state counts them."""
+    every: batches between two moments at which all snapshots are taken; 0: only when the epoch
+    begins. strict: batches come in order, and a moment needs a snapshot of each worker's last
+    batch. A position is a number of batches, as a state counts them."""
 
     def __init__(self, workers: int, every: int, begun: Restored | None, *, strict: bool) -> None:
         begun = begun or Restored()
@@ -88,10 +97,12 @@ class Snapshots:
         self._position = begun.given
         self._last = begun.last if begun.workers else (begun.given - 1) % workers
         self._latest: list[bytes | None] = [None] * workers
-        self._current = [True] * workers  # whether the latest snapshot includes the worker's last batch
+        # Whether the latest snapshot includes the worker's last batch.
+        self._current = [True] * workers
         self._batches = [int(snapshot["batches"]) for snapshot in begun.workers] or [0] * workers
         self._failed = [0] * workers  # batches that raised, since the last one that did not
-        self.settle: Callable[[], Callable[[], Any] | None] | None = None  # a weak reference to a method that waits until all workers have begun
+        # A weak reference to a method that waits until all workers have begun.
+        self.settle: Callable[[], Callable[[], Any] | None] | None = None
         self._take()
 
     @property
@@ -105,7 +116,8 @@ class Snapshots:
         return self._taken.position
 
     def wanted(self, pending: int) -> bool:
-        """Whether the next batch must ask for a snapshot. pending: batches on their way before it."""
+        """Whether the next batch must ask for a snapshot. pending: batches on their way before
+        it."""
         every = self._every
         return every > 0 and self._position % every + pending + 1 + len(self._latest) >= every
 
@@ -162,7 +174,8 @@ class Snapshots:
         taken = self._taken
         snapshots = {}
         for worker, (data, batches) in enumerate(zip(taken.snapshots, taken.batches)):
-            snapshots[f"worker_{worker}"] = (empty(worker) if data is None else pickle.loads(data)) | {"batches": batches}
+            snapshot = empty(worker) if data is None else pickle.loads(data)
+            snapshots[f"worker_{worker}"] = snapshot | {"batches": batches}
         return _to_state(snapshots, taken.last, taken.position, self._position - taken.position)
 
 

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
-
-
-class WorkerError:
-    """An exception of a worker on its way to the parent, where it is raised again with the worker's
-    traceback in its message."""
-
-    def __init__(self, error: BaseException, where: str) -> None:
-        self.kind = type(error)
-        self.text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        self.where = where
-
-    def reraise(self) -> None:
-        message = f"Caught {self.kind.__name__} {self.where}.\nOriginal {self.text}"
-        if self.kind is KeyError:
-            message = _Shown(message)
-        try:
-            error = self.kind(message)
-        except Exception:  # an exception that takes other arguments
-            raise RuntimeError(message) from None
-        raise error
-
-
-class _Shown(str):
-    """KeyError shows the repr of its message, which would make one line of a traceback."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 class RemoteTraceback(Exception):
     """Shows the traceback of another process, as the cause of an exception."""
 
-    def __str__(self) -> str:
-        return str(self.args[0])
+
+@dataclass(frozen=True)
+class RemoteError:
+    """An exception of a worker as a record that can be pickled, whatever the exception is."""
+
+    where: str  # the exception was raised, such as "in worker 1, which prepared sample 60"
+    summary: str  # its class and message
+    trace: str
+    data: bytes | None  # the exception pickled; None: it cannot be, or cannot be read again
+
+    @classmethod
+    def of(cls, error: BaseException, where: str) -> RemoteError:
+        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+        return cls(where, summary, "".join(traceback.format_exception(error)), pickled(error))
+
+    def rebuilt(self, instead: Callable[[str], BaseException] = RuntimeError) -> BaseException:
+        """The exception, with the traceback of the worker as its cause. instead: makes an exception
+        of a message, for one that cannot be pickled."""
+        error = None
+        if self.data is not None:
+            with contextlib.suppress(Exception):
+                error = pickle.loads(self.data)
+        if not isinstance(error, BaseException):
+            error = instead(f"{self.summary}, {self.where}")
+        error.__cause__ = RemoteTraceback(f"\n\n{self.where}:\n{self.trace}")
+        return error
+
+    def reraise(self) -> None:
+        raise self.rebuilt()
 
 
 def pickled(value: Any) -> bytes | None:

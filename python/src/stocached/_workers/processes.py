@@ -1,86 +1,241 @@
-"""Worker processes: those with a pipe to the parent, how they end, and how they are ended."""
+"""Worker processes: how they start, how they die, and how they end. The loader, streams and
+`prepare` start all their workers here."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import multiprocessing
+import multiprocessing.util  # now: what it does at exit comes after `_close_all`
 import os
+import pickle
+import select
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from . import spawn
 
 _GRACE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _AFTER_SIGTERM = 0.2
 _AFTER_SIGKILL = 0.3
-_EXIT_CODE = 0.5  # seconds that a fork server has to send it
+_EXIT_CODE = 1.0  # seconds until the exit code of a process that is gone is known
+_POLL_INTERVAL = 0.25  # seconds between two checks of the parent where the kernel cannot tell us
+
+_HINTS = {
+    -signal.SIGKILL: "the kernel may have killed it because memory ran out (dmesg shows it); fewer workers need less",
+    -signal.SIGSEGV: "a library that it uses has crashed",
+    -signal.SIGBUS: "a file that it has mapped has become shorter, or /dev/shm is full",
+}
 
 
-class PipedProcess:
-    """A started worker process, and the parent's end of a pipe to it."""
+def start_context(method: Any) -> Any:
+    """The context of multiprocessing that a user means by a start method, a context or None."""
+    return multiprocessing.get_context(method) if method is None or isinstance(method, str) else method
 
-    def __init__(
-        self, context: Any, target: Callable[..., None], arguments: Sequence[Any], name: str, others: Sequence[PipedProcess], sent: tuple[str, str]
-    ) -> None:
-        """target: is called with the worker's end of the pipe, a list of pipes for `enter`, and the
-        arguments. others: the workers started before. sent: what the arguments hold, and the
-        parameter by which users choose the start method, for the message if they cannot be
-        pickled."""
-        self.pipe: Connection
-        self.pipe, theirs = context.Pipe()
-        method = context.get_start_method()
-        inherited = [*(other.pipe for other in others), self.pipe] if method == "fork" else []
-        self.process = context.Process(target=target, args=(theirs, inherited, *arguments), name=name, daemon=True)
+
+@dataclass(frozen=True)
+class Start:
+    """How all workers of one owner start."""
+
+    context: Any  # of multiprocessing
+    # Runs in the worker; it is called with the pipe, if there is one, and the arguments.
+    target: Callable[..., None]
+    sent: str  # what the arguments are, for the message if they cannot be pickled
+    parameter: str = "multiprocessing_context"  # by which users choose the start method
+    piped: bool = True
+
+
+class WorkerProcess:
+    """A worker process that has started, and the parent's end of a pipe to it."""
+
+    def __init__(self, start: Start, number: int, *arguments: Any) -> None:
+        self.number, self._start, self._method = number, start, start.context.get_start_method()
+        self.pipe: Any
+        self.pipe, theirs = start.context.Pipe() if start.piped else (None, None)
+        arguments = (theirs, *arguments) if start.piped else arguments
+        self.process = start.context.Process(
+            target=_work, args=(os.getpid(), start.target, arguments), daemon=True, name=f"stocached worker {number}"
+        )
+        # Before the fork, so that the worker closes the parent's end of its pipe.
+        _started.add(self)
         try:
-            with spawn.explained(method, *sent):
-                self.process.start()
-        except BaseException:
-            self.pipe.close()
-            raise
+            self.process.start()
+        except BaseException as error:
+            self.close_pipe()
+            if self._method == "fork" or not isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
+                raise
+            raise type(error)(
+                f"{error}: workers that are started by {self._method} are sent {start.sent} pickled, which lambdas "
+                f'and functions within functions cannot be; define them in a module, or give {start.parameter}="fork"'
+            ) from error
         finally:
-            theirs.close()
+            if theirs is not None:
+                theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        """False: its exit code is known, or no part of this program can learn it any more."""
+        if not self.process.is_alive():
+            return False
+        try:
+            os.kill(self.process.pid, 0)
+        except ProcessLookupError:
+            # With SIGCHLD ignored, or if the program waits for all children, multiprocessing does
+            # not hear of the end. A fork server does, and sends the exit code a moment later.
+            self.process.join(_EXIT_CODE)
+            return False
+        return True
+
+    def send(self, message: Any) -> None:
+        """A worker that has died gets no message: `receive` says that it has."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(message)
+
+    def receive(self) -> Any:
+        """The next message. None: the worker has closed its pipe, as the kernel does when it
+        dies."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+
+    def death(self, doing: str, *, begun: bool = True) -> str:
+        """Says how a worker has ended that is gone, while it was doing that, and what the reason
+        may be. begun: it has done something, so it was able to import the program."""
+        self.process.join(_EXIT_CODE)
+        code = self.process.exitcode
+        if code is None:
+            unknown = "is gone, and its exit code is unknown: the program has waited for it"
+            how = "has closed its pipe" if self.alive else unknown
+        elif code >= 0:
+            how = f"exited with status {code}"
+        else:
+            how = f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
+        hint = _HINTS.get(code, "")
+        if code and code > 0 and not begun and self._method != "fork":
+            hint = (
+                f"workers that are started by {self._method} import the program again, so what it does belongs "
+                'under if __name__ == "__main__":, and what they need of a notebook belongs in a module; '
+                f'or give {self._start.parameter}="fork"'
+            )
+        return f"worker {self.number} (process {self.process.pid}) {how} {doing}{hint and f'; {hint}'}"
+
+    def close_pipe(self) -> None:
+        if self.pipe is not None:
+            self.pipe.close()
 
 
-def enter(inherited: Sequence[Connection]) -> None:
-    """In a worker process with a pipe, first of all. inherited: the parent's ends of pipes that a
-    fork has left here. Open, they would hide that the parent has closed its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts on Ctrl-C, and ends its workers
-    for pipe in inherited:
-        pipe.close()
+class Owner:
+    """What has worker processes, and ends them when it is closed: by its user, by the garbage
+    collector, or at the end of the interpreter. In a forked child all this does nothing."""
+
+    _closed = True  # until the constructor has come this far
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._closed = False
+        self._workers: list[Any] = []
+        _owners.add(self)
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.process.pid for worker in self._workers if isinstance(worker, WorkerProcess)]
+
+    def _start_all(self, workers: Iterable[Any]) -> None:
+        """Starts workers, each when it is taken out of the iterable. If one cannot start, none is
+        left."""
+        try:
+            for worker in workers:
+                self._workers.append(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the workers, within a second; they do not finish what takes longer. May be called
+        again."""
+        if os.getpid() == self._pid and not self._closed:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        """Workers with a pipe end when the parent has closed it. A subclass tells others before."""
+        end([worker for worker in self._workers if isinstance(worker, WorkerProcess)])
+        self._workers.clear()
+
+    def __del__(self) -> None:
+        self.close()
 
 
-def is_alive(process: Any) -> bool:
-    """False: its exit code is known, or no part of this program can learn it any more."""
-    if not process.is_alive():
-        return False
-    try:
-        os.kill(process.pid, 0)
-    except ProcessLookupError:
-        # With SIGCHLD ignored, or if the program waits for all children, multiprocessing does not
-        # hear of the end. A fork server does, and sends the exit code a moment later.
-        process.join(_EXIT_CODE)
-        return False
-    return True
-
-
-def end(processes: Sequence[Any]) -> None:
+def end(workers: Sequence[WorkerProcess]) -> None:
     """Waits until they have ended by themselves, which they were told to; those that do not get
     SIGTERM, then SIGKILL. Takes 0.8 s at most."""
-    left = list(processes)
-    for patience, stronger in ((_GRACE, "terminate"), (_AFTER_SIGTERM, "kill"), (_AFTER_SIGKILL, "")):
-        until = time.monotonic() + patience
-        for process in left:
-            process.join(max(0.0, until - time.monotonic()))
-        left = [process for process in left if is_alive(process)]
-        for process in left:
+    for worker in workers:
+        worker.close_pipe()
+    left = list(workers)
+    for seconds, stronger in ((_GRACE, "terminate"), (_AFTER_SIGTERM, "kill"), (_AFTER_SIGKILL, "")):
+        until = time.monotonic() + seconds
+        for worker in left:
+            worker.process.join(max(0.0, until - time.monotonic()))
+        left = [worker for worker in left if worker.alive]
+        for worker in left:
             if stronger:
-                getattr(process, stronger)()
+                getattr(worker.process, stronger)()
 
 
-def how_it_ended(code: int, verb: str = "ended") -> str:
-    """What became of a process, by its exit code."""
-    if code >= 0:
-        return f"{verb} with status {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"was killed by {name}"
+_started: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for owner in list(_owners):
+        owner.close()
+
+
+def _disown() -> None:
+    """In a forked child, which may be a worker. multiprocessing would end its parent's workers when
+    it exits, as if they were its own. An open pipe would hide that the parent has closed it."""
+    for worker in list(_started):
+        getattr(multiprocessing.process, "_children", set()).discard(worker.process)
+        worker.close_pipe()
+
+
+os.register_at_fork(after_in_child=_disown)
+
+
+# ------------------------------------------------------------------------------------ in the worker
+
+
+def _work(parent: int, target: Callable[..., None], arguments: Sequence[Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts on Ctrl-C, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that a fork inherits is the parent's
+    # PR_SET_PDEATHSIG would take the end of the thread that started the worker for that of the
+    # parent, and would watch the process that forkserver starts.
+    watched = parent, os.getppid() == parent
+    threading.Thread(target=_end_with, args=watched, daemon=True, name="stocached parent").start()
+    target(*arguments)
+
+
+def _end_with(parent: int, direct: bool) -> None:
+    """Ends this process when its parent ends, also in the middle of a sample."""
+
+    def lives() -> bool:
+        if direct:
+            return os.getppid() == parent
+        # Of forkserver; forked siblings would keep it alive for each other.
+        process = multiprocessing.parent_process()
+        return process is not None and process.is_alive()
+
+    with contextlib.suppress(OSError, AttributeError):  # Linux before 5.3, a sandbox, or it is gone
+        gone = select.poll()
+        gone.register(os.pidfd_open(parent))
+        if lives():  # else its number may be that of another process by now
+            gone.poll()
+            os._exit(1)
+    while lives():
+        time.sleep(_POLL_INTERVAL)
+    os._exit(1)

@@ -1,4 +1,5 @@
-"""Values between processes: pickled, but for the memory of arrays and tensors, which goes into a buffer of the ring or behind the pickle."""
+"""Values between processes: pickled, but for the memory of arrays and tensors, which goes into a
+buffer of the ring or after the pickle."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def _made(container: Container, kind: Any, names: Any, values: Any, form: Any) -
 
 
 def dump(value: Any) -> tuple[bytes, list[memoryview]]:
-    """The pickle, and the memory that belongs behind it."""
+    """The pickle, and the memory that belongs after it."""
     file = io.BytesIO()
     buffers: list[memoryview] = []
 
@@ -73,7 +74,8 @@ def dump(value: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
-    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the ring) if they fit; where it lies in the overflow, for `receive`."""
+    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the ring) if they
+    fit; where it lies in the overflow, for `receive`."""
     text, buffers = dump(value)
     offsets, end = [], 0
     for buffer in buffers:
@@ -95,7 +97,8 @@ def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, in
 
 
 def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None = None) -> tuple[Any, int]:
-    """The value, and how many bytes of arrays it has. Arrays are over the memory of the lease, or over their own."""
+    """The value, and how many bytes of arrays it has. Arrays are over the memory of the lease, or
+    over their own."""
     data = memoryview(task_queue.get(offset, length))
     task_queue.drop(offset, length)
     size = int.from_bytes(data[:8], "little")

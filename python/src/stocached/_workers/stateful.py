@@ -1,4 +1,5 @@
-"""Objects with `state_dict()` and `load_state_dict(state)`: the protocol that torchdata calls Stateful."""
+"""Objects with `state_dict()` and `load_state_dict(state)`: the protocol that torchdata calls
+Stateful."""
 
 from __future__ import annotations
 
@@ -21,5 +22,6 @@ def give_back(value: Any, state: Any, what: str) -> None:
     if state is None:
         return
     if not is_stateful(value):
-        raise StateError(f"the state holds a state of {what}, and {what} of this loader has no load_state_dict(): {type(value).__name__}")
+        has = f"{what} of this loader has no load_state_dict(): {type(value).__name__}"
+        raise StateError(f"the state holds a state of {what}, and {has}")
     value.load_state_dict(state)

@@ -18,10 +18,10 @@ from .._memory.shared_file import SharedFile
 _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
-ASKED = np.dtype([("first", "u8"), ("index", "i8"), ("row", "u4"), ("buffer", "u4"), ("kind", "u4"), ("alone", "u4"), ("argument", "u8")])
-ANSWER = np.dtype(
-    [("result", "i4"), ("worker", "u4"), ("spill_offset", "u8"), ("spill_bytes", "u8"), ("began_ns", "u8"), ("ended_ns", "u8"), ("augment_ns", "u8")]
-)
+_ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
+ASKED = np.dtype(list(_ASKED.items()))
+_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns")
+ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 
@@ -58,7 +58,7 @@ class TaskQueue:
         self.__dict__.update(state)
         self._map()
 
-    # ------------------------------------------------------------------------------------------------ the parent
+    # ----------------------------------------------------------------------------------- the parent
 
     @property
     def most(self) -> int:
@@ -89,7 +89,7 @@ class TaskQueue:
         self._check(_native.board_release(self._address, first, tasks))
 
     def cancel(self, first: int, tasks: int) -> int:
-        """Takes back what nobody has begun; how many are being worked on."""
+        """Takes back the tasks that no worker has begun. Returns how many are being worked on."""
         return self._check(_native.board_cancel(self._address, first, tasks))
 
     def held(self, worker: int) -> list[int]:
@@ -123,14 +123,14 @@ class TaskQueue:
         self._notice[0] = offset
         self._notice[1] = length  # what workers look at
 
-    # ------------------------------------------------------------------------------------------------ workers
+    # -------------------------------------------------------------------------------------- workers
 
     def notice(self) -> bytes | None:
         offset, length = int(self._notice[0]), int(self._notice[1])
         return bytes(self.get(offset, length)) if length else None
 
     def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
-        """Fills in the next task and those right behind it, of one batch: how many, 0: none in so
+        """Fills in the next task and those right after it, of one batch: how many, 0: none in so
         many seconds; None: the task queue was stopped."""
         got = _native.board_take(self._address, worker, 0, tasks, most)
         got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
@@ -146,13 +146,13 @@ class TaskQueue:
         self._augment[position % self._capacity] = ns
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
-        """Answers. A task that is not this worker's any more is nobody's business."""
+        """Answers. Ignores a task that is not this worker's any more."""
         _native.board_done(self._address, worker, tasks, count)
 
-    # ------------------------------------------------------------------------------------------------ the overflow
+    # --------------------------------------------------------------------------------- the overflow
 
     def put(self, *parts: Any) -> tuple[int, int]:
-        """Writes bytes that somebody reads by `get` in another process: their offset and number."""
+        """Writes bytes that another process reads by `get`. Returns their offset and number."""
         length = sum(memoryview(part).nbytes for part in parts)
         offset = self._check(_native.board_spill(self._address, max(length, 1)))
         at = offset

@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """As that of torch. id: 0 to num_workers - 1. seed: that its random numbers began with. dataset: its own copy."""
+    """As that of torch. id: 0 to num_workers - 1. seed: that its random numbers began with.
+    dataset: its own copy."""
 
     id: int
     num_workers: int
@@ -21,7 +22,8 @@ _info: WorkerInfo | None = None  # of this process
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker process of a loader, torch's own included: which one it is. None everywhere else, in threads as workers too.
+    """In a worker process of a loader, torch's own included: which one it is. None everywhere else,
+    in threads as workers too.
 
     An iterable dataset needs it to give each worker another part of itself."""
     if _info is not None:

@@ -18,15 +18,17 @@ _SPANS_READ_AT_ONCE = 1024  # buffers of one preadv: IOV_MAX
 
 
 class BlockFile:
-    """A block file that is open for reading. Its index is mapped: it takes no memory of its own, and forked children share it.
+    """A block file that is open for reading. Its index is mapped: it takes no memory of its own,
+    and forked children share it.
 
-    Safe for any number of threads and in forked children: reads have no position. Whoever truncates the file kills its readers (SIGBUS); writers of
-    ours never do."""
+    Safe for any number of threads and in forked children: reads have no position. A process that
+    truncates the file kills its readers (SIGBUS); writers of ours never do."""
 
     def __init__(self, path: str, least: int, most: int, compressed: bool) -> None:
         """Raises CorruptError, VersionError and OSError, with the path."""
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # NONBLOCK: a pipe is refused below, and not waited for
+        # NONBLOCK: a pipe is refused below, and not waited for.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(self.fd)
             if not stat.S_ISREG(status.st_mode):
@@ -57,7 +59,8 @@ class BlockFile:
         return offset, stored, length, crc
 
     def read(self, k: int, verify: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes of the k-th sample of the file, the caller's own: one pread. Raises CorruptError, UnsupportedError, OSError."""
+        """The bytes of the k-th sample of the file, the caller's own: one pread. Raises
+        CorruptError, UnsupportedError, OSError."""
         offset, stored, length, crc = self.entry(k)
         raw = np.empty(stored, np.uint8)
         if stored:
@@ -65,7 +68,8 @@ class BlockFile:
         return self._unpack(k, raw, offset, length, crc, verify)
 
     def read_run(self, k: int, count: int, verify: bool) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
-        """The bytes of `count` samples that lie side by side in one block, each in memory of its own: one preadv for a thousand of them."""
+        """The bytes of `count` samples that lie side by side in one block, each in memory of its
+        own: one preadv for a thousand of them."""
         samples = []
         for begin in range(k, k + count, _SPANS_READ_AT_ONCE):
             entries = [self.entry(j) for j in range(begin, min(begin + _SPANS_READ_AT_ONCE, k + count))]
@@ -118,7 +122,7 @@ class BlockFile:
     def _changed(self) -> CorruptError:
         status = os.fstat(self.fd)
         return CorruptError(
-            f"{self.path} has changed since it was opened: it had {self._stamp[0]} bytes, it has {status.st_size}; prepare the dataset anew, or open it anew"
+            f"{self.path} has changed since it was opened: it had {self._stamp[0]} bytes, it has {status.st_size}; prepare the dataset again, or open it again"
         )
 
     def close(self) -> None:

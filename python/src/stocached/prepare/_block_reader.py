@@ -22,7 +22,8 @@ PART = ".part"  # ends the names of what is not whole
 
 
 def read_document(folder: str) -> Document:
-    """dataset.json of a folder. NotPreparedError where there is none, CorruptError, VersionError, OSError."""
+    """dataset.json of a folder. NotPreparedError where there is none, CorruptError, VersionError,
+    OSError."""
     path = os.path.join(folder, _description.NAME)
     try:
         with open(path, "rb") as file:
@@ -41,7 +42,7 @@ def read_document(folder: str) -> Document:
 
 def _missing(folder: str) -> str:
     if os.path.isdir(folder + PART) or folder.endswith(PART):
-        return f"{folder}: the dataset is not whole: run again what was preparing it, and it goes on where it stopped"
+        return f"{folder}: the dataset is not whole: run again what was preparing it, and it continues where it stopped"
     return f"{folder}: no dataset in block files, such as stocached.prepare and `stocached pack` make"
 
 
@@ -51,7 +52,8 @@ class BlockReader:
     Every file stays open. Safe for any number of threads and in forked children."""
 
     def __init__(self, folder: str, verify: bool) -> None:
-        """Everything but the samples is checked: all indices and all sizes. Raises NotPreparedError, CorruptError, VersionError, OSError."""
+        """Everything but the samples is checked: all indices and all sizes. Raises
+        NotPreparedError, CorruptError, VersionError, OSError."""
         self.folder, self.verify = folder, verify
         self.document = read_document(folder)
         self.files: list[BlockFile] = []
@@ -112,7 +114,8 @@ class BlockReader:
         return self.values.decode(self.raw(index), True)
 
     def samples(self, indices: Sequence[int]) -> list[Any]:
-        """Samples in the order that was asked for; those that lie side by side in a block are one read."""
+        """Samples in the order that was asked for; those that lie side by side in a block are one
+        read."""
         order = sorted(range(len(indices)), key=indices.__getitem__)
         found: list[Any] = [None] * len(indices)
         at = 0

@@ -24,11 +24,12 @@ from ._storage import DataStorage
 
 
 class BlockStorage(DataStorage):
-    """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server reads them: one pread a sample, with its checksum
-    compared.
+    """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server
+    reads them: one pread a sample, with its checksum compared.
 
-    It is opened at the first load, and stays open. Loads: any number of threads, forked children too; pickled, it is opened anew where it goes, and
-    CorruptError comes if another dataset is there by then. A preparation is for one thread."""
+    It is opened at the first load, and stays open. Loads: any number of threads, forked children
+    too; pickled, it is opened again where it goes, and CorruptError comes if another dataset is
+    there by then. A preparation is for one thread."""
 
     def __init__(
         self,
@@ -39,10 +40,13 @@ class BlockStorage(DataStorage):
         block_bytes: int | str = DEFAULT_BLOCK_BYTES,
         file_bytes: int | str = DEFAULT_FILE_BYTES,
     ) -> None:
-        """folder: appears when the dataset is whole; until then the work is in one beside it, with ".part" behind its name.
-        verify: each sample that is loaded is compared with its checksum. The others say how a dataset is made. compression: "none", or "zstd", each
-        sample by itself where that makes it smaller: needs the package zstandard before Python 3.14. block_bytes: a multiple of 4096; a larger sample
-        has a block of its own. file_bytes: bytes of blocks from which on a file is full: what an interrupted preparation may have to do again."""
+        """folder: appears when the dataset is whole; until then the work is in one beside it, with
+        ".part" after its name.
+        verify: each sample that is loaded is compared with its checksum. The others say how a
+        dataset is made. compression: "none", or "zstd", each sample by itself where that makes it
+        smaller: needs the package zstandard before Python 3.14. block_bytes: a multiple of 4096; a
+        larger sample has a block of its own. file_bytes: bytes of blocks from which on a file is
+        full: what an interrupted preparation may have to do again."""
         self.folder = os.path.abspath(os.fspath(folder))
         self.verify = bool(verify)
         self.compression = compression
@@ -51,9 +55,10 @@ class BlockStorage(DataStorage):
         self._reader: BlockReader | None = None
         self._writer: BlockWriter | None = None
         self._packer: Packer | None = None
-        self._known: bytes | None = None  # checksum of the dataset that was open where this was pickled
+        # Checksum of the dataset that was open where this was pickled.
+        self._known: bytes | None = None
 
-    # ------------------------------------------------------------------------------------------------ prepare
+    # -------------------------------------------------------------------------------------- prepare
 
     def _description(self, info: DatasetInfo) -> Description:
         info = info.checked()
@@ -118,7 +123,7 @@ class BlockStorage(DataStorage):
             raise InvalidError("no preparation is under way; call start_preparation first")
         return self._writer
 
-    # ------------------------------------------------------------------------------------------------ load
+    # ----------------------------------------------------------------------------------------- load
 
     @property
     def reader(self) -> BlockReader:
@@ -131,7 +136,7 @@ class BlockStorage(DataStorage):
                 reader = BlockReader(self.folder, self.verify)
                 if self._known is not None and self._known != _state(reader):
                     reader.close()
-                    raise CorruptError(f"{self.folder} is another dataset than when this was pickled; make the storage anew")
+                    raise CorruptError(f"{self.folder} is another dataset than when this was pickled; make a new storage")
                 self._reader = reader
             return self._reader
 
@@ -146,7 +151,8 @@ class BlockStorage(DataStorage):
         return self.reader.samples(indices)
 
     def load_field(self, name: str) -> npt.NDArray[Any]:
-        """As DataStorage has it. Of samples of fixed size that are not compressed it reads the bytes of the field alone, which no checksum covers."""
+        """As DataStorage has it. Of samples of fixed size that are not compressed it reads the
+        bytes of the field alone, which no checksum covers."""
         reader = self.reader
         said = reader.document.description
         if said.variable or said.compression != "none":
@@ -162,15 +168,17 @@ class BlockStorage(DataStorage):
         return len(self.reader)
 
     def block_samples(self) -> int:
-        """Samples of a block, on average where they differ in size: what suits BlockSampler as its block."""
+        """Samples of a block, on average where they differ in size: what suits BlockSampler as its
+        block."""
         reader = self.reader
         if reader.document.description.variable or reader.document.description.compression != "none":
             return -(-len(reader) // sum(file.blocks for file in reader.files))
-        firsts = reader.files[0].footer.spans["first"]  # but for the last one, blocks of samples of one size have as many
+        # But for the last one, blocks of samples of one size have as many.
+        firsts = reader.files[0].footer.spans["first"]
         return int(firsts[1] - firsts[0]) if firsts.size > 1 else reader.files[0].samples
 
     def close(self) -> None:
-        """Closes the files; the next load opens them again. Nobody may be loading."""
+        """Closes the files; the next load opens them again. No thread may be loading."""
         with self._lock:
             if self._reader is not None:
                 self._reader.close()

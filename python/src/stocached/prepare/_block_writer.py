@@ -1,4 +1,5 @@
-"""Writes a dataset in block files, as docs/spec/block.md has it: the same samples make the same files, here and in Go."""
+"""Writes a dataset in block files, as docs/spec/block.md has it: the same samples make the same
+files, here and in Go."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ from ._errors import BusyError, InTheWayError, NotPreparedError
 from ._info import MAX_SAMPLE_BYTES, values_of
 from ._layout import ENTRY, SPAN, Trailer, aligned, encode_footer
 
-_POLL = 0.05  # seconds between two looks at a lock that somebody else has
-_PATIENCE = 1.0  # seconds for which a lock is waited for in any case: one who was killed keeps it until the last write is done
+_POLL = 0.05  # seconds between two looks at a lock that another process has
+# Seconds to wait for a lock in any case: a process that was killed keeps it until its last write
+# is done.
+_LEAST_WAIT = 1.0
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,16 @@ class Packed:
 
 
 class Packer:
-    """Makes samples ready to be written, which is most of the work: any process can do it. Can be pickled."""
+    """Makes samples ready to be written, which is most of the work: any process can do it. Can be
+    pickled."""
 
     def __init__(self, description: Description) -> None:
         self.description = description
         self._values = values_of(description.fields, description.variable)
 
     def pack(self, sample: Any) -> Packed:
-        """SchemaError when it is no sample of the schema; UnsupportedError where compression is asked for and there is none."""
+        """SchemaError when it is no sample of the schema; UnsupportedError where compression is
+        asked for and there is none."""
         data = b"".join([as_bytes(part) for part in self._values.parts(sample)])
         if len(data) > MAX_SAMPLE_BYTES:
             raise InvalidError(f"a sample of {len(data)} bytes, none has more than {MAX_SAMPLE_BYTES}")
@@ -58,16 +63,17 @@ class Packer:
 
 
 class BlockWriter:
-    """Samples in the order of their indices, then `finish`. Until then the folder does not exist; what there is lies in a folder beside it, with
-    ".part" behind its
-    name, and the next writer of the same source goes on with it: `next` says where. For one thread."""
+    """Samples in the order of their indices, then `finish`. Until then the folder does not exist;
+    what there is lies in a folder beside it, with ".part" after its name, and the next writer of
+    the same source continues with it: `next` says where. For one thread."""
 
     def __init__(self, folder: str, description: Description, notes: Mapping[str, str], *, wait: float | None = 0, restart: bool = False) -> None:
-        """wait: seconds for which another writer is waited for, None: any time. restart: what an interrupted writer of other data left is thrown
-        away.
+        """wait: seconds for which another writer is waited for, None: any time. restart: what an
+        interrupted writer of other data left is discarded.
 
-        The folder above must exist. Raises InTheWayError, BusyError, OSError. `whole` is True if the dataset was there or came up while this waited:
-        then there is nothing to write, and nothing is open."""
+        The folder above must exist. Raises InTheWayError, BusyError, OSError. `whole` is True if
+        the dataset was there or came up while this waited: then there is nothing to write, and
+        nothing is open."""
         self.folder, self.part = os.path.abspath(folder), os.path.abspath(folder) + PART
         self.description, self.notes = description, notes
         self.id = description.identity()
@@ -90,7 +96,7 @@ class BlockWriter:
             self._let_go()
             raise
 
-    # ------------------------------------------------------------------------------------------------ begin
+    # ---------------------------------------------------------------------------------------- begin
 
     def _check_target(self) -> bool:
         """True if the dataset is there, False if it can be made. InTheWayError."""
@@ -115,7 +121,8 @@ class BlockWriter:
         )
 
     def _check_empty(self) -> None:
-        """InTheWayError where an empty folder cannot be replaced, which is better known before than after the work."""
+        """InTheWayError where an empty folder cannot be replaced, which is better known before than
+        after the work."""
         if os.path.islink(self.folder):
             raise InTheWayError(f"{self.folder} is a symbolic link; write to where it leads")
         if os.path.ismount(self.folder):
@@ -124,7 +131,7 @@ class BlockWriter:
     def _take_lock(self, wait: float | None) -> None:
         """Becomes the only writer of the folder that is written to, and makes it."""
         began = time.monotonic()
-        patience = max(_PATIENCE, wait) if wait is not None else None
+        limit = max(_LEAST_WAIT, wait) if wait is not None else None
         while True:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.part)
@@ -139,7 +146,8 @@ class BlockWriter:
             _locks.add(self)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(self._lock), os.stat(self.part)):  # and not one that was renamed meanwhile
+                # And not one that was renamed meanwhile.
+                if os.path.samestat(os.fstat(self._lock), os.stat(self.part)):
                     break
             except (BlockingIOError, FileNotFoundError):
                 pass
@@ -147,14 +155,15 @@ class BlockWriter:
                 self._let_go()
                 raise
             self._let_go()
-            if patience is not None and time.monotonic() - began > patience:
+            if limit is not None and time.monotonic() - began > limit:
                 raise BusyError(f"another process is preparing {self.folder}; wait for it (wait=True), or come back")
             time.sleep(_POLL)
             self.whole = self._check_target()
             if self.whole:
                 return
         try:
-            self.whole = self._check_target()  # now that nobody else can write: the one before may have finished
+            # Now that no other process can write: the one before may have finished.
+            self.whole = self._check_target()
         except BaseException:
             self._remove_empty()
             self._let_go()
@@ -199,7 +208,7 @@ class BlockWriter:
             if file.trailer.id != self.id:
                 if number == 0 and not restart:
                     raise InTheWayError(
-                        f"{self.part} was left by an interrupted writer of other data, or with other options; begin anew (restart=True), or remove it"
+                        f"{self.part} was left by an interrupted writer of other data, or with other options; begin again (restart=True), or remove it"
                     )
                 return False
             if file.first != self.next or file.trailer.number != number:
@@ -214,7 +223,7 @@ class BlockWriter:
             self.largest = max(self.largest, file.largest)
         return True
 
-    # ------------------------------------------------------------------------------------------------ write
+    # ---------------------------------------------------------------------------------------- write
 
     @property
     def kept(self) -> int:
@@ -222,7 +231,7 @@ class BlockWriter:
         return sum(file.samples for file in self.files)
 
     def append(self, packed: Packed) -> None:
-        """Writes the next sample. OSError; behind one nothing can be written any more."""
+        """Writes the next sample. OSError; after one nothing can be written any more."""
         if self._error is not None or self._lock < 0:
             raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
         try:
@@ -281,8 +290,8 @@ class BlockWriter:
         os.fsync(self._lock)
 
     def finish(self) -> None:
-        """Makes the dataset whole: its folder appears. InvalidError when no sample was written, InTheWayError when something came in the way;
-        OSError."""
+        """Makes the dataset whole: its folder appears. InvalidError when no sample was written,
+        InTheWayError when something came in the way; OSError."""
         if self._error is not None or self._lock < 0:
             raise InvalidError(f"{self.part}: it cannot be finished: {self._error or 'it was closed'}")
         if self.next == 0:
@@ -312,7 +321,8 @@ class BlockWriter:
 
     def _appear(self) -> None:
         try:
-            os.rename(self.part, self.folder)  # over an empty folder perhaps, never over anything else
+            # Over an empty folder perhaps, never over anything else.
+            os.rename(self.part, self.folder)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise InTheWayError(f"{self.folder} came up meanwhile; the dataset is whole in {self.part}, and can be renamed") from None
@@ -330,12 +340,14 @@ class BlockWriter:
         self.close()
 
     def close(self) -> None:
-        """Gives up, unless it is finished: what is whole of the dataset stays beside its folder, for the next writer."""
+        """Gives up, unless it is finished: what is whole of the dataset stays beside its folder,
+        for the next writer."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self.part, file_name(len(self.files)) + PART))  # the next writer does it otherwise
+                # The next writer does it otherwise.
+                os.unlink(os.path.join(self.part, file_name(len(self.files)) + PART))
         if self._lock >= 0:
             self._remove_empty()
             self._let_go()
@@ -360,8 +372,8 @@ _locks: weakref.WeakSet[BlockWriter] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """A forked child must not keep the lock when its parent is gone: it belongs to the open description, which both have. Closing it here does not
-    unlock it there."""
+    """A forked child must not keep the lock when its parent is gone: it belongs to the open
+    description, which both have. Closing it here does not unlock it there."""
     for writer in list(_locks):
         for name in ("_lock", "_file"):
             if getattr(writer, name) >= 0:

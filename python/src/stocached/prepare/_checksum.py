@@ -17,7 +17,7 @@ def crc32c(data: Any) -> int:
 
 
 def as_bytes(part: bytes | npt.NDArray[Any]) -> bytes | memoryview:
-    """A part of a sample, for whoever joins or writes bytes."""
+    """A part of a sample, for code that joins or writes bytes."""
     if isinstance(part, bytes):
         return part
     return part.reshape(-1).view(np.uint8).data if part.size else b""

@@ -13,15 +13,18 @@ from ._storage import DataStorage
 
 
 class PreparedDataset:
-    """The samples of a storage by index, for torch's DataLoader and ours. A batch is read at once, neighbours in one go.
+    """The samples of a storage by index, for torch's DataLoader and ours. A batch is read at once,
+    neighbours in one go.
 
     Can be pickled as its storage and transform can. Any number of threads and forked children."""
 
     def __init__(self, storage: DataStorage, indices: IndexSet | None = None, transform: Callable[[Any], Any] | None = None) -> None:
-        """indices: the samples that this dataset has; its indices are local ones. None: all of the storage.
+        """indices: the samples that this dataset has; its indices are local ones. None: all of the
+        storage.
         transform: is called with each sample, and returns what the caller gets.
 
-        Raises NotPreparedError if the storage is not prepared, InvalidError if the indices are of another dataset."""
+        Raises NotPreparedError if the storage is not prepared, InvalidError if the indices are of
+        another dataset."""
         samples = len(storage)
         if indices is not None and indices.samples != samples:
             raise InvalidError(f"the indices are of a dataset of {indices.samples} samples, and the storage has {samples}")
@@ -30,7 +33,8 @@ class PreparedDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Names these samples before the transform: by it a cache with a name notices that they are others."""
+        """Names these samples before the transform: by it a cache with a name notices that they are
+        others."""
         made = self.storage.load_dataset_info().fingerprint
         return made if self.indices is None else f"{made} {fingerprint(self.indices.indices)}"
 

@@ -1,4 +1,5 @@
-"""dataset.json, as docs/spec/block.md has it: written byte for byte as the Go code does, and checked as it does."""
+"""dataset.json, as docs/spec/block.md has it: written byte for byte as the Go code does, and
+checked as it does."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def file_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a dataset in block files before its first sample, creation parameters included."""
+    """What is known of a dataset in block files before its first sample, creation parameters
+    included."""
 
     fields: tuple[Field, ...]  # laid out
     variable: bool
@@ -114,7 +116,8 @@ class Document:
 
 
 def parse(text: bytes) -> Document:
-    """Checks dataset.json, but for what the block files must confirm. Raises CorruptError, or VersionError for another version or format."""
+    """Checks dataset.json, but for what the block files must confirm. Raises CorruptError, or
+    VersionError for another version or format."""
     try:
         compact = _without_whitespace(text.decode())
         whole = json.loads(compact)
@@ -187,7 +190,7 @@ class _Reader:
                 raise CorruptError(f"{self.what}: {key} is {value[key]!r}, no {kind.__name__} that can be")
 
 
-# ------------------------------------------------------------------------------------------------ text
+# --------------------------------------------------------------------------------------------- text
 
 _STRING_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
 _SEAL = re.compile(r',"crc32c":"([0-9a-f]{8})"}\Z')

@@ -10,7 +10,8 @@ class NotPreparedError(StocachedError, FileNotFoundError):
 
 
 class InTheWayError(StocachedError, FileExistsError):
-    """Where the dataset is to go there is something else: other files, or a dataset made from other data or otherwise."""
+    """Where the dataset is to go there is something else: other files, or a dataset made from other
+    data or otherwise."""
 
 
 class BusyError(StocachedError, BlockingIOError):

@@ -14,12 +14,13 @@ from .._common.errors import InvalidError
 
 
 def fingerprint(*settings: Any, files: Iterable[str | os.PathLike[str]] = ()) -> str:
-    """A name that changes with any of the settings and files, for DatasetInfo: "prepared-" and 32 hexadecimal digits, the same in every process and
-    on every machine.
+    """A name that changes with any of the settings and files, for DatasetInfo: "prepared-" and 32
+    hexadecimal digits, the same in every process and on every machine.
 
-    settings: numbers, strings, bytes, None, arrays, and lists, tuples, dicts and sets of them, such as a version number that you raise with the code.
-    files: what is read; each counts by its name (without its folder), size and time of modification, in this order. A file that is written anew
-    counts as another one."""
+    settings: numbers, strings, bytes, None, arrays, and lists, tuples, dicts and sets of them, such
+    as a version number that you raise with the code.
+    files: what is read; each counts by its name (without its folder), size and time of
+    modification, in this order. A file that is written again counts as another one."""
     digest = hashlib.sha256()
     _add(digest, settings)
     for name in files:
@@ -29,7 +30,7 @@ def fingerprint(*settings: Any, files: Iterable[str | os.PathLike[str]] = ()) ->
 
 
 def _add(digest: Any, value: Any) -> None:
-    """Each value behind its kind and length, so that no two lists of values are the same bytes."""
+    """Each value after its kind and length, so that no two lists of values are the same bytes."""
     if value is None or isinstance(value, (bool, int, float, complex, np.generic)):
         raw = repr(value.item() if isinstance(value, np.generic) else value).encode()
         _bytes(digest, type(value.item() if isinstance(value, np.generic) else value).__name__, raw)

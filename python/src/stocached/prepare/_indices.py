@@ -1,4 +1,4 @@
-"""Some of the samples of a dataset, numbered anew."""
+"""Some of the samples of a dataset, with numbers of their own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Indices = npt.NDArray[np.int64]
 
 
 class IndexSet:
-    """Which samples of a dataset belong to a part of it. The global index of a sample is that of the dataset, its local index its number in this set:
-    0 for the first.
+    """Which samples of a dataset belong to a part of it. The global index of a sample is that of
+    the dataset, its local index its number in this set: 0 for the first.
 
-    The order is the one it was made with; each sample is in it once. Immutable. Iterating gives global indices; set[k] is the global index of local
-    k."""
+    The order is the one it was made with; each sample is in it once. Immutable. Iterating gives
+    global indices; set[k] is the global index of local k."""
 
     def __init__(self, indices: Iterable[int], samples: int) -> None:
-        """indices: global ones, in local order. samples: of the dataset. Raises InvalidError for one that is not in the dataset, or comes twice."""
+        """indices: global ones, in local order. samples: of the dataset. Raises InvalidError for
+        one that is not in the dataset, or comes twice."""
         array = np.array(indices if isinstance(indices, (np.ndarray, range, list, tuple)) else list(indices))
         if array.size and array.dtype.kind not in "iu":
             raise InvalidError(f"indices are whole numbers, not {array.dtype}")
@@ -35,7 +36,8 @@ class IndexSet:
         if self.indices.size and (self.indices.min() < 0 or self.indices.max() >= self.samples):
             wrong = self.indices[(self.indices < 0) | (self.indices >= self.samples)][0]
             raise InvalidError(f"index {wrong} is not in 0..{self.samples - 1}")
-        self._order: Indices | None = None  # local indices by global ones; None where they are in that order already
+        # Local indices by global ones; None where they are in that order already.
+        self._order: Indices | None = None
         ascending = self.indices
         if not bool((np.diff(self.indices) > 0).all()):
             self._order = np.argsort(self.indices, kind="stable")
@@ -95,8 +97,8 @@ class IndexSet:
         return IndexSet, (self.indices, self.samples)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the differences of neighbours (the first from 0) as little-endian int64, deflated by zlib, in base64; crc32c is the CRC-32C of
-        the indices as little-endian int64."""
+        """For JSON: the differences of neighbours (the first from 0) as little-endian int64,
+        deflated by zlib, in base64; crc32c is the CRC-32C of the indices as little-endian int64."""
         steps = np.diff(self.indices, prepend=0).astype("<i8")
         return {
             "format": "stocached-indices",
@@ -124,5 +126,6 @@ class IndexSet:
         return made
 
     def checksum(self) -> int:
-        """CRC-32C of the global indices in local order, as little-endian int64: names the set in a checkpoint."""
+        """CRC-32C of the global indices in local order, as little-endian int64: names the set in a
+        checkpoint."""
         return crc32c(self.indices.astype("<i8").tobytes())

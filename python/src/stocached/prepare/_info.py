@@ -19,11 +19,14 @@ MAX_SAMPLE_BYTES = 2**32 - 1  # lengths have 32 bits, as in a segment
 class DatasetInfo:
     """What a dataset is.
 
-    fields: shape and dtype by name, as Cache.create takes them: {"image": ((3, 32, 32), "uint8"), "label": ((), "int64")}. A sample is a mapping with
-    these names; of a single field it is the value itself.
-    samples: how many there are. None: nobody knows before the last one; then one process prepares them.
-    fingerprint: names the data and how it is prepared; whoever changes either changes it (`fingerprint()` makes one). By it a prepared dataset is
-    known to be the one that is asked for, and the work of an interrupted preparation to belong to it.
+    fields: shape and dtype by name, as Cache.create takes them: {"image": ((3, 32, 32), "uint8"),
+    "label": ((), "int64")}. A sample is a mapping with these names; of a single field it is the
+    value itself.
+    samples: how many there are. None: it is not known before the last one; then one process
+    prepares them.
+    fingerprint: names the data and how it is prepared; change it when you change either
+    (`fingerprint()` makes one). By it a prepared dataset is known to be the one that is asked for,
+    and the work of an interrupted preparation to belong to it.
     variable: samples differ in size; dimensions of None are those that differ.
     notes: what else is to be known, such as names of classes: text by name. Not compared.
     kind: what it was made from, in one word."""
@@ -61,7 +64,7 @@ class DatasetInfo:
                 "stocached.prepare.fingerprint(...) makes one of settings and files"
             )
         if self.samples is not None and (not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1):
-            raise InvalidError(f"samples={self.samples!r}; a dataset has one or more, None if nobody knows")
+            raise InvalidError(f"samples={self.samples!r}; a dataset has one or more, None if it is not known")
         for name, text in self.notes.items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise InvalidError(f"notes: {name!r} is {text!r}; both must be strings")

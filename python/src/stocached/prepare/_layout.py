@@ -1,4 +1,5 @@
-"""The bytes of a block file, as docs/spec/block.md has them. Every constant here is part of the format."""
+"""The bytes of a block file, as docs/spec/block.md has them. Every constant here is part of the
+format."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ MAX_FILE_BYTES = 1 << 50
 DEFAULT_BLOCK_BYTES = 8 << 20
 DEFAULT_FILE_BYTES = 256 << 20
 
-SPAN = np.dtype([("offset", "<u8"), ("bytes", "<u8"), ("first", "<u8")])  # a record of the block table
-ENTRY = np.dtype([("offset", "<u8"), ("stored", "<u4"), ("length", "<u4"), ("crc", "<u4"), ("reserved", "<u4")])  # one of the index
+# A record of the block table.
+SPAN = np.dtype([("offset", "<u8"), ("bytes", "<u8"), ("first", "<u8")])
+# One of the index.
+ENTRY = np.dtype([("offset", "<u8"), ("stored", "<u4"), ("length", "<u4"), ("crc", "<u4"), ("reserved", "<u4")])
 ENTRY_STRUCT = struct.Struct("<QIIII")  # the same, for one at a time
 
 _TRAILER = struct.Struct("<QQQQ16sI12sII8s")
@@ -63,7 +66,8 @@ def encode_footer(trailer: Trailer, spans: Records, entries: Records) -> tuple[b
 
 
 def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
-    """From the last bytes of a file of some size: what it says stays within that size. CorruptError, VersionError."""
+    """From the last bytes of a file of some size: what it says stays within that size.
+    CorruptError, VersionError."""
     if len(raw) != TRAILER_BYTES:
         raise CorruptError(f"it has {file_bytes} bytes, too few for a block file")
     footer, first, samples, blocks, identity, number, _, crc, version, magic = _TRAILER.unpack(raw)
@@ -90,7 +94,8 @@ class Footer:
         self.entries: Records = np.frombuffer(raw, ENTRY, trailer.samples, SPAN.itemsize * trailer.blocks)
 
     def check(self, least: int, most: int, compressed: bool) -> int:
-        """Raises CorruptError unless each record is what it must be, with samples of `least` to `most` bytes. The bytes of the largest sample."""
+        """Raises CorruptError unless each record is what it must be, with samples of `least` to
+        `most` bytes. The bytes of the largest sample."""
         trailer, spans, entries = self.trailer, self.spans, self.entries
         raw = np.frombuffer(self._raw, np.uint8)[: trailer.footer_bytes]
         crc = crc32c(raw[:-16])
@@ -100,8 +105,9 @@ class Footer:
             raise CorruptError("reserved bytes of its trailer are not 0")
         self._check_spans()
         stored, length = entries["stored"], entries["length"]
-        firsts = (spans["first"] - np.uint64(trailer.first)).astype(np.int64)  # of the blocks, among the samples of the file
-        # Where each sample has to begin: behind those before it in its block.
+        # Of the blocks, among the samples of the file.
+        firsts = (spans["first"] - np.uint64(trailer.first)).astype(np.int64)
+        # Where each sample has to begin: after those before it in its block.
         ends = np.cumsum(stored, dtype=np.uint64)
         before = ends - stored
         counts = np.diff(firsts, append=trailer.samples)

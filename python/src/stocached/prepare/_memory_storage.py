@@ -15,8 +15,8 @@ from ._storage import DataStorage
 
 
 class MemoryStorage(DataStorage):
-    """Samples one behind the other in memory: for small datasets and for tests. Forked children share it, other processes get a copy; it is gone with
-    the process.
+    """Samples one after the other in memory: for small datasets and for tests. Forked children
+    share it, other processes get a copy; it is gone with the process.
 
     Loads may be done by any number of threads; a preparation is for one."""
 

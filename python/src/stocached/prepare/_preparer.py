@@ -10,16 +10,21 @@ from ._info import DatasetInfo
 
 
 class DataPreparer(ABC):
-    """Makes the samples of a dataset, once, before training: downloads, decodes, resizes, tokenises.
+    """Makes the samples of a dataset, once, before training: downloads, decodes, resizes,
+    tokenises.
 
-    Several processes may ask at once, each for another part, so a preparer can be pickled (or inherited by a fork), and opens its files in `samples`.
-    What it gives for an index MUST be the same each time and in every process: an interrupted preparation goes on with it."""
+    Several processes may ask at once, each for another part, so a preparer can be pickled (or
+    inherited by a fork), and opens its files in `samples`. What it gives for an index MUST be the
+    same each time and in every process: an interrupted preparation continues with it."""
 
     @abstractmethod
     def dataset_info(self) -> DatasetInfo:
-        """What the dataset is. Called once a preparation, in the process that began it; the place for whatever all parts need."""
+        """What the dataset is. Called once a preparation, in the process that began it; the place
+        for whatever all parts need."""
 
     @abstractmethod
     def samples(self, first: int, stop: int | None) -> Iterator[Any]:
-        """Yields samples first, first + 1, ... stop - 1, each as the fields of dataset_info() say: a mapping by name, or the value of a single field.
-        stop: None where dataset_info() does not know how many there are; then up to the last one."""
+        """Yields samples first, first + 1, ... stop - 1, each as the fields of dataset_info() say:
+        a mapping by name, or the value of a single field.
+        stop: None where dataset_info() does not know how many there are; then up to the last
+        one."""

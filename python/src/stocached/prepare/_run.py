@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +10,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.errors import InvalidError, NondeterministicDatasetError
 from ._info import values_of
-from ._parts import Parts, checked_samples
+from ._parts import CheckedPreparer, Parts
 from ._preparer import DataPreparer
 from ._storage import DataStorage
 
@@ -34,26 +33,34 @@ def prepare(
     allow_random: bool = False,
     _remedy: Remedy = _REMEDY,
 ) -> bool:
-    """Prepares a dataset once. True: this call did it; False: it was there, or another process finished it while this one waited.
+    """Prepares a dataset once. True: this call did it; False: it was there, or another process
+    finished it while this one waited.
 
-    A call that was interrupted, by Ctrl-C, an exception or kill -9, leaves nothing that could be taken for the whole dataset; the next one goes on
-    behind the last block file that is whole, and the result is the same to the last byte, whatever the number of processes.
+    A call that was interrupted, by Ctrl-C, an exception or kill -9, leaves nothing that could be
+    taken for the whole dataset; the next one continues after the last block file that is whole, and
+    the result is the same to the last byte, whatever the number of processes.
 
     processes: that prepare a part each; 0: this one does it. This one writes.
     context: how they are started: "fork", "forkserver", "spawn"; None: Python's default.
-    wait: for another process that prepares the same: True as long as it takes, False not at all, or seconds; BusyError when it is not done by then.
-    restart: throws away what an interrupted preparation of other data left, which is InTheWayError otherwise.
-    progress: called with the samples that are there and how many there will be, None if nobody knows, after each sample.
-    allow_random: random samples are stored, too. Otherwise those that draw random numbers are asked of the preparer once more, as are the first 32, and
-    1 in 64 of the others, up to 256; if one is random, nothing of the preparation stays, not even for the next call.
+    wait: for another process that prepares the same: True as long as it takes, False not at all, or
+    seconds; BusyError when it is not done by then.
+    restart: discards what an interrupted preparation of other data left, which is InTheWayError
+    otherwise.
+    progress: called with the samples that are there and how many there will be, None if that is not
+    known, after each sample.
+    allow_random: random samples are stored, too. Otherwise those that draw random numbers are asked
+    of the preparer once more, as are the first 32, and 1 in 64 of the others, up to 256; if one is
+    random, nothing of the preparation stays, not even for the next call.
 
-    Raises NondeterministicDatasetError if a sample is random, what the preparer raises (with the traceback of its process), PreparerError if it
-    gives more or fewer samples than it said or a process dies, SchemaError if a sample does not fit the fields, OSError."""
+    Raises NondeterministicDatasetError if a sample is random, what the preparer raises (with the
+    traceback of its process), PreparerError if it gives more or fewer samples than it said or a
+    process dies, SchemaError if a sample does not fit the fields, OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
     info = preparer.dataset_info().checked()
     if processes and info.samples is None:
-        raise InvalidError(f"processes={processes} need to know how many samples there are; give samples= in dataset_info(), or leave out processes=")
+        advice = "give samples= in dataset_info(), or leave out processes="
+        raise InvalidError(f"processes={processes} need to know how many samples there are; {advice}")
     if storage.is_prepared(info):
         return False
     first = storage.start_preparation(info, wait=None if wait is True else float(wait), restart=restart)
@@ -64,8 +71,14 @@ def prepare(
             progress(first, info.samples)
         packer = storage.packer() if processes else None
         save: Any = storage.save_sample if packer is None else storage.save_packed
-        guard = None if allow_random else Guard(Fills(), _remedy, values_of(info.schema(), info.variable).encoded, _nothing_stays)
-        with closing(_samples(preparer, guard, packer, first, info.samples, processes, context)) as samples:
+        encoded = values_of(info.schema(), info.variable).encoded
+        guard = None if allow_random else Guard(Fills(), _remedy, encoded, _nothing_stays)
+        checked = CheckedPreparer(preparer, guard)
+        stop = info.samples
+        samples: Any = checked.samples(first, stop)
+        if processes and stop is not None and first < stop:
+            samples = Parts(checked, packer, first, stop, min(processes, stop - first), context)
+        with closing(samples):
             for index, sample in enumerate(samples, first):
                 save(index, sample)
                 if progress is not None:
@@ -80,18 +93,4 @@ def prepare(
 
 
 def _nothing_stays(fills: Fills) -> str:
-    return "The preparation is thrown away."
-
-
-def _samples(
-    preparer: DataPreparer, guard: Guard | None, packer: Any, first: int, stop: int | None, processes: int, context: str | None
-) -> Generator[Any, None, None]:
-    """The samples from `first` on, as the packer makes them where there are processes."""
-    if stop is not None and first == stop:
-        return
-    if not processes:
-        yield from checked_samples(preparer, guard, first, stop)
-        return
-    assert stop is not None
-    with closing(Parts(preparer, guard, packer, first, stop, min(processes, stop - first), multiprocessing.get_context(context))) as parts:
-        yield from parts
+    return "The preparation is discarded."

@@ -1,4 +1,5 @@
-"""Splits of a dataset into training, validation and test samples: docs/guides/prepare.md says how, so that anybody can make the same."""
+"""Splits of a dataset into training, validation and test samples: docs/guides/prepare.md says how,
+so that other programs can make the same."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _EPOCH = 2**64 - 1  # whose order splits are made by: no training comes there
 
 @dataclass(frozen=True)
 class Split:
-    """Three sets that have no sample in common and are the dataset together, each in ascending order."""
+    """Three sets that have no sample in common and are the dataset together, each in ascending
+    order."""
 
     train: IndexSet
     validation: IndexSet
@@ -37,8 +39,10 @@ class Split:
 def split(samples: int, validation: float | int = 0.1, test: float | int = 0, *, seed: int = 0, labels: Any = None) -> Split:
     """Splits samples 0..samples-1 at random, the same each time and everywhere.
 
-    validation, test: how many samples, as a whole number, or a fraction of all as a float (rounded, a half up). The rest is for training.
-    labels: of each sample, numbers or strings, one dimension: then each class is in each part in its share of the whole, to within one sample.
+    validation, test: how many samples, as a whole number, or a fraction of all as a float (rounded,
+    a half up). The rest is for training.
+    labels: of each sample, numbers or strings, one dimension: then each class is in each part in
+    its share of the whole, to within one sample.
 
     Raises InvalidError if more are asked for than there are, or none is left for training."""
     if not isinstance(samples, (int, np.integer)) or samples < 1:
@@ -79,7 +83,8 @@ def _classes(labels: Any, n: int) -> list[Indices]:
 
 
 def _shares(count: int, sizes: list[int]) -> list[int]:
-    """`count` divided in the proportion of the sizes: each rounded down, what is left to the largest remainders, of equal ones to the first."""
+    """`count` divided in the proportion of the sizes: each rounded down, what is left to the
+    largest remainders, of equal ones to the first."""
     total = sum(sizes)
     shares = [count * size // total for size in sizes]
     remainders = [count * size % total for size in sizes]

@@ -14,9 +14,11 @@ from ._info import DatasetInfo
 
 
 class DataStorage(ABC):
-    """Keeps the samples of one prepared dataset: they are saved in the order of their indices, once, and loaded any number of times in any order.
+    """Keeps the samples of one prepared dataset: they are saved in the order of their indices,
+    once, and loaded any number of times in any order.
 
-    `prepare` calls start_preparation, save_sample for each sample, finish_preparation; what was not finished is not prepared."""
+    `prepare` calls start_preparation, save_sample for each sample, finish_preparation; what was not
+    finished is not prepared."""
 
     @abstractmethod
     def is_prepared(self, info: DatasetInfo | None = None) -> bool:
@@ -24,12 +26,13 @@ class DataStorage(ABC):
 
     @abstractmethod
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
-        """Begins to take samples, or goes on where an interrupted preparation of the same dataset stopped: the index of the first sample that is
-        missing. None: another process finished the dataset while this one waited for it.
+        """Begins to take samples, or continues where an interrupted preparation of the same dataset
+        stopped: the index of the first sample that is missing. None: another process finished the
+        dataset while this one waited for it.
 
-        wait: seconds to wait for another process that prepares it, None: as long as it takes. restart: throws away what was left of a preparation of
-        other data.
-        Raises BusyError, InTheWayError."""
+        wait: seconds to wait for another process that prepares it, None: as long as it takes.
+        restart: discards what was left of a preparation of other data. Raises BusyError,
+        InTheWayError."""
 
     @abstractmethod
     def save_sample(self, index: int, sample: Any) -> None:
@@ -37,14 +40,16 @@ class DataStorage(ABC):
 
     @abstractmethod
     def finish_preparation(self) -> None:
-        """Makes the dataset whole: from now on it is prepared, for everybody."""
+        """Makes the dataset whole: from now on it is prepared, for all processes."""
 
     def stop_preparation(self) -> None:
-        """Ends a preparation that is not finished; nothing happens after finish_preparation. What can be kept for the next one is kept."""
+        """Ends a preparation that is not finished; nothing happens after finish_preparation. What
+        can be kept for the next one is kept."""
         return
 
     def discard_preparation(self) -> None:
-        """Ends a preparation whose samples are of no use: nothing of it is kept, where the storage can do that."""
+        """Ends a preparation whose samples are of no use: nothing of it is kept, where the storage
+        can do that."""
         self.stop_preparation()
 
     @abstractmethod
@@ -53,15 +58,17 @@ class DataStorage(ABC):
 
     @abstractmethod
     def load_sample(self, index: int) -> Any:
-        """A sample: an array (bytes for a field of dtype bytes), a mapping of them by name where there are several fields. It is the caller's own.
-        Raises NotPreparedError, SampleIndexError."""
+        """A sample: an array (bytes for a field of dtype bytes), a mapping of them by name where
+        there are several fields. It is the caller's own. Raises NotPreparedError,
+        SampleIndexError."""
 
     def load_samples(self, indices: Sequence[int]) -> list[Any]:
         """Several samples."""
         return [self.load_sample(index) for index in indices]
 
     def load_field(self, name: str) -> npt.NDArray[Any]:
-        """One field of all samples, of fixed size, such as the labels that a split is made by: an array (samples, *shape)."""
+        """One field of all samples, of fixed size, such as the labels that a split is made by: an
+        array (samples, *shape)."""
         shape, _ = self._spec(name)
         if None in shape:
             raise InvalidError(f"field {name!r} has shape {shape}; only one of fixed size makes an array")
@@ -81,9 +88,9 @@ class DataStorage(ABC):
         return samples
 
     def packer(self) -> Any:
-        """An object with pack(sample), whose result save_packed takes: what a process that prepares a part does itself, before it sends the sample.
-        Can be pickled.
-        None: samples are sent as they are. Called after start_preparation."""
+        """An object with pack(sample), whose result save_packed takes: what a process that prepares
+        a part does itself, before it sends the sample. Can be pickled. None: samples are sent as
+        they are. Called after start_preparation."""
         return None
 
     def save_packed(self, index: int, packed: Any) -> None:

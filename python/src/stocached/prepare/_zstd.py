@@ -1,4 +1,5 @@
-"""zstd frames, for datasets with that compression: Python 3.14 has it, older ones need the package zstandard. Nothing else here does."""
+"""zstd frames, for datasets with that compression: Python 3.14 has it, older ones need the package
+zstandard. Nothing else here does."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 
 from .._common.errors import UnsupportedError
 
-_local = threading.local()  # compressors and decompressors of `zstandard` are for one thread at a time
+# Compressors and decompressors of `zstandard` are for one thread at a time.
+_local = threading.local()
 
 
 def check() -> None:
@@ -36,7 +38,7 @@ def _functions() -> tuple[Callable[[Any], bytes], Callable[[Any, int], bytes]]:
     if found is None:
         raise UnsupportedError(
             "the samples of this dataset are compressed with zstd, and this Python cannot: pip install zstandard "
-            "(Python 3.14 and later need nothing), or pack the dataset anew without compression (stocached pack --compress none)"
+            "(Python 3.14 and later need nothing), or pack the dataset again without compression (stocached pack --compress none)"
         )
     return found
 
@@ -50,7 +52,8 @@ def _of_package() -> tuple[Callable[[Any], bytes], Callable[[Any, int], bytes]] 
 
     def decompress(frame: Any, length: int) -> bytes:
         try:
-            said = zstandard.frame_content_size(frame)  # -1: the frame does not say. Looked at first: it is how much memory is taken
+            # -1: the frame does not say. Looked at first: it is how much memory is taken.
+            said = zstandard.frame_content_size(frame)
             if said not in (-1, length):
                 raise ValueError(f"its frame says {said} bytes")
             return bytes(decompressor.decompress(frame, max_output_size=max(1, length), allow_extra_data=False))
