@@ -280,3 +280,35 @@ def test_setup_names_what_is_missing(tmp_path: Path) -> None:
     done = subprocess.run(["sh", script, "system"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no python-that-is-not-there here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "settings", "base", "runs"),
+    [
+        (0, ":env:.find-links='/wheels'", "false", ["uv"]),
+        (1, "global.cert='/cert'", "false", ["uv", "pip"]),
+        (0, "global.index-url='http://index'", "false", ["pip"]),
+        (0, "", "true", ["pip"]),
+    ],
+)
+def test_setup_installs_with_uv_or_pip(tmp_path: Path, status: int, settings: str, base: str, runs: list[str]) -> None:
+    def program(path: str, text: str) -> None:
+        (tmp_path / path).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / path).chmod(0o755)
+
+    for folder in ("tools", "demo", ".venv/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(Path(stages.__file__).parent / "setup.sh", tmp_path / "tools")
+    (tmp_path / "demo/requirements.txt").write_text("pillow\n")
+    (tmp_path / ".venv/pyvenv.cfg").write_text(f"include-system-site-packages = {base}\n")
+    program(".venv/bin/uv", f'echo "uv ${{UV_FIND_LINKS-}} $*" >> log; exit {status}')
+    program(".venv/bin/python", f'[ "$3" = config ] && echo "{settings}" || echo "pip $*" >> log')
+    environment = {**os.environ, "PIP_FIND_LINKS": "/wheels /more"}
+    environment.pop("UV", None)
+    for _ in range(2):  # the second time all is there
+        command = ["sh", "tools/setup.sh", "demo"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        ran = (tmp_path / "log").read_text().splitlines()
+        assert [line.split()[0] for line in ran] == runs
+        assert all(line.endswith("-r demo/requirements.txt") for line in ran)
+        assert all("uv /wheels,/more pip install" in line for line in ran if line.startswith("uv"))
