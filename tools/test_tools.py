@@ -244,12 +244,12 @@ if __name__ == "__main__":
 def test_a_warm_interpreter_runs_a_program_as_a_fresh_one_does(tmp_path: Path) -> None:
     program, environment = tmp_path / "program.py", {**os.environ, "WHAT": "given"}
     program.write_text(WARM_PROGRAM)
-    command = [sys.executable, str(program)]
+    command = [sys.executable, str(program), "a", "1"]
     fresh = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert fresh.stdout.endswith(" given False\nMine spawned False\nthread\natexit\n")
     with warm.Warm(sys.executable, []) as bare, bare.more(["json.tool"]) as more:
         for interpreter, imported in ((bare, "False"), (more, "True"), (bare, "False")):
-            done = interpreter.run(program, tmp_path, environment, timeout=60)
+            done = interpreter.run(program, tmp_path, environment, timeout=60, arguments=["a", 1])
             assert (done.returncode, done.stderr) == (fresh.returncode, fresh.stderr) == (7, "told\n")
             assert done.stdout == fresh.stdout.replace("given False", f"given {imported}")
 

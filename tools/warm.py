@@ -31,12 +31,12 @@ MESSAGE = 1 << 17  # bytes of a request: an environment is most of it
 
 
 class Warm:
-    def __init__(self, python: str | Path, packages: Sequence[str]) -> None:
+    def __init__(self, python: str | Path, packages: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
         self._forked: list[Warm] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [python, __file__, str(theirs.fileno()), *packages]
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(command, env={**environment}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._process: subprocess.Popen[bytes] | None = process
 
     def more(self, packages: Sequence[str]) -> Warm:
@@ -49,12 +49,20 @@ class Warm:
             self._send({"packages": packages}, theirs.fileno())
         return other
 
-    def run(self, program: Path, folder: Path, environment: dict[str, str], timeout: float) -> Done:
+    def run(
+        self,
+        program: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+        timeout: float,
+        arguments: Sequence[object] = (),
+    ) -> Done:
         """As subprocess.run: it captures the output as text, and waits until children of the program closed it, too."""
         told, theirs = socket.socketpair()
         (output, out), (error, err) = os.pipe(), os.pipe()
         with theirs:
-            request = {"program": str(program), "folder": str(folder), "environment": environment}
+            command = [str(program), *map(str, arguments)]
+            request = {"command": command, "folder": str(folder), "environment": {**environment}}
             self._send(request, theirs.fileno(), out, err)
         os.close(out)
         os.close(err)
@@ -100,7 +108,7 @@ class Warm:
         socket.send_fds(self._control, [json.dumps(request).encode()], fds)
 
 
-def serve(control: socket.socket, packages: Sequence[str]) -> tuple[str, str, dict[str, str]]:
+def serve(control: socket.socket, packages: Sequence[str]) -> tuple[list[str], str, dict[str, str]]:
     """Forks for each request. Returns in the child that is to be the program."""
     prepare(packages)
     while True:
@@ -122,7 +130,7 @@ def serve(control: socket.socket, packages: Sequence[str]) -> tuple[str, str, di
                     os.dup2(fd, to)
                 for fd in fds:
                     os.close(fd)
-                return request["program"], request["folder"], request["environment"]
+                return request["command"], request["folder"], request["environment"]
             os.close(out)
             os.close(err)
             os.write(told, f"{pid} ".encode())
@@ -157,12 +165,13 @@ def prepare(packages: Sequence[str]) -> None:
 
 
 def main() -> None:
-    program, folder, environment = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    command, folder, environment = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[:] = [program]
-    sys.path[0] = folder
+    program = command[0]
+    sys.argv[:] = command
+    sys.path[0] = str(Path(program).parent)
     sys.modules["warm"] = sys.modules["__main__"]
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__file__ = program
