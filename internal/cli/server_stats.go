@@ -73,12 +73,12 @@ func (s *stats) columns() table.Columns[*stats] {
 	return statsColumns
 }
 
-// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for a server after it has read the segment.
+// Stats must not wait for a server, since the segment has its own counters. serverDeadline is how long stats waits for
+// a server after it has read the segment; tests change it.
+var serverDeadline = 200 * time.Millisecond
+
 // serverRest is how long stats asks no more after a server has not answered.
-const (
-	serverDeadline = 200 * time.Millisecond
-	serverRest     = 5 * time.Second
-)
+const serverRest = 5 * time.Second
 
 // asker asks a server about its caches.
 type asker struct {
