@@ -53,6 +53,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.markexpr == "not torch" and "torch" in sys.modules:
         raise pytest.UsageError("a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it")
+    if session.config.option.markexpr == "torch":
+        multiprocessing.set_forkserver_preload(["torch"])  # once, and not in each worker
     # The garbage collector looks at what was imported no more. In a forked worker it would touch, and so copy, every page of it: 130 ms with torch.
     gc.collect()
     gc.freeze()
