@@ -12,7 +12,7 @@ GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs, in this order: those joined by a plus side by side, and those joined by a comma one after the other beside them. Each name is
 # a target of its own: `make test-c` runs one of them. Go needs neither torch nor the demo: they are installed meanwhile.
-GO_TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults
+GO_TESTS := setup-rest,test-bench,test-go-faults+test-go,test-go-race
 C_TESTS  := test-c+test-model,test-conform,test-languages
 PYTHONS  := test-python test-torch
 TESTS := $(GO_TESTS) $(C_TESTS) $(PYTHONS) test-demo test-stress
@@ -180,12 +180,15 @@ test-go: ## Go without cgo; the model has a target of its own
 test-bench: ## the benchmarks, in sizes that take seconds
 	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
 
-# Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten times slower. So are long ones of one goroutine.
+# Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten
+# times slower. So are long ones of one goroutine, and one that counts allocations. One command, so that packages run
+# and compile beside each other; those that take longest come first.
+RACE_SKIP = TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
 .PHONY: test-go-race
 test-go-race: ## Go under the race detector
-	$(GO_TEST) -race -short -skip '^(TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory)$$' ./shm ./policy ./client ./control ./server/... ./source/...
-	$(GO_TEST) -race -short -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go cache/huge_test.go | paste -sd '|')" ./cache
-	$(GO_TEST) -race -run "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' loader/batches_test.go loader/end_test.go loader/release_test.go loader/resume_test.go loader/served_test.go | paste -sd '|')" ./loader
+	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
+	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
+		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack
