@@ -35,6 +35,8 @@ SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist work
 GO_TEST = $(GO) test -v -timeout 5m -parallel 6
 
 export PYTHON GO TORCH
+# Hundreds of interpreters import the tests and the package: each would compile them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## this list

@@ -82,7 +82,7 @@ pip_install() {
 # uv installs what pip installs, and downloads and unpacks packages side by side. Where it cannot do that, pip does it.
 install() {
     links=$(echo "${PIP_FIND_LINKS-}" | tr ' ' ,)
-    knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet --python "$py" "$@" && return
+    knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$py" "$@" && return
     pip "$@"
 }
 
