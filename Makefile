@@ -10,15 +10,15 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 
-# What `make test` runs, in this order: those joined by a plus side by side, and those joined by a comma one after the other beside them. Each name is
-# a target of its own: `make test-c` runs one of them. Go needs neither torch nor the demo: they are installed meanwhile.
-GO_TESTS := setup-rest,test-bench+test-go,test-go-race,test-go-faults
-C_TESTS  := test-c+test-model,test-conform,test-languages
-PYTHONS  := test-python test-torch
-TESTS := $(GO_TESTS) $(C_TESTS) $(PYTHONS) test-demo test-stress
+# What `make test` runs, in this order: those joined by a plus side by side, and those joined by a comma one after the
+# other beside them; those after a tilde have what processor time the others leave. Each name is a target of its own:
+# `make test-c` runs one of them. Go and C need neither torch nor the demo: they are installed meanwhile.
+COMPILED := setup-rest,test-bench,test-go-faults,test-c+test-go,test-go-race,test-model,test-conform,test-languages
+TESTS := $(COMPILED) test-python test-torch test-stress+test-demo
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
-# As both: linters where others wait. The stress is limited by waits for workers that fill a sample, so linters run beside it.
-CI := setup-lint,$(GO_TESTS),lint-cross $(C_TESTS),lint-python $(PYTHONS) test-stress+lint-go,test-docs+test-demo lint-generate
+# As both: linters and examples where others wait.
+CI := setup-lint,$(COMPILED),lint-cross test-python,test-torch+~lint-go,lint-python,lint-prose,test-docs
+CI += test-stress+test-demo lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache while they are killed at random; then every sample is checked.
 STRESS_WORKERS = -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
@@ -35,6 +35,8 @@ SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist work
 GO_TEST = $(GO) test -v -timeout 5m -parallel 6
 
 export PYTHON GO TORCH
+# Hundreds of interpreters import the tests and the package: each would compile them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## this list
@@ -148,7 +150,7 @@ soak: build/libstocached.so setup-torch ## random SIGKILLs for long: KILLS=50000
 
 .PHONY: check
 check: setup-c-tests setup-lint build ## after each change, in about two minutes: linters and the quick tests of Go, C and Python; Go and golangci-lint repeat only what a change concerns
-	@$(PYTHON) tools/stages.py check-python+check-c,check-go,lint-go lint-python
+	@$(PYTHON) tools/stages.py check-python+check-c,check-go+lint-go,lint-python
 
 # Without the packages whose tests start programs, and without fault points, sanitizers, the race detector and cgo.
 .PHONY: check-go
@@ -184,12 +186,15 @@ test-go: ## Go without cgo; the model has a target of its own
 test-bench: ## the benchmarks, in sizes that take seconds
 	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
 
-# Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten times slower. So are long ones of one goroutine.
+# Tests of several processes are left to the other stages: the detector sees into one process only, and makes them ten
+# times slower. So are long ones of one goroutine, and one that counts allocations. One command, so that packages run
+# and compile beside each other; those that take longest come first.
+RACE_SKIP = TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
 .PHONY: test-go-race
 test-go-race: ## Go under the race detector
-	$(GO_TEST) -race -short -skip '^(TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory)$$' ./shm ./policy ./client ./control ./server/... ./source/...
-	$(GO_TEST) -race -short -skip "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' cache/multi_test.go cache/huge_test.go | paste -sd '|')" ./cache
-	$(GO_TEST) -race -run "$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$/p' loader/batches_test.go loader/end_test.go loader/release_test.go loader/resume_test.go loader/served_test.go | paste -sd '|')" ./loader
+	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
+	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
+		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
 
 .PHONY: test-go-faults
 test-go-faults: ## Go with fault points: kills and stops at every step of the protocol, of a server and of a pack

@@ -2,10 +2,13 @@
 
     python tools/docs.py README.md docs
 
-A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run. A block that follows at once
-and says ```text output must be what it printed; in it, a line of "..." stands for any number of lines, "..." within a line for any text. Blocks that say
-```python torch, lightning, accelerate or transformers need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of its own, in
-this order per document, with our bin/, .venv/bin and build/ in reach. A relative link to a file that does not exist fails too. Needs nothing but the standard library.
+A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run.
+A block that follows at once and says ```text output must be what it printed; in it, a line of "..." stands for any
+number of lines, "..." within a line for any text. Blocks that say ```python torch, lightning, accelerate or
+transformers need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of
+its own, in this order per document, with our bin/, .venv/bin and build/ in reach. Those in Python run in children of a
+process that has imported NumPy, torch or Lightning: tools/warm.py. A relative link to a file that does not exist fails
+too. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300  # for one block; the slowest import torch and frameworks beside other tests, and compile Go programs
@@ -60,12 +66,24 @@ def examples(document: Path) -> list[Example]:
     return found
 
 
-def run(example: Example, folder: Path) -> str | None:
+def run(example: Example, folder: Path, python: Interpreters) -> str | None:
     """None if the example works, else what is wrong with it."""
     environment = os.environ | {"PATH": f"{ROOT}/bin:{ROOT}/.venv/bin:{os.environ['PATH']}"}
-    command = {"python": run_python, "sh": run_shell, "go": run_go, "c": run_c}[example.language](example, folder)
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+        if example.language == "python":
+            (folder / "example.py").write_text(example.code)
+            done = python.of(example.needs).run(folder / "example.py", folder, environment, SECONDS)
+        else:
+            command = {"sh": run_shell, "go": run_go, "c": run_c}[example.language](example, folder)
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
     except subprocess.TimeoutExpired:
         return f"still running after {SECONDS} s"
     finally:
@@ -77,9 +95,22 @@ def run(example: Example, folder: Path) -> str | None:
     return None
 
 
-def run_python(example: Example, folder: Path) -> list[str]:
-    (folder / "example.py").write_text(example.code)
-    return [f"{ROOT}/.venv/bin/python", "example.py"]
+class Interpreters:
+    """One for each set of packages, begun when it is needed. None imports ours: an example does that."""
+
+    def __init__(self) -> None:
+        self.numpy = Warm(ROOT / ".venv/bin/python", ["numpy"])
+
+    @cached_property
+    def torch(self) -> Warm:
+        return self.numpy.more(["torch"])
+
+    @cached_property
+    def lightning(self) -> Warm:
+        return self.torch.more(["lightning.pytorch"])
+
+    def of(self, needs: str | None) -> Warm:
+        return self.numpy if needs is None else self.lightning if needs == "lightning" else self.torch
 
 
 def run_shell(example: Example, folder: Path) -> list[str]:
@@ -122,6 +153,7 @@ def main(names: list[str]) -> int:
     documents = [ROOT / name for name in names if name.endswith(".md")]
     documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
     passed, failed, skipped = 0, 0, 0
+    python = Interpreters()
     for document in documents:
         for link in dead_links(document):
             print(f"FAILED {link}")
@@ -132,9 +164,10 @@ def main(names: list[str]) -> int:
                 skipped += 1
                 continue
             with tempfile.TemporaryDirectory(prefix="example-") as folder:
-                wrong = run(example, Path(folder))
+                wrong = run(example, Path(folder), python)
             print(f"FAILED {example}: {wrong}" if wrong else f"ok {example}", flush=True)
             failed, passed = failed + bool(wrong), passed + (not wrong)
+    python.numpy.close()
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or passed == 0 else 0
 

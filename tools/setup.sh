@@ -62,7 +62,7 @@ install_packages() {
     fi
 }
 
-# pip_install STAMP WHAT FILE... -- PIP-ARGUMENT...: runs pip once, and again whenever one of the files is newer than the stamp.
+# pip_install STAMP WHAT FILE... -- ARGUMENT...: installs once, and again when one of the files is newer than the stamp.
 pip_install() {
     stamp=$venv/.installed-$1 what=$2
     shift 2
@@ -75,8 +75,33 @@ pip_install() {
     shift
     [ -n "$fresh" ] && return
     echo "stocached: installing $what into $venv"
-    "$py" -m pip install --quiet --disable-pip-version-check "$@"
+    install "$@"
     touch "$stamp"
+}
+
+# uv installs what pip installs, and downloads and unpacks packages side by side. Where it cannot do that, pip does it.
+install() {
+    links=$(echo "${PIP_FIND_LINKS-}" | tr ' ' ,)
+    knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$py" "$@" && return
+    pip "$@"
+}
+
+pip() { "$py" -m pip install --quiet --disable-pip-version-check "$@"; }
+
+# It sees no packages of the base Python, and reads no settings of pip.
+knows_uv() {
+    [ "${UV:-1}" != 0 ] && grep -q 'system-site-packages = false' "$venv/pyvenv.cfg" || return
+    "$py" -m pip config list | grep -v '^:env:.find-links' | grep -q -e index -e find-links -e proxy && return 1
+    [ -x "$venv/bin/uv" ] || pip -r tools/requirements-uv.txt 2>/dev/null
+}
+
+# has PACKAGE VERSION: that version of it or a later one is installed. To import torch would take seconds.
+has() {
+    "$py" - "$@" <<'end' 2>/dev/null
+import sys
+from importlib.metadata import version
+sys.exit([int(part) for part in version(sys.argv[1]).split(".")[:2]] < [int(part) for part in sys.argv[2].split(".")])
+end
 }
 
 # With system packages visible only where the base Python has torch, so that it is used and not installed again.
@@ -91,7 +116,10 @@ environment() {
 }
 
 install_stocached() {
-    pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py cclient/src cclient/stocached.c cclient/stocached.h -- ./python
+    # By pip: uv would take the library that it has compiled before, although its sources differ.
+    UV=0
+    pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
+        cclient/src cclient/stocached.c cclient/stocached.h -- ./python
 }
 
 # That old a torch has no wheel for a newer Python.
@@ -117,17 +145,17 @@ demo)
     pip_install demo 'Pillow, matplotlib and tqdm for the demo' demo/requirements.txt -- -r demo/requirements.txt
     ;;
 torch)
-    if ! "$py" -c 'import torch' 2>/dev/null; then
+    if ! has torch 0.0; then
         echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
-        "$py" -m pip install --quiet --disable-pip-version-check torch
+        install torch
     fi
-    if "$py" -c 'import sys, torch; sys.exit(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1))'; then
+    if has torch 2.1; then
         pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for the tests of loaders in them' tools/requirements-frameworks.txt \
             -- --no-deps -r tools/requirements-frameworks.txt
     else
         echo "stocached: torch is older than Lightning wants (2.1); the tests of training frameworks are skipped"
     fi
-    if "$py" -c 'import sys, torch; sys.exit(sys.version_info < (3, 11) or tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14))'; then
+    if has torch 2.14 && "$py" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
         pip_install samples 'torchvision, tensordict, datasets and albumentations, for tests with their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt
     else
         echo "stocached: Python is older than 3.11 or torch than torchvision wants (2.14); the tests with samples of torchvision, tensordict and albumentations are skipped"

@@ -1,11 +1,15 @@
 """Runs make targets one after the other as the stages of a test run, and ends with a table and a closing line.
 
-    python3 tools/stages.py test-c setup-torch,test-torch+test-go,test-go-race ...
+    python3 tools/stages.py test-c setup-torch,test-torch+~test-go,test-go-race ...
 
-Those joined by a plus run side by side, and those joined by a comma one after the other beside them. The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. Tests are counted
-from the lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is
-listed with its reason, and every failure with what it said, once more below the table: there it is found where only the end of the output is kept.
-The column "processor" has the seconds of processor time that a stage used: a busy machine changes it little. Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard library.
+Those joined by a plus run side by side, and those joined by a comma one after the other beside them. Those after a
+tilde run with low priority: they take the processor time that the others leave. The output of a stage goes to
+build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from the lines that go test -v, pytest and our
+own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason,
+and every failure with what it said, once more below the table: there it is found where only the end of the output is
+kept. The column "processor" has the seconds of processor time that a stage used: a busy machine changes it little.
+Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard
+library.
 """
 
 from __future__ import annotations
@@ -87,15 +91,15 @@ def is_closing_line(line: str) -> bool:
     return CLOSING.match(line.strip().strip("=").strip()) is not None
 
 
-def run(name: str) -> Stage:
+def run(name: str, low: bool = False) -> Stage:
     stage = Stage(name)
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{name}.log"
     print(f"== {name}", flush=True)
     start = time.monotonic()
     with log.open("w") as out:
-        make = os.environ.get("MAKE", "make")
-        process = subprocess.Popen([make, "--no-print-directory", name], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        command = [*(["nice"] if low else []), os.environ.get("MAKE", "make"), "--no-print-directory", name]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
         _, waited, usage = os.wait4(process.pid, 0)
     status = process.returncode = os.waitstatus_to_exitcode(waited)
     stage.seconds, stage.processor = time.monotonic() - start, usage.ru_utime + usage.ru_stime
@@ -107,6 +111,10 @@ def run(name: str) -> Stage:
         shown = [f"   | {line}" for line in extract(lines)] + shown
         print("\n".join(shown), flush=True)  # at once: others run beside it
     return stage
+
+
+def run_lane(lane: str) -> list[Stage]:
+    return [run(name, low=lane.startswith("~")) for name in lane.removeprefix("~").split(",")]
 
 
 def extract(lines: list[str]) -> list[str]:
@@ -140,7 +148,7 @@ def main(names: list[str]) -> int:
     for group in names:
         lanes = group.split("+")
         with ThreadPoolExecutor(len(lanes)) as pool:
-            for lane in pool.map(lambda lane: [run(name) for name in lane.split(",")], lanes):
+            for lane in pool.map(run_lane, lanes):
                 stages += lane
     print("\n" + table(stages) + "\n")
     for stage in stages:

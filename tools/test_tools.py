@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import failures
 import stages
+import warm
 
 import docs
 
@@ -200,6 +201,15 @@ def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> No
     assert "   last failed with status 2" in done.stdout
 
 
+def test_a_lane_after_a_tilde_has_low_priority(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("first second third:\n\t@nice > $@-has\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = [sys.executable, stages.__file__, "first+~second,third"]
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    first, second, third = (int((tmp_path / f"{name}-has").read_text()) for name in ("first", "second", "third"))
+    assert first < second == third
+
+
 def test_examples_are_found_with_their_output(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text(
@@ -226,13 +236,65 @@ def test_output_is_compared(expected: str, printed: str, same: bool) -> None:
 
 
 def test_a_wrong_example_fails(tmp_path: Path) -> None:
+    python = docs.Interpreters()
     for code, output, wrong in (
         ("echo a", "a\n", None),
         ("echo a", "b\n", "printed"),
         ("echo a; false", None, "exit status 1"),
     ):
-        result = docs.run(docs.Example(tmp_path / "page.md", 1, "sh", None, code, output), tmp_path)
+        example = docs.Example(tmp_path / "page.md", 1, "sh", None, code, output)
+        result = docs.run(example, tmp_path, python)
         assert (result is None) if wrong is None else (result is not None and wrong in result)
+    python.numpy.close()
+
+
+WARM_PROGRAM = """\
+import atexit, multiprocessing, os, sys, threading, time
+
+class Mine:
+    pass
+
+def child(mine):
+    print(type(mine).__name__, multiprocessing.current_process().name, "json.tool" in sys.modules, flush=True)
+
+if __name__ == "__main__":
+    print(sys.argv, os.getcwd(), sys.path[0], os.environ["WHAT"], "json.tool" in sys.modules, flush=True)
+    process = multiprocessing.get_context("spawn").Process(target=child, args=[Mine()], name="spawned")
+    process.start()
+    process.join()
+    threading.Thread(target=lambda: [time.sleep(0.2), print("thread", flush=True)]).start()
+    atexit.register(print, "atexit")
+    print("told", file=sys.stderr)
+    sys.exit(process.exitcode or 7)
+"""
+
+
+def test_a_warm_interpreter_runs_a_program_as_a_fresh_one_does(tmp_path: Path) -> None:
+    program, environment = tmp_path / "program.py", {**os.environ, "WHAT": "given"}
+    program.write_text(WARM_PROGRAM)
+    command = [sys.executable, str(program), "a", "1"]
+    fresh = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert fresh.stdout.endswith(" given False\nMine spawned False\nthread\natexit\n")
+    with warm.Warm(sys.executable, []) as bare, bare.more(["json.tool"]) as more:
+        for interpreter, imported in ((bare, "False"), (more, "True"), (bare, "False")):
+            done = interpreter.run(program, tmp_path, environment, timeout=60, arguments=["a", 1])
+            assert (done.returncode, done.stderr) == (fresh.returncode, fresh.stderr) == (7, "told\n")
+            assert done.stdout == fresh.stdout.replace("given False", f"given {imported}")
+
+
+def test_a_warm_interpreter_tells_how_a_program_ended(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    with warm.Warm(sys.executable, []) as interpreter:
+        killed, wrong = "import os; os.kill(os.getpid(), 9)", 'program.py", line 1, in <module>'
+        for code, status, told in ((killed, -9, ""), ("1 / 0", 1, wrong), ("", 0, "")):
+            program.write_text(code)
+            done = interpreter.run(program, tmp_path, {}, timeout=60)
+            assert done.returncode == status and told in done.stderr
+        program.write_text("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(100)")
+        with pytest.raises(subprocess.TimeoutExpired):
+            interpreter.run(program, tmp_path, {}, timeout=1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_setup_names_what_is_missing(tmp_path: Path) -> None:
@@ -246,3 +308,35 @@ def test_setup_names_what_is_missing(tmp_path: Path) -> None:
     done = subprocess.run(["sh", script, "system"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no python-that-is-not-there here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "settings", "base", "runs"),
+    [
+        (0, ":env:.find-links='/wheels'", "false", ["uv"]),
+        (1, "global.cert='/cert'", "false", ["uv", "pip"]),
+        (0, "global.index-url='http://index'", "false", ["pip"]),
+        (0, "", "true", ["pip"]),
+    ],
+)
+def test_setup_installs_with_uv_or_pip(tmp_path: Path, status: int, settings: str, base: str, runs: list[str]) -> None:
+    def program(path: str, text: str) -> None:
+        (tmp_path / path).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / path).chmod(0o755)
+
+    for folder in ("tools", "demo", ".venv/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(Path(stages.__file__).parent / "setup.sh", tmp_path / "tools")
+    (tmp_path / "demo/requirements.txt").write_text("pillow\n")
+    (tmp_path / ".venv/pyvenv.cfg").write_text(f"include-system-site-packages = {base}\n")
+    program(".venv/bin/uv", f'echo "uv ${{UV_FIND_LINKS-}} $*" >> log; exit {status}')
+    program(".venv/bin/python", f'[ "$3" = config ] && echo "{settings}" || echo "pip $*" >> log')
+    environment = {**os.environ, "PIP_FIND_LINKS": "/wheels /more"}
+    environment.pop("UV", None)
+    for _ in range(2):  # the second time all is there
+        command = ["sh", "tools/setup.sh", "demo"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        ran = (tmp_path / "log").read_text().splitlines()
+        assert [line.split()[0] for line in ran] == runs
+        assert all(line.endswith("-r demo/requirements.txt") for line in ran)
+        assert all("uv /wheels,/more pip install" in line for line in ran if line.startswith("uv"))

@@ -87,12 +87,11 @@ func (s *stats) columns() table.Columns[*stats] {
 }
 
 // Stats must not wait for a server, because the segment has its own counters. serverDeadline is the
-// longest wait for a server after stats has read the segment. serverRest is how long stats sends no
-// request after a server has not answered.
-const (
-	serverDeadline = 200 * time.Millisecond
-	serverRest     = 5 * time.Second
-)
+// longest wait for a server after stats has read the segment. Tests change it.
+var serverDeadline = 200 * time.Millisecond
+
+// serverRest is how long stats sends no request after a server has not answered.
+const serverRest = 5 * time.Second
 
 // asker asks a server about its caches.
 type asker struct {

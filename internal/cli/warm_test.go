@@ -345,7 +345,7 @@ func TestWarmServerKilled(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		c := d.attach("pets")
 		var out, stderr bytes.Buffer
-		p := program(d.args("warm", "pets", "--timeout", "200ms")...)
+		p := program(d.args("warm", "pets", "--timeout", "2s")...)
 		p.Stdout, p.Stderr = &out, &stderr
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
@@ -387,10 +387,10 @@ func TestWarmServerKilled(t *testing.T) {
 func TestWarmServerStops(t *testing.T) {
 	t.Parallel()
 	const n = 500
-	d := newDaemon(t, warmRecords(t, n), warmCache("pets", slow, ""))
+	d := newDaemon(t, warmRecords(t, n), warmCache("pets", ", limits: {latency: 10ms}", ""))
 	c := d.attach("pets")
 	var out, stderr bytes.Buffer
-	p := program(d.args("warm", "pets", "--timeout", "100ms", "--parallel", "1")...)
+	p := program(d.args("warm", "pets", "--timeout", "1500ms", "--parallel", "1")...)
 	p.Stdout, p.Stderr = &out, &stderr
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -403,13 +403,13 @@ func TestWarmServerStops(t *testing.T) {
 	if code := p.ProcessState.ExitCode(); code != exitNoServer || out.Len() != 0 {
 		t.Errorf("exit %d, %q", code, out.String())
 	}
-	contains(t, stderr.String(), "stocached: no server", "did not answer within 100ms",
+	contains(t, stderr.String(), "stocached: no server", "did not answer within 1.5s",
 		"it may be stopped or overloaded", "of 500 samples are in the cache and stay there")
 	if err := d.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	// a batch takes 0.7 s
-	wantFields(t, d.warm("pets", "--timeout", "300ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0})
+	// A batch takes 2.3 s.
+	wantFields(t, d.warm("pets", "--timeout", "1500ms", "--parallel", "1"), jsonObject{"ready": n, "failed_samples": 0})
 	if there := wantRecordsIn(t, c); there != n {
 		t.Errorf("%d are there", there)
 	}

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+from warm import Warm
 
 try:
     import torch
 except ImportError:  # the tests are then only collected and counted
     torch = None  # type: ignore[assignment]
 
-__all__ = ["Squares", "quiet", "torch"]
+__all__ = ["Squares", "Warm", "quiet", "torch", "two_ranks"]
 
 # Warnings of the DataLoader and of torch itself must not fail our tests.
 TORCH_WARNINGS = [
@@ -28,6 +37,17 @@ def quiet(make: Any) -> Any:
     """Calls a function, and drops what it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         return make()
+
+
+def two_ranks(program: Path, arguments: Callable[[int], list[object]]) -> list[subprocess.CompletedProcess[str]]:
+    """Runs a program that imports torch as two processes beside each other. arguments: those of each rank."""
+    packages = ["torch", "torch._dynamo"]  # DistributedDataParallel imports the latter
+    with Warm(sys.executable, packages) as warm, ThreadPoolExecutor(2) as pool:
+
+        def run(rank: int) -> subprocess.CompletedProcess[str]:
+            return warm.run(program, program.parent, os.environ, timeout=300, arguments=arguments(rank))
+
+        return list(pool.map(run, range(2)))
 
 
 class Squares:

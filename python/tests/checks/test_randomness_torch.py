@@ -306,39 +306,6 @@ def test_samples_that_seed_themselves():
     assert dataset.stats().ready == N
 
 
-def test_the_data_module_names_its_arguments(tmp_path):
-    pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: tools/setup.sh torch does it")
-    from prepared import Made
-
-    from stocached.lightning import DataModule
-    from stocached.prepare import MemoryStorage
-
-    def flip(sample):
-        return sample if random.random() < 2 else None
-
-    data = DataModule(Made(20), MemoryStorage(), batch_size=2, train_transform=flip, train_loader={"size": "64MiB"})
-    data.prepare_data()
-    with pytest.raises(
-        NondeterministicDatasetError,
-        match=r'DataModule\(\.\.\., train_loader=\{"augment": fn\}\).*DataModule\(\.\.\., loader=\{"allow_random": True\}\)',
-    ):
-        data.train_dataloader()
-    data = DataModule(
-        Made(20), MemoryStorage(), batch_size=2, train_transform=flip, loader={"allow_random": True}, train_loader={"size": "64MiB"}, validation=4
-    )
-    data.prepare_data()
-    assert sum(1 for _ in data.train_dataloader()) == 8
-
-    class Random(Made):
-        def samples(self, first, stop):
-            random.random()
-            return super().samples(first, stop)
-
-    with pytest.raises(NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"):
-        DataModule(Random(20), MemoryStorage()).prepare_data()
-    DataModule(Random(20), MemoryStorage(), allow_random=True).prepare_data()
-
-
 def test_shared_cache_takes_what_it_is_given():
     """The user of SharedCache stores samples. The cache loads nothing."""
     cache = stocached.SharedCache(size_limit_gib=0.01, dataset_len=4, data_dims=(2,), dtype=torch.float32)

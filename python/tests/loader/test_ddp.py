@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from torch_helpers import two_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -46,19 +45,8 @@ RANK = """
 def test_two_ranks(cache_name, tmp_path):
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(RANK))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, program, str(rank), str(tmp_path / "store"), cache_name, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=300) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    for rank, (output, error) in zip(ranks, outputs):
-        assert rank.returncode == 0, error
+    for rank in two_ranks(program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
+        assert rank.returncode == 0, rank.stderr
+        output, error = rank.stdout, rank.stderr
         assert output.split()[:2] == ["64", "64"], (output, error)
         assert int(output.split()[2]) >= 3 * 64

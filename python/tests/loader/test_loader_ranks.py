@@ -4,12 +4,11 @@ one rank is that of the other."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from torch_helpers import two_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -60,18 +59,11 @@ def test_two_ranks_load_each_sample_once(cache_name, tmp_path):
     program, folder = tmp_path / "rank.py", tmp_path / "loads"
     folder.mkdir()
     program.write_text(textwrap.dedent(RANK))
-    command = [sys.executable, str(program)]
-    settings = [str(tmp_path / "store"), cache_name, str(folder), "1", str(SAMPLES), str(BATCH), str(EPOCHS)]
-    ranks = [subprocess.Popen([*command, str(rank), *settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    try:
-        outputs = [rank.communicate(timeout=300) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    for rank, (_, error) in zip(ranks, outputs):
-        assert rank.returncode == 0, error
-    results = [json.loads(output) for output, _ in outputs]
+    settings = [tmp_path / "store", cache_name, folder, 1, SAMPLES, BATCH, EPOCHS]
+    ranks = two_ranks(program, lambda rank: [rank, *settings])
+    for rank in ranks:
+        assert rank.returncode == 0, rank.stderr
+    results = [json.loads(rank.stdout) for rank in ranks]
     # Each sample was loaded once for both ranks, and the probed ones were not loaded again. Each
     # rank loads 32 of the 45 samples that it stores again, to compare them.
     loads = count_loads(folder)

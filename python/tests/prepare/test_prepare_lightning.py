@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import random
+import socket
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import python
-from torch_helpers import torch
+from torch_helpers import Warm, torch
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 if torch is not None:
     from prepared import Made, parts
 
-    from stocached import InvalidError
+    from stocached import InvalidError, NondeterministicDatasetError
     from stocached.prepare import BlockStorage, IndexSet, MemoryStorage, NotPreparedError, Split, prepare, split
 
 
@@ -52,14 +54,31 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.ckpt"), key=lambda path: torch.load(path, weights_only=False)["global_step"])
 
 
-def run(tmp_path: Path, out: str, *flags: str, **settings: Any) -> Any:
-    """What each rank got in a training with its own processes. Shows its messages if it fails."""
+ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """Processes that have imported torch, and Lightning too: that takes seconds in each rank."""
+    with Warm(sys.executable, ["torch"], ENVIRONMENT) as found:
+        yield {"torch": found, "lightning": found.more(["lightning.pytorch"])}
+
+
+def run(warm: Warm, tmp_path: Path, out: str, *flags: str, ranks: int = 0, **settings: Any) -> Any:
+    """What each rank got in a training with its own processes. Shows its messages if it fails.
+
+    ranks: this many are started here, as Lightning's launcher starts them. 0: that launcher starts
+    all but the first."""
     file = tmp_path / f"{out}.settings"
     file.write_text(json.dumps({"folder": str(tmp_path), "out": str(tmp_path / out), **settings}))
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, Path(__file__).parents[1] / "lightning_run.py", file, *flags]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        of_job = {"NODE_RANK": "0", "WORLD_SIZE": str(ranks), "MASTER_PORT": str(free.getsockname()[1])}
+    environments = [{**ENVIRONMENT, **of_job, "LOCAL_RANK": str(rank)} for rank in range(ranks)] or [ENVIRONMENT]
+    program = Path(__file__).parents[1] / "lightning_run.py"
+    with ThreadPoolExecutor(len(environments)) as pool:
+        for done in pool.map(lambda each: warm.run(program, tmp_path, each, 600, [file, *flags]), environments):
+            assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(path.read_text()) for path in sorted(tmp_path.glob(f"{out}-*.json"))]
 
 
@@ -72,11 +91,11 @@ def in_epoch(ranks: list[Any], epoch: int, what: str = "trained") -> list[int]:
 DDP = {"strategy": "ddp", "devices": 2}
 
 
-def test_two_ranks(tmp_path):
+def test_two_ranks(tmp_path, warm):
     """Two processes, two epochs. One prepares, and each sample comes once for both. Training
     resumes in the middle of either epoch, also with only one rank."""
     n, data = 60, {"batch_size": 4, "validation": 12, "seed": 5, "block_size": 6, "window": 2}
-    ranks = run(tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
+    ranks = run(warm["lightning"], tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
     assert [rank["world_size"] for rank in ranks] == [2, 2]
     asked = parts(tmp_path / "calls")
     assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # each sample once
@@ -89,7 +108,7 @@ def test_two_ranks(tmp_path):
 
     files = checkpoints(tmp_path / "checkpoints")
     assert len(files) == 12  # of 6 batches an epoch
-    again = run(tmp_path, "again", n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
+    again = run(warm["lightning"], tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
     assert parts(tmp_path / "calls") == asked  # not prepared again
 
@@ -105,9 +124,9 @@ def test_two_ranks(tmp_path):
         assert Counter(in_epoch(alone, epoch, "validated")) == Counter(sets.validation)
 
 
-def test_the_other_lightning(tmp_path):
+def test_the_other_lightning(tmp_path, warm):
     """A program that uses `pytorch_lightning` gets a DataModule of that package."""
-    (one,) = run(tmp_path, "one", "--pytorch-lightning", n=20, epochs=1, trainer={"devices": 1}, data={"validation": 0.1})
+    (one,) = run(warm["torch"], tmp_path, "one", "--pytorch-lightning", n=20, epochs=1, trainer={"devices": 1}, data={"validation": 0.1})
     assert Counter(in_epoch([one], 0)) == Counter(split(20, 0.1).train)
 
 
@@ -344,3 +363,30 @@ def test_without_lightning():
     """
     assert "pip install lightning" in python(code).stdout
     python("import stocached, stocached.prepare, sys; assert 'lightning' not in sys.modules")
+
+
+def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_module():
+    def flip(sample):
+        return sample if random.random() < 2 else None
+
+    data = DataModule(Made(20), MemoryStorage(), batch_size=2, train_transform=flip, train_loader={"size": "64MiB"})
+    data.prepare_data()
+    with pytest.raises(
+        NondeterministicDatasetError,
+        match=r'DataModule\(\.\.\., train_loader=\{"augment": fn\}\).*DataModule\(\.\.\., loader=\{"allow_random": True\}\)',
+    ):
+        data.train_dataloader()
+    data = DataModule(
+        Made(20), MemoryStorage(), batch_size=2, train_transform=flip, loader={"allow_random": True}, train_loader={"size": "64MiB"}, validation=4
+    )
+    data.prepare_data()
+    assert sum(1 for _ in data.train_dataloader()) == 8
+
+    class Random(Made):
+        def samples(self, first, stop):
+            random.random()
+            return super().samples(first, stop)
+
+    with pytest.raises(NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"):
+        DataModule(Random(20), MemoryStorage()).prepare_data()
+    DataModule(Random(20), MemoryStorage(), allow_random=True).prepare_data()

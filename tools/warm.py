@@ -1,0 +1,183 @@
+"""Runs Python programs in children that a process forks after it has imported their packages.
+
+To import torch takes seconds, a fork takes milliseconds.
+
+    with Warm(".venv/bin/python", ["torch"]) as warm:
+        done = warm.run("example.py", folder, environment, timeout=60)
+
+To the program all is as in a fresh interpreter: it is `__main__`, has a folder, an environment and an
+output of its own, and ends as an interpreter ends. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+Done = subprocess.CompletedProcess[str]
+MESSAGE = 1 << 17  # bytes of a request: an environment is most of it
+
+
+class Warm:
+    def __init__(self, python: str | Path, packages: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+        self._forked: list[Warm] = []
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [python, __file__, str(theirs.fileno()), *packages]
+            process = subprocess.Popen(command, env={**environment}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._process: subprocess.Popen[bytes] | None = process
+
+    def more(self, packages: Sequence[str]) -> Warm:
+        """Another one, forked from this one, that imports further packages."""
+        other = Warm.__new__(Warm)
+        other._process, other._forked = None, []
+        self._forked.append(other)
+        other._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._send({"packages": packages}, theirs.fileno())
+        return other
+
+    def run(
+        self,
+        program: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+        timeout: float,
+        arguments: Sequence[object] = (),
+    ) -> Done:
+        """As subprocess.run: it captures the output as text, and waits until children of the program closed it, too."""
+        told, theirs = socket.socketpair()
+        (output, out), (error, err) = os.pipe(), os.pipe()
+        with theirs:
+            command = [str(program), *map(str, arguments)]
+            request = {"command": command, "folder": str(folder), "environment": {**environment}}
+            self._send(request, theirs.fileno(), out, err)
+        os.close(out)
+        os.close(err)
+        texts = {told.fileno(): b"", output: b"", error: b""}
+        end = time.monotonic() + timeout
+        try:
+            with selectors.DefaultSelector() as open_:
+                for fd in texts:
+                    open_.register(fd, selectors.EVENT_READ)
+                while open_.get_map():
+                    for key, _ in open_.select(max(0.0, end - time.monotonic())):
+                        data = os.read(key.fd, 1 << 16)
+                        texts[key.fd] += data
+                        if not data:
+                            open_.unregister(key.fd)
+                    if time.monotonic() > end:
+                        if texts[told.fileno()]:
+                            os.kill(int(texts[told.fileno()].split()[0]), signal.SIGKILL)
+                        raise subprocess.TimeoutExpired(str(program), timeout)
+            said = texts[told.fileno()].split()
+            assert len(said) == 2, f"{program} could not be started: is a package missing?"
+            return Done(str(program), int(said[1]), texts[output].decode(), texts[error].decode())
+        finally:
+            told.close()
+            os.close(output)
+            os.close(error)
+
+    def close(self) -> None:
+        """It ends when its programs have ended, and those forked from it before."""
+        for other in self._forked:
+            other.close()
+        self._control.close()
+        if self._process is not None:
+            self._process.wait()
+
+    def __enter__(self) -> Warm:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _send(self, request: Mapping[str, object], *fds: int) -> None:
+        socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+
+
+def serve(control: socket.socket, packages: Sequence[str]) -> tuple[list[str], str, dict[str, str]]:
+    """Forks for each request. Returns in the child that is to be the program."""
+    prepare(packages)
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, MESSAGE, 3)
+        reap(0 if not message else os.WNOHANG)
+        if not message:
+            os._exit(0)
+        request = json.loads(message)
+        if fork() == 0:
+            control.close()
+            if "packages" in request:
+                control = socket.socket(fileno=fds[0])
+                prepare(request["packages"])
+                continue
+            told, out, err = fds
+            pid = fork()
+            if pid == 0:
+                for fd, to in ((out, 1), (err, 2)):
+                    os.dup2(fd, to)
+                for fd in fds:
+                    os.close(fd)
+                return request["command"], request["folder"], request["environment"]
+            os.close(out)
+            os.close(err)
+            os.write(told, f"{pid} ".encode())
+            os.write(told, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+            os._exit(0)
+        for fd in fds:
+            os.close(fd)
+
+
+def reap(how: int) -> None:
+    """Waits for children, so that their processor seconds count as ours."""
+    try:
+        while os.waitpid(-1, how)[0]:
+            pass
+    except ChildProcessError:  # there are no more
+        pass
+
+
+def fork() -> int:
+    with warnings.catch_warnings():
+        # NumPy has threads for its products of matrices. Python from 3.12 on warns of that.
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
+def prepare(packages: Sequence[str]) -> None:
+    for package in packages:
+        importlib.import_module(package)
+    # The garbage collector looks at what was imported no more, and so copies none of it in a child.
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    command, folder, environment = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    program = command[0]
+    sys.argv[:] = command
+    sys.path[0] = str(Path(program).parent)
+    sys.modules["warm"] = sys.modules["__main__"]
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__file__ = program
+    # Not by runpy: the program stays __main__ until the interpreter ends.
+    exec(compile(Path(program).read_bytes(), program, "exec"), module.__dict__)
+
+
+if __name__ == "__main__":
+    main()
