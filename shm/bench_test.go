@@ -1,9 +1,6 @@
 package shm
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // To create a 1 GiB cache allocates only its control part. It must take less than 5 ms.
 func BenchmarkCreate1GiB(b *testing.B) {
@@ -42,45 +39,29 @@ func BenchmarkAttach100M(b *testing.B) {
 	}
 }
 
-// Ensure that Create allocates no page of the payload, so that a cache of 1 GiB takes less than 5
-// ms.
-func TestCreateIsFast(t *testing.T) {
-	best := time.Hour
-	for range 10 {
-		began := time.Now()
-		s, err := Create(Options{Samples: 7134, SampleBytes: 150528})
-		if err != nil {
-			t.Fatal(err)
-		}
-		best = min(best, time.Since(began))
-		if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset || s.PayloadBytes < 1<<30 {
-			t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
-		}
-		s.Close()
+// Ensure that Create allocates no page of the payload, so that its time does not depend on the size.
+// BenchmarkCreate1GiB and bench/ measure the time.
+func TestCreateAllocatesOnlyTheControlPart(t *testing.T) {
+	s, err := Create(Options{Samples: 7134, SampleBytes: 150528})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if best > 5*time.Millisecond {
-		t.Errorf("1 GiB: %v", best)
+	defer s.Close()
+	if n, err := s.AllocatedBytes(); err != nil || n != s.PayloadOffset || s.PayloadBytes < 1<<30 {
+		t.Errorf("%d bytes allocated, the control part has %d: %v", n, s.PayloadOffset, err)
 	}
 }
 
 // Ensure that an attach reads only the header, so that its time does not depend on the size.
 func TestAttachTouchesOnlyTheHeader(t *testing.T) {
 	path := sparse(t, tempDir(t), Options{Name: "large", Samples: 100_000_000, SampleBytes: 3072})
-	best := time.Hour
-	for range 5 {
-		began := time.Now()
-		s, err := Open(path, OpenOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		best = min(best, time.Since(began))
-		if n, err := s.AllocatedBytes(); err != nil || n != HeaderBytes {
-			t.Errorf("%d bytes allocated, the header has %d: %v", n, HeaderBytes, err)
-		}
-		s.Close()
+	s, err := Open(path, OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if best > 10*time.Millisecond {
-		t.Errorf("100 million samples: %v", best)
+	defer s.Close()
+	if n, err := s.AllocatedBytes(); err != nil || n != HeaderBytes {
+		t.Errorf("%d bytes allocated, the header has %d: %v", n, HeaderBytes, err)
 	}
 }
 
