@@ -526,8 +526,9 @@ def test_workers_errors_reach_the_parent_with_their_traceback():
         with pytest.raises(SampleIndexError, match="no sample 99") as caught:
             next(batches)
         if workers:
-            assert "in __getitem__" in str(caught.value)
-            assert f"worker {kind}" in str(caught.value)
+            cause = str(caught.value.__cause__)
+            assert "in __getitem__" in cause
+            assert f"worker {kind}" in cause
         batches.close()
 
 

@@ -115,7 +115,7 @@ def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
     first = DataLoader(data, 4, shuffle=True)
     batches = iter(first)
     next(batches)
-    with pytest.raises(StateError, match="after 1 batches of batch_size=4, this loader's have batch_size=9: those are other samples"):
+    with pytest.raises(StateError, match="after 1 batches of batch_size=4, this loader's have batch_size=9: they have other samples"):
         DataLoader(data, 9, shuffle=True).load_state_dict(first.state_dict())
     # With an order of ours the state is a position.
     first = DataLoader(data, 4, shuffle=True, seed=1)

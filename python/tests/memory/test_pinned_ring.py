@@ -86,7 +86,7 @@ def test_memory_that_cannot_be_registered_is_said_once():
     device.refuses_from = 1
     ring = ring_of(device)
     first = ring.take().array()
-    with pytest.warns(UserWarning, match='as by pin_memory="copy": out of pages'):
+    with pytest.warns(UserWarning, match='as with pin_memory="copy": out of pages'):
         second = ring.take().array()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

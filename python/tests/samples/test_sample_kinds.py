@@ -197,7 +197,7 @@ def test_one_odd_sample_among_those_that_are_tried_passes(make, odd, at):
 def test_samples_that_are_all_different_are_refused():
     kinds = [lambda k: k, lambda k: "text", lambda k: {"a": k}]
     with pytest.raises(
-        stocached.SchemaError, match=r"too many ways: sample 0 is int; sample 5 is str; sample 11 is a dict with 'a'\. Make them alike"
+        stocached.SchemaError, match=r"too many structures: sample 0 is int; sample 5 is str; sample 11 is a dict with 'a'\. Make them alike"
     ):
         CachedDataset(Kind(lambda k: kinds[(k > 0) + (k > 5)](k)), size="64MiB")
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 from .._common import threads
 from .._common.errors import WorkerLostError
 from .._memory.ring import Ring
-from .processes import Owner, Start, WorkerProcess, start_context
+from .processes import Owner, Start, WorkerProcess, end, start_context
 from .task_queue import TaskQueue
 
 _GRACE = 0.3  # seconds that a thread has to end: it may be in the middle of a sample
@@ -69,6 +70,10 @@ class Pool(Owner):
         self._cost: Counter[int] = Counter()
         self.processes: list[Any] = []  # of the workers; they stay here when they have ended
         super().__init__()
+        # Not by a method: the garbage collector ends the workers before it closes the files of task
+        # queue and ring, which a worker that is just starting opens.
+        self._finalizer = weakref.finalize(self, _finish, self._pid, self._workers, task_queue, ring)
+        self._finalizer.atexit = False
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
 
@@ -128,10 +133,16 @@ class Pool(Owner):
         return f"{worker.death(doing, begun=begun)}{advice}; {torchs}"
 
     def _end(self) -> None:
-        self.task_queue.stop()
-        until = time.monotonic() + _GRACE
-        for worker in self._workers:
-            if isinstance(worker, _WorkerThread) and worker is not threading.current_thread():
-                # One in the middle of a sample ends after it.
-                worker.join(max(0.0, until - time.monotonic()))
-        super()._end()
+        self._finalizer()
+
+
+def _finish(pid: int, workers: list[Any], task_queue: TaskQueue, ring: Ring) -> None:
+    if os.getpid() != pid:
+        return
+    task_queue.stop()
+    until = time.monotonic() + _GRACE
+    for worker in workers:
+        if isinstance(worker, _WorkerThread) and worker is not threading.current_thread():
+            # One in the middle of a sample ends after it.
+            worker.join(max(0.0, until - time.monotonic()))
+    end(workers)

@@ -163,19 +163,19 @@ class Owner:
 
     def _end(self) -> None:
         """Workers with a pipe end when the parent has closed it. A subclass tells others before."""
-        end([worker for worker in self._workers if isinstance(worker, WorkerProcess)])
-        self._workers.clear()
+        end(self._workers)
 
     def __del__(self) -> None:
         self.close()
 
 
-def end(workers: Sequence[WorkerProcess]) -> None:
-    """Waits until they have ended by themselves, which they were told to; those that do not get
-    SIGTERM, then SIGKILL. Takes 0.8 s at most."""
-    for worker in workers:
+def end(workers: list[Any]) -> None:
+    """Waits until the processes among these workers have ended by themselves, which they were told
+    to; those that do not get SIGTERM, then SIGKILL. Takes 0.8 s at most. Empties the list."""
+    left = [worker for worker in workers if isinstance(worker, WorkerProcess)]
+    workers.clear()
+    for worker in left:
         worker.close_pipe()
-    left = list(workers)
     for seconds, stronger in ((_GRACE, "terminate"), (_AFTER_SIGTERM, "kill"), (_AFTER_SIGKILL, "")):
         until = time.monotonic() + seconds
         for worker in left:
