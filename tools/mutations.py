@@ -225,7 +225,14 @@ DEFECTS = [
         "cclient/src/tasks/task_queue.c",
         "atomic_store(&q->tail, first + n);\n    atomic_fetch_add(&q->wakeup, 1);",
         "atomic_store(&q->tail, first + n);",
-        c("task_queue", "task_queue-fault"),
+        c("task_queue-fault"),
+    ),
+    Defect(
+        "C: an answer does not wake the process that waits",
+        "cclient/src/tasks/task_queue.c",
+        "if (atomic_load(&q->waiting))",
+        "if (atomic_load(&q->waiting) > 1)",
+        c("task_queue"),
     ),
     Defect(
         "C: a padded rank begins again one sample late",
