@@ -276,7 +276,7 @@ DEFECTS = [
         "python/src/stocached/_loader/sampling.py",
         "if len(batch) == batch_size or not drop_last:",
         "if len(batch) == batch_size:",
-        python("loader/test_loader.py"),
+        python("loader/test_loader.py", "foreign_sampler"),
     ),
     Defect(
         "Python: a checkpoint is one sample ahead",
@@ -290,21 +290,21 @@ DEFECTS = [
         "python/src/stocached/_memory/ring.py",
         "number = self._idle.pop()",
         "number = self._idle[-1]",
-        python("loader/test_loader_kept.py", "not tensors"),
+        python("loader/test_loader_kept.py", "batches_never_change and not tensors"),
     ),
     Defect(
         "Python: the second Gaussian number of NumPy is no draw",
         "python/src/stocached/_random/generators.py",
         "[self._memory[4 * (_WORDS - 1) :], self._gauss]",
         "[self._memory[4 * (_WORDS - 1) :]]",
-        python("checks/test_randomness.py checks/test_generators.py"),
+        python("checks/test_randomness.py", "every_draw"),
     ),
     Defect(
         "Python: arrays of another dtype have the same fingerprint",
         "python/src/stocached/_checks/identity.py",
         'digest_of("array", array.dtype.str.encode(), repr',
         'digest_of("array", repr',
-        python("checks/test_derived_fingerprint.py"),
+        python("checks/test_derived_fingerprint.py", "arrays_and_what"),
     ),
     Defect(
         "Python: settings of another dtype have the same fingerprint",

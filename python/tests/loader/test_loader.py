@@ -176,6 +176,7 @@ def test_foreign_sampler_resumes(workers):
     np.random.seed(1)
     loader = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
     whole = labels(loader)
+    assert sorted(flat(whole)) == list(range(N))
     for stop in range(len(whole) + 1):
         np.random.seed(1)
         first = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
