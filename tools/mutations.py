@@ -338,9 +338,10 @@ DEFECTS = [
     Defect(
         "Python: parts are stored as they come",
         "python/src/stocached/prepare/_parts.py",
-        "            if due not in self._ready:\n                self._receive()\n                continue\n            part = self._ready.pop(due)",
-        "            if not self._ready:\n                self._receive()\n                continue\n"
-        "            part = self._ready.pop(next(iter(self._ready)))",
+        "if due not in self._ready:\n                self._receive()\n                continue\n"
+        "            part = self._ready.pop(due)\n            due += len(part)",
+        "if not self._ready:\n                self._receive()\n                continue\n"
+        "            part = self._ready.pop(next(iter(self._ready)))\n            due += len(part)",
         python("prepare/test_prepare.py prepare/test_prepare_order.py"),
     ),
     Defect(
@@ -398,7 +399,7 @@ def shell(command: str, tree: Path, most: int = MOST) -> tuple[bool, list[str]]:
 
 
 def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
-    """What became of it: found, SURVIVES or ERROR; and what found it, or what is wrong. passed: known to pass without."""
+    """found, SURVIVES or ERROR, and what found it or is wrong. passed: tests that are known to pass without a defect."""
     file, test = tree / defect.file, defect.test
     text = file.read_text()
     if text.count(defect.old) != 1 or defect.old == defect.new:
