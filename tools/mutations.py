@@ -31,7 +31,6 @@ WIDTH = 110  # characters of what is shown of a failure
 class Test:
     build: str  # shell commands: what fails here is no test
     run: str
-    most: int = MOST
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,11 @@ def c(*names: str) -> Test:
     return Test(f"make -s -C cclient {programs}", "cd cclient && " + " && ".join(programs.split()))
 
 
-def python(tests: str, what: str = "", most: int = MOST) -> Test:
+def python(tests: str, what: str = "") -> Test:
     """tests: files of python/tests. what: of pytest -k."""
     files = " ".join(f"python/tests/{name}" for name in tests.split())
     build = "make -s -C cclient && $PY -m compileall -q --invalidation-mode checked-hash python/src"
-    return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""), most)
+    return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""))
 
 
 DEFECTS = [
@@ -319,7 +318,7 @@ DEFECTS = [
         "python/src/stocached/_workers/pool.py",
         "for position in held:",
         "for position in held[:1]:",
-        python("loader/test_loader_kills.py", "two_hundred", most=100),
+        python("loader/test_loader_kills.py", "does_all"),
     ),
     Defect(
         "Python: the error about a lost worker names no sample",
@@ -375,7 +374,7 @@ DEFECTS = [
 ]
 
 
-def shell(command: str, tree: Path, most: int = MOST) -> tuple[bool, list[str]]:
+def shell(command: str, tree: Path) -> tuple[bool, list[str]]:
     """Whether it succeeds in the worktree, and what it prints. Ends all that it has started."""
     paths = {"PYTHONPATH": str(tree / "python/src"), "STOCACHED_LIB_PATH": str(tree / "build")}
     paths |= {"TREE": str(tree), "PY": sys.executable}
@@ -386,7 +385,7 @@ def shell(command: str, tree: Path, most: int = MOST) -> tuple[bool, list[str]]:
         )  # fmt: skip
         ended = True
         try:
-            started.wait(most)
+            started.wait(MOST)
         except subprocess.TimeoutExpired:
             ended = False
         finally:
@@ -395,7 +394,7 @@ def shell(command: str, tree: Path, most: int = MOST) -> tuple[bool, list[str]]:
                 started.wait()
         out.seek(0)
         lines = out.read().splitlines()
-    return started.returncode == 0, lines if ended else [*lines, f"FAIL no end within {most} s"]
+    return started.returncode == 0, lines if ended else [*lines, f"FAIL no end within {MOST} s"]
 
 
 def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
@@ -415,7 +414,7 @@ def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
         fine, lines = shell(test.build, tree)
         if not fine:
             return "ERROR", f"does not compile: {first(lines)}"
-        fine, lines = shell(test.run, tree, test.most)
+        fine, lines = shell(test.run, tree)
         return ("SURVIVES", test.run) if fine else ("found", first(lines))
     finally:
         file.write_text(text)
