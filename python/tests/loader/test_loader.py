@@ -6,6 +6,7 @@ import collections
 import gc
 import math
 import multiprocessing
+import os
 import threading
 import time
 import warnings
@@ -447,6 +448,24 @@ def test_batches_that_nobody_keeps_need_no_garbage_collection():
             assert batches._runtime.ring._made <= batches._context.ahead + 2
     finally:
         gc.enable()
+
+
+class Texts:
+    """Samples that are in no row: workers send them whole."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return {"text": bytes([index]) * 100_000}
+
+
+def test_memory_of_samples_that_workers_send_is_given_back():
+    loader = Loader(Texts(), 4, num_workers=2, persistent_workers=True)
+    for _ in range(3):
+        assert [text[0] for batch in loader for text in batch["text"]] == list(range(40))
+    assert os.fstat(loader._kept.task_queue.overflow.fd).st_blocks * 512 < 2_000_000  # of 12 MB that were sent
+    loader.close()
 
 
 def test_ring_is_limited_and_says_so_once():
