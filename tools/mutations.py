@@ -405,7 +405,7 @@ def shell(command: str, tree: Path) -> tuple[bool, list[str]]:
 
 
 def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
-    """found, SURVIVES or ERROR, and what found it or is wrong. passed: tests that are known to pass without a defect."""
+    """found, SURVIVES or ERROR, and what found it or is wrong. passed: tests known to pass without a defect."""
     file, test = tree / defect.file, defect.test
     text = file.read_text()
     if text.count(defect.old) != 1 or defect.old == defect.new:

@@ -104,8 +104,8 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
 
 def test_restarted_worker_does_all_that_the_lost_one_held(tmp_path):
     """A worker takes up to 32 samples at a time where they are loaded quickly."""
-    loader = Loader(Deadly(400, 350, "SIGKILL", tmp_path / "note", once=True), 200, num_workers=1, restart_workers=True, timeout=30)
-    assert read(loader) == list(range(400))
+    dataset = Deadly(400, 350, "SIGKILL", tmp_path / "note", once=True)
+    assert read(Loader(dataset, 200, num_workers=1, restart_workers=True, timeout=30)) == list(range(400))
 
 
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
