@@ -335,6 +335,13 @@ DEFECTS = [
         python("loader/test_loader_kills.py", "lost_worker_is_an_error"),
     ),
     Defect(
+        "Python: a thread that waits for a load that fails gets nothing",
+        "python/src/stocached/_cache/singleflight.py",
+        "            if load.ok:\n",
+        "            if load:\n",
+        python("cache/test_cache.py", "who_waits"),
+    ),
+    Defect(
         "Python: rows of a stream take files in the order of workers",
         "python/src/stocached/_streams/scheduler.py",
         "for row in sorted(waiting) if",
