@@ -155,6 +155,13 @@ DEFECTS = [
         "r.part.Position(r.taken-uint64(len(b.indices))))",
         go("./loader", "TestResumeAnywhere"),
     ),
+    Defect(
+        "Go: callers that wait for a load share its bytes",
+        "client/load.go",
+        "f.data = slices.Clone(f.data) //",
+        "_ = slices.Clone(f.data) //",
+        go("./client", "TestGetOrLoadOnce"),
+    ),
     # The library in C.
     Defect(
         "C: a copy is not checked again",
