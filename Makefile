@@ -146,6 +146,10 @@ soak: build/libstocached.so setup-torch ## random SIGKILLs for long: KILLS=50000
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
 	STOCACHED_TEST_AUGMENTATIONS=$(or $(AUGMENTATIONS),200) $(PYTEST) -s -k each_way_in python/tests/checks/test_augmentations.py
 
+.PHONY: mutations
+mutations: setup-torch setup-c-tests ## puts one defect after the other into a copy of HEAD, and says which test finds it: ARGS="Go: C:" for some; no part of `make test`
+	@$(PY) tools/mutations.py $(ARGS)
+
 # ------------------------------------------------------------------------------------------------ tests
 
 .PHONY: check

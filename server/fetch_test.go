@@ -145,6 +145,24 @@ func TestSamplesThatFail(t *testing.T) {
 	if a := p.fetch(7, 0, 1); a.refused == nil || a.refused.Code != control.CodeNotFound {
 		t.Errorf("a cache that was not attached to: %+v", a)
 	}
+	// All clients that wait for a sample hear of it, and each of them for each position.
+	release := m.hold(t, 4)
+	q := dial(t, s.Dir())
+	q.attach("pets")
+	ids := map[*peer]uint64{}
+	for _, one := range []*peer{p, q} {
+		ids[one] = one.startFetch(number, 4, 4)
+		if a := one.fetch(number, 0, 2); len(a.failures) != 0 { // then the request before is in, too
+			t.Errorf("%+v", a)
+		}
+	}
+	release()
+	for one, id := range ids {
+		a := one.answer(id, 2)
+		if a.failures[0].Code != control.CodeChanged || a.failures[1].Code != control.CodeChanged {
+			t.Errorf("%+v", a)
+		}
+	}
 }
 
 // A cancelled request is answered at once. Samples that another client waits for are still read.

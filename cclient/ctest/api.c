@@ -285,6 +285,12 @@ static void fills_in_pieces(void)
     EQUAL(stats_of(other).ready, 1);
     EQUAL(stats_of(other).aborted, 32);
     EQUAL(put(other, 39, 8, 1, 0), STOC_STORED);
+    for (int i = 0; i < 32; i++)
+        EQUAL(stoc_claim(other, i, 8, STOC_OVERWRITE, &many[i]), STOC_STORED);
+    for (int i = 0; i < 31; i++)
+        EQUAL(stoc_abort(&many[i]), 0);
+    EQUAL(stoc_clear(other, 1), STOC_ETIMEOUT); /* the claim in the last entry is in the way as well */
+    EQUAL(stoc_abort(&many[31]), 0);
     check_quiet(other);
     stoc_close(other);
     stoc_close(c);

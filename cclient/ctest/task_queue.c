@@ -431,6 +431,32 @@ static int run_killed(int batches, const char *fault)
 static void workers_killed_at_random(void) { CHECK(run_killed(300, NULL) > 100); }
 
 #ifdef STOC_FAULT_POINTS
+void stoc_fault_set_hook(void (*hook)(const char *point));
+
+static void *posted_to;
+
+static void post_before_sleep(const char *point)
+{
+    if (posted_to && strcmp(point, "task_queue.sleep") == 0) {
+        void *b = posted_to;
+        posted_to = NULL;
+        EQUAL(post(b, 1, 1), 0);
+    }
+}
+
+/* A task that comes after a worker's last look, and before it sleeps. */
+static void no_wakeup_is_lost(void)
+{
+    struct stoc_task task;
+    void *b = posted_to = new_queue(16, 0);
+    double began = seconds();
+    stoc_fault_set_hook(post_before_sleep);
+    EQUAL(stoc_board_take(b, 0, 20000, &task, 1), 1);
+    stoc_fault_set_hook(NULL);
+    CHECK(seconds() - began < 10);
+    drop_queue(b, 0);
+}
+
 static void workers_killed_at_every_point(void)
 {
     static const char *const points[] = {"task_queue.taken=kill",  "task_queue.taken@3=kill",  "task_queue.sleep=kill",
@@ -440,6 +466,31 @@ static void workers_killed_at_every_point(void)
         CHECK(run_killed(20, points[k]) >= 1);
 }
 #endif
+
+static void *answer_one(void *b)
+{
+    struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
+    struct stoc_task task;
+    EQUAL(stoc_board_take(b, 0, 20000, &task, 1), 1);
+    nanosleep(&t, NULL);
+    EQUAL(stoc_board_done(b, 0, &task, 1), 0);
+    return NULL;
+}
+
+static void tasks_and_answers_wake_those_who_sleep(void)
+{
+    void *b = new_queue(16, 0);
+    struct timespec t = {.tv_nsec = 20 * 1000 * 1000};
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, answer_one, b) == 0);
+    nanosleep(&t, NULL);
+    double began = seconds();
+    EQUAL(post(b, 1, 1), 0);
+    EQUAL(wait_for(b, 0, 1, 20000), 0);
+    pthread_join(thread, NULL);
+    CHECK(seconds() - began < 10);
+    drop_queue(b, 0);
+}
 
 static void stop_wakes_those_who_sleep(void)
 {
@@ -460,6 +511,7 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
 #ifdef STOC_FAULT_POINTS
+    RUN(no_wakeup_is_lost);
     RUN(workers_killed_at_every_point);
     return end_tests(argv[0]);
 #endif
@@ -472,6 +524,7 @@ int main(int argc, char **argv)
     RUN(for_one_worker_alone);
     RUN(several_at_once);
     RUN(threads_share_every_batch);
+    RUN(tasks_and_answers_wake_those_who_sleep);
     RUN(stop_wakes_those_who_sleep);
     RUN(workers_killed_at_random);
     return end_tests(argv[0]);

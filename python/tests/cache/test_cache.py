@@ -509,6 +509,29 @@ def test_get_or_load_after_a_failure_the_next_thread_loads(cache):
     np.testing.assert_array_equal(nested, sample(5))
 
 
+def test_get_or_load_who_waits_for_a_load_that_fails_loads_by_itself(cache):
+    entered, go, got = threading.Event(), threading.Event(), []
+
+    def fails(index):
+        entered.set()
+        go.wait(60)
+        raise OSError("the first fails")
+
+    def first():
+        with pytest.raises(OSError, match="the first fails"):
+            cache.get_or_load(4, fails)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=lambda: got.append(cache.get_or_load(4, sample)))]
+    threads[0].start()
+    assert entered.wait(60)
+    threads[1].start()
+    time.sleep(0.05)  # for the other to come and wait
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    np.testing.assert_array_equal(got, [sample(4)])
+
+
 def test_stats(cache):
     cache.put(0, sample(0))
     cache.put(0, sample(0))

@@ -12,7 +12,7 @@ from helpers import python
 from torch_helpers import TORCH_WARNINGS, quiet, torch
 
 import stocached
-from stocached import Cache
+from stocached import Cache, _native
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -223,6 +223,14 @@ def test_overwrite_and_lost_race():
             thread.join()
         assert len(errors) < 4
         assert len(cache.get_slot(slot).unique()) == 1
+
+
+def test_a_slot_is_empty_while_a_sample_is_written():
+    cache, claim = make(), _native.Claim()
+    assert _native.claim(cache.cache._handle, 1, cache.cache.sample_bytes, 0, claim) == _native.STORED
+    assert cache.aux_array[1] == 0
+    assert cache.get_slot(1) is None
+    _native.abort(claim)
 
 
 class Images:

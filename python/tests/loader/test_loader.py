@@ -6,6 +6,7 @@ import collections
 import gc
 import math
 import multiprocessing
+import os
 import threading
 import time
 import warnings
@@ -176,6 +177,7 @@ def test_foreign_sampler_resumes(workers):
     np.random.seed(1)
     loader = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
     whole = labels(loader)
+    assert sorted(flat(whole)) == list(range(N))
     for stop in range(len(whole) + 1):
         np.random.seed(1)
         first = Loader(Numbers(), 6, sampler=Backwards(N), num_workers=workers)
@@ -450,6 +452,24 @@ def test_dropped_batches_need_no_garbage_collection():
             assert batches._runtime.ring._made <= batches._context.ahead + 2
     finally:
         gc.enable()
+
+
+class Texts:
+    """Samples that are in no row: workers send them whole."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return {"text": bytes([index]) * 100_000}
+
+
+def test_memory_of_samples_that_workers_send_is_given_back():
+    loader = Loader(Texts(), 4, num_workers=2, persistent_workers=True)
+    for _ in range(3):
+        assert [text[0] for batch in loader for text in batch["text"]] == list(range(40))
+    assert os.fstat(loader._kept.task_queue.overflow.fd).st_blocks * 512 < 2_000_000  # of 12 MB that were sent
+    loader.close()
 
 
 def test_ring_is_limited_and_says_so_once():

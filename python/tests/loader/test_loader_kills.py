@@ -128,6 +128,12 @@ def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp
     assert reclaimed == (point != "publish.word")  # after that step the sample is READY
 
 
+def test_restarted_worker_does_all_that_the_lost_one_held(tmp_path):
+    """A worker takes up to 32 samples at a time where they are loaded quickly."""
+    dataset = Deadly(400, 350, "SIGKILL", tmp_path / "note", once=True)
+    assert read(Loader(dataset, 200, num_workers=1, restart_workers=True, timeout=30)) == list(range(400))
+
+
 @pytest.mark.parametrize("settings", [{}, {"collate_fn": stack}], ids=["rows", "batches"])
 def test_worker_killed_between_epochs_is_restarted(settings):
     loader = Loader(Numbers(40), 4, num_workers=2, restart_workers=True, persistent_workers=True, **settings)

@@ -196,6 +196,8 @@ def test_fingerprints():
         np.int8(3),
         np.arange(3),
         np.arange(3.0),
+        np.arange(3, dtype=np.uint64),
+        np.arange(3)[None],
         ["ab"],
         ["a", "b"],
     ]

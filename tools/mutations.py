@@ -1,0 +1,486 @@
+"""Puts defects into the code, one at a time, and says which test finds each of them.
+
+    python tools/mutations.py [WORD ...]    with words: the defects whose names have one of them
+
+A defect is a text of one file that is replaced by another text. Its tests run in a temporary worktree of HEAD: without
+the defect they must pass, with it one must fail. Ends with a table; the exit status is 1 if a defect survives, does not
+compile, or no longer fits the code. No part of `make test`. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from failures import failures
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST = 600  # seconds of one command: a test that hangs has found the defect
+WIDTH = 110  # characters of what is shown of a failure
+
+
+@dataclass(frozen=True)
+class Test:
+    build: str  # shell commands: what fails here is no test
+    run: str
+
+
+@dataclass(frozen=True)
+class Defect:
+    name: str
+    file: str
+    old: str
+    new: str
+    test: Test
+
+
+def go(package: str, tests: str, tags: str = "none") -> Test:
+    built = Path("build", f"{package.replace('/', '-')[2:]}.test")  # a test runs in the folder of its package
+    run = f"cd {package} && $TREE/{built} -test.run '^({tests})$'"
+    return Test(f"go test -c -o {built} -tags {tags} {package}", run)
+
+
+def c(*names: str) -> Test:
+    programs = " ".join(f"../build/c/test-{name}" for name in names)
+    return Test(f"make -s -C cclient {programs}", "cd cclient && " + " && ".join(programs.split()))
+
+
+def python(tests: str, what: str = "") -> Test:
+    """tests: files of python/tests. what: of pytest -k."""
+    files = " ".join(f"python/tests/{name}" for name in tests.split())
+    build = "make -s -C cclient && $PY -m compileall -q --invalidation-mode checked-hash python/src"
+    return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""))
+
+
+DEFECTS = [
+    # The cache in Go.
+    Defect(
+        "Go: a copy is not checked again",
+        "cache/read.go",
+        "return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)",
+        "return true",
+        go("./cache", "TestCopyWhileTheGenerationWraps", "faultpoints"),
+    ),
+    Defect(
+        "Go: a copy does not look at meta again",
+        "cache/read.go",
+        "return r.word.Load() == uint64(w) && r.meta.Load() == uint64(m)",
+        "return r.word.Load() == uint64(w)",
+        go("./cache", "TestCopyWhileTheGenerationWraps", "faultpoints"),
+    ),
+    Defect(
+        "Go: an overwrite keeps the generation",
+        "cache/claim.go",
+        "\t\t\tgeneration++\n",
+        "\t\t\tgeneration += 0\n",
+        go("./cache", "TestGenerationsWrapAround"),
+    ),
+    Defect(
+        "Go: a sample is published before its bytes are written",
+        "cache/set.go",
+        "if r, err = c.write(&f, parts); r == Stored && err == nil {\n\t\t\terr = c.publish(&f)\n\t\t}",
+        "if err = c.publish(&f); err == nil {\n\t\t\tr, err = c.write(&f, parts)\n\t\t}",
+        go("./cache", "TestKilledAtEveryStep", "faultpoints"),
+    ),
+    Defect(
+        "Go: claims of a live client are reclaimed",
+        "cache/reclaim.go",
+        "if err != nil || !ok {\n\t\treturn false, err\n\t}\n\tc.reclaimRecord",
+        "if err != nil {\n\t\treturn ok, err\n\t}\n\tc.reclaimRecord",
+        go("./cache", "TestStoppedWriter", "faultpoints"),
+    ),
+    Defect(
+        "Go: a clear waits for all claims but the last of a client",
+        "cache/clear.go",
+        "\t\tfor e := range shm.ClaimsPerClient {\n\t\t\tentry, _",
+        "\t\tfor e := range shm.ClaimsPerClient - 1 {\n\t\t\tentry, _",
+        go("./cache", "TestClaimLimit"),
+    ),
+    Defect(
+        "Go: a slot that is freed is not found again",
+        "cache/place.go",
+        "min(f.From(), uint32(slot))",
+        "f.From()",
+        go("./cache", "TestAbort"),
+    ),
+    # Segments.
+    Defect(
+        "Go: a fill may take all memory that is left",
+        "shm/allowance.go",
+        "if n > left/FillDivisor {",
+        "if n > left {",
+        go("./shm", "TestAllowanceCountsFillsUnderWay"),
+    ),
+    Defect(
+        "Go: memory is promised to two caches",
+        "shm/promise.go",
+        "s.Left -= min(s.Left, bytes)",
+        "s.Left -= min(s.Left, 0)",
+        go("./shm", "TestMemoryIsPromisedOnce"),
+    ),
+    Defect(
+        "Go: the payload is not aligned",
+        "shm/geometry.go",
+        "roundUp(end, PayloadAlign)",
+        "roundUp(end, RegionAlign)",
+        go("./shm", "TestGolden"),
+    ),
+    # Orders and the loader in Go.
+    Defect(
+        "Go: the last samples of an epoch come to two ranks",
+        "order/shard.go",
+        "real: (left + s.ranks() - 1 - s.Rank) / s.ranks()}",
+        "real: (left + s.ranks() - s.Rank) / s.ranks()}",
+        go("./order", "TestRanksShareAnEpoch"),
+    ),
+    Defect(
+        "Go: every epoch has the order of the first",
+        "order/permutation.go",
+        "chain(seed, epoch, use, part, n)",
+        "chain(seed, 0, use, part, n)",
+        go("./order", "TestOrdersDiffer"),
+    ),
+    Defect(
+        "Go: a checkpoint is one batch behind",
+        "loader/batches.go",
+        "r.part.Position(r.taken))",
+        "r.part.Position(r.taken-uint64(len(b.indices))))",
+        go("./loader", "TestResumeAnywhere"),
+    ),
+    Defect(
+        "Go: callers that wait for a load share its bytes",
+        "client/load.go",
+        "f.data = slices.Clone(f.data) //",
+        "_ = slices.Clone(f.data) //",
+        go("./client", "TestGetOrLoadOnce"),
+    ),
+    # The library in C.
+    Defect(
+        "C: a copy is not checked again",
+        "cclient/src/protocol/read.c",
+        "if (unchanged(record, w, meta)) {\n            if (length",
+        "if (copied || unchanged(record, w, meta)) {\n            if (length",
+        c("threads", "memory"),
+    ),
+    Defect(
+        "C: a gather takes samples that are too short",
+        "cclient/src/protocol/read.c",
+        "want != ANY_LENGTH && bytes != want",
+        "want != ANY_LENGTH && bytes > want",
+        c("api"),
+    ),
+    Defect(
+        "C: the index word is stored before the meta word",
+        "cclient/src/protocol/write.c",
+        "    store(meta, meta_published(load(meta), c->variable ? (uint32_t)k->length : crc));\n"
+        '    STOC_FAULT("publish.meta");\n'
+        "    if (!cas(index_word(c, k->sample), k->word,"
+        " pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))\n"
+        "        return lost(k); /* the CAS releases payload and meta to readers that load the word */\n",
+        '    STOC_FAULT("publish.meta");\n'
+        "    if (!cas(index_word(c, k->sample), k->word,"
+        " pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))\n"
+        "        return lost(k);\n"
+        "    store(meta, meta_published(load(meta), c->variable ? (uint32_t)k->length : crc));\n",
+        go("./internal/verify/model", "TestReplayC", "faultpoints"),
+    ),
+    Defect(
+        "C: an overwrite keeps the generation",
+        "cclient/src/protocol/write.c",
+        "generation_of(c, w) + (state_of(w) == READY);",
+        "generation_of(c, w);",
+        c("api", "faults"),
+    ),
+    Defect(
+        "C: a slot that a killed client had just taken is lost",
+        "cclient/src/protocol/reclaim.c",
+        "if (intent && intent != place_of(c, w))",
+        "if (intent && place_of(c, w))",
+        c("faults"),
+    ),
+    Defect(
+        "C: claims of a live client are reclaimed",
+        "cclient/src/protocol/reclaim.c",
+        "|| lock_record(c, record) != 1)",
+        "|| lock_record(c, record) < 0)",
+        c("faults"),
+    ),
+    Defect(
+        "C: a clear waits for all claims but the last of a client",
+        "cclient/src/protocol/clear.c",
+        "k < STOC_CLAIMS_PER_CLIENT; k++) {\n            for (unsigned round",
+        "k < STOC_CLAIMS_PER_CLIENT - 1; k++) {\n            for (unsigned round",
+        c("api"),
+    ),
+    Defect(
+        "C: workers that sleep are not woken",
+        "cclient/src/tasks/task_queue.c",
+        "if (atomic_load(&q->sleepers))\n        futex_wake(&q->wakeup, tasks",
+        "if (atomic_load(&q->sleepers) > 1)\n        futex_wake(&q->wakeup, tasks",
+        c("task_queue"),
+    ),
+    Defect(
+        "C: a wakeup between look and sleep is lost",
+        "cclient/src/tasks/task_queue.c",
+        "atomic_store(&q->tail, first + n);\n    atomic_fetch_add(&q->wakeup, 1);",
+        "atomic_store(&q->tail, first + n);",
+        c("task_queue-fault"),
+    ),
+    Defect(
+        "C: an answer does not wake the process that waits",
+        "cclient/src/tasks/task_queue.c",
+        "if (atomic_load(&q->waiting))",
+        "if (atomic_load(&q->waiting) > 1)",
+        c("task_queue"),
+    ),
+    Defect(
+        "C: a padded rank begins again one sample late",
+        "cclient/src/order/epoch.c",
+        "position < left ? position : position % left)",
+        "position < left ? position : (position + 1) % left)",
+        c("order"),
+    ),
+    # The server.
+    Defect(
+        "Server: only the first client hears of a sample that cannot be read",
+        "server/fill/filler.go",
+        "\tfor _, w := range answered {\n\t\tw.request.answer(w, result)\n",
+        "\tfor _, w := range answered {\n\t\tw.request.answer(w, result)\n\t\tresult.code = 0\n",
+        go("./server", "TestSamplesThatFail"),
+    ),
+    Defect(
+        "Server: any user is the owner",
+        "server/operator.go",
+        "return p.UID == 0 || p.UID == os.Getuid()",
+        "return p.UID == 0 || p.UID != os.Getpid()",
+        go("./server", "TestAdminGroup"),
+    ),
+    Defect(
+        "Server: a plan leaves out the samples of its last round",
+        "server/prefetch/schedule.go",
+        "p.total-p.next < ranks {",
+        "p.total-p.next < 1 {",
+        go("./server", "TestPlanOfRanks"),
+    ),
+    Defect(
+        "Server: an unknown key of the configuration is passed over",
+        "server/config/keys.go",
+        "case !there:\n\t\t\t\tcomplaints = append(complaints, fmt",
+        "case !there:\n\t\t\t\t_ = append(complaints, fmt",
+        go("./server/config", "TestRefuses"),
+    ),
+    # Python.
+    Defect(
+        "Python: the last batch is lost",
+        "python/src/stocached/_loader/sampling.py",
+        "if len(batch) == batch_size or not drop_last:",
+        "if len(batch) == batch_size:",
+        python("loader/test_loader.py", "foreign_sampler"),
+    ),
+    Defect(
+        "Python: a checkpoint is one sample ahead",
+        "python/src/stocached/_loader/checkpoint.py",
+        'began["shard"].position(progress.samples)',
+        'began["shard"].position(progress.samples + 1)',
+        python("loader/test_loader.py", "resumed_at_every_batch"),
+    ),
+    Defect(
+        "Python: memory of a batch is given to another batch as well",
+        "python/src/stocached/_memory/ring.py",
+        "number = self._idle.pop()",
+        "number = self._idle[-1]",
+        python("loader/test_loader_kept.py", "batches_never_change and not tensors"),
+    ),
+    Defect(
+        "Python: the second Gaussian number of NumPy is no draw",
+        "python/src/stocached/_random/generators.py",
+        "[self._memory[4 * (_WORDS - 1) :], self._gauss]",
+        "[self._memory[4 * (_WORDS - 1) :]]",
+        python("checks/test_randomness.py", "every_draw"),
+    ),
+    Defect(
+        "Python: arrays of another dtype have the same fingerprint",
+        "python/src/stocached/_checks/identity.py",
+        'digest_of("array", array.dtype.str.encode(), repr',
+        'digest_of("array", repr',
+        python("checks/test_derived_fingerprint.py", "arrays_and_what"),
+    ),
+    Defect(
+        "Python: settings of another dtype have the same fingerprint",
+        "python/src/stocached/prepare/_fingerprint.py",
+        'f"{value.dtype.str} {value.shape}"',
+        'f"{value.shape}"',
+        python("prepare/test_prepare.py", "fingerprints"),
+    ),
+    Defect(
+        "Python: of a lost worker's tasks only the first is done again",
+        "python/src/stocached/_workers/pool.py",
+        "for position in held:",
+        "for position in held[:1]:",
+        python("loader/test_loader_kills.py", "does_all"),
+    ),
+    Defect(
+        "Python: memory of the overflow is not given back",
+        "python/src/stocached/_workers/task_queue.py",
+        "self.overflow.punch(offset, -(-max(length, 1) // _PAGE) * _PAGE)",
+        "return",
+        python("loader/test_loader.py", "that_workers_send"),
+    ),
+    Defect(
+        "Python: the error about a lost worker names no sample",
+        "python/src/stocached/_loader/job.py",
+        "return f\"while it loaded sample {task['index']}\"",
+        'return "while it loaded a sample"',
+        python("loader/test_loader_kills.py", "lost_worker_is_an_error"),
+    ),
+    Defect(
+        "Python: a thread that waits for a load that fails gets nothing",
+        "python/src/stocached/_cache/singleflight.py",
+        "            if load.ok:\n",
+        "            if load:\n",
+        python("cache/test_cache.py", "who_waits"),
+    ),
+    Defect(
+        "Python: rows of a stream take files in the order of workers",
+        "python/src/stocached/_streams/scheduler.py",
+        "for row in sorted(waiting) if",
+        "for row in waiting if",
+        python("streams/test_streams.py", "those_of_the_specification"),
+    ),
+    Defect(
+        "Python: parts are stored as they come",
+        "python/src/stocached/prepare/_parts.py",
+        "if due not in self._ready:\n                self._receive()\n                continue\n"
+        "            part = self._ready.pop(due)\n            due += len(part)",
+        "if not self._ready:\n                self._receive()\n                continue\n"
+        "            part = self._ready.pop(next(iter(self._ready)))\n            due += len(part)",
+        python("prepare/test_prepare.py", "what_is_prepared"),
+    ),
+    Defect(
+        "Python: SharedCache shows a slot as set while it is written",
+        "python/src/stocached/shared_cache.py",
+        "np.array([_EMPTY, _EMPTY, _SET, _OOB]",
+        "np.array([_EMPTY, _SET, _SET, _OOB]",
+        python("cache/test_shared_cache.py", "while_a_sample_is_written"),
+    ),
+    Defect(
+        "Python: Lightning makes loaders without the cache",
+        "python/src/stocached/_loader/torch_loader.py",
+        'if name.startswith("__pl_saved_")]',
+        'if name.startswith("__pl_never_")]',
+        python("loader/test_framework_ranks.py"),
+    ),
+    Defect(
+        "Python: accelerate shards what is sharded",
+        "python/src/stocached/_loader/accelerate.py",
+        "if several and loader._reads_in_order():",
+        "if several and not loader._reads_in_order():",
+        python("loader/test_framework_ranks.py"),
+    ),
+    Defect(
+        "Python: augment= draws the same numbers in every epoch",
+        "python/src/stocached/_loader/checkpoint.py",
+        "sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)",
+        "sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, 0, 0)",
+        python("loader/test_loader.py", "global_random_numbers"),
+    ),
+]
+
+
+def shell(command: str, tree: Path) -> tuple[bool, list[str]]:
+    """Whether it succeeds in the worktree, and what it prints. Ends what takes longer than MOST."""
+    paths = {"PYTHONPATH": str(tree / "python/src"), "STOCACHED_LIB_PATH": str(tree / "build")}
+    paths |= {"TREE": str(tree), "PY": sys.executable}
+    with tempfile.TemporaryFile("w+") as out:
+        started = subprocess.Popen(
+            command, shell=True, cwd=tree, env=os.environ | paths, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+        ended = True
+        try:
+            started.wait(MOST)
+        except subprocess.TimeoutExpired:
+            ended = False
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+        out.seek(0)
+        lines = out.read().splitlines()
+    return started.returncode == 0, lines if ended else [*lines, f"FAIL no end within {MOST} s"]
+
+
+def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
+    """found, SURVIVES or ERROR, and what found it or is wrong. passed: tests known to pass without a defect."""
+    file, test = tree / defect.file, defect.test
+    text = file.read_text()
+    if text.count(defect.old) != 1 or defect.old == defect.new:
+        return "ERROR", f"its text is in {defect.file} {text.count(defect.old)} times, and not once"
+    if test not in passed:
+        for command in (test.build, test.run):
+            fine, lines = shell(command, tree)
+            if not fine:
+                return "ERROR", f"fails without the defect: {first(lines)}"
+        passed.add(test)
+    try:
+        file.write_text(text.replace(defect.old, defect.new))
+        fine, lines = shell(test.build, tree)
+        if not fine:
+            return "ERROR", f"does not compile: {first(lines)}"
+        fine, lines = shell(test.run, tree)
+        return ("SURVIVES", test.run) if fine else ("found", first(lines))
+    finally:
+        file.write_text(text)
+
+
+def first(lines: list[str]) -> str:
+    told = failures(lines)
+    return told[0][:WIDTH] if told else "nothing is said"
+
+
+@contextmanager
+def worktree() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="stocached-mutations-") as folder:
+        tree = Path(folder, "tree")
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), "HEAD"], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=False)
+
+
+def try_all(defects: list[Defect], tree: Path) -> int:
+    """Prints a row for each; how many are not found."""
+    passed: set[Test] = set()
+    wide = max(len(defect.name) for defect in defects)
+    missed = 0
+    for defect in defects:
+        start = time.monotonic()
+        result, what = attempt(defect, tree, passed)
+        missed += result != "found"
+        print(f"{defect.name:<{wide}}  {result:<8}  {time.monotonic() - start:5.1f} s  {what}", flush=True)
+    print(f"{len(defects) - missed} of {len(defects)} defects found")
+    return missed
+
+
+def main(words: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # removes the worktree as well
+    chosen = [defect for defect in DEFECTS if not words or any(word in defect.name for word in words)]
+    if not chosen:
+        print(f"no defect has a name with {' or '.join(words)}")
+        return 1
+    with worktree() as tree:
+        return 1 if try_all(chosen, tree) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
