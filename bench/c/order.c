@@ -22,7 +22,7 @@ struct way {
     uint64_t mixed;          /* or samples of each of three datasets */
     stoc_epoch *epoch;
     uint64_t batches;
-    volatile int64_t sum; /* so that nobody leaves the work out */
+    volatile int64_t sum; /* so that the compiler keeps the work */
 };
 
 static stoc_epoch *open_way(const struct way *w)

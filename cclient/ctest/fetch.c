@@ -806,7 +806,7 @@ static void be_deaf(int fd)
         ;
 }
 
-static void requests_that_nobody_takes(void)
+static void requests_that_no_thread_takes(void)
 {
     stoc_cache *c = served();
     size_t n = 65536; /* half a MiB: more than a socket buffer takes */
@@ -1195,7 +1195,7 @@ int main(int argc, char **argv)
     RUN(an_index_that_cannot_be);
     RUN(waits_for_a_server);
     RUN(timeouts_and_signals);
-    RUN(requests_that_nobody_takes);
+    RUN(requests_that_no_thread_takes);
     RUN(small_requests);
     RUN(leaves_at_once);
     RUN(children_have_their_own);
