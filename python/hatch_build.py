@@ -54,7 +54,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         for folder in (Path(self.root, "csrc"), Path(self.root).parent / "cclient"):
             if (folder / "stocached.c").is_file():
                 return folder
-        raise FileNotFoundError("the C sources are neither in csrc/ nor in ../cclient/; build from an sdist or from a full checkout")
+        raise FileNotFoundError(
+            "the C sources are neither in csrc/ nor in ../cclient/; build from an sdist or from a full checkout"
+        )
 
     def compile(self, sources: Path, library: Path) -> None:
         command = [
@@ -67,7 +69,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         try:
             subprocess.run(command, check=True)
         except FileNotFoundError:
-            raise RuntimeError(f"no C compiler {command[0]!r}; install one (Debian: apt install gcc libc6-dev), or set CC") from None
+            raise RuntimeError(
+                f"no C compiler {command[0]!r}; install one (Debian: apt install gcc libc6-dev), or set CC"
+            ) from None
 
     def make_program(self, program: Path) -> None:
         """The command line, or the script in its place: the package works without it."""
@@ -83,7 +87,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_info(shlex.join(command))
             environment = {**os.environ, "CGO_ENABLED": "0"}
             try:
-                subprocess.run(command, cwd=checkout, env=environment, check=True, timeout=300, stderr=subprocess.PIPE, text=True)
+                subprocess.run(
+                    command, cwd=checkout, env=environment, check=True, timeout=300, stderr=subprocess.PIPE, text=True
+                )
                 return
             except (subprocess.SubprocessError, OSError) as error:
                 said = str(getattr(error, "stderr", None) or error).strip()

@@ -116,7 +116,13 @@ def measure_python() -> dict[str, float]:
         ):
             for workers in (0, 2):
                 loader = kind(
-                    dataset, batch, shuffle=True, seed=1, cache=cache, num_workers=workers, **({"persistent_workers": True} if workers else {})
+                    dataset,
+                    batch,
+                    shuffle=True,
+                    seed=1,
+                    cache=cache,
+                    num_workers=workers,
+                    **({"persistent_workers": True} if workers else {}),
                 )
 
                 def epoch(loader: Any = loader) -> None:
@@ -128,7 +134,9 @@ def measure_python() -> dict[str, float]:
         cache.close()
 
     dataset = CachedDataset(Images(FIRST, SIZES["3 KiB"][0], slow), size="1GiB")
-    found["first epoch, 3 KiB and 1 ms of work"] = fastest(lambda: [dataset[index] for index in range(FIRST)], 1) / FIRST
+    found["first epoch, 3 KiB and 1 ms of work"] = (
+        fastest(lambda: [dataset[index] for index in range(FIRST)], 1) / FIRST
+    )
     return found
 
 
@@ -144,11 +152,28 @@ def build(name: str, commit: str | None) -> None:
     if commit is not None:
         source = into / "source"
         subprocess.run(["git", "worktree", "remove", "--force", source], cwd=ROOT, stderr=subprocess.DEVNULL)
-        subprocess.run(["git", "worktree", "add", "--quiet", "--force", "--detach", source, commit], cwd=ROOT, check=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", into / "python", "./python"]
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--force", "--detach", source, commit], cwd=ROOT, check=True
+        )
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--upgrade",
+        "--target",
+        into / "python",
+        "./python",
+    ]
     subprocess.run(pip, cwd=source, check=True)
     for package in GO_BENCHMARKS:
-        subprocess.run([os.environ.get("GO", "go"), "test", "-c", "-o", into / f"{package}.test", f"./{package}"], cwd=source, check=True)
+        subprocess.run(
+            [os.environ.get("GO", "go"), "test", "-c", "-o", into / f"{package}.test", f"./{package}"],
+            cwd=source,
+            check=True,
+        )
     if commit is not None:
         subprocess.run(["git", "worktree", "remove", "--force", source], cwd=ROOT, check=True)
 
@@ -161,7 +186,9 @@ def run(name: str) -> dict[str, float]:
         printed = subprocess.run(command, cwd=ROOT / package, check=True, stdout=subprocess.PIPE, text=True).stdout
         found |= {f"Go {package} {benchmark}": float(ns) * 1e-9 for benchmark, ns in _GO_RESULT.findall(printed)}
     environment = os.environ | {"PYTHONPATH": str(BUILT / name / "python")}
-    printed = subprocess.run([sys.executable, __file__, "--measure"], env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    printed = subprocess.run(
+        [sys.executable, __file__, "--measure"], env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     return found | json.loads(printed.splitlines()[-1])
 
 
@@ -211,7 +238,10 @@ def main() -> int:
             found[name].append(run(name))
         print(f"run {k + 1} of {arguments.runs}", file=sys.stderr, flush=True)
     lines = list(table(found["ours"], found["base"], arguments.base))
-    text = f"Microseconds a call, a batch (Go) or a sample (Python): medians of {arguments.runs} alternating runs.\n\n" + "\n".join(lines)
+    text = (
+        f"Microseconds a call, a batch (Go) or a sample (Python): medians of {arguments.runs} alternating runs.\n\n"
+        + "\n".join(lines)
+    )
     (BUILT / "result.md").write_text(text + "\n")
     print(text)
     return 0

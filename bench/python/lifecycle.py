@@ -12,7 +12,11 @@ def measure(bench: Bench, folder: str, huge: str) -> None:
     caches: list[stocached.Cache] = []
 
     def create() -> None:
-        caches.append(stocached.Cache.create("create", samples=2**30 // 150_528, shape=(3, 224, 224), dtype="uint8", size="1GiB", dir=folder))
+        caches.append(
+            stocached.Cache.create(
+                "create", samples=2**30 // 150_528, shape=(3, 224, 224), dtype="uint8", size="1GiB", dir=folder
+            )
+        )
 
     def remove() -> None:
         caches[0].unlink()

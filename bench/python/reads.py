@@ -42,7 +42,9 @@ class Case:
         self.loop, self.loop2 = library.loop_gather, library.loop_gather_2
 
     def open(self, folder: str) -> None:
-        self.cache = stocached.Cache.create(f"bench-{os.getpid()}", samples=self.size.samples, shape=self.size.shape, dtype="uint8", dir=folder)
+        self.cache = stocached.Cache.create(
+            f"bench-{os.getpid()}", samples=self.size.samples, shape=self.size.shape, dtype="uint8", dir=folder
+        )
         self._fill()
 
     def _fill(self) -> None:
@@ -53,7 +55,9 @@ class Case:
         # All samples as one array for the bare loop: the same bytes in the same pages. Sample i is
         # in slot i.
         first = self.cache.get(0)
-        self.rows = np.lib.stride_tricks.as_strided(first, (self.size.samples, *self.size.shape), (self.size.bytes, *first.strides), writeable=False)
+        self.rows = np.lib.stride_tricks.as_strided(
+            first, (self.size.samples, *self.size.shape), (self.size.bytes, *first.strides), writeable=False
+        )
         if self.rows[-1].ctypes.data != self.cache.get(self.size.samples - 1).ctypes.data:
             raise RuntimeError("samples do not lie in the order of their indices")
         self.rows[:, 0].max()  # maps pages
@@ -74,7 +78,9 @@ class Case:
             for i in order:
                 get(i)
 
-        self.bench.alternate("python/view", self.size.name, Subject("Cache.get", len(order), run), *self._view_peers(order))
+        self.bench.alternate(
+            "python/view", self.size.name, Subject("Cache.get", len(order), run), *self._view_peers(order)
+        )
 
     def _view_peers(self, order: list[int]) -> list[Subject]:
         # Then two of the requirements have no base. A missing subject would be an error of the
@@ -216,5 +222,7 @@ class WithPeers(Case):
 
         return [
             Subject("torch.index_select", size.reads, select, walk.step),
-            Subject("stocaching get_slot + collate", size.reads, lambda: self._collate(walk, self.peer.get_slot), walk.step),
+            Subject(
+                "stocaching get_slot + collate", size.reads, lambda: self._collate(walk, self.peer.get_slot), walk.step
+            ),
         ]

@@ -41,12 +41,19 @@ SUITES = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     for project in SUITES:
-        parser.add_argument(f"--{project}", type=Path, metavar="FOLDER", help=f"the folder `test` of {project}'s sources")
+        parser.add_argument(
+            f"--{project}", type=Path, metavar="FOLDER", help=f"the folder `test` of {project}'s sources"
+        )
     parser.add_argument("--only-ours", action="store_true", help="do not run the suites with their own class")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("-k", default="", metavar="EXPRESSION", help="run the tests that match only, as with pytest")
     arguments = parser.parse_args()
-    given = [(suite, getattr(arguments, project)) for project, suites in SUITES.items() if getattr(arguments, project) for suite in suites]
+    given = [
+        (suite, getattr(arguments, project))
+        for project, suites in SUITES.items()
+        if getattr(arguments, project)
+        for suite in suites
+    ]
     if not given:
         parser.error("say where the suites are: --torch=/path/to/pytorch/test, --torchdata=/path/to/data/test, or both")
     for suite, folder in given:
@@ -63,26 +70,67 @@ def main() -> int:
 def run(suite: Suite, folder: Path, replaces: str, processes: int, expression: str) -> dict[str, str]:
     """The outcome of each test: passed, failed or skipped. Tests that fail run once more, one at a time: many of them look at the clock."""
     start = time.monotonic()
-    outcomes = _pytest(suite, folder, replaces, ["-n", str(processes), "--dist", "worksteal", *(["-k", expression] if expression else [])])
+    outcomes = _pytest(
+        suite,
+        folder,
+        replaces,
+        ["-n", str(processes), "--dist", "worksteal", *(["-k", expression] if expression else [])],
+    )
     failed = [test for test, outcome in outcomes.items() if outcome == "failed"]
     if failed:
         outcomes |= _pytest(suite, folder, replaces, ["-p", "no:xdist"], failed)
-    counts = ", ".join(f"{sum(outcome == kind for outcome in outcomes.values())} {kind}" for kind in ("passed", "failed", "skipped"))
-    print(f"{suite.name}: with {'our class' if replaces else 'its own class'}: {counts} ({time.monotonic() - start:.0f} s)", flush=True)
+    counts = ", ".join(
+        f"{sum(outcome == kind for outcome in outcomes.values())} {kind}" for kind in ("passed", "failed", "skipped")
+    )
+    print(
+        f"{suite.name}: with {'our class' if replaces else 'its own class'}: {counts} ({time.monotonic() - start:.0f} s)",
+        flush=True,
+    )
     return outcomes
 
 
-def _pytest(suite: Suite, folder: Path, replaces: str, options: list[str], tests: list[str] | None = None) -> dict[str, str]:
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTORCH_TEST_WITH_SLOW": "1", "STOCACHED_SUITE": replaces}
+def _pytest(
+    suite: Suite, folder: Path, replaces: str, options: list[str], tests: list[str] | None = None
+) -> dict[str, str]:
+    environment = os.environ | {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTORCH_TEST_WITH_SLOW": "1",
+        "STOCACHED_SUITE": replaces,
+    }
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     path = folder.resolve() / suite.file
     with tempfile.TemporaryDirectory() as scratch:
         report, settings = Path(scratch, "report.xml"), Path(scratch, "pytest.ini")
         settings.write_text("[pytest]\n")
-        command = [sys.executable, "-m", "pytest", "-q", "-c", str(settings), "--rootdir", str(path.parent), "--noconftest", "-p", "no:cacheprovider"]
-        command += ["--timeout", "3000", f"--junitxml={report}", *options, *([f"{path}::{test}" for test in tests] if tests else [str(path)])]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            str(settings),
+            "--rootdir",
+            str(path.parent),
+            "--noconftest",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += [
+            "--timeout",
+            "3000",
+            f"--junitxml={report}",
+            *options,
+            *([f"{path}::{test}" for test in tests] if tests else [str(path)]),
+        ]
         with Path(scratch, "output").open("w+") as output:
-            process = subprocess.Popen(command, cwd=path.parent, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                command,
+                cwd=path.parent,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             while process.poll() is None and not report.exists():
                 time.sleep(0.2)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -105,7 +153,11 @@ def _outcome(case: ElementTree.Element) -> tuple[str, str]:
 def compare(suite: Suite, theirs: dict[str, str] | None, ours: dict[str, str], *, whole: bool) -> bool:
     """Prints each test that passes with the suite's class and fails with ours. Whether these are the ones that differences.py names."""
     expected = DIFFERENCES[suite.file]
-    failed = {test for test, outcome in ours.items() if outcome == "failed" and (theirs is None or theirs.get(test) == "passed")}
+    failed = {
+        test
+        for test, outcome in ours.items()
+        if outcome == "failed" and (theirs is None or theirs.get(test) == "passed")
+    }
     good = True
     for test in sorted(failed):
         print(f"  {test}: {expected.get(test, 'FAILS WITH OUR CLASS, AND differences.py HAS NO REASON')}")

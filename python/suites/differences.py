@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-_NOT_KEPT = (
-    "the test drops its iterator at once: ours ends its workers then, and the state holds what they had sent; torchdata's loader keeps the iterator"
-)
+_NOT_KEPT = "the test drops its iterator at once: ours ends its workers then, and the state holds what they had sent; torchdata's loader keeps the iterator"
 
 DIFFERENCES: dict[str, dict[str, str]] = {
     "test_dataloader.py": {},

@@ -25,7 +25,9 @@ def accelerator(**more: Any) -> Any:
 
 def ours(dataset: Any, **settings: Any) -> Any:
     """Our loader, without the checks for randomness, because they load some samples twice."""
-    return DataLoader(dataset, **({"batch_size": BATCH, "augment": lift, "size": "8MiB", "allow_random": True} | settings))
+    return DataLoader(
+        dataset, **({"batch_size": BATCH, "augment": lift, "size": "8MiB", "allow_random": True} | settings)
+    )
 
 
 def theirs(**settings: Any) -> Any:
@@ -116,7 +118,10 @@ def check_other_loaders(folder: Path) -> None:
         def __iter__(self) -> Any:
             yield from map(float, range(N))
 
-    read = [accelerator().prepare(torch.utils.data.DataLoader(Stream(), BATCH)), accelerator().prepare(DataLoader(Stream(), BATCH))]
+    read = [
+        accelerator().prepare(torch.utils.data.DataLoader(Stream(), BATCH)),
+        accelerator().prepare(DataLoader(Stream(), BATCH)),
+    ]
     assert isinstance(read[1].base_dataloader, DataLoader)
     assert list(map(torch.Tensor.tolist, read[0])) == list(map(torch.Tensor.tolist, read[1]))
 
@@ -153,7 +158,10 @@ def check_samples_are_sharded_once(folder: Path) -> None:
         mine = indices(run.prepare(ours(Samples(), seed=7, shuffle=True, **settings)))
         assert set(run.gather_for_metrics(sum(mine, []), use_gather_object=True)) == set(range(N))  # noqa: RUF017
     if run.num_processes > 1:
-        for settings, message in (({"rank": 0, "world_size": 3}, "world_size=3: accelerate shards"), ({"ends": "drop"}, "ends='drop': accelerate")):
+        for settings, message in (
+            ({"rank": 0, "world_size": 3}, "world_size=3: accelerate shards"),
+            ({"ends": "drop"}, "ends='drop': accelerate"),
+        ):
             with pytest.raises(InvalidError, match=message):
                 run.prepare(ours(Samples(), seed=7, **settings))
         with pytest.raises(InvalidError, match=r"call prepare\(\) first"):
@@ -198,7 +206,11 @@ def check_states(folder: Path) -> None:
                     if len(first) == len(loader) + 2:
                         run.save_state(at)
                 again = accelerator(**configuration)
-                other = again.prepare(theirs(**settings) if type(loader.base_dataloader) is not DataLoader else ours(Samples(), **settings))
+                other = again.prepare(
+                    theirs(**settings)
+                    if type(loader.base_dataloader) is not DataLoader
+                    else ours(Samples(), **settings)
+                )
                 again.load_state(at)
                 other.set_epoch(1)
                 if configuration:

@@ -48,7 +48,10 @@ os.environ["STOCACHED_SOCKETS_DIR"] = f"{_SOCKETS.name}/run"
 # Each process that runs tests collects all files. It skips files of which it runs no test, because
 # importing torch takes seconds and makes each fork slow.
 _ALL_NEED_TORCH = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.torch\b", re.MULTILINE)
-_LEFT_OUT: dict[str, Callable[[str], object]] = {"not torch": _ALL_NEED_TORCH.search, "torch": lambda text: "pytest.mark.torch" not in text}
+_LEFT_OUT: dict[str, Callable[[str], object]] = {
+    "not torch": _ALL_NEED_TORCH.search,
+    "torch": lambda text: "pytest.mark.torch" not in text,
+}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -58,7 +61,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.markexpr == "not torch" and "torch" in sys.modules:
-        raise pytest.UsageError("a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it")
+        raise pytest.UsageError(
+            "a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it"
+        )
     if session.config.option.markexpr == "torch":
         multiprocessing.set_forkserver_preload(["torch"])  # once, and not in each worker
     # The garbage collector ignores the imported modules from now on. In a forked worker it would

@@ -41,10 +41,20 @@ def busy(milliseconds):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("extra", [{}, {"size": "256MiB"}, {"size": "256MiB", "worker": "thread"}], ids=["no cache", "cache", "threads"])
+@pytest.mark.parametrize(
+    "extra", [{}, {"size": "256MiB"}, {"size": "256MiB", "worker": "thread"}], ids=["no cache", "cache", "threads"]
+)
 def test_batches_arrive_on_a_slow_device(workers, extra):
     made = DataLoader(
-        Images(), BATCH, shuffle=True, seed=1, num_workers=workers, pin_memory=True, ring_bytes="64MiB", persistent_workers=workers > 0, **extra
+        Images(),
+        BATCH,
+        shuffle=True,
+        seed=1,
+        num_workers=workers,
+        pin_memory=True,
+        ring_bytes="64MiB",
+        persistent_workers=workers > 0,
+        **extra,
     )
     wrong, seen = torch.zeros((), dtype=torch.int64, device="cuda"), []
     for _ in range(3):
@@ -67,7 +77,9 @@ def test_ring_is_pinned_where_it_lies():
         ring.resize(BATCH * 3 * 256 * 256)
         batch = ring.take().array()
     assert torch.from_numpy(batch).is_pinned()
-    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, "it is not copied again"
+    assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, (
+        "it is not copied again"
+    )
 
 
 def test_what_is_unregistered_can_be_registered_again():
@@ -125,5 +137,8 @@ def test_speed_of_registered_batches(capsys):
             rates[name].append(SAMPLES / (time.perf_counter() - start))
     medians = {name: statistics.median(of) for name, of in rates.items()}
     with capsys.disabled():
-        print(f"\n{torch.cuda.get_device_name()}: " + ", ".join(f"{name} {rate:,.0f} samples/s" for name, rate in medians.items()))
+        print(
+            f"\n{torch.cuda.get_device_name()}: "
+            + ", ".join(f"{name} {rate:,.0f} samples/s" for name, rate in medians.items())
+        )
     assert medians["registered"] > 0.9 * medians["copied"]

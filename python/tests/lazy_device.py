@@ -47,7 +47,9 @@ class LazyDevice:
 
     def reads(self, array: Any) -> bool:
         address = array.__array_interface__["data"][0]
-        return any(first <= address and address + array.nbytes <= first + length for first, length in self.registered.items())
+        return any(
+            first <= address and address + array.nbytes <= first + length for first, length in self.registered.items()
+        )
 
     def run(self, until: int | None = None) -> None:
         until = len(self.work) if until is None else until

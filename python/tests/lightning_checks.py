@@ -35,7 +35,9 @@ class Model(pl.LightningModule):
 
     def note(self, stage: str, batch: Any) -> Any:
         x, index = batch
-        assert torch.equal(x, (index + LIFT).float()[:, None].expand(-1, 3)), f"{stage} without augment=: {x[:, 0].tolist()}"
+        assert torch.equal(x, (index + LIFT).float()[:, None].expand(-1, 3)), (
+            f"{stage} without augment=: {x[:, 0].tolist()}"
+        )
         if not self.trainer.sanity_checking:
             self.seen.append((stage, self.current_epoch, index.tolist()))
         return self.layer(x - LIFT).mean()
@@ -61,13 +63,28 @@ class Model(pl.LightningModule):
 
 
 def ranks() -> int:
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+    return (
+        torch.distributed.get_world_size()
+        if torch.distributed.is_initialized()
+        else int(os.environ.get("WORLD_SIZE", "1"))
+    )
 
 
 def trainer(folder: Path, **more: Any) -> Any:
     pl.seed_everything(5, verbose=False)
-    settings = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 2}
-    settings |= {"devices": ranks(), "strategy": "ddp" if ranks() > 1 else "auto", "enable_checkpointing": False, "default_root_dir": folder}
+    settings = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "max_epochs": 2,
+    }
+    settings |= {
+        "devices": ranks(),
+        "strategy": "ddp" if ranks() > 1 else "auto",
+        "enable_checkpointing": False,
+        "default_root_dir": folder,
+    }
     return pl.Trainer(**(settings | more))
 
 
@@ -109,7 +126,9 @@ def check_hook_that_imports_us(folder: Path) -> None:
     assert all(complete(together(model.of("train", epoch))) for epoch in range(2))
 
 
-def stages(folder: Path, by: str, settings: dict[str, Any], make: Callable[..., Any], dataset: Any) -> tuple[Model, Any]:
+def stages(
+    folder: Path, by: str, settings: dict[str, Any], make: Callable[..., Any], dataset: Any
+) -> tuple[Model, Any]:
     """Fits, validates, tests and predicts."""
     shuffled = settings | {"shuffle": True}
     loaders = {
@@ -195,7 +214,11 @@ def check_a_state_in_the_middle_of_an_epoch(folder: Path) -> None:
     for number, (settings, more) in enumerate(cases):
 
         def trained(step: int | None, at: Path = folder / f"states-{number}") -> list[Any]:
-            more["callbacks"] = [pl.callbacks.ModelCheckpoint(at, every_n_train_steps=1, save_top_k=-1, filename="{step}")] if step is None else []
+            more["callbacks"] = (
+                [pl.callbacks.ModelCheckpoint(at, every_n_train_steps=1, save_top_k=-1, filename="{step}")]
+                if step is None
+                else []
+            )
             model, state = Model(), None if step is None else at / f"step={step}.ckpt"
             run = trainer(folder, max_epochs=3, enable_checkpointing=step is None, **more)
             run.fit(model, ours(Samples(24), BATCH, shuffle=True, **settings), ckpt_path=state)
@@ -242,7 +265,9 @@ def check_several_loaders_at_once(folder: Path) -> None:
             return self.note("train", batch["a"]) + self.note("other", batch["b"])
 
     def both() -> Any:
-        return CombinedLoader({"a": ours(small, 2, shuffle=True), "b": ours(large, BATCH, seed=1, batch_augment=list)}, "max_size")
+        return CombinedLoader(
+            {"a": ours(small, 2, shuffle=True), "b": ours(large, BATCH, seed=1, batch_augment=list)}, "max_size"
+        )
 
     for by in ("hook", "direct"):
         model = Both({"train": both} if by == "hook" else None)
@@ -314,7 +339,9 @@ def check_samplers_of_users_and_of_frameworks(folder: Path) -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         again = [_update_dataloader(loader, DistributedSampler(dataset, 3, 1)) for _ in range(2)]
-    assert [str(warning.message)[:60] for warning in said] == ["stocached: a DistributedSampler was given to a loader with s"]
+    assert [str(warning.message)[:60] for warning in said] == [
+        "stocached: a DistributedSampler was given to a loader with s"
+    ]
     for made in again:
         assert joined(batch[1].tolist() for batch in made) == list(Order(N, seed=7).epoch(0).shard(1, 3, ends="pad"))
         assert made.cache is loader.cache

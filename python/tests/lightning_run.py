@@ -71,13 +71,21 @@ class Model(pl.LightningModule):
 
 
 def trainer(folder: Any, epochs: int, **more: Any) -> Any:
-    settings = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 1}
+    settings = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 1,
+    }
     return pl.Trainer(**{**settings, "default_root_dir": folder, "max_epochs": epochs, **more})
 
 
 def main(settings: dict[str, Any]) -> None:
     folder = Path(settings["folder"])
-    callbacks = [pl.callbacks.ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")]
+    callbacks = [
+        pl.callbacks.ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    ]
     run = trainer(folder, settings["epochs"], callbacks=callbacks, **settings.get("trainer", {}))
     storage = BlockStorage(folder / "data", block_bytes=4096)
     data = DataModule(Numbered(settings["n"], calls=folder / "calls"), storage, processes=2, **settings.get("data", {}))

@@ -76,7 +76,9 @@ def index_at(kind: int, n: int, seed: int, window: int, block: int, epoch: int, 
 def draws(weights: list[float], seed: int, epoch: int) -> Callable[[int], int]:
     n = len(weights)
     e = frexp(max(weights))[1]
-    u = [int(fraction * 2**53) * 2 ** (own + 62 + 3000 - e) // 2 ** (53 + 3000) for fraction, own in map(frexp, weights)]
+    u = [
+        int(fraction * 2**53) * 2 ** (own + 62 + 3000 - e) // 2 ** (53 + 3000) for fraction, own in map(frexp, weights)
+    ]
     room, m = sum(u), [n * k for k in u]
     shift = room.bit_length() - 64
 
@@ -167,4 +169,6 @@ class Mix:
             number, position = divmod((epoch * self.counts[d] + item) % WORD, n)
         else:
             number, position = (epoch + item // n * 2**32) % WORD, item % n
-        return sum(order[1] for order in self.orders[:d]) + index_at(kind, n, chain(self.seed, 5, d, seed), window, block, number, position)
+        return sum(order[1] for order in self.orders[:d]) + index_at(
+            kind, n, chain(self.seed, 5, d, seed), window, block, number, position
+        )

@@ -516,7 +516,15 @@ class Info(Plain):
         info = torch.utils.data.get_worker_info()
         if info is None:
             return i, None
-        return i, (info.id, info.num_workers, info.seed, info.dataset is self, self.mark, os.getpid(), torch.get_num_threads())
+        return i, (
+            info.id,
+            info.num_workers,
+            info.seed,
+            info.dataset is self,
+            self.mark,
+            os.getpid(),
+            torch.get_num_threads(),
+        )
 
 
 class WhoLoads(Plain):
@@ -675,7 +683,12 @@ def as_list(samples: Any) -> Any:
 
 def shapes(samples: Any) -> dict[str, Any]:
     images, labels = zip(*samples)
-    return {"images": torch.stack(images), "labels": torch.tensor(labels), "n": len(samples), "kind": type(samples).__name__}
+    return {
+        "images": torch.stack(images),
+        "labels": torch.tensor(labels),
+        "n": len(samples),
+        "kind": type(samples).__name__,
+    }
 
 
 def padded(samples: Any) -> Any:

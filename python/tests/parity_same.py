@@ -55,7 +55,11 @@ def difference(a: Any, b: Any, path: str = "outcome") -> str | None:
     if isinstance(a, torch.Tensor):
         return _tensors(a, b, path)
     if isinstance(a, np.ndarray):
-        same = a.dtype == b.dtype and a.shape == b.shape and (a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes())
+        same = (
+            a.dtype == b.dtype
+            and a.shape == b.shape
+            and (a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes())
+        )
         return None if same else f"{path}: {a.dtype} {a!r:.300}, ours {b.dtype} {b!r:.300}"
     if isinstance(a, Mapping):
         if list(a) != list(b):
@@ -63,7 +67,9 @@ def difference(a: Any, b: Any, path: str = "outcome") -> str | None:
         return _first(difference(a[key], b[key], f"{path}[{key!r}]") for key in a)
     if isinstance(a, (list, tuple)) or type(a).__name__ in ("deque", "UserList"):
         found = _first(difference(x, y, f"{path}[{k}]") for k, (x, y) in enumerate(zip(a, b)))
-        return found or (None if len(a) == len(b) else f"{path}: {len(a)} items, ours {len(b)}: {a!r:.300} and {b!r:.300}")
+        return found or (
+            None if len(a) == len(b) else f"{path}: {len(a)} items, ours {len(b)}: {a!r:.300} and {b!r:.300}"
+        )
     if a == b or (a != a and b != b):
         return None
     return f"{path}: {a!r:.300}, ours {b!r:.300}"
@@ -79,6 +85,12 @@ def _tensors(a: Any, b: Any, path: str) -> str | None:
     if (a.dtype, a.shape, a.layout, a.device) != (b.dtype, b.shape, b.layout, b.device):
         return f"{path}: {a.dtype} {tuple(a.shape)} {a.layout} {a.device}, ours {b.dtype} {tuple(b.shape)} {b.layout} {b.device}"
     if a.requires_grad != b.requires_grad or a.is_pinned() != b.is_pinned():
-        return f"{path}: requires_grad {a.requires_grad}, pinned {a.is_pinned()}, ours {b.requires_grad}, {b.is_pinned()}"
-    same = torch.allclose(a.to_dense(), b.to_dense(), 0, 0, equal_nan=True) if a.dtype.is_floating_point or a.dtype.is_complex else torch.equal(a, b)
+        return (
+            f"{path}: requires_grad {a.requires_grad}, pinned {a.is_pinned()}, ours {b.requires_grad}, {b.is_pinned()}"
+        )
+    same = (
+        torch.allclose(a.to_dense(), b.to_dense(), 0, 0, equal_nan=True)
+        if a.dtype.is_floating_point or a.dtype.is_complex
+        else torch.equal(a, b)
+    )
     return None if same else f"{path}: {a!r:.300}, ours {b!r:.300}"

@@ -15,8 +15,16 @@ from stocached.prepare import DataPreparer, DatasetInfo, fingerprint
 
 PROGRAM = Path(__file__).resolve().parents[2] / "bin" / "stocached"
 
-FIELDS: dict[str, tuple[Any, Any]] = {"image": ((3, 5, 5), "uint8"), "label": ((), "int64"), "weights": ((2,), "float16")}
-VARIABLE: dict[str, tuple[Any, Any]] = {"text": ((None,), "bytes"), "points": ((None, 2), "float32"), "label": ((), "int32")}
+FIELDS: dict[str, tuple[Any, Any]] = {
+    "image": ((3, 5, 5), "uint8"),
+    "label": ((), "int64"),
+    "weights": ((2,), "float16"),
+}
+VARIABLE: dict[str, tuple[Any, Any]] = {
+    "text": ((None,), "bytes"),
+    "points": ((None, 2), "float32"),
+    "label": ((), "int32"),
+}
 BARE: dict[str, tuple[Any, Any]] = {"tokens": ((None,), "uint16")}
 
 
@@ -47,7 +55,13 @@ class Made(DataPreparer):
     seconds: time that a sample takes."""
 
     def __init__(
-        self, n: int = 500, fields: dict[str, tuple[Any, Any]] = FIELDS, *, calls: Any = None, seconds: float = 0.0, known: bool = True
+        self,
+        n: int = 500,
+        fields: dict[str, tuple[Any, Any]] = FIELDS,
+        *,
+        calls: Any = None,
+        seconds: float = 0.0,
+        known: bool = True,
     ) -> None:
         self.n, self.fields, self.calls, self.seconds, self.known = n, fields, calls, seconds, known
 
@@ -57,7 +71,9 @@ class Made(DataPreparer):
 
     def dataset_info(self) -> DatasetInfo:
         name = fingerprint(1, self.n, {name: (list(shape), dtype) for name, (shape, dtype) in self.fields.items()})
-        return DatasetInfo(self.fields, self.n if self.known else None, name, self.variable, {"classes": "cat, <dog> & \u2028é\t"})
+        return DatasetInfo(
+            self.fields, self.n if self.known else None, name, self.variable, {"classes": "cat, <dog> & \u2028é\t"}
+        )
 
     def samples(self, first: int, stop: int | None) -> Iterator[Any]:
         if self.calls is not None:
@@ -75,7 +91,9 @@ def parts(calls: Any) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     for line in Path(calls).read_text().splitlines():
         pid, first, stop = (None if word == "None" else int(word) for word in line.split())
-        if stop != first + 1 or not any(other == pid and begin <= first and (end is None or first < end) for other, begin, end in found):
+        if stop != first + 1 or not any(
+            other == pid and begin <= first and (end is None or first < end) for other, begin, end in found
+        ):
             found.append((pid, first, stop))
     return found
 

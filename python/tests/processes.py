@@ -85,7 +85,10 @@ def held() -> set[Any]:
     Entries of other tests may disappear meanwhile, such as loader threads in the middle of a
     sample."""
     gc.collect()
-    found: set[Any] = {*threading.enumerate(), *(child for thread in _threads(os.getpid()) for child in _children(os.getpid(), thread))}
+    found: set[Any] = {
+        *threading.enumerate(),
+        *(child for thread in _threads(os.getpid()) for child in _children(os.getpid(), thread)),
+    }
     for fd in os.listdir("/proc/self/fd"):
         try:
             found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
@@ -112,7 +115,11 @@ def descriptors() -> list[str]:
 
 def mappings() -> list[str]:
     """Our mapped files."""
-    return [line.split(maxsplit=5)[5] for line in Path("/proc/self/maps").read_text().splitlines() if "stocached" in line and "memfd" in line]
+    return [
+        line.split(maxsplit=5)[5]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "stocached" in line and "memfd" in line
+    ]
 
 
 def resident() -> int:

@@ -74,7 +74,9 @@ def of(index: int, *shape: int, dtype: Any = torch.float32) -> Any:
 
 
 def boxes(index: int, count: int = 2) -> Any:
-    return tv_tensors.BoundingBoxes(of(index, count, 4), format="XYWH", canvas_size=(100 + index, 50), clamping_mode="hard")
+    return tv_tensors.BoundingBoxes(
+        of(index, count, 4), format="XYWH", canvas_size=(100 + index, 50), clamping_mode="hard"
+    )
 
 
 # Kinds that torch's default collate function takes.
@@ -84,7 +86,10 @@ COLLATED: dict[str, Callable[[int], Any]] = {
     "Video": lambda k: tv_tensors.Video(of(k, 2, 3, 4, 5, dtype=torch.uint8)),
     "BoundingBoxes": boxes,
     "KeyPoints": lambda k: tv_tensors.KeyPoints(of(k, 3, 2), canvas_size=(k, k + 1)),
-    "detection": lambda k: (tv_tensors.Image(of(k, 3, 4, 5)), {"boxes": boxes(k), "labels": of(k, 2, dtype=torch.int64)}),
+    "detection": lambda k: (
+        tv_tensors.Image(of(k, 3, 4, 5)),
+        {"boxes": boxes(k), "labels": of(k, 2, dtype=torch.int64)},
+    ),
     "TensorDict": lambda k: tensordict.TensorDict({"a": of(k, 3), "b": {"c": of(k, 2, 2)}}, []),
     "TensorDict of rows": lambda k: tensordict.TensorDict({"a": of(k, 3), "b": of(k, 3, 2)}, [3]),
     "tensorclass": lambda k: Step(of(k, 3), of(k), batch_size=[]),
@@ -109,11 +114,15 @@ OTHERS: dict[str, Callable[[int], Any]] = {
     "dataclass with slots": lambda k: Slotted(k, of(k, 2)),
     "dataclasses in it": lambda k: {"targets": [Target(of(k), k), Target(of(k), -k)]},
     "Enum": lambda k: [Colour.RED if k % 2 else Colour.BLUE],
-    "TensorDict with a text": lambda k: tensordict.TensorDict({"a": of(k, 3), "t": f"text {k}"}, [3], names=["time"]).lock_(),
+    "TensorDict with a text": lambda k: tensordict.TensorDict(
+        {"a": of(k, 3), "t": f"text {k}"}, [3], names=["time"]
+    ).lock_(),
     "TensorDict of any length": lambda k: tensordict.TensorDict({"a": of(k, k % 4 + 1, 2)}, [k % 4 + 1]),
     "boxes of any number": lambda k: {"boxes": boxes(k, k % 3)},
     "bytes_": lambda k: np.bytes_(b"b" * (k % 3 + 1)),
-    "texts among 40 values": lambda k: [f"{k}" * (j % 3) if j % 5 == 0 else of(k, (k + j) % 4) if j % 5 == 1 else k for j in range(40)],
+    "texts among 40 values": lambda k: [
+        f"{k}" * (j % 3) if j % 5 == 0 else of(k, (k + j) % 4) if j % 5 == 1 else k for j in range(40)
+    ],
 }
 
 
@@ -146,7 +155,11 @@ def alike(a: Any, b: Any) -> bool:
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, tensordict.TensorDict):
         settings = [(t.batch_size, t.names, t.is_locked, t.device) for t in (a, b)]
-        return settings[0] == settings[1] and list(a.keys()) == list(b.keys()) and all(alike(a.get(key), b.get(key)) for key in a.keys())  # noqa: SIM118
+        return (
+            settings[0] == settings[1]
+            and list(a.keys()) == list(b.keys())
+            and all(alike(a.get(key), b.get(key)) for key in a.keys())  # noqa: SIM118
+        )
     if isinstance(a, Step):
         return alike(a.to_tensordict(), b.to_tensordict())
     if isinstance(a, tensordict.NonTensorData):
@@ -161,5 +174,7 @@ def alike(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(alike, a, b))
     if dataclasses.is_dataclass(a):
         names = [field.name for field in dataclasses.fields(a)]
-        return all(alike(getattr(a, name), getattr(b, name)) for name in names) and alike(getattr(a, "__dict__", {}), getattr(b, "__dict__", {}))
+        return all(alike(getattr(a, name), getattr(b, name)) for name in names) and alike(
+            getattr(a, "__dict__", {}), getattr(b, "__dict__", {})
+        )
     return bool(a == b)

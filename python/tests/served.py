@@ -29,7 +29,12 @@ def program() -> Path:
     if it is missing."""
     if not PROGRAM.exists():
         environment = os.environ | {"CGO_ENABLED": "0"}
-        subprocess.run([os.environ.get("GO", "go"), "build", "-trimpath", "-o", PROGRAM, "./cmd/stocached"], cwd=ROOT, env=environment, check=True)
+        subprocess.run(
+            [os.environ.get("GO", "go"), "build", "-trimpath", "-o", PROGRAM, "./cmd/stocached"],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+        )
     return PROGRAM
 
 
@@ -58,14 +63,20 @@ class Server:
     def serve(self, source: dict[str, Any], **cache: Any) -> Server:
         """Writes the configuration as JSON, which is valid YAML, and starts the server."""
         settings = {"name": self.name, "source": {"path": str(self.data), **source}, "dir": str(self.segments), **cache}
-        self.folder.joinpath("config.yaml").write_text(json.dumps({"caches": [settings], "sockets": {"dir": str(self.sockets)}}))
+        self.folder.joinpath("config.yaml").write_text(
+            json.dumps({"caches": [settings], "sockets": {"dir": str(self.sockets)}})
+        )
         self.start()
         return self
 
-    def records(self, n: int = 100, sample_bytes: int = 1000, *, limits: dict[str, Any] | None = None, **cache: Any) -> Server:
+    def records(
+        self, n: int = 100, sample_bytes: int = 1000, *, limits: dict[str, Any] | None = None, **cache: Any
+    ) -> Server:
         """Serves n records. Sample i is `pattern(i, sample_bytes)`."""
         write_records(self.data, n, sample_bytes)
-        return self.serve({"kind": "raw", "sample_bytes": sample_bytes} | ({"limits": limits} if limits else {}), **cache)
+        return self.serve(
+            {"kind": "raw", "sample_bytes": sample_bytes} | ({"limits": limits} if limits else {}), **cache
+        )
 
     def files(self, files: dict[str, bytes], settings: dict[str, Any] | None = None, **cache: Any) -> Server:
         """Serves files, in the order of their paths."""
@@ -101,7 +112,11 @@ class Server:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
-        until(lambda: all(task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()))
+        until(
+            lambda: all(
+                task.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()
+            )
+        )
 
     def resume(self) -> None:
         assert self.process is not None

@@ -21,7 +21,10 @@ class Item(NamedTuple):
 
 
 def item(file: int, k: int) -> Item:
-    return Item(np.random.default_rng((file, k)).integers(0, 256, (4, 3), np.uint8), {"file": np.int32(file), "k": (np.full(2, k), k)})
+    return Item(
+        np.random.default_rng((file, k)).integers(0, 256, (4, 3), np.uint8),
+        {"file": np.int32(file), "k": (np.full(2, k), k)},
+    )
 
 
 class Files:
@@ -55,14 +58,24 @@ def lengths_of(seed: int, least: int = 1) -> list[int]:
 
 
 def expected(
-    lengths: list[int], rows: int, groups: int = 1, *, epoch: int = 0, seed: int = 0, shuffle: bool = True, ends: str = "pad", steps: int = 10**9
+    lengths: list[int],
+    rows: int,
+    groups: int = 1,
+    *,
+    epoch: int = 0,
+    seed: int = 0,
+    shuffle: bool = True,
+    ends: str = "pad",
+    steps: int = 10**9,
 ) -> list[list[Any]]:
     """For each step, the (file, number of the item) of each row, or None if it has none. Several
     groups end together."""
     count = len(lengths)
 
     def file(place: int) -> int:
-        return Order(count, "shuffled" if shuffle else "sequential", seed).epoch(epoch + place // count).at(place % count)
+        return (
+            Order(count, "shuffled" if shuffle else "sequential", seed).epoch(epoch + place // count).at(place % count)
+        )
 
     following = list(range(groups))
     reading: list[Any] = [None] * rows
@@ -99,7 +112,12 @@ def check(batch: Any, want: list[Any]) -> None:
     assert batch.starts.tolist() == [at is not None and at[1] == 0 for at in want]
     assert type(batch.items) is Item
     for row, at in enumerate(want):
-        there = batch.items.data[row], batch.items.name["file"][row], batch.items.name["k"][0][row], batch.items.name["k"][1][row]
+        there = (
+            batch.items.data[row],
+            batch.items.name["file"][row],
+            batch.items.name["k"][0][row],
+            batch.items.name["k"][1][row],
+        )
         if at is None:
             assert not any(part.any() for part in there)
         else:
@@ -111,7 +129,9 @@ def collect(batches: Any, most: int = 10**9) -> list[list[Any]]:
     """Checks each batch, and returns its items."""
     found = []
     for batch in batches:
-        found.append([(int(f), int(k)) if there else None for f, k, there in zip(batch.files, batch.positions, batch.mask)])
+        found.append(
+            [(int(f), int(k)) if there else None for f, k, there in zip(batch.files, batch.positions, batch.mask)]
+        )
         check(batch, found[-1])
         if len(found) == most:
             break

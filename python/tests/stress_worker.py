@@ -35,7 +35,9 @@ def payload(sample: int, sequence: int, writer: int, length: int) -> np.ndarray:
     seed = (sample ^ rotl(sequence, 21) ^ rotl(writer, 42) ^ length) + GAMMA & MASK
     check = mix(np.array([seed], np.uint64))
     steps = np.arange(1, max(-(-length // 8) - 4, 0) + 1, dtype=np.uint64)
-    words = np.concatenate([np.array([sample, sequence, writer], np.uint64), check, mix(check + steps * np.uint64(GAMMA))])
+    words = np.concatenate(
+        [np.array([sample, sequence, writer], np.uint64), check, mix(check + steps * np.uint64(GAMMA))]
+    )
     return words.view(np.uint8)[:length]
 
 
@@ -49,7 +51,9 @@ def torn(sample: int, data: np.ndarray) -> str | None:
     want = payload(sample, sequence, writer, data.size)
     wrong = np.flatnonzero(data != want)
     return (
-        f"sample {sample}, sequence {sequence} of writer {writer}: byte {wrong[0]} of {data.size} is wrong, {wrong.size} are" if wrong.size else None
+        f"sample {sample}, sequence {sequence} of writer {writer}: byte {wrong[0]} of {data.size} is wrong, {wrong.size} are"
+        if wrong.size
+        else None
     )
 
 
@@ -99,7 +103,10 @@ class Worker:
             return
         half = data.size // 2
         for start, end in ((0, half), (half, data.size)):
-            if handle.check(_native.write(claim, start, data[start:end].ctypes.data, end - start), sample) == _native.FULL:
+            if (
+                handle.check(_native.write(claim, start, data[start:end].ctypes.data, end - start), sample)
+                == _native.FULL
+            ):
                 return
         self.claims += 1
         handle.check(_native.publish(claim) if self.claims % 2 else _native.abort(claim), sample)
@@ -134,7 +141,10 @@ def forked() -> list[str]:
 def main() -> int:
     arguments = forked() if sys.argv[1:] == ["fork"] else sys.argv[1:]
     path, samples, seconds, seed = arguments[0], int(arguments[1]), float(arguments[2]), int(arguments[3])
-    assert payload(5, 7, 1234, 45).tobytes().hex() == "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
+    assert (
+        payload(5, 7, 1234, 45).tobytes().hex()
+        == "05000000000000000700000000000000d20400000000000000b77615df6feacff6bb854794aefff9898ee19516"
+    )
     end = time.monotonic() + seconds
     try:
         worker = Worker(raw_bytes(Cache.attach(path)), samples, seed)

@@ -28,7 +28,10 @@ FLOOR = {package: number for number, packages in enumerate(FLOORS) for package i
 
 def modules() -> dict[str, Path]:
     """The path of each module by its name below stocached: "_loader.options", or "__init__"."""
-    return {".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCE.rglob("*.py")}
+    return {
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in SOURCE.rglob("*.py")
+    }
 
 
 def imports(module: str, path: Path, known: dict[str, Path]) -> set[str]:
@@ -40,7 +43,9 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> set[str]:
             absolute = [alias.name for alias in node.names if alias.name.split(".")[0] == "stocached"]
             assert not absolute, f"{path}:{node.lineno}: write a relative import"
         if isinstance(node, ast.ImportFrom):
-            assert node.level or (node.module or "").split(".")[0] != "stocached", f"{path}:{node.lineno}: write a relative import"
+            assert node.level or (node.module or "").split(".")[0] != "stocached", (
+                f"{path}:{node.lineno}: write a relative import"
+            )
         if isinstance(node, ast.ImportFrom) and node.level:
             base = [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
             for alias in node.names:
@@ -59,7 +64,9 @@ def package_of(module: str) -> str:
 
 def test_all_packages_are_on_a_floor():
     assert {package_of(module) for module in GRAPH} == set(FLOOR)
-    assert all(not module.startswith("_") or "." in module or module in (*FLOOR, "__init__") for module in GRAPH), "a private module is in a package"
+    assert all(not module.startswith("_") or "." in module or module in (*FLOOR, "__init__") for module in GRAPH), (
+        "a private module is in a package"
+    )
 
 
 def test_packages_import_lower_floors_alone():

@@ -184,7 +184,9 @@ def test_structs_are_those_of_the_header(tmp_path):
     for struct, mirror in structs.items():
         lines.append(f'printf("{struct} %zu\\n", sizeof(struct {struct}));')
         for field, *_ in mirror._fields_:
-            lines.append(f'printf("{struct}.{field} %zu\\n", offsetof(struct {struct}, {names.get(struct, {}).get(field, field)}));')
+            lines.append(
+                f'printf("{struct}.{field} %zu\\n", offsetof(struct {struct}, {names.get(struct, {}).get(field, field)}));'
+            )
     source = tmp_path / "layout.c"
     source.write_text(f'#include "{HEADER}"\n#include <stdio.h>\nint main(void) {{ {" ".join(lines)} return 0; }}\n')
     subprocess.run([compiler, "-o", tmp_path / "layout", source], check=True)
@@ -198,7 +200,10 @@ def test_structs_are_those_of_the_header(tmp_path):
 
 def test_every_function_of_the_header_is_bound_with_its_prototype():
     text = re.sub(r"\s+", " ", HEADER.read_text())
-    prototypes = {match[2]: f"{match[1]}{match[2]}({match[3]});" for match in re.finditer(r"STOC_API ([\w ]+[ *])(stoc_\w+)\(([^;]*)\);", text)}
+    prototypes = {
+        match[2]: f"{match[1]}{match[2]}({match[3]});"
+        for match in re.finditer(r"STOC_API ([\w ]+[ *])(stoc_\w+)\(([^;]*)\);", text)
+    }
     binding = re.sub(r"\s+", " ", re.sub(r"\n#\s+", " ", Path(_native._header.__file__).read_text()))
     for name, prototype in prototypes.items():
         if name in ("stoc_close_keep_maps", "stoc_view_offset", "stoc_close"):

@@ -83,7 +83,11 @@ def base(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("owner", "mode", "says"),
-    [(STRANGER, 0o755, "belongs to user id 65534"), (0, 0o755, "user id 65534 listens on"), (0, 0o777, "has mode 0777")],
+    [
+        (STRANGER, 0o755, "belongs to user id 65534"),
+        (0, 0o755, "user id 65534 listens on"),
+        (0, 0o777, "has mode 0777"),
+    ],
 )
 def test_nothing_is_sent_to_a_server_of_another_user(base, monkeypatch, named, owner, mode, says):
     place = base / "stocached"

@@ -20,7 +20,8 @@ def test_older_ones_are_refused_with_numbers(version):
     from stocached._common import torch_version
 
     with pytest.raises(
-        ImportError, match=rf"^stocached needs torch 2\.0 or later, and this is torch {re.escape(version)}; run: pip install 'torch>=2\.0'$"
+        ImportError,
+        match=rf"^stocached needs torch 2\.0 or later, and this is torch {re.escape(version)}; run: pip install 'torch>=2\.0'$",
     ):
         torch_version.check(version)
 
@@ -33,7 +34,12 @@ def test_others_are_taken(version):
 
 
 @pytest.mark.parametrize(
-    "line", ["from stocached.torch import DataLoader", "from stocached import SharedCache", "import stocached._streams.torch_dataset"]
+    "line",
+    [
+        "from stocached.torch import DataLoader",
+        "from stocached import SharedCache",
+        "import stocached._streams.torch_dataset",
+    ],
 )
 def test_without_torch(line):
     """Whether or not torch is installed here: a finder before all others says that it is
@@ -64,7 +70,9 @@ def test_a_torch_for_another_numpy_is_refused(monkeypatch):
         raise RuntimeError("Numpy is not available")
 
     monkeypatch.setattr(torch, "from_numpy", from_numpy)
-    with pytest.raises(ImportError, match=r"does not work with NumPy .* \(Numpy is not available\); run: pip install 'numpy<2'"):
+    with pytest.raises(
+        ImportError, match=r"does not work with NumPy .* \(Numpy is not available\); run: pip install 'numpy<2'"
+    ):
         torch_version.check_numpy()
 
 
@@ -73,6 +81,10 @@ def test_what_is_declared_is_what_is_tested():
     from stocached._common import torch_version
 
     declared = dict(re.findall(r'"(torch|numpy)>=([\d.]+)"', (ROOT / "python" / "pyproject.toml").read_text()))
-    tested = dict(re.findall(r"^(torch|numpy)==(.*)\.0$", (ROOT / "tools" / "requirements-torch-oldest.txt").read_text(), re.MULTILINE))
+    tested = dict(
+        re.findall(
+            r"^(torch|numpy)==(.*)\.0$", (ROOT / "tools" / "requirements-torch-oldest.txt").read_text(), re.MULTILINE
+        )
+    )
     assert declared == tested
     assert declared["torch"] == ".".join(map(str, torch_version.OLDEST))

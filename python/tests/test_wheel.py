@@ -18,7 +18,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def built(folder: Path, **environment: str) -> zipfile.ZipFile:
     """Builds the wheel of the checkout."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT / "python"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        folder,
+        ROOT / "python",
+    ]
     subprocess.run(command, check=True, env=os.environ | {"CFLAGS": "-O0"} | environment)  # compiles faster
     (wheel,) = folder.glob("*.whl")
     return zipfile.ZipFile(wheel)
@@ -32,7 +43,9 @@ def script(wheel: zipfile.ZipFile, folder: Path) -> Path:
 
 
 def call(*command: Any, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=os.environ | {"PATH": path})
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, env=os.environ | {"PATH": path}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +79,14 @@ def test_without_go_a_command_from_elsewhere_is_run(without_go, tmp_path):
     real = tmp_path / "real"
     real.mkdir()
     shutil.copy(shutil.which("echo") or "/bin/echo", real / "stocached")
-    done = call(command, "a b", "c", path=os.pathsep.join([str(command.parent), str(other), str(real), "/usr/bin", "/bin"]))
+    done = call(
+        command, "a b", "c", path=os.pathsep.join([str(command.parent), str(other), str(real), "/usr/bin", "/bin"])
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "a b c\n", "")
-    assert call(command, "ls", path=os.pathsep.join([str(other), str(command.parent), "/usr/bin", "/bin"])).returncode == 127
+    assert (
+        call(command, "ls", path=os.pathsep.join([str(other), str(command.parent), "/usr/bin", "/bin"])).returncode
+        == 127
+    )
 
 
 def test_go_that_fails_is_told(tmp_path):

@@ -61,5 +61,9 @@ def read(path: Path) -> dict:
 
 
 def spans_of(file: dict, track: str) -> list[dict]:
-    tids = {event["tid"] for event in file["traceEvents"] if event["name"] == "thread_name" and event["args"]["name"] == track}
+    tids = {
+        event["tid"]
+        for event in file["traceEvents"]
+        if event["name"] == "thread_name" and event["args"]["name"] == track
+    }
     return [event for event in file["traceEvents"] if event["ph"] == "X" and event["tid"] in tids]

@@ -123,7 +123,10 @@ def adder(n):
 def rescaled(scale):
     """The function `uses_helper` of a module with another SCALE."""
     space = {"__name__": "elsewhere", "SCALE": scale}
-    exec("def deeper(x):\n    return x * SCALE\ndef helper(x):\n    return deeper(x) + 1\ndef uses_helper(x):\n    return helper(x)\n", space)
+    exec(
+        "def deeper(x):\n    return x * SCALE\ndef helper(x):\n    return deeper(x) + 1\ndef uses_helper(x):\n    return helper(x)\n",
+        space,
+    )
     return space["uses_helper"]
 
 
@@ -168,7 +171,10 @@ pairs = {
     "bound methods": (Scale(2)._scaled, Scale(3)._scaled),
     "cycles": (Cyclic(1), Cyclic(2)),
     "dict arguments": (Scale({"a": 1, "b": 2}), Scale({"a": 2, "b": 1})),
-    "nested functions": (compiled("f = lambda xs: [x + 1 for x in xs]"), compiled("f = lambda xs: [x + 2 for x in xs]")),
+    "nested functions": (
+        compiled("f = lambda xs: [x + 1 for x in xs]"),
+        compiled("f = lambda xs: [x + 2 for x in xs]"),
+    ),
     "classes that are used": (
         compiled("class A:\n    def go(self, x):\n        return x\nf = lambda x: A().go(x)"),
         compiled("class A:\n    def go(self, x):\n        return -x\nf = lambda x: A().go(x)"),
@@ -176,7 +182,10 @@ pairs = {
     "a decorator": (functools.lru_cache(None)(lambda x: x), functools.lru_cache(None)(lambda x: -x)),
     "a default factory": (Scale(collections.defaultdict(int)), Scale(collections.defaultdict(list))),
     "an own list": (Scale(type("Own", (list,), {})([1])), Scale(type("Own", (list,), {})([2]))),
-    "an OrderedDict in another order": (Scale(collections.OrderedDict(a=1, b=2)), Scale(collections.OrderedDict(b=2, a=1))),
+    "an OrderedDict in another order": (
+        Scale(collections.OrderedDict(a=1, b=2)),
+        Scale(collections.OrderedDict(b=2, a=1)),
+    ),
     "namespaces": (Scale(SimpleNamespace(size=1)), Scale(SimpleNamespace(size=2))),
 }
 twins = {
@@ -185,7 +194,10 @@ twins = {
     "keywords in another order": (functools.partial(add, y=1, z=2), functools.partial(add, z=2, y=1)),
     "another line": (adder(3), adder(3)),
     "the same text": (lambda x: x + 1, lambda x: x + 1),
-    "docstrings and comments": (compiled("def f(x):\n    return x"), compiled("def f(x):\n    'what it does'\n\n    # and why\n    return x")),
+    "docstrings and comments": (
+        compiled("def f(x):\n    return x"),
+        compiled("def f(x):\n    'what it does'\n\n    # and why\n    return x"),
+    ),
     "calls before": (compiled("def f(x):\n    return x + 1"), hot(compiled("def f(x):\n    return x + 1"))),
     "the state of a generator": (Scale(random.Random(1)), Scale(random.Random(2))),
     "locks and loggers": (Scale(threading.Lock()), Scale(threading.Lock())),

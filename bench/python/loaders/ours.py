@@ -16,7 +16,9 @@ from . import sets, subject
 
 
 def empty(folder: str, what: str, n: int, shape: Any, slots: int) -> stocached.Cache:
-    return stocached.Cache.create(sets.own_name(what), samples=n, slots=slots, shape=tuple(shape), dtype="uint8", dir=folder)
+    return stocached.Cache.create(
+        sets.own_name(what), samples=n, slots=slots, shape=tuple(shape), dtype="uint8", dir=folder
+    )
 
 
 def filled(folder: str, what: str, n: int, shape: Any) -> stocached.Cache:
@@ -60,7 +62,11 @@ class Ours(subject.Whole):
             "sleep": lambda: sets.Sleeps(n, sleep),
         }[dataset]()
         if share is not None and share > 0:
-            self._cache = filled(folder, "ours", n, shape) if dataset == "images" else empty(folder, "ours", n, shape, int(n * share))
+            self._cache = (
+                filled(folder, "ours", n, shape)
+                if dataset == "images"
+                else empty(folder, "ours", n, shape, int(n * share))
+            )
             options["cache"] = self._cache
         if order == "ours":
             options |= {"seed": 1, "shuffle": True}
@@ -105,7 +111,9 @@ class Gather(_Cached):
     """Cache.gather of the same batches in a random order, into a ring of as many batches as the
     loader makes ahead."""
 
-    def __init__(self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, ring: int = 4, epochs: int = 1) -> None:
+    def __init__(
+        self, *, folder: str, n: int, shape: Any, batch: int, threads: int = 1, ring: int = 4, epochs: int = 1
+    ) -> None:
         super().__init__(folder, n, shape, "gather")
         self.epochs, self.samples = epochs, n * epochs
         self._batch, self._threads = batch, threads

@@ -45,7 +45,11 @@ class _Peer(subject.Whole):
         shutil.rmtree(getattr(self, "folder", ""), ignore_errors=True)
 
     def _loader_options(self) -> dict[str, Any]:
-        return {"num_workers": self.workers, "persistent_workers": True, "multiprocessing_context": "fork"} if self.workers else {}
+        return (
+            {"num_workers": self.workers, "persistent_workers": True, "multiprocessing_context": "fork"}
+            if self.workers
+            else {}
+        )
 
     def _npy(self, images: sets.Images) -> str:
         path = f"{self.folder}/images.npy"
@@ -82,7 +86,9 @@ class Streaming(_Peer):
     def open(self, images: sets.Images) -> None:
         import streaming
 
-        with streaming.MDSWriter(out=f"{self.folder}/mds", columns={"image": f"ndarray:uint8:{','.join(map(str, self.shape))}"}) as out:
+        with streaming.MDSWriter(
+            out=f"{self.folder}/mds", columns={"image": f"ndarray:uint8:{','.join(map(str, self.shape))}"}
+        ) as out:
             for i in range(self.n):
                 out.write({"image": images[i]})
         streaming.base.util.clean_stale_shared_memory()
@@ -112,9 +118,13 @@ class WebDataset(_Peer):
             return np.frombuffer(sample["bin"], np.uint8).reshape(shape)
 
         urls = sorted(str(path) for path in Path(self.folder).glob("*.tar"))
-        dataset = webdataset.WebDataset(urls, shardshuffle=len(urls), nodesplitter=None, workersplitter=webdataset.split_by_worker)
+        dataset = webdataset.WebDataset(
+            urls, shardshuffle=len(urls), nodesplitter=None, workersplitter=webdataset.split_by_worker
+        )
         self._loader = torch.utils.data.DataLoader(
-            dataset.shuffle(256, initial=64).map(decoded).batched(self.batch, collation_fn=lambda many: torch.from_numpy(np.stack(many))),
+            dataset.shuffle(256, initial=64)
+            .map(decoded)
+            .batched(self.batch, collation_fn=lambda many: torch.from_numpy(np.stack(many))),
             batch_size=None,
             **self._loader_options(),
         )
@@ -256,7 +266,9 @@ class Datasets(_Peer):
         def collate(rows: list[dict[str, Any]]) -> Any:
             return torch.from_numpy(np.stack([np.frombuffer(row["image"], np.uint8).reshape(shape) for row in rows]))
 
-        self._loader = torch.utils.data.DataLoader(made, batch_size=self.batch, shuffle=True, collate_fn=collate, **self._loader_options())
+        self._loader = torch.utils.data.DataLoader(
+            made, batch_size=self.batch, shuffle=True, collate_fn=collate, **self._loader_options()
+        )
 
     def once(self) -> Iterable[Any]:
         return iter(self._loader)

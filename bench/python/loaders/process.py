@@ -32,7 +32,9 @@ class Process:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Process:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         return self
 
     def ready(self) -> Process:

@@ -92,7 +92,9 @@ def step(run: Run) -> None:
     ]
     alternate(run.runs, *subjects)
     alone = Derived("the step alone", n, [seconds / BATCH] * run.runs)
-    run.emit("loader/step", "196,608 bytes", [*subjects, alone], note=f"a step of {seconds * 1e6:.0f} us a batch of {BATCH}")
+    run.emit(
+        "loader/step", "196,608 bytes", [*subjects, alone], note=f"a step of {seconds * 1e6:.0f} us a batch of {BATCH}"
+    )
 
 
 def small(run: Run) -> None:
@@ -118,7 +120,9 @@ def augment(run: Run) -> None:
     at = run.images(n)
     subjects = [
         Process("stocached", "stocached", **at, workers=2, epochs=2, augment=200, loops=run.loops),
-        Process("stocached, threads", "stocached", **at, workers=2, epochs=2, augment=200, loops=run.loops, worker="thread"),
+        Process(
+            "stocached, threads", "stocached", **at, workers=2, epochs=2, augment=200, loops=run.loops, worker="thread"
+        ),
         Process("stocaching, 2 workers", "torch", **at, workers=2, augment=200, loops=run.loops),
         Process("the work alone, 2 processes", "work", n=2 * n, augment=200, loops=run.loops, processes=2),
         Process(
@@ -156,7 +160,9 @@ def _cold(run: Run, n: int, at: dict[str, Any], jpegs: str) -> None:
     ours = Process("stocached", "stocached", **at, workers=2, share=None)
     torchs = Process("torch, 2 workers", "torch", **at, workers=2)
     decode = Process("decode alone, 2 processes", "decode", jpegs=jpegs, n=n, processes=2)
-    shares = {c: Process(f"stocached, c = {c:g}", "stocached", **at, workers=2, share=c) for c in (0.25, 0.5, 0.75, 1.0)}
+    shares = {
+        c: Process(f"stocached, c = {c:g}", "stocached", **at, workers=2, share=c) for c in (0.25, 0.5, 0.75, 1.0)
+    }
     gather = Process("gather", "gather", **run.images(n))
     alternate(3 * run.runs, ours, torchs, decode, *shares.values(), gather)  # runs with decoding differ by a tenth
     run.emit("loader/cold", "JPEG", [ours, torchs, decode])

@@ -80,7 +80,9 @@ class Ours(_Streams):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._streams = Streams(range(self.files), self.rows, self.read, num_workers=self.workers, multiprocessing_context="fork")
+        self._streams = Streams(
+            range(self.files), self.rows, self.read, num_workers=self.workers, multiprocessing_context="fork"
+        )
 
     def epoch(self) -> Iterable[Any]:
         for _ in range(self.epochs):

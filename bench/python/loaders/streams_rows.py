@@ -28,7 +28,9 @@ def transport(run: Run) -> None:
     ):
         subjects = _subjects(everybody, **settings)
         alternate(run.runs, *subjects)
-        run.emit("streams/transport", size, subjects, note="batches of 64 rows; the start of the workers is part of each run")
+        run.emit(
+            "streams/transport", size, subjects, note="batches of 64 rows; the start of the workers is part of each run"
+        )
 
 
 def within_a_batch(run: Run) -> None:

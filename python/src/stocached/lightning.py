@@ -136,7 +136,9 @@ class DataModule(_Base):  # type: ignore[misc]
             )
         self.preparer, self.storage = preparer, storage
         self.batch_size = whole("batch_size", batch_size, 1)
-        self.eval_batch_size = self.batch_size if eval_batch_size is None else whole("eval_batch_size", eval_batch_size, 1)
+        self.eval_batch_size = (
+            self.batch_size if eval_batch_size is None else whole("eval_batch_size", eval_batch_size, 1)
+        )
         self.num_workers, self.processes = num_workers, processes
         self.validation, self.test, self.stratify = validation, test, stratify
         self.split = split
@@ -170,13 +172,17 @@ class DataModule(_Base):  # type: ignore[misc]
             labels = None if self.stratify is None else self.storage.load_field(self.stratify)
             self.split = split(len(self.storage), self.validation, self.test, seed=self.seed, labels=labels)
         elif self.split.train.samples != len(self.storage):
-            raise InvalidError(f"the split is of {self.split.train.samples} samples, and the storage has {len(self.storage)}")
+            raise InvalidError(
+                f"the split is of {self.split.train.samples} samples, and the storage has {len(self.storage)}"
+            )
 
     def train_dataloader(self) -> Any:
         dataset = PreparedDataset(self.storage, self._split().train, self.train_transform)
         shuffle = self.shuffle and not getattr(self.trainer, "overfit_batches", 0)
         sampler = self._sampler(len(dataset), shuffle)
-        self._train = TrainerBatches(self, self._loader(dataset, sampler, self.batch_size, self.drop_last, self.train_loader), sampler)
+        self._train = TrainerBatches(
+            self, self._loader(dataset, sampler, self.batch_size, self.drop_last, self.train_loader), sampler
+        )
         if self._resumed is not None:
             self._train.load_state_dict(self._resumed)
         return self._train
@@ -217,9 +223,13 @@ class DataModule(_Base):  # type: ignore[misc]
             of_storage = getattr(self.storage, "block_samples", None)
             block = min(of_storage() if of_storage else 1, -(-samples // 256))
         rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
-        return BlockSampler(samples, block, shuffle, self.window, seed=self.seed, rank=rank, world_size=world_size, ends=self.ends)
+        return BlockSampler(
+            samples, block, shuffle, self.window, seed=self.seed, rank=rank, world_size=world_size, ends=self.ends
+        )
 
-    def _loader(self, dataset: PreparedDataset, sampler: BlockSampler, batch_size: int, drop_last: bool, more: Mapping[str, Any]) -> Any:
+    def _loader(
+        self, dataset: PreparedDataset, sampler: BlockSampler, batch_size: int, drop_last: bool, more: Mapping[str, Any]
+    ) -> Any:
         options = {**self.loader, **more}
         # Set by seed_everything(workers=True).
         if options.get("worker_init_fn") is None and os.environ.get("PL_SEED_WORKERS", "0") == "1":

@@ -83,7 +83,9 @@ class SharedCache:
         slots = self._dataset_len if need <= limit else int((limit - self._dataset_len) / sample_bytes)
         fits = "fits in" if need <= limit else "exceeds"
         capacity = f"all {slots}" if need <= limit else f"{slots} / {self._dataset_len}"
-        print(f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {capacity} samples.")
+        print(
+            f"Dataset size ({need / _GIB:.1f} GiB) {fits} cache limit ({size_limit_gib} GiB). Room to cache {capacity} samples."
+        )
         if slots < 0:
             raise InvalidError(
                 f"size_limit_gib={size_limit_gib} leaves no room for one byte for each of {self._dataset_len} samples; "
@@ -107,7 +109,10 @@ class SharedCache:
         cache, created = create_or_attach(name, create, fingerprint)
         wanted = make_fields(shape=self._dims, dtype=self._dtype)
         same = (
-            len(cache.fields) == 1 and cache.fields[0].same_as(wanted[0]) and cache.assign == "first-indices" and cache.samples == self._dataset_len
+            len(cache.fields) == 1
+            and cache.fields[0].same_as(wanted[0])
+            and cache.assign == "first-indices"
+            and cache.samples == self._dataset_len
         )
         if not created and not (same and cache.slots == slots):
             raise SchemaError(
@@ -128,7 +133,9 @@ class SharedCache:
         if self._cache is not None and handle is not None and handle.payload is not None:
             # Says that it is writable, because torch.from_numpy warns of read-only arrays.
             memory = handle.payload.array(writable=True)
-            rows = values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[0]
+            rows = values.FixedValues(self._cache.fields, self._slot_bytes).arrays(memory, self._len, self._slot_bytes)[
+                0
+            ]
             rows = rows.view(np.int16) if self._bfloat16 else rows
         self._rows = rows
         kind = rows.dtype if self._cache is not None else np.dtype(np.uint8)
@@ -187,10 +194,14 @@ class SharedCache:
                 raise IndexError(f"Index {idx} is out of bounds of this SharedCache of length {self._len}")
             return
         if not allow_overwrite and self._handle.check(_native.state(self._handle, idx), idx) == _native.STATE_READY:
-            raise RuntimeError(f"Slot idx={idx} of this SharedCache is full; pass allow_overwrite=True to replace the sample")
+            raise RuntimeError(
+                f"Slot idx={idx} of this SharedCache is full; pass allow_overwrite=True to replace the sample"
+            )
         tensor = self._as_slot(value)
         flags = _native.OVERWRITE if allow_overwrite else 0
-        self._handle.check(_native.set(self._handle, idx, tensor.data_ptr(), self._slot_bytes, flags), idx, self._slot_bytes)
+        self._handle.check(
+            _native.set(self._handle, idx, tensor.data_ptr(), self._slot_bytes, flags), idx, self._slot_bytes
+        )
 
     def _as_slot(self, value: Any) -> torch.Tensor:
         """The value as a contiguous tensor with the dtype and shape of a slot."""
@@ -248,7 +259,11 @@ class SharedCache:
         every = torch.arange(self._len)
         first, rest = (idx[0], tuple(idx[1:])) if isinstance(idx, tuple) and idx else (idx, ())
         if isinstance(first, list):
-            first = torch.tensor(first, dtype=torch.int64) if not first or not isinstance(first[0], bool) else torch.tensor(first)
+            first = (
+                torch.tensor(first, dtype=torch.int64)
+                if not first or not isinstance(first[0], bool)
+                else torch.tensor(first)
+            )
         mask = isinstance(first, torch.Tensor) and first.dtype == torch.bool and first.ndim != 1
         if mask or first is None or first is Ellipsis or isinstance(first, (bool, tuple)):
             return every.tolist(), idx

@@ -102,7 +102,12 @@ def test_index_outside(cache, index):
 
 @pytest.mark.parametrize("index", [1.0, "1", None, [1], (1,), np.float32(1), np.array([1, 2])])
 def test_index_of_another_type(cache, index):
-    for call in (lambda: cache.get(index), lambda: cache.put(index, sample(0)), lambda: cache.get(index, copy=True), lambda: index in cache):
+    for call in (
+        lambda: cache.get(index),
+        lambda: cache.put(index, sample(0)),
+        lambda: cache.get(index, copy=True),
+        lambda: index in cache,
+    ):
         with pytest.raises(TypeError):
             call()
 
@@ -251,7 +256,12 @@ FIELDS = {"image": ((2, 3), "uint8"), "label": ((), "int64"), "box": ((4,), "flo
 
 
 def fields_sample(k: int) -> dict:
-    return {"image": np.full((2, 3), k, np.uint8), "label": -k, "box": np.full(4, k / 2, np.float32), "flag": k % 2 == 0}
+    return {
+        "image": np.full((2, 3), k, np.uint8),
+        "label": -k,
+        "box": np.full(4, k / 2, np.float32),
+        "flag": k % 2 == 0,
+    }
 
 
 def test_several_fields():
@@ -446,7 +456,8 @@ def test_get_or_load_of_fields_and_of_samples_of_any_size():
         for index in range(4):
             for _ in range(2):
                 np.testing.assert_array_equal(
-                    cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)), np.full((index, 2), index, np.float32)
+                    cache.get_or_load(index, lambda i: np.full((i, 2), i, np.float32)),
+                    np.full((index, 2), index, np.float32),
                 )
         assert (cache.stats().hits, cache.stats().misses) == (4, 4)
 
@@ -521,7 +532,10 @@ def test_get_or_load_who_waits_for_a_load_that_fails_loads_by_itself(cache):
         with pytest.raises(OSError, match="the first fails"):
             cache.get_or_load(4, fails)
 
-    threads = [threading.Thread(target=first), threading.Thread(target=lambda: got.append(cache.get_or_load(4, sample)))]
+    threads = [
+        threading.Thread(target=first),
+        threading.Thread(target=lambda: got.append(cache.get_or_load(4, sample))),
+    ]
     threads[0].start()
     assert entered.wait(60)
     threads[1].start()
@@ -789,7 +803,9 @@ def test_limit_covers_everything():
 
 def test_reserve_reports_progress():
     calls = []
-    with Cache.create(samples=100, sample_bytes=2**20, reserve=True, progress=lambda done, total: calls.append((done, total))) as cache:
+    with Cache.create(
+        samples=100, sample_bytes=2**20, reserve=True, progress=lambda done, total: calls.append((done, total))
+    ) as cache:
         assert cache.stats().allocated_bytes >= 100 * 2**20
     assert calls[-1][0] == calls[-1][1] >= 100 * 2**20
 

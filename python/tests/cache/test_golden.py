@@ -26,7 +26,9 @@ def test_golden_segment(golden):
     assert (cache.samples, cache.slots, cache.sample_bytes) == (want["samples"], want["slots"], want["sample_bytes"])
     assert cache.uuid.hex() == want["uuid"]
     assert cache.segment_bytes == want["segment_bytes"]
-    assert [(field.name, field.offset, field.bytes) for field in cache.fields] == [(f["name"], f["offset"], f["bytes"]) for f in want["fields"]]
+    assert [(field.name, field.offset, field.bytes) for field in cache.fields] == [
+        (f["name"], f["offset"], f["bytes"]) for f in want["fields"]
+    ]
     assert [list(field.shape) for field in cache.fields] == [f["dims"] for f in want["fields"]]
     states = [State[record["state"]] for record in want["index"]]
     assert cache.states().tolist() == states

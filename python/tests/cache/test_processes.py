@@ -30,7 +30,10 @@ WORKER = Path(__file__).parents[1] / "stress_worker.py"
 @pytest.fixture(params=["named", "unnamed"])
 def cache(request, folder):
     with Cache.create(
-        "shared" if request.param == "named" else None, samples=100, sample_bytes=1000, dir=folder if request.param == "named" else None
+        "shared" if request.param == "named" else None,
+        samples=100,
+        sample_bytes=1000,
+        dir=folder if request.param == "named" else None,
     ) as cache:
         yield cache
 
@@ -115,7 +118,11 @@ def test_pickle_whose_process_is_gone():
 
 
 def test_pickle_of_another_descriptor_is_refused(folder):
-    with Cache.create(samples=4, sample_bytes=9) as one, Cache.create(samples=4, sample_bytes=9) as two, open(folder / "file", "wb") as file:
+    with (
+        Cache.create(samples=4, sample_bytes=9) as one,
+        Cache.create(samples=4, sample_bytes=9) as two,
+        open(folder / "file", "wb") as file,
+    ):
         kind, (cls, path, pid, fd, uuid, read_only) = one.__reduce__()
         with pytest.raises(stocached.FormatError, match="uuid"):
             kind(cls, path, pid, two._handle.info().fd, uuid, read_only)
@@ -330,7 +337,9 @@ def test_stress_workers_find_nothing_torn(folder, variable):
     cache = Cache.create("stress", samples=32, sample_bytes=50_000, dir=folder, **kind)
 
     def start(seed: int) -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, WORKER, cache.path, "32", "4", str(seed)], stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, WORKER, cache.path, "32", "4", str(seed)], stderr=subprocess.PIPE, text=True
+        )
 
     steady = start(1)
     for seed in range(2, 6):
@@ -383,7 +392,10 @@ def test_small_tmpfs_is_full_not_fatal(tmp_path):
     without space returns FULL."""
     if os.geteuid() != 0:
         pytest.skip("mounting a tmpfs takes root")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "stocached-test", tmp_path], check=False).returncode != 0:
+    if (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "stocached-test", tmp_path], check=False).returncode
+        != 0
+    ):
         pytest.skip("mounting a tmpfs is not allowed here")
     try:
         with pytest.raises(MemoryError, match=r"\d"):

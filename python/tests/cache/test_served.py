@@ -299,7 +299,10 @@ def test_wrong_use(server, cache):
 
 
 def test_a_cache_that_no_server_has(server, cache, folder):
-    with Cache.create(samples=4, sample_bytes=9) as unnamed, pytest.raises(stocached.InvalidError, match="without a name"):
+    with (
+        Cache.create(samples=4, sample_bytes=9) as unnamed,
+        pytest.raises(stocached.InvalidError, match="without a name"),
+    ):
         unnamed.fetch([1])
     with Cache.create("own", samples=4, sample_bytes=9, dir=folder) as own:
         own.put(1, bytes(9))
@@ -399,7 +402,10 @@ def test_ctrl_c_ends_a_waiting_fetch_at_once(server):
     import textwrap
 
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), server.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(program), server.name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -675,7 +681,9 @@ def test_attach_to_what_is_not_there(server, cache):
         Cache.attach(server.name)
     shutil.rmtree(server.sockets)
     start = time.monotonic()
-    with pytest.raises(stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c") as caught:
+    with pytest.raises(
+        stocached.CacheNotFoundError, match=rf"no server listens on {server.sockets}/data.sock.*stocached serve -c"
+    ) as caught:
         Cache.attach(server.name)
     assert time.monotonic() - start < limit(1)
     assert caught.value.errno == 2

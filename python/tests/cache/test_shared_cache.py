@@ -45,7 +45,12 @@ def test_every_dtype(dtype, views):
     if not hasattr(torch, dtype):
         pytest.skip(f"torch {torch.__version__} has no {dtype}")
     cache = make(dtype=dtype, views=views)
-    value = torch.arange(6).reshape(2, 3).to(torch.float32 if "16" in dtype and "u" in dtype else getattr(torch, dtype)).to(getattr(torch, dtype))
+    value = (
+        torch.arange(6)
+        .reshape(2, 3)
+        .to(torch.float32 if "16" in dtype and "u" in dtype else getattr(torch, dtype))
+        .to(getattr(torch, dtype))
+    )
     cache.set_slot(3, value)
     for got in (cache.get_slot(3), cache[3], cache.array[3]):
         assert got.dtype == value.dtype
@@ -253,12 +258,18 @@ class Images:
 # There are few such cases, because processes that are not forked import torch first, which takes
 # seconds.
 @pytest.mark.parametrize(
-    ("workers", "method", "views"), [(0, None, False), (0, None, True), (2, "fork", False), (2, "fork", True), (1, "spawn", False)]
+    ("workers", "method", "views"),
+    [(0, None, False), (0, None, True), (2, "fork", False), (2, "fork", True), (1, "spawn", False)],
 )
 def test_in_a_dataloader(workers, method, views):
     dataset = Images(views)
     loader = torch.utils.data.DataLoader(
-        dataset, batch_size=8, shuffle=True, num_workers=workers, multiprocessing_context=method, persistent_workers=method == "spawn"
+        dataset,
+        batch_size=8,
+        shuffle=True,
+        num_workers=workers,
+        multiprocessing_context=method,
+        persistent_workers=method == "spawn",
     )
     for _ in range(2):
         assert sorted(int(x) for batch in loader for x in batch[:, 0, 0, 0]) == list(range(60))

@@ -15,7 +15,9 @@ from torch_helpers import torch
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(torch is not None and not hasattr(torch.dtype, "itemsize"), reason="stocaching needs torch 2.1 (dtype.itemsize)"),
+    pytest.mark.skipif(
+        torch is not None and not hasattr(torch.dtype, "itemsize"), reason="stocaching needs torch 2.1 (dtype.itemsize)"
+    ),
 ]
 
 # without bool, which fails in stocaching's constructor since torch refuses `bool *= 0`
@@ -78,18 +80,41 @@ def script(dtype: str) -> list[tuple[str, Any]]:
     some = values(dtype)
     for name, index in INDICES.items():
         calls.append((f"get {name} from empty", lambda c, index=index: c.get_slot(index)))
-        for flags in ({"allow_oob_idx": False}, {"allow_empty_slot": False}, {"allow_oob_idx": False, "allow_empty_slot": False}):
-            calls.append((f"get {name} from empty {flags}", lambda c, index=index, flags=flags: c.get_slot(index, **flags)))
+        for flags in (
+            {"allow_oob_idx": False},
+            {"allow_empty_slot": False},
+            {"allow_oob_idx": False, "allow_empty_slot": False},
+        ):
+            calls.append(
+                (f"get {name} from empty {flags}", lambda c, index=index, flags=flags: c.get_slot(index, **flags))
+            )
     for slot, (name, value) in enumerate(some.items()):
         slot %= LENGTH
-        calls.append((f"set {slot} to {name}", lambda c, slot=slot, value=value: c.set_slot(slot, value, allow_overwrite=slot % 2 == 0)))
+        calls.append(
+            (
+                f"set {slot} to {name}",
+                lambda c, slot=slot, value=value: c.set_slot(slot, value, allow_overwrite=slot % 2 == 0),
+            )
+        )
         calls.append((f"get {slot}", lambda c, slot=slot: c.get_slot(slot)))
     for name, index in INDICES.items():
-        for flags in ({}, {"allow_overwrite": True}, {"allow_oob_idx": False}, {"allow_oob_idx": False, "allow_overwrite": True}):
-            calls.append((f"set {name} {flags}", lambda c, index=index, flags=flags: c.set_slot(index, some["other"], **flags)))
+        for flags in (
+            {},
+            {"allow_overwrite": True},
+            {"allow_oob_idx": False},
+            {"allow_oob_idx": False, "allow_overwrite": True},
+        ):
+            calls.append(
+                (f"set {name} {flags}", lambda c, index=index, flags=flags: c.set_slot(index, some["other"], **flags))
+            )
         calls.append((f"get {name}", lambda c, index=index: c.get_slot(index)))
         calls.append((f"read [{name}]", lambda c, index=index: c[index]))
-    calls += [("aux", lambda c: c.aux_array), ("array", lambda c: c.array.clone()), ("clear", lambda c: c.clear()), ("aux", lambda c: c.aux_array)]
+    calls += [
+        ("aux", lambda c: c.aux_array),
+        ("array", lambda c: c.array.clone()),
+        ("clear", lambda c: c.clear()),
+        ("aux", lambda c: c.aux_array),
+    ]
     calls += [("array", lambda c: c.array.clone()), ("read cleared", lambda c: c[0])]
 
     def store(index: Any, value: Any) -> Any:
@@ -108,7 +133,12 @@ def script(dtype: str) -> list[tuple[str, Any]]:
         for value in ("number", "row", "sample", "wrong shape"):
             calls.append((f"[{name}] = {value}", store(index, some[value])))
             calls.append(("array", lambda c: c.array.clone()))
-    calls += [("set 3", lambda c: c.set_slot(3, 9)), ("[3] = 4", store(3, 4)), ("get 3", lambda c: c.get_slot(3)), ("aux", lambda c: c.aux_array)]
+    calls += [
+        ("set 3", lambda c: c.set_slot(3, 9)),
+        ("[3] = 4", store(3, 4)),
+        ("get 3", lambda c: c.get_slot(3)),
+        ("aux", lambda c: c.aux_array),
+    ]
     calls += [
         ("iterate", lambda c: [x.sum().item() for x in c]),
         ("reversed", lambda c: [x.sum().item() for x in reversed(c)]),
@@ -186,7 +216,13 @@ def test_same_sizes_and_refusals(arguments):
         assert theirs[1].aux_array.tolist() == ours[1].aux_array.tolist()
         assert ("exceeds" in their_text) == ("exceeds" in our_text)
         if len(ours[1]) == 0:
-            for call in (lambda c: c.get_slot(0), lambda c: c.set_slot(0, 1), lambda c: c[0], lambda c: c.clear(), lambda c: c[:]):
+            for call in (
+                lambda c: c.get_slot(0),
+                lambda c: c.set_slot(0, 1),
+                lambda c: c[0],
+                lambda c: c.clear(),
+                lambda c: c[:],
+            ):
                 assert outcome(call, theirs[1]) == outcome(call, ours[1])
             ours[1].stats()
 

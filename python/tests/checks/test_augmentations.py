@@ -52,7 +52,9 @@ def picture() -> Any:
 def on_arrays(transform: Any) -> Callable[[Any], Any]:
     """An augmentation of albumentations, which takes pictures as NumPy arrays and has its own
     generators."""
-    return lambda image: torch.from_numpy(np.array(transform(image=image.permute(1, 2, 0).numpy())["image"].transpose(2, 0, 1)))
+    return lambda image: torch.from_numpy(
+        np.array(transform(image=image.permute(1, 2, 0).numpy())["image"].transpose(2, 0, 1))
+    )
 
 
 def flip_by(draw: Callable[[], float]) -> Callable[[float], Callable[[Any], Any]]:
@@ -76,7 +78,9 @@ AMBIENT = {
 }
 OWN = {
     "A.HorizontalFlip": lambda p: on_arrays(A.Compose([A.HorizontalFlip(p=p)], seed=np.random.randint(2**31))),
-    "A.RandomBrightnessContrast": lambda p: on_arrays(A.Compose([A.RandomBrightnessContrast(p=p)], seed=np.random.randint(2**31))),
+    "A.RandomBrightnessContrast": lambda p: on_arrays(
+        A.Compose([A.RandomBrightnessContrast(p=p)], seed=np.random.randint(2**31))
+    ),
     "A.CoarseDropout": lambda p: on_arrays(A.Compose([A.CoarseDropout(p=p)], seed=np.random.randint(2**31))),
     "numpy.random.default_rng": own_numpy,
 }

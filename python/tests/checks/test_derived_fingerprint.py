@@ -47,7 +47,9 @@ def test_digests_are_the_same_in_every_process():
     here += "".join(f"{name} {digest(one)}\n" for name, one in others.items())
     for seed in ("0", "1"):
         program = [sys.executable, Path(__file__).parents[1] / "transform_kinds.py"]
-        done = subprocess.run(program, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            program, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        )
         assert done.stdout == here
 
 
@@ -243,7 +245,11 @@ def test_at_most_10000_files_are_looked_at(tmp_path, monkeypatch):
     dataset.samples = dataset.imgs = [(str(path), 0)] * 25_001
     seen = collections.Counter()
     real = os.stat
-    monkeypatch.setattr(derived_fingerprint.os, "stat", lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings))
+    monkeypatch.setattr(
+        derived_fingerprint.os,
+        "stat",
+        lambda name, *more, **settings: seen.update([str(name)]) or real(name, *more, **settings),
+    )
     derive(dataset)
     assert seen[str(path)] <= 10_000 + 2  # plus one check whether it is a file
 
@@ -357,7 +363,8 @@ def fill(dataset, name):
 def test_a_named_cache_of_other_samples_is_refused(other, what, cache_name):
     fill(Pixels(), cache_name).close()
     with pytest.raises(
-        FingerprintError, match=rf"made for other samples: the {what} of the dataset changed .*stocached rm {cache_name}.*fingerprint="
+        FingerprintError,
+        match=rf"made for other samples: the {what} of the dataset changed .*stocached rm {cache_name}.*fingerprint=",
     ):
         Loader(other(), 10, name=cache_name)
     # nothing has changed: no warning, and no comparison in the background

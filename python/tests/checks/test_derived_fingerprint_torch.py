@@ -61,12 +61,21 @@ def transforms():
     """Pairs of transforms that give tensors of equal shape."""
     return {
         "v1": [v1.Compose([v1.Resize((4, 4)), v1.ToTensor(), v1.Normalize([mean], [1.0])]) for mean in (0.5, 0.4)],
-        "v2": [v2.Compose([v2.Resize((4, 4)), v2.ToImage(), v2.ToDtype(torch.float32, scale=scale)]) for scale in (True, False)],
-        "interpolation": [v2.Resize((4, 4), interpolation=mode) for mode in (v2.InterpolationMode.NEAREST, v2.InterpolationMode.BILINEAR)],
+        "v2": [
+            v2.Compose([v2.Resize((4, 4)), v2.ToImage(), v2.ToDtype(torch.float32, scale=scale)])
+            for scale in (True, False)
+        ],
+        "interpolation": [
+            v2.Resize((4, 4), interpolation=mode)
+            for mode in (v2.InterpolationMode.NEAREST, v2.InterpolationMode.BILINEAR)
+        ],
         "Lambda": [v1.Compose([v1.ToTensor(), v1.Lambda(function)]) for function in (lambda x: x + 1, lambda x: x + 2)],
         "a module": [torch.nn.Sequential(v2.Resize((4, 4)), torch.nn.Flatten(start)) for start in (1, 0)],
         "weights": [torch.nn.Conv2d(3, 3, 1).requires_grad_(False) for _ in range(2)],
-        "order": [torch.nn.Sequential(*order) for order in ((torch.nn.ReLU(), torch.nn.Tanh()), (torch.nn.Tanh(), torch.nn.ReLU()))],
+        "order": [
+            torch.nn.Sequential(*order)
+            for order in ((torch.nn.ReLU(), torch.nn.Tanh()), (torch.nn.Tanh(), torch.nn.ReLU()))
+        ],
         "a partial": [functools.partial(v1.functional.resize, size=(4, size)) for size in (4, 5)],
         "a dtype": [functools.partial(torch.as_tensor, dtype=dtype) for dtype in (torch.float32, torch.float64)],
     }
@@ -132,7 +141,9 @@ def digests(root):
 def test_it_is_the_same_in_another_process(tmp_path):
     here = digests(tmp_path / "data")
     program = [sys.executable, "-W", "ignore", "-c", PROGRAM, *Path(__file__).parents[:2], tmp_path / "data"]
-    done = subprocess.run(program, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        program, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(here)
 
 
@@ -148,12 +159,17 @@ def tensors(transform):
     return v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), transform])
 
 
-@pytest.mark.parametrize("make", [lambda dataset, **more: CachedDataset(dataset, **more), lambda dataset, **more: DataLoader(dataset, 10, **more)])
+@pytest.mark.parametrize(
+    "make",
+    [lambda dataset, **more: CachedDataset(dataset, **more), lambda dataset, **more: DataLoader(dataset, 10, **more)],
+)
 def test_another_transform_of_equal_shape_is_refused(make, tmp_path, cache_name):
     """Pictures of one colour look the same when they are flipped, so the samples do not show the
     change."""
     fill(pictures(tmp_path / "data", tensors(v2.Lambda(v2.functional.horizontal_flip))), cache_name)
-    with pytest.raises(stocached.FingerprintError, match=rf"the transform of the dataset changed since then.*stocached rm {cache_name}"):
+    with pytest.raises(
+        stocached.FingerprintError, match=rf"the transform of the dataset changed since then.*stocached rm {cache_name}"
+    ):
         make(pictures(tmp_path / "data", tensors(v2.Lambda(v2.functional.vertical_flip))), name=cache_name)
     make(pictures(tmp_path / "data", tensors(v2.Lambda(v2.functional.horizontal_flip))), name=cache_name)
 

@@ -142,7 +142,9 @@ def test_what_is_done_again_is_done_from_the_beginning():
 def test_seeds_of_many_are_those_of_each():
     indices = np.array([0, 1, 5, 2**40, 2**62, -1, -(2**63)])
     for seed, epoch in [(0, 0), (2**64 - 1, 7), (12345, 2**50)]:
-        assert sample_seeds(seed, epoch, indices).tolist() == [sample_seed(seed, epoch, int(index)) for index in indices]
+        assert sample_seeds(seed, epoch, indices).tolist() == [
+            sample_seed(seed, epoch, int(index)) for index in indices
+        ]
 
 
 class Noisy(Numbers):
@@ -165,7 +167,10 @@ def test_random_samples_do_not_depend_on_the_workers(first, known, monkeypatch):
         monkeypatch.setattr(generators, "_numpy_is_known", lambda: False)
     order = [*range(first, 300), *range(first)]
     batches = [
-        np.concatenate(list(Loader(Noisy(300), 16, sampler=order, num_workers=workers, generator=np.random.default_rng(4)))) for workers in (1, 2, 3)
+        np.concatenate(
+            list(Loader(Noisy(300), 16, sampler=order, num_workers=workers, generator=np.random.default_rng(4)))
+        )
+        for workers in (1, 2, 3)
     ]
     for others in batches[1:]:
         np.testing.assert_array_equal(batches[0], others)

@@ -176,7 +176,10 @@ def test_every_draw_is_noticed(draw):
 
 
 def test_a_draw_of_what_is_tried_out_is_told_at_once():
-    with pytest.raises(NondeterministicDatasetError, match="sample 0 of the dataset draws random numbers from the global generator of random:"):
+    with pytest.raises(
+        NondeterministicDatasetError,
+        match="sample 0 of the dataset draws random numbers from the global generator of random:",
+    ):
         CachedSamples(Constant(lambda k: random.random()))
 
 
@@ -288,7 +291,9 @@ def test_no_false_alarm(way, dataset):
 def test_samples_that_seed_themselves_do_not_hide_those_that_draw():
     """As in a concatenation of both datasets."""
     first, n = 100, 3000
-    cached = CachedSamples(Constant(lambda k: random.random() if first <= k < n - 1 and k != (n - 1) // 2 else seeded(k), n))
+    cached = CachedSamples(
+        Constant(lambda k: random.random() if first <= k < n - 1 and k != (n - 1) // 2 else seeded(k), n)
+    )
     with pytest.raises(NondeterministicDatasetError) as caught:
         read_all(cached)
     assert first <= int(str(caught.value).split()[1]) < first + 3 * 64
@@ -370,7 +375,9 @@ def test_a_loader_within_a_dataset():
     iter(inner)
     before = np.random.get_state(legacy=False)
     iter(Loader(range(6), 3, sampler=range(6)))
-    assert np.random.get_state(legacy=False)["state"]["pos"] != before["state"]["pos"], "each iteration draws a base seed, as torch's does"
+    assert np.random.get_state(legacy=False)["state"]["pos"] != before["state"]["pos"], (
+        "each iteration draws a base seed, as torch's does"
+    )
     cached = CachedSamples(Outer())
     assert read_all(cached) == [15] * N
     assert cached.stats().ready == N
@@ -416,13 +423,21 @@ def test_samples_that_differ_are_found_and_the_cache_is_cleared():
 @pytest.mark.parametrize("variable", [False, True], ids=["fixed size", "variable size"])
 def test_only_samples_of_this_program_are_removed_from_the_cache_of_another(variable, folder):
     with Cache.create(
-        "theirs", samples=N, shape=(None,) if variable else (3,), dtype="float64", variable=variable, size="16MiB", dir=folder
+        "theirs",
+        samples=N,
+        shape=(None,) if variable else (3,),
+        dtype="float64",
+        variable=variable,
+        size="16MiB",
+        dir=folder,
     ) as theirs:
         for k in (2, 7):
             theirs.put(k, np.full(3, 0.5))
         mine = Cache.attach(theirs.path)
         cached = CachedSamples(differing(10), mine)
-        with pytest.raises(NondeterministicDatasetError, match=r"The 9 samples that this program had stored were removed"):
+        with pytest.raises(
+            NondeterministicDatasetError, match=r"The 9 samples that this program had stored were removed"
+        ):
             read_all(cached)
         assert [k for k in range(N) if k in theirs] == [2, 7]
         assert theirs.verify() == []
@@ -498,7 +513,17 @@ def test_a_sample_that_cannot_be_loaded_again_is_not_stored():
 def test_values_that_are_compared():
     """NaN equals NaN. Text and bytes are compared. Changes that a dataset makes in place are
     noticed."""
-    cached = CachedSamples(Of(lambda k: {"nan": np.array([np.nan, 1]), "text": f"{k}", "raw": bytes([k]), "none": None, "more": [k, 1.5, True]}))
+    cached = CachedSamples(
+        Of(
+            lambda k: {
+                "nan": np.array([np.nan, 1]),
+                "text": f"{k}",
+                "raw": bytes([k]),
+                "none": None,
+                "more": [k, 1.5, True],
+            }
+        )
+    )
     read_all(cached)
     assert cached.stats().ready == N
     counts = {}
@@ -535,7 +560,10 @@ def test_nothing_of_a_refused_preparation_stays(tmp_path):
                 yield np.full(512, own.random() if k >= self.dataset else 1.0)
 
     for processes in (0, 2):
-        with pytest.raises(NondeterministicDatasetError, match=r"sample \d+ of the preparer was loaded again.*prepare\(\.\.\., allow_random=True\)"):
+        with pytest.raises(
+            NondeterministicDatasetError,
+            match=r"sample \d+ of the preparer was loaded again.*prepare\(\.\.\., allow_random=True\)",
+        ):
             prepare(Large(20), storage(), processes=processes)
         assert list(tmp_path.iterdir()) == []
     assert prepare(Large(N), storage())
@@ -699,7 +727,9 @@ def test_a_loader_with_threads_within_a_dataset():
     class Outer(Constant):
         def __getitem__(self, index):
             self.do(index)
-            return np.concatenate([x for x, _ in Loader(Constant(lambda k: None, 6), 2, num_workers=2, worker="thread")])
+            return np.concatenate(
+                [x for x, _ in Loader(Constant(lambda k: None, 6), 2, num_workers=2, worker="thread")]
+            )
 
     dataset = CachedSamples(Outer(lambda k: None))
     for k in range(N):

@@ -73,7 +73,10 @@ def test_every_draw_is_noticed(draw, known, monkeypatch):
     torch.randn(1, dtype=torch.float64)  # leaves one of two numbers in the generator
     dataset = CachedDataset(late(DRAWS[draw]))
     dataset[LATE - 1]
-    with pytest.raises(NondeterministicDatasetError, match=f"sample {LATE} of the dataset draws random numbers from the global generator of torch:"):
+    with pytest.raises(
+        NondeterministicDatasetError,
+        match=f"sample {LATE} of the dataset draws random numbers from the global generator of torch:",
+    ):
         dataset[LATE]
     assert dataset.stats().ready == 0
 
@@ -125,7 +128,9 @@ def test_loaders(workers, batches):
     from stocached.torch import DataLoader
 
     with pytest.raises(NondeterministicDatasetError) as caught:
-        for _ in DataLoader(late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", collate_fn=list if batches else None):
+        for _ in DataLoader(
+            late(lambda: torch.rand(1)), 6, num_workers=workers, size="16MiB", collate_fn=list if batches else None
+        ):
             pass
     said = str(caught.value)
     assert "global generator of torch" in said
@@ -185,7 +190,9 @@ if __name__ == "__main__":
 def test_spawned_workers_stop_together(tmp_path):
     program = tmp_path / "spawned.py"
     program.write_text(SPAWNED)
-    done = subprocess.run([sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -231,7 +238,9 @@ def test_a_loader_within_a_dataset(ours, shuffle):
             return N
 
         def __getitem__(self, index):
-            return torch.cat([x for (x,) in kind(torch.utils.data.TensorDataset(torch.arange(6) + index), 2, shuffle=shuffle)])
+            return torch.cat(
+                [x for (x,) in kind(torch.utils.data.TensorDataset(torch.arange(6) + index), 2, shuffle=shuffle)]
+            )
 
     if shuffle:  # the order of its samples is random
         with pytest.raises(NondeterministicDatasetError, match="global generator of torch"):

@@ -279,7 +279,9 @@ def test_sample_with_another_structure_passes_through():
         lambda: torch.zeros(3, device="meta"),
         pytest.param(
             lambda: torch.zeros(3, dtype=torch.uint8).view(torch.bits8),
-            marks=pytest.mark.skipif(torch is not None and not hasattr(torch, "bits8"), reason="this torch has no bits8, which came with 2.1"),
+            marks=pytest.mark.skipif(
+                torch is not None and not hasattr(torch, "bits8"), reason="this torch has no bits8, which came with 2.1"
+            ),
         ),
         lambda: np.zeros(3, ">f4"),
         lambda: np.zeros(3, "U4"),
@@ -302,7 +304,9 @@ def test_partly_cached():
     inner = Squares(40, (3, 100, 100))
     dataset = cached(inner, size="8MiB")
     slots = len(dataset.cache)
-    few = cached(inner, cache=Cache.create(samples=40, slots=10, fields={"0": ((3, 100, 100), "uint8"), "1": ((), "int64")}))
+    few = cached(
+        inner, cache=Cache.create(samples=40, slots=10, fields={"0": ((3, 100, 100), "uint8"), "1": ((), "int64")})
+    )
     assert slots == 40
     inner.loads.clear()
     for _ in range(3):
@@ -322,7 +326,9 @@ def test_own_cache_must_fit():
             cached(Squares(40, (3, 8, 9)), cache)
         with pytest.raises(stocached.InvalidError, match="size="):
             cached(Squares(40), cache, size="1GiB")
-    with Cache.create(samples=40, fields={"x": ((3, None, None), "uint8"), "y": ((), "int64")}, variable=True, size="64MiB") as cache:
+    with Cache.create(
+        samples=40, fields={"x": ((3, None, None), "uint8"), "y": ((), "int64")}, variable=True, size="64MiB"
+    ) as cache:
         dataset = cached(Squares(40), cache)
         assert equal(dataset[3], Squares(40)[3])
         assert all(map(equal, dataset.__getitems__([3, 4]), map(Squares(40).__getitem__, [3, 4])))
@@ -365,7 +371,9 @@ def test_filled_cache_of_other_data_is_refused(cache_name):
     old = cached(Of(lambda k: (torch.full((5,), k), k)), name=cache_name)
     for k in range(10):
         old[k]
-    with pytest.raises(stocached.FingerprintError, match=rf"other data.*item 0 .* differs.*\(stocached rm {cache_name}\)"):
+    with pytest.raises(
+        stocached.FingerprintError, match=rf"other data.*item 0 .* differs.*\(stocached rm {cache_name}\)"
+    ):
         cached(Of(lambda k: (torch.full((5,), k + 1), k)), name=cache_name)
     with pytest.raises(stocached.NondeterministicDatasetError):
         cached(Of(lambda k: (torch.full((5,), random.randrange(10**6)), k)), name=cache_name)
@@ -380,12 +388,24 @@ def test_filled_cache_of_other_data_is_refused(cache_name):
 # seconds.
 @pytest.mark.parametrize(
     ("workers", "method", "persistent"),
-    [(0, None, False), (1, "fork", False), (3, "fork", False), (3, "fork", True), (1, "spawn", True), (2, "forkserver", True)],
+    [
+        (0, None, False),
+        (1, "fork", False),
+        (3, "fork", False),
+        (3, "fork", True),
+        (1, "spawn", True),
+        (2, "forkserver", True),
+    ],
 )
 def test_in_a_dataloader(workers, method, persistent):
     dataset = cached(Squares(60))
     loader = torch.utils.data.DataLoader(
-        dataset, batch_size=8, shuffle=True, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent
+        dataset,
+        batch_size=8,
+        shuffle=True,
+        num_workers=workers,
+        multiprocessing_context=method,
+        persistent_workers=persistent,
     )
     for _ in range(3):
         labels = []
@@ -442,7 +462,11 @@ def test_inner_getitems_must_give_samples():
 
     inner = Batched(40)
     dataset = cached(inner)
-    for answer, words in (({"image": 1, "label": 2}, "dict of 2; .*list of 2"), ([], "list of 0; .*list of 2"), (None, "NoneType; .*list of 2")):
+    for answer, words in (
+        ({"image": 1, "label": 2}, "dict of 2; .*list of 2"),
+        ([], "list of 0; .*list of 2"),
+        (None, "NoneType; .*list of 2"),
+    ):
         inner.answer = answer
         with pytest.raises(stocached.InvalidError, match=words):
             dataset.__getitems__([1, 2])
@@ -456,7 +480,10 @@ def test_gather_into_tensors_that_are_not_what_lies_there():
             cache.gather([0], out=out.conj())
         cache.gather([0], out=out)
         assert out.tolist() == [[1 + 2j] * 3]
-        for tensor in (torch.zeros(3, device="meta", dtype=torch.complex64), torch.zeros(3, dtype=torch.complex64).to_sparse()):
+        for tensor in (
+            torch.zeros(3, device="meta", dtype=torch.complex64),
+            torch.zeros(3, dtype=torch.complex64).to_sparse(),
+        ):
             with pytest.raises(stocached.SchemaError, match="cannot be cached"):
                 cache.put(1, tensor)
 
@@ -514,7 +541,8 @@ def test_invalid_datasets_and_caches_are_told():
     for dataset in ((k for k in range(5)), {1, 2, 3}):
         for make in (CachedDataset, lambda dataset, size: DataLoader(dataset, size=size)):
             with pytest.raises(
-                stocached.InvalidError, match=r"a cache needs a dataset with len\(\) and \[index\], and a (generator|set) does not have both"
+                stocached.InvalidError,
+                match=r"a cache needs a dataset with len\(\) and \[index\], and a (generator|set) does not have both",
             ):
                 make(dataset, size="8MiB")
     with pytest.raises(stocached.InvalidError, match="cache='8MiB' is no Cache; give name= and size="):

@@ -55,7 +55,10 @@ def test_other_samples_are_an_error_at_the_next_use(filled):
     cached = CachedSamples(OTHER, name=filled)
     cached._comparison.wait()
     for use in (lambda: cached[3], lambda: cached.__getitems__([3, 4])):
-        with pytest.raises(FingerprintError, match=rf"holds other data than this dataset gives: sample \d+ was compared, .*stocached rm {filled}"):
+        with pytest.raises(
+            FingerprintError,
+            match=rf"holds other data than this dataset gives: sample \d+ was compared, .*stocached rm {filled}",
+        ):
             use()
 
 
@@ -70,7 +73,10 @@ def test_a_random_dataset_is_told_from_one_of_other_samples(filled):
 
     loader = Loader(Random(), 8, name=filled)
     loader._cached._comparison.wait()
-    with pytest.raises(NondeterministicDatasetError, match=r"was loaded again and it \(.*\) differs: .*Loader\(dataset, \.\.\., augment=fn\)"):
+    with pytest.raises(
+        NondeterministicDatasetError,
+        match=r"was loaded again and it \(.*\) differs: .*Loader\(dataset, \.\.\., augment=fn\)",
+    ):
         next(iter(loader))
     assert loader.cache.stats().ready == N  # samples of other programs stay
 
@@ -123,7 +129,10 @@ def test_samples_that_are_the_same_are_used_in_peace(filled):
 
 def test_what_could_not_be_told_is_said_once(filled, monkeypatch):
     monkeypatch.setattr(_comparison, "_said", False)
-    with pytest.warns(UserWarning, match=r"is not certain \(data: Made does not say .*\)\. 32 samples are compared .*; fingerprint= makes") as caught:
+    with pytest.warns(
+        UserWarning,
+        match=r"is not certain \(data: Made does not say .*\)\. 32 samples are compared .*; fingerprint= makes",
+    ) as caught:
         for _ in range(3):
             CachedSamples(Made(), name=filled)
     assert len(caught) == 1

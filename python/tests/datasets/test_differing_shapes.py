@@ -132,7 +132,15 @@ def test_a_sample_that_is_tried_for_its_shape_alone_may_fail():
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
 def test_workers_say_nothing_themselves(method, workers, capfd):
-    loader = Loader(Pictures(), 4, num_workers=workers, collate_fn=pick, size="16MiB", variable=False, multiprocessing_context=method)
+    loader = Loader(
+        Pictures(),
+        4,
+        num_workers=workers,
+        collate_fn=pick,
+        size="16MiB",
+        variable=False,
+        multiprocessing_context=method,
+    )
     with pytest.warns(UserWarning, match=rf"sample \d+ and others \({ODD} loads so far\) went uncached") as caught:
         epochs(loader, 1)
     assert len(caught) == 1
@@ -141,7 +149,9 @@ def test_workers_say_nothing_themselves(method, workers, capfd):
 
 def test_an_epoch_that_is_left_early_tells_what_it_has_seen():
     loader = Loader(Pictures(), 4, collate_fn=pick, size="16MiB", variable=False)
-    with pytest.warns(UserWarning, match="sample 1 went uncached and will be loaded each time: value 'image' has shape"):
+    with pytest.warns(
+        UserWarning, match="sample 1 went uncached and will be loaded each time: value 'image' has shape"
+    ):
         batches = iter(loader)
         next(batches)
         batches.close()
@@ -170,7 +180,8 @@ def test_samples_of_another_kind_are_not_promised_anything_by_variable():
             return index if index != 7 else "text"
 
     with pytest.warns(
-        UserWarning, match=r"sample 7 went uncached .*: the sample is str, not int\. To have them cached, make them like the others"
+        UserWarning,
+        match=r"sample 7 went uncached .*: the sample is str, not int\. To have them cached, make them like the others",
     ) as caught:
         for _ in Loader(Mixed(), 8, collate_fn=len, size="16MiB"):
             pass
@@ -195,10 +206,15 @@ def test_a_cache_of_the_users_has_advice_of_its_own():
 def test_invalid_variable(cache_name):
     with pytest.raises(InvalidError, match="variable= is for a cache that is made here; give size="):
         Loader(Pictures(), 8, variable=True)
-    with pytest.raises(InvalidError, match=r"variable=False is for samples of one size; value 'image' may differ in size"):
+    with pytest.raises(
+        InvalidError, match=r"variable=False is for samples of one size; value 'image' may differ in size"
+    ):
         Loader([{"image": "a text"}] * 4, 2, size="16MiB", variable=False)
     fixed = Loader(Pictures(), 8, name=cache_name, size="16MiB", variable=False)
-    with pytest.raises(SchemaError, match=rf"exists for samples of one shape, and variable=True was asked for; .*stocached rm {cache_name}"):
+    with pytest.raises(
+        SchemaError,
+        match=rf"exists for samples of one shape, and variable=True was asked for; .*stocached rm {cache_name}",
+    ):
         Loader(Pictures(), 8, name=cache_name, variable=True)
     assert Loader(Pictures(), 8, name=cache_name).cache.variable is False  # the existing cache decides
     fixed.cache.unlink()

@@ -82,7 +82,9 @@ def test_samples_are_the_caller_s_own(server):
 def test_transform(server):
     server.records(30)
     batches = list(loader(dataset(server.name, transform=numbered), batch_size=10, shuffle=False))
-    assert [batch[0].tolist() for batch in batches] == [[int(pattern(k)[0]) for k in range(start, start + 10)] for start in (0, 10, 20)]
+    assert [batch[0].tolist() for batch in batches] == [
+        [int(pattern(k)[0]) for k in range(start, start + 10)] for start in (0, 10, 20)
+    ]
     assert batches[0][1].dtype == torch.float32
 
 
@@ -94,7 +96,9 @@ def test_samples_of_any_size_are_bytes(server):
     skip_where_bytes_are_not_collated()
     read = [value for batch in loader(source, batch_size=4, shuffle=False) for value in batch]
     assert read == [f"text {k}".encode() * k for k in range(10)]
-    for worker, batch in enumerate(loader(dataset(server.name, transform=text), batch_size=5, shuffle=False, num_workers=2)):
+    for worker, batch in enumerate(
+        loader(dataset(server.name, transform=text), batch_size=5, shuffle=False, num_workers=2)
+    ):
         assert batch[1].partition(" ")[2] == f"text {5 * worker + 1}" * (5 * worker + 1)
 
 

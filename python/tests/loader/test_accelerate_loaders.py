@@ -34,7 +34,9 @@ def test_another_way_to_make_loaders_is_noticed(checks, monkeypatch):
     from stocached import UnsupportedError
     from stocached.torch import DataLoader
 
-    def init(self: Any, dataset: Any, use_stateful_dataloader: bool = False, batch_sampler: Any = None, **arguments: Any) -> None:
+    def init(
+        self: Any, dataset: Any, use_stateful_dataloader: bool = False, batch_sampler: Any = None, **arguments: Any
+    ) -> None:
         self.base_dataloader = torch.utils.data.DataLoader(dataset, batch_sampler=batch_sampler)
 
     monkeypatch.setattr(theirs, "DataLoader", torch.utils.data.DataLoader)

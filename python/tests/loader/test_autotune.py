@@ -69,7 +69,9 @@ def test_more_workers_where_loads_wait():
 
 
 def test_no_more_than_the_step_needs():
-    tuned = autotune(Loader(Sleeping(0.001), batch_size=2, num_workers=3), step_seconds=0.1, seconds=3, workers=[1, 2, 3])
+    tuned = autotune(
+        Loader(Sleeping(0.001), batch_size=2, num_workers=3), step_seconds=0.1, seconds=3, workers=[1, 2, 3]
+    )
     assert all(trial.waiting < 0.5 for trial in tuned.trials)
     assert tuned.settings["num_workers"] < 3 or "as good" in tuned.why
 
@@ -93,7 +95,13 @@ class Model:
         hidden = setting.num_workers or self.hits == 1
         took = max(load, self.step) if hidden else load + self.step
         return replace(
-            setting, samples_per_second=10 / took, waiting=1 - self.step / took, hit_rate=self.hits, batches=5, seconds=1.0, loads=self.hits < 1
+            setting,
+            samples_per_second=10 / took,
+            waiting=1 - self.step / took,
+            hit_rate=self.hits,
+            batches=5,
+            seconds=1.0,
+            loads=self.hits < 1,
         )
 
 
@@ -121,7 +129,10 @@ def test_what_is_chosen(own, step, hits, chosen):
     if hits == 1:
         # more are not tried, because they have nothing to load
         assert max(trial.num_workers for trial in search.trials) == own[0]
-    assert tuned.samples_per_second >= 0.95 * max(trial.samples_per_second for trial in search.trials) or tuned.waiting <= 0.05
+    assert (
+        tuned.samples_per_second >= 0.95 * max(trial.samples_per_second for trial in search.trials)
+        or tuned.waiting <= 0.05
+    )
 
 
 def test_a_step_is_called_with_the_batches():
@@ -167,11 +178,19 @@ def test_the_cache_is_looked_into_and_left_alone():
     assert everything(loader) == before
     nothing_new(had)
     assert cache.states().tolist() == states
-    assert (cache.stats().stored, cache.stats().ready, cache.stats().clients_live) == (counted.stored, counted.ready, counted.clients_live)
+    assert (cache.stats().stored, cache.stats().ready, cache.stats().clients_live) == (
+        counted.stored,
+        counted.ready,
+        counted.clients_live,
+    )
     have = counted.ready / 400
     assert 0.4 < have < 0.7
     assert abs(np.mean([trial.hit_rate for trial in tuned.trials]) - have) < 0.25
-    assert any(trial.gather_threads == 1 for trial in tuned.trials) or len(os.sched_getaffinity(0)) == 1 or tuned.chosen.hit_rate <= 0.05
+    assert (
+        any(trial.gather_threads == 1 for trial in tuned.trials)
+        or len(os.sched_getaffinity(0)) == 1
+        or tuned.chosen.hit_rate <= 0.05
+    )
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
@@ -185,7 +204,9 @@ def test_as_many_threads_as_the_loader_has_are_not_tried_again(threads):
 def test_an_empty_cache_is_said_to_be_one():
     cache_of = Loader(Sleeping(0.0002, n=3), batch_size=1, num_workers=1, size="8MiB")
     cache_of.cache.clear()
-    assert "its cache is empty: these are the rates of a first epoch" in autotune(cache_of, seconds=0.5, workers=[1]).notes
+    assert (
+        "its cache is empty: these are the rates of a first epoch" in autotune(cache_of, seconds=0.5, workers=[1]).notes
+    )
 
 
 def test_the_dataset_is_not_used_here():
@@ -220,7 +241,10 @@ def test_samplers_are_not_asked():
     assert "sampler= is not asked" in str(tuned)
     sizes = set()
     autotune(
-        Loader(Sleeping(0.0005), batch_sampler=BatchSampler(), num_workers=1), step=lambda batch: sizes.add(len(batch)), seconds=0.3, workers=[1]
+        Loader(Sleeping(0.0005), batch_sampler=BatchSampler(), num_workers=1),
+        step=lambda batch: sizes.add(len(batch)),
+        seconds=0.3,
+        workers=[1],
     )
     assert (Sampler.asked, sizes) == (0, {5})
     with pytest.raises(InvalidError, match="batch_sampler has no batch_size"):

@@ -53,7 +53,9 @@ PIPES = {
     "shuffled, then sharded": lambda: IterableWrapper(range(13)).shuffle().sharding_filter().map(ten),
     "sharded, then shuffled": lambda: IterableWrapper(range(13)).sharding_filter().shuffle(buffer_size=4),
     "shuffled twice": lambda: IterableWrapper(range(13)).shuffle().filter(is_even).sharding_filter().shuffle(),
-    "two sources": lambda: IterableWrapper(range(6)).shuffle().zip(IterableWrapper(range(6)).shuffle()).sharding_filter(),
+    "two sources": lambda: (
+        IterableWrapper(range(6)).shuffle().zip(IterableWrapper(range(6)).shuffle()).sharding_filter()
+    ),
     "map": lambda: SequenceWrapper(range(13)).map(ten),
     "map, shuffled": lambda: SequenceWrapper(range(13)).shuffle().sharding_filter(),
     "map, sharded": lambda: Halves(8),
@@ -104,7 +106,12 @@ def test_as_torch_without_workers(pipe, settings):
 @pytest.mark.parametrize(
     ("pipe", "workers", "settings"),
     [(pipe, 2, "batches") for pipe in ("sharded", "shuffled, then sharded", "map, shuffled", "map, sharded")]
-    + [("shuffled, then sharded", 1, "plain"), ("shuffled, then sharded", 3, "kept"), ("shuffled twice", 2, "kept"), ("two sources", 2, "samples")],
+    + [
+        ("shuffled, then sharded", 1, "plain"),
+        ("shuffled, then sharded", 3, "kept"),
+        ("shuffled twice", 2, "kept"),
+        ("two sources", 2, "samples"),
+    ],
 )
 def test_as_torch_with_workers(pipe, workers, settings):
     expected = epochs(torch.utils.data.DataLoader, pipe, workers, None, SETTINGS[settings])
@@ -159,7 +166,9 @@ def rank_of_two(rank, folder, ranks, workers, kind, results):
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     torch.manual_seed(rank + 1)  # torch's loader shares the seed of the first rank
-    loader = (ours() if kind == "ours" else torch.utils.data.DataLoader)(PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers)
+    loader = (ours() if kind == "ours" else torch.utils.data.DataLoader)(
+        PIPES["shuffled, then sharded"](), batch_size=2, num_workers=workers
+    )
     results.put((rank, [plain(loader) for _ in range(2)]))
     dist.barrier()
     dist.destroy_process_group()
@@ -172,7 +181,9 @@ def test_ranks(workers):
     def run(kind):
         results = context.SimpleQueue()
         with tempfile.TemporaryDirectory() as folder:
-            ranks = [context.Process(target=rank_of_two, args=(rank, folder, 2, workers, kind, results)) for rank in range(2)]
+            ranks = [
+                context.Process(target=rank_of_two, args=(rank, folder, 2, workers, kind, results)) for rank in range(2)
+            ]
             for process in ranks:
                 process.start()
             got = dict(results.get() for _ in ranks)

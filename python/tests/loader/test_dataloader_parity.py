@@ -153,12 +153,25 @@ def not_collated(make, w, kind):
 
 
 @case(
-    over=["tensor", "array", "int", "str", "dict", "namedtuple", "list of its own", "None", "array of strings", "tensor shapes differ"],
+    over=[
+        "tensor",
+        "array",
+        "int",
+        "str",
+        "dict",
+        "namedtuple",
+        "list of its own",
+        "None",
+        "array of strings",
+        "tensor shapes differ",
+    ],
     workers=(0, 1),
     thread=["tensor"],
 )
 def iterable_collated(make, w, kind):
-    return epochs(make(data.OfKind(kind), batch_size=4, num_workers=w)), epochs(make(data.OfKind(kind), batch_size=None, num_workers=w))
+    return epochs(make(data.OfKind(kind), batch_size=4, num_workers=w)), epochs(
+        make(data.OfKind(kind), batch_size=None, num_workers=w)
+    )
 
 
 _LABELS = lambda samples: [label for _, label in samples]  # noqa: E731
@@ -189,22 +202,36 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     "sampler with drop_last": lambda w: dict(batch_size=2, sampler=data.OwnSampler(), drop_last=True),
     "sampler and batch_size None": lambda w: dict(batch_size=None, sampler=data.OwnSampler()),
     "sequential sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.SequentialSampler(data.Plain())),
-    "random sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), generator=seeded(3))),
-    "random sampler of the global seed": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain())),
+    "random sampler": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), generator=seeded(3))
+    ),
+    "random sampler of the global seed": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain())
+    ),
     "random sampler with replacement": lambda w: dict(
         batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), replacement=True, num_samples=23)
     ),
-    "random sampler of more": lambda w: dict(batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), num_samples=23, generator=seeded(3))),
-    "subset sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.SubsetRandomSampler([8, 1, 5], generator=seeded(3))),
-    "weighted sampler": lambda w: dict(batch_size=4, sampler=torch.utils.data.WeightedRandomSampler([0.1, 0.9, 0.4, 3.0], 11, generator=seeded(3))),
-    "distributed sampler": lambda w: dict(batch_size=2, sampler=torch.utils.data.DistributedSampler(data.Plain(), num_replicas=3, rank=1)),
+    "random sampler of more": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.RandomSampler(data.Plain(), num_samples=23, generator=seeded(3))
+    ),
+    "subset sampler": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.SubsetRandomSampler([8, 1, 5], generator=seeded(3))
+    ),
+    "weighted sampler": lambda w: dict(
+        batch_size=4, sampler=torch.utils.data.WeightedRandomSampler([0.1, 0.9, 0.4, 3.0], 11, generator=seeded(3))
+    ),
+    "distributed sampler": lambda w: dict(
+        batch_size=2, sampler=torch.utils.data.DistributedSampler(data.Plain(), num_replicas=3, rank=1)
+    ),
     "batch_sampler list": lambda w: dict(batch_sampler=[[0, 1], [2, 3, 4], [9]]),
     "batch_sampler tuples": lambda w: dict(batch_sampler=[(0, 1), (2,)]),
     "batch_sampler with an empty batch": lambda w: dict(batch_sampler=[[0, 1], [], [2]], collate_fn=data.as_list),
     "batch_sampler empty batch collated": lambda w: dict(batch_sampler=[[0, 1], [], [2]]),
     "batch_sampler of none": lambda w: dict(batch_sampler=[]),
     "batch_sampler torch": lambda w: dict(
-        batch_sampler=torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data.Plain(), generator=seeded(5)), 4, True)
+        batch_sampler=torch.utils.data.BatchSampler(
+            torch.utils.data.RandomSampler(data.Plain(), generator=seeded(5)), 4, True
+        )
     ),
     "batch_sampler own": lambda w: dict(batch_sampler=data.OwnBatchSampler()),
     "batch_sampler of tensors": lambda w: dict(batch_sampler=list(torch.tensor([[0, 1], [2, 3]]))),
@@ -221,7 +248,9 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
     "prefetch_factor 1": lambda w: dict(batch_size=3, **some(w, prefetch_factor=1)),
     "prefetch_factor 7": lambda w: dict(batch_size=3, **some(w, prefetch_factor=7)),
     "persistent_workers": lambda w: dict(batch_size=3, shuffle=True, **some(w, persistent_workers=True)),
-    "persistent_workers own sampler": lambda w: dict(batch_sampler=data.OwnBatchSampler(), **some(w, persistent_workers=True)),
+    "persistent_workers own sampler": lambda w: dict(
+        batch_sampler=data.OwnBatchSampler(), **some(w, persistent_workers=True)
+    ),
     "in_order": lambda w: dict(batch_size=3, in_order=True),
     "timeout": lambda w: dict(batch_size=3, **some(w, timeout=30)),
     "worker_init_fn": lambda w: dict(batch_size=3, worker_init_fn=data.no_init),
@@ -373,7 +402,9 @@ def batches_kept(make, w):
 
 @case()
 def large_samples(make, w):
-    batches = list(make([torch.full((3, 512, 512), k, dtype=torch.uint8) for k in range(6)], batch_size=2, num_workers=w))
+    batches = list(
+        make([torch.full((3, 512, 512), k, dtype=torch.uint8) for k in range(6)], batch_size=2, num_workers=w)
+    )
     return [(batch.shape, [int(x) for x in batch.sum((1, 2, 3))]) for batch in batches]
 
 
@@ -439,7 +470,9 @@ def iterable_persistent_workers(make, w):
 
 @case(workers=(0,))
 def iterable_allows_shuffle_false(make, w):
-    return epochs(make(data.Counting(), shuffle=False, batch_size=3)), epochs(make(data.Counting(), shuffle=None, batch_size=3))
+    return epochs(make(data.Counting(), shuffle=False, batch_size=3)), epochs(
+        make(data.Counting(), shuffle=None, batch_size=3)
+    )
 
 
 @case(over=[(10, 1), (10, 3), (10, None), (0, 2), (None, 2)], workers=(0, 2), thread=False)
@@ -462,13 +495,20 @@ def iterable_length_warning(make, w, asked):
         warnings.simplefilter("always")
         batches = list(loader)
     # The address differs, and torch's versions differ in a blank.
-    return [re.sub("0x[0-9a-f]+| (?=[(])", "", str(w.message)) for w in caught if "samples have been fetched" in str(w.message)], batches
+    return [
+        re.sub("0x[0-9a-f]+| (?=[(])", "", str(w.message))
+        for w in caught
+        if "samples have been fetched" in str(w.message)
+    ], batches
 
 
 @case(over=["ValueError", "StopIteration", "KeyError", "ManyArguments"], workers=(0, 1, 2), thread=1)
 def iterable_fails(make, w, name):
     texts = ("boom", "fail_here")[: 2 if w else 1]
-    return [one_by_one(make_iter(make, data.FailsIterating(name, after), num_workers=w, batch_size=2), texts=texts) for after in (0, 3)]
+    return [
+        one_by_one(make_iter(make, data.FailsIterating(name, after), num_workers=w, batch_size=2), texts=texts)
+        for after in (0, 3)
+    ]
 
 
 @case(over=["ValueError", "KeyError"], workers=(0, 1, 2), thread=1)
@@ -516,7 +556,9 @@ def errors_then_another_epoch(make, w):
 
 @case()
 def errors_of_every_sample(make, w):
-    return one_by_one(iter(make(data.Fails("NotImplementedError", *range(N)), batch_size=3, shuffle=True, num_workers=w)))
+    return one_by_one(
+        iter(make(data.Fails("NotImplementedError", *range(N)), batch_size=3, shuffle=True, num_workers=w))
+    )
 
 
 @case()
@@ -526,7 +568,9 @@ def errors_with_batch_size_none(make, w):
 
 @case()
 def errors_in_collate_fn(make, w):
-    return outcome(lambda: next(iter(make(data.Plain(), num_workers=w, collate_fn=data.failing_collate))), "boom", *some_texts(w))
+    return outcome(
+        lambda: next(iter(make(data.Plain(), num_workers=w, collate_fn=data.failing_collate))), "boom", *some_texts(w)
+    )
 
 
 def some_texts(w: int) -> tuple[str, ...]:
@@ -535,13 +579,19 @@ def some_texts(w: int) -> tuple[str, ...]:
 
 @case()
 def errors_in_worker_init_fn(make, w):
-    return outcome(lambda: next(iter(make(data.Kind("int"), num_workers=w, worker_init_fn=data.failing_init))), "boom", *some_texts(w))
+    return outcome(
+        lambda: next(iter(make(data.Kind("int"), num_workers=w, worker_init_fn=data.failing_init))),
+        "boom",
+        *some_texts(w),
+    )
 
 
 @case(workers=(2,))
 def errors_in_worker_init_fn_of_one(make, w):
     samples = data.Sleeps(0.05, 400)  # the other worker has not finished all samples before this one begins
-    return outcome(lambda: list(make(samples, num_workers=w, worker_init_fn=data.failing_init_of_one)), "boom", *some_texts(w))
+    return outcome(
+        lambda: list(make(samples, num_workers=w, worker_init_fn=data.failing_init_of_one)), "boom", *some_texts(w)
+    )
 
 
 @case(over=[0, 3, 9])
@@ -627,14 +677,24 @@ def arguments_of_iterable(make, w, options):
 
 @case(workers=(0,))
 def arguments_by_position(make, w):
-    loader = make(data.Plain(), 4, False, [3, 1, 2, 5, 6], None, 0, data.as_list, False, True, 0, data.no_init, None, seeded(3))
-    return epochs(loader), loader.batch_size, loader.drop_last, loader.worker_init_fn is data.no_init, loader.generator.initial_seed()
+    loader = make(
+        data.Plain(), 4, False, [3, 1, 2, 5, 6], None, 0, data.as_list, False, True, 0, data.no_init, None, seeded(3)
+    )
+    return (
+        epochs(loader),
+        loader.batch_size,
+        loader.drop_last,
+        loader.worker_init_fn is data.no_init,
+        loader.generator.initial_seed(),
+    )
 
 
 @case(workers=(0,))
 def signature(make, w):
     """Torch's parameters come first in ours, with the same order and defaults."""
-    torchs = [(p.name, p.kind, p.default) for p in inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()]
+    torchs = [
+        (p.name, p.kind, p.default) for p in inspect.signature(torch.utils.data.DataLoader.__init__).parameters.values()
+    ]
     ours = {p.name: (p.name, p.kind, p.default) for p in inspect.signature(kind_of(make).__init__).parameters.values()}
     positional = [p for p in torchs if p[1] is not inspect.Parameter.KEYWORD_ONLY]
     return [ours.get(p[0]) for p in torchs], list(ours.values())[: len(positional)]
@@ -687,7 +747,9 @@ def attributes_of(make, w, name):
 @case(workers=(2,), thread=False)
 def attributes_of_iterable(make, w):
     dataset = data.Counting()
-    return attributes(make(dataset, num_workers=w, multiprocessing_context="fork"), dataset), attributes(make(dataset, batch_size=None), dataset)
+    return attributes(make(dataset, num_workers=w, multiprocessing_context="fork"), dataset), attributes(
+        make(dataset, batch_size=None), dataset
+    )
 
 
 @case(over=["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"], workers=(0,))
@@ -714,7 +776,11 @@ def setting_attributes_that_may(make, w):
 def setting_multiprocessing_context(make, w):
     loader = make(data.Plain(), num_workers=w)
     loader.multiprocessing_context = "fork"
-    return epochs(loader), type(loader.multiprocessing_context).__name__, outcome(lambda: setattr(loader, "multiprocessing_context", "bad"))
+    return (
+        epochs(loader),
+        type(loader.multiprocessing_context).__name__,
+        outcome(lambda: setattr(loader, "multiprocessing_context", "bad")),
+    )
 
 
 @case(workers=(0,))
@@ -730,7 +796,12 @@ def class_of(make, w):
             for batch in super().__iter__():
                 yield batch, self.early
 
-    return epochs(Derived(data.Plain())), issubclass(kind, torch.utils.data.DataLoader), kind.__name__, hasattr(kind[int], "__origin__")
+    return (
+        epochs(Derived(data.Plain())),
+        issubclass(kind, torch.utils.data.DataLoader),
+        kind.__name__,
+        hasattr(kind[int], "__origin__"),
+    )
 
 
 @case()
@@ -756,7 +827,9 @@ def warning_of_too_many_workers(make, w):
 @case(workers=(0, 2))
 def warning_of_pin_memory(make, w):
     if not hasattr(torch, "accelerator"):
-        pytest.skip(f"torch {torch.__version__} says nothing of pin_memory=True without a device; torch 2.6 and later do, and we do with any")
+        pytest.skip(
+            f"torch {torch.__version__} says nothing of pin_memory=True without a device; torch 2.6 and later do, and we do with any"
+        )
     with warned(UserWarning, "pin_memory") as found:
         batches = list(make(data.Plain(), num_workers=w, pin_memory=True, batch_size=4))
     return found, batches
@@ -808,7 +881,9 @@ def two_iterators_of_persistent_workers(make, w):
 
 @case(over={"kept": True, "new": False}, workers=(2,))
 def break_and_again(make, w, persistent):
-    loader = make(data.Plain(40), batch_size=3, num_workers=w, shuffle=True, generator=seeded(3), persistent_workers=persistent)
+    loader = make(
+        data.Plain(40), batch_size=3, num_workers=w, shuffle=True, generator=seeded(3), persistent_workers=persistent
+    )
     got = []
     for _ in range(3):
         for k, batch in enumerate(loader):
@@ -874,7 +949,15 @@ def not_in_order_iterable(make, w):
 def worker_info(make, w):
     """get_worker_info: ids, number of workers, seeds (base seed plus id), a copy of the dataset,
     and None in the parent."""
-    batches = list(make(data.Info(), batch_size=None, num_workers=w, generator=seeded(11), worker_init_fn=data.no_init if w else None))
+    batches = list(
+        make(
+            data.Info(),
+            batch_size=None,
+            num_workers=w,
+            generator=seeded(11),
+            worker_init_fn=data.no_init if w else None,
+        )
+    )
     infos = [info for _, info in batches if info is not None]
     return (
         [i for i, _ in batches],
@@ -916,7 +999,13 @@ def worker_init_fn_changes_the_dataset(make, w):
 def worker_init_fn_runs_once(make, w):
     got = []
     for persistent in (False, True):
-        loader = make(data.Inits(20), batch_size=None, num_workers=w, worker_init_fn=data.count_init, persistent_workers=persistent)
+        loader = make(
+            data.Inits(20),
+            batch_size=None,
+            num_workers=w,
+            worker_init_fn=data.count_init,
+            persistent_workers=persistent,
+        )
         got.append([set(loader), set(loader)])
     return got
 
@@ -1013,18 +1102,35 @@ def changing_the_dataset_between_batches(make, w):
 
 @case(over=["fork", "forkserver", "spawn"], workers=(1,), thread=False)
 def contexts(make, w, method):
-    loader = make(data.Info(), batch_size=4, num_workers=w, multiprocessing_context=method, generator=seeded(11), collate_fn=data.as_list)
+    loader = make(
+        data.Info(),
+        batch_size=4,
+        num_workers=w,
+        multiprocessing_context=method,
+        generator=seeded(11),
+        collate_fn=data.as_list,
+    )
     batches = list(loader)
     infos = [info for batch in batches for _, info in batch]
-    return [[i for i, _ in batch] for batch in batches], {info[1] for info in infos}, {info[2] - info[0] for info in infos}
+    return (
+        [[i for i, _ in batch] for batch in batches],
+        {info[1] for info in infos},
+        {info[2] - info[0] for info in infos},
+    )
 
 
 @case(workers=(1,), thread=False)
 def contexts_as_objects(make, w):
-    return epochs(make(data.Plain(), batch_size=4, num_workers=w, multiprocessing_context=multiprocessing.get_context("fork")))
+    return epochs(
+        make(data.Plain(), batch_size=4, num_workers=w, multiprocessing_context=multiprocessing.get_context("fork"))
+    )
 
 
-@case(over={"collate_fn": dict(collate_fn=lambda x: x), "worker_init_fn": dict(worker_init_fn=lambda k: None)}, workers=(1,), thread=False)
+@case(
+    over={"collate_fn": dict(collate_fn=lambda x: x), "worker_init_fn": dict(worker_init_fn=lambda k: None)},
+    workers=(1,),
+    thread=False,
+)
 def contexts_that_cannot_pickle(make, w, options):
     return outcome(lambda: list(make(data.Plain(), num_workers=w, multiprocessing_context="spawn", **options)))
 
@@ -1129,7 +1235,11 @@ def test_batches_that_cannot_be_pickled() -> None:
         list(_loader(data.Kind("mapping proxy"), batch_size=None, num_workers=2))
 
 
-@pytest.mark.parametrize("options", [{"timeout": 1}, {"prefetch_factor": 0, "num_workers": 1}], ids=["timeout without workers", "prefetch_factor 0"])
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": 1}, {"prefetch_factor": 0, "num_workers": 1}],
+    ids=["timeout without workers", "prefetch_factor 0"],
+)
 def test_settings_that_torch_asserts_against(options: dict[str, Any]) -> None:
     """torch accepts them, and fails with an AssertionError at the first iteration."""
     assert sum(len(images) for images, _ in _loader(data.Plain(), batch_size=3, **options)) == N
@@ -1156,7 +1266,9 @@ def test_random_numbers_do_not_depend_on_the_number_of_workers(workers: int) -> 
     """In torch each worker has its own generators."""
 
     def numbers(w: int) -> Any:
-        loader = _loader(data.Random(), batch_size=4, num_workers=w, shuffle=True, generator=seeded(5), persistent_workers=True)
+        loader = _loader(
+            data.Random(), batch_size=4, num_workers=w, shuffle=True, generator=seeded(5), persistent_workers=True
+        )
         return [list(loader) for _ in range(2)]
 
     expected, got = numbers(3), numbers(workers)
@@ -1170,7 +1282,9 @@ def test_threads_are_no_processes_to_get_worker_info() -> None:
     from stocached import InvalidError
 
     assert [
-        int(i) for i, info in _loader(data.Info(), batch_size=None, num_workers=2, worker="thread", collate_fn=data.as_list) if info is None
+        int(i)
+        for i, info in _loader(data.Info(), batch_size=None, num_workers=2, worker="thread", collate_fn=data.as_list)
+        if info is None
     ] == list(range(N))
     with pytest.raises(InvalidError, match="get_worker_info"):
         _loader(data.Sharded(), num_workers=2, worker="thread")

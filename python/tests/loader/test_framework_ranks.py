@@ -13,7 +13,9 @@ import pytest
 from helpers import checks_of
 
 MISSING = [name for name in ("lightning", "accelerate") if importlib.util.find_spec(name) is None]
-INSTALLED = pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: tools/setup.sh torch does it")
+INSTALLED = pytest.mark.skipif(
+    bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: tools/setup.sh torch does it"
+)
 pytestmark = [pytest.mark.torch, INSTALLED]
 
 

@@ -28,7 +28,11 @@ def checks(monkeypatch):
 
 # All checks run on two ranks (test_framework_ranks.py); `make soak` sets the variable.
 ALL = "STOCACHED_TEST_FRAMEWORKS" in os.environ
-CHECKS = checks_of("lightning_checks.py") if ALL else ["check_stages", "check_overfitting", "check_a_state_in_the_middle_of_an_epoch"]
+CHECKS = (
+    checks_of("lightning_checks.py")
+    if ALL
+    else ["check_stages", "check_overfitting", "check_a_state_in_the_middle_of_an_epoch"]
+)
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -39,7 +43,9 @@ def test_in_one_process(name, checks, tmp_path):
 def test_one_cache_for_a_dataset(checks, tmp_path):
     def caches() -> int:
         gc.collect()  # a Trainer is part of reference cycles
-        listed = json.loads(subprocess.run([program(), "ls", "--json"], capture_output=True, text=True, check=True).stdout)
+        listed = json.loads(
+            subprocess.run([program(), "ls", "--json"], capture_output=True, text=True, check=True).stdout
+        )
         return sum(os.getpid() in cache["pids"] for cache in listed)
 
     def hooked(samples):

@@ -70,7 +70,9 @@ WAYS = [(0, "process"), (1, "process"), (2, "process"), (5, "process"), (2, "thr
 def test_batches_do_not_depend_on_how_they_are_made(size, augment):
     expected = None
     for workers, kind in WAYS:
-        loader = Loader(Numbers(), 7, shuffle=True, seed=5, num_workers=workers, worker=kind, size=size, augment=augment)
+        loader = Loader(
+            Numbers(), 7, shuffle=True, seed=5, num_workers=workers, worker=kind, size=size, augment=augment
+        )
         epochs = [list(loader) for _ in range(3)]
         assert sorted(flat(labels(epochs[0]))) == list(range(N))
         assert labels(epochs[0]) != labels(epochs[1])
@@ -114,7 +116,17 @@ def test_augment_leaves_the_programs_random_numbers_alone():
 def test_ranks_read_each_sample_once(world, drop_last):
     seen = []
     for rank in range(world):
-        loader = Loader(Numbers(), 5, shuffle=True, seed=2, rank=rank, world_size=world, ends="uneven", drop_last=drop_last, num_workers=rank % 2)
+        loader = Loader(
+            Numbers(),
+            5,
+            shuffle=True,
+            seed=2,
+            rank=rank,
+            world_size=world,
+            ends="uneven",
+            drop_last=drop_last,
+            num_workers=rank % 2,
+        )
         batches = list(loader)
         assert len(batches) == len(loader)
         seen += flat(labels(batches))
@@ -251,7 +263,10 @@ class Mixed:
         return 10
 
     def __getitem__(self, index):
-        return Point((np.arange(3) + index, f"sample {index}"), [index * 0.5, {"raw": bytes([index]), "none": None, "set": {index}}])
+        return Point(
+            (np.arange(3) + index, f"sample {index}"),
+            [index * 0.5, {"raw": bytes([index]), "none": None, "set": {index}}],
+        )
 
 
 @pytest.mark.parametrize(("workers", "kind"), [(0, "process"), (2, "process"), (2, "thread")])
@@ -264,7 +279,11 @@ def test_samples_of_all_kinds(workers, kind):
         np.testing.assert_array_equal(batch.place[0], [[4, 5, 6], [5, 6, 7], [6, 7, 8], [7, 8, 9]])
         assert batch.place[1] == [f"sample {k}" for k in range(4, 8)]
         np.testing.assert_array_equal(batch.value[0], [2, 2.5, 3, 3.5])
-        assert batch.value[1] == {"raw": [bytes([k]) for k in range(4, 8)], "none": [None] * 4, "set": [{k} for k in range(4, 8)]}
+        assert batch.value[1] == {
+            "raw": [bytes([k]) for k in range(4, 8)],
+            "none": [None] * 4,
+            "set": [{k} for k in range(4, 8)],
+        }
 
 
 class Odd(Numbers):
@@ -288,7 +307,9 @@ def test_own_collate_function(workers):
     loader = Loader(Odd(), 8, num_workers=workers, collate_fn=lambda samples: (len(samples), np.concatenate(samples)))
     batches = list(loader)
     assert [size for size, _ in batches] == [8] * 7 + [5]
-    np.testing.assert_array_equal(np.concatenate([rows for _, rows in batches]), np.concatenate([Odd()[k] for k in range(N)]))
+    np.testing.assert_array_equal(
+        np.concatenate([rows for _, rows in batches]), np.concatenate([Odd()[k] for k in range(N)])
+    )
 
 
 class Stream:
@@ -309,9 +330,9 @@ def test_iterable_dataset(drop_last):
 
 def test_without_batches():
     assert [sample["label"] for sample in Loader(Numbers(), None)] == list(range(N))
-    assert [sample["label"] for sample in Loader(Numbers(), None, num_workers=2, shuffle=True, seed=3)] == Order(N, seed=3).epoch(
-        0
-    ).indices().tolist()
+    assert [sample["label"] for sample in Loader(Numbers(), None, num_workers=2, shuffle=True, seed=3)] == Order(
+        N, seed=3
+    ).epoch(0).indices().tolist()
 
 
 def test_batch_sampler():

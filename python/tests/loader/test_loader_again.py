@@ -49,7 +49,9 @@ def torch_loader():
     return DataLoader
 
 
-BOTH = pytest.mark.parametrize("kind", [lambda: Loader, pytest.param(torch_loader, marks=pytest.mark.torch)], ids=["numpy", "torch"])
+BOTH = pytest.mark.parametrize(
+    "kind", [lambda: Loader, pytest.param(torch_loader, marks=pytest.mark.torch)], ids=["numpy", "torch"]
+)
 
 
 def read(loader):
@@ -59,7 +61,11 @@ def read(loader):
 def again(loader, **changes):
     """Makes a loader from the attributes, with another sampler, like Lightning."""
     parameters = inspect.signature(type(loader).__init__).parameters
-    arguments = {name: value for name, value in vars(loader).items() if name in parameters and parameters[name].default is not value}
+    arguments = {
+        name: value
+        for name, value in vars(loader).items()
+        if name in parameters and parameters[name].default is not value
+    }
     return type(loader)(**(arguments | {"sampler": None, "shuffle": False, "batch_sampler": None} | changes))
 
 
@@ -94,7 +100,16 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
 @pytest.mark.torch
 def test_torch_arguments_stay():
     DataLoader = torch_loader()
-    loader = DataLoader(Numbers(), 5, num_workers=1, pin_memory="copy", prefetch_factor=3, persistent_workers=True, in_order=False, timeout=7)
+    loader = DataLoader(
+        Numbers(),
+        5,
+        num_workers=1,
+        pin_memory="copy",
+        prefetch_factor=3,
+        persistent_workers=True,
+        in_order=False,
+        timeout=7,
+    )
     made = again(loader)
     for name in ("pin_memory", "prefetch_factor", "persistent_workers", "in_order", "timeout", "batch_size"):
         assert getattr(made, name) == getattr(loader, name), name
@@ -120,7 +135,12 @@ def test_a_dataset_has_one_cache(kind):
     loaded = dataset.loads
     others = [again(first)]
     assert dataset.loads == loaded
-    others += [kind()(dataset, 8, size="8MiB", shuffle=True), copy.copy(first), pickle.loads(pickle.dumps(first)), copy.deepcopy(first)]
+    others += [
+        kind()(dataset, 8, size="8MiB", shuffle=True),
+        copy.copy(first),
+        pickle.loads(pickle.dumps(first)),
+        copy.deepcopy(first),
+    ]
     assert others[0].cache is others[1].cache is others[2].cache is first.cache
     assert all(other.cache.uuid == first.cache.uuid for other in others)
     tried = dataset.loads - loaded
@@ -135,7 +155,12 @@ def test_a_dataset_has_one_cache(kind):
 @BOTH
 def test_a_cache_with_a_name(kind, cache_name):
     loader = kind()(Numbers(), 5, name=cache_name, fingerprint="one")
-    others = [again(loader), copy.copy(loader), pickle.loads(pickle.dumps(again(loader))), pickle.loads(pickle.dumps(loader))]
+    others = [
+        again(loader),
+        copy.copy(loader),
+        pickle.loads(pickle.dumps(again(loader))),
+        pickle.loads(pickle.dumps(loader)),
+    ]
     assert {other.cache.uuid for other in others} == {loader.cache.uuid}
     assert all(read(other) == list(range(N)) for other in others)
 
@@ -260,7 +285,8 @@ def test_a_forked_process_has_the_same_cache():
     pid = os.fork()
     if pid == 0:
         same = all(
-            other.cache.uuid == loader.cache.uuid and read(other) == list(range(N)) for other in (again(loader), Loader(dataset, 5, size="8MiB"))
+            other.cache.uuid == loader.cache.uuid and read(other) == list(range(N))
+            for other in (again(loader), Loader(dataset, 5, size="8MiB"))
         )
         os._exit(0 if same else 1)
     assert os.waitpid(pid, 0)[1] == 0
@@ -390,7 +416,9 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(settings):
 
     def made(rank=0):
         dataset = Numbers()
-        return torch_loader()(dataset, 5, sampler=torch.utils.data.DistributedSampler(dataset, 2, rank, seed=3), **settings)
+        return torch_loader()(
+            dataset, 5, sampler=torch.utils.data.DistributedSampler(dataset, 2, rank, seed=3), **settings
+        )
 
     loader, orders = made(), []
     for number in range(3):

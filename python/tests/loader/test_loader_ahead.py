@@ -48,7 +48,9 @@ def settled(loaded, least):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"collate_fn": stack}, {"size": "6MiB", "allow_random": True}], ids=["rows", "batches", "part of them cached"]
+    "settings",
+    [{}, {"collate_fn": stack}, {"size": "6MiB", "allow_random": True}],
+    ids=["rows", "batches", "part of them cached"],
 )
 def test_no_more_is_loaded_ahead_than_its_bytes_allow(settings):
     """The loader begins 20 batches before it knows how large they are. Then it makes four of 128
@@ -101,7 +103,10 @@ def test_the_next_epoch_is_gathered_without_workers():
     for _ in range(N // BATCH):
         next(batches)
     begun = loader._next
-    until(lambda: all(batch.filled is not None and batch.filled.is_set() for batch in begun._pending), "its first batches are gathered")
+    until(
+        lambda: all(batch.filled is not None and batch.filled.is_set() for batch in begun._pending),
+        "its first batches are gathered",
+    )
     assert len(begun._pending) == 2
     assert next(batches, None) is None
     assert iter(loader) is begun

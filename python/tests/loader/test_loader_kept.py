@@ -31,7 +31,11 @@ SETTINGS = {
 
 def digest(value) -> str:
     return hashlib.sha1(
-        value.numpy().tobytes() if hasattr(value, "numpy") else bytes(value) if isinstance(value, memoryview) else value.tobytes()
+        value.numpy().tobytes()
+        if hasattr(value, "numpy")
+        else bytes(value)
+        if isinstance(value, memoryview)
+        else value.tobytes()
     ).hexdigest()
 
 
@@ -106,7 +110,11 @@ def test_kept_batches_of_tensors_never_change(workers):
             return N
 
         def __getitem__(self, index):
-            return {"image": torch.from_numpy(sample(index)).view(20, 25), "label": index, "half": torch.full((3,), index, dtype=torch.bfloat16)}
+            return {
+                "image": torch.from_numpy(sample(index)).view(20, 25),
+                "label": index,
+                "half": torch.full((3,), index, dtype=torch.bfloat16),
+            }
 
     for settings in ({"size": "16MiB"}, {}, {"collate_fn": lambda samples: torch.utils.data.default_collate(samples)}):
         loader = DataLoader(Tensors(), BATCH, num_workers=workers, **settings)
@@ -115,7 +123,9 @@ def test_kept_batches_of_tensors_never_change(workers):
             for k, batch in enumerate(loader):
                 check(batch["image"].view(-1, SIZE).numpy())
                 if k % 3 == 0:
-                    view = [batch["image"][1:], batch["image"].view(-1)[7:], batch["label"], batch["half"][2:]][k // 3 % 4]
+                    view = [batch["image"][1:], batch["image"].view(-1)[7:], batch["label"], batch["half"][2:]][
+                        k // 3 % 4
+                    ]
                     kept.append((view, view.clone()))
         assert len(kept) == 3 * N // BATCH // 3
         assert all(torch.equal(view, was) for view, was in kept)

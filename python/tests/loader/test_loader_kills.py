@@ -99,10 +99,18 @@ def test_persistent_workers_are_replaced_after_one_was_lost(settings):
 
 @pytest.mark.parametrize("how", list(SAID))
 @pytest.mark.parametrize(
-    "settings", [{"batch_size": 4}, {"batch_size": 4, "collate_fn": stack}, {"batch_size": None}], ids=["rows", "batches", "samples"]
+    "settings",
+    [{"batch_size": 4}, {"batch_size": 4, "collate_fn": stack}, {"batch_size": None}],
+    ids=["rows", "batches", "samples"],
 )
 def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
-    loader = Loader(Deadly(40, 21, how, tmp_path / "note", once=True), num_workers=2, restart_workers=True, persistent_workers=True, **settings)
+    loader = Loader(
+        Deadly(40, 21, how, tmp_path / "note", once=True),
+        num_workers=2,
+        restart_workers=True,
+        persistent_workers=True,
+        **settings,
+    )
     for _ in range(2):
         assert read(loader) == list(range(40))
     assert loader._kept.pool.restarts == 1
@@ -112,7 +120,9 @@ def test_restarted_worker_loads_the_sample_again(settings, how, tmp_path):
 @pytest.fixture(scope="session")
 def fault_library():
     """The C library with fault points. make leaves one alone that is up to date."""
-    subprocess.run(["make", "--no-print-directory", "-s", "-C", ROOT / "cclient", "../build/libstocached-fault.so"], check=True)
+    subprocess.run(
+        ["make", "--no-print-directory", "-s", "-C", ROOT / "cclient", "../build/libstocached-fault.so"], check=True
+    )
     return ROOT / "build" / "libstocached-fault.so"
 
 
@@ -121,7 +131,9 @@ def fault_library():
 def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp_path):
     environment = os.environ | {"STOCACHED_LIB_PATH": str(fault_library)}
     program = PROGRAM.with_name("killed_in_a_fill.py")
-    done = subprocess.run([sys.executable, program, point, kind, tmp_path], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, program, point, kind, tmp_path], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     restarts, hits, reclaimed = map(int, done.stdout.split())
     assert (restarts, hits) == (1, 40)
@@ -201,7 +213,9 @@ def test_killed_by_hand_in_the_middle_of_a_sample():
 def test_two_hundred_kills_at_random_moments(way):
     """STOCACHED_TEST_KILLS sets a larger number, for `make soak`."""
     kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "25"))
-    result = subprocess.run([sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False)
+    result = subprocess.run(
+        [sys.executable, PROGRAM, way, str(kills)], capture_output=True, text=True, timeout=60 + kills, check=False
+    )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     killed, restarts, epochs = map(int, result.stdout.split())
     assert killed == kills

@@ -28,7 +28,11 @@ def stack(samples):
 
 def program(name: str, *arguments: object, timeout: float = 240) -> str:
     result = subprocess.run(
-        [sys.executable, PROGRAMS / f"{name}.py", *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, PROGRAMS / f"{name}.py", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert result.stderr == "", result.stderr
@@ -38,7 +42,17 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 # ------------------------------------------------------------ leaving an epoch
 
 
-TIMES = {"cached": 1000, "drawn": 100, "persistent": 250, "batches": 100, "thread": 250, "threads": 100, "fresh": 12, "made": 12, "forkserver": 2}
+TIMES = {
+    "cached": 1000,
+    "drawn": 100,
+    "persistent": 250,
+    "batches": 100,
+    "thread": 250,
+    "threads": 100,
+    "fresh": 12,
+    "made": 12,
+    "forkserver": 2,
+}
 
 
 @pytest.mark.parametrize(("way", "times"), list(TIMES.items()))
@@ -51,7 +65,9 @@ def test_epochs_left_in_the_middle_leave_nothing(way, times):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"collate_fn": stack}, {"persistent_workers": True}, {"worker": "thread"}], ids=["rows", "batches", "kept", "thread"]
+    "settings",
+    [{}, {"collate_fn": stack}, {"persistent_workers": True}, {"worker": "thread"}],
+    ids=["rows", "batches", "kept", "thread"],
 )
 def test_leaving_does_not_wait_for_samples(settings):
     loader = Loader(Asleep(40, awake=4), 2, num_workers=2, **settings)
@@ -187,7 +203,9 @@ class Program:
 
     def __init__(self, workers: int, method: str, ending: str) -> None:
         command = [sys.executable, str(PROGRAMS / "endings.py"), str(workers), method, ending]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
@@ -210,7 +228,14 @@ class Program:
 
 @pytest.mark.parametrize(
     ("method", "ending"),
-    [("fork", "wait"), ("fork", "persistent"), ("fork", "busy"), ("forkserver", "wait"), ("spawn", "wait"), ("thread", "wait")],
+    [
+        ("fork", "wait"),
+        ("fork", "persistent"),
+        ("fork", "busy"),
+        ("forkserver", "wait"),
+        ("spawn", "wait"),
+        ("thread", "wait"),
+    ],
 )
 def test_ctrl_c(method, ending):
     with Program(2, method, ending) as program:
@@ -296,7 +321,9 @@ def at_last(batches) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"collate_fn": stack}, {"worker": "thread"}, {"in_order": False}], ids=["rows", "batches", "thread", "any order"]
+    "settings",
+    [{}, {"collate_fn": stack}, {"worker": "thread"}, {"in_order": False}],
+    ids=["rows", "batches", "thread", "any order"],
 )
 def test_timeout(settings):
     loader = Loader(Asleep(40, awake=4), 2, num_workers=2, timeout=0.4, **settings)

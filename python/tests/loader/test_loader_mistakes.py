@@ -120,7 +120,8 @@ def test_a_state_with_and_without_an_order_of_ours():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"num_workers": 2}, {"num_workers": 2, "size": "8MiB"}, {"size": "8MiB"}, {"num_workers": 2, "collate_fn": list}]
+    "settings",
+    [{"num_workers": 2}, {"num_workers": 2, "size": "8MiB"}, {"size": "8MiB"}, {"num_workers": 2, "collate_fn": list}],
 )
 def test_threads_that_share_an_iteration_get_each_sample_once(settings):
     with contextlib.closing(Loader(Numbers(400), 4, **settings)) as loader:
@@ -168,7 +169,10 @@ def test_a_subclass_with_a_constructor_of_its_own_can_be_pickled():
 
 def test_what_cannot_be_sent_to_spawned_workers_is_said_with_what_to_do():
     loader = Loader(Numbers(), 8, num_workers=1, multiprocessing_context="spawn", augment=lambda sample: sample)
-    with pytest.raises((AttributeError, pickle.PicklingError), match=r"lambda.*started by spawn are sent the dataset.*define them in a module"):
+    with pytest.raises(
+        (AttributeError, pickle.PicklingError),
+        match=r"lambda.*started by spawn are sent the dataset.*define them in a module",
+    ):
         iter(loader)
 
 

@@ -56,7 +56,9 @@ class Named(Numbers):
 def test_augment_of_the_dataset_is_not_lost_in_later_epochs():
     loader = Loader(CachedSamples(Numbers(16), size="16MiB", augment=add), 4, num_workers=2, persistent_workers=True)
     for _ in range(4):
-        assert [batch[:, 0].tolist() for batch in loader] == [[1000 + k for k in range(at, at + 4)] for at in range(0, 16, 4)]
+        assert [batch[:, 0].tolist() for batch in loader] == [
+            [1000 + k for k in range(at, at + 4)] for at in range(0, 16, 4)
+        ]
     loader.close()
 
 
@@ -89,7 +91,9 @@ def test_negative_indices_count_from_the_end(workers, size):
 @pytest.mark.parametrize("collate", [None, stack], ids=["rows", "batches"])
 @pytest.mark.parametrize("kind", [set, tuple, iter, np.array], ids=["set", "tuple", "iterator", "array"])
 def test_batches_of_a_sampler_may_be_anything_that_can_be_iterated_over(workers, collate, kind):
-    loader = Loader(Numbers(8), batch_sampler=[kind([1, 2]), kind([3]), kind([4, 5])], num_workers=workers, collate_fn=collate)
+    loader = Loader(
+        Numbers(8), batch_sampler=[kind([1, 2]), kind([3]), kind([4, 5])], num_workers=workers, collate_fn=collate
+    )
     assert [check(batch) for batch in loader] == [[1, 2], [3], [4, 5]]
 
 
@@ -114,7 +118,9 @@ def test_batches_that_the_board_has_no_room_for_at_once(count, batch, size, in_o
         def __getitem__(self, index):
             return np.array([index, -index])
 
-    loader = Loader(Small(count * batch), batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order)
+    loader = Loader(
+        Small(count * batch), batch_sampler=many, num_workers=3, prefetch_factor=1, size=size, in_order=in_order
+    )
     batches = iter(loader)
     assert batches._runtime.task_queue._capacity == 4096
     got = [rows.tolist() for rows in batches]
@@ -274,7 +280,9 @@ def test_state_is_not_lost_where_iterating_fails():
 # ------------------------------------------------------------ small rings, interruptions
 
 
-@pytest.mark.parametrize("settings", [{}, {"persistent_workers": True}, {"collate_fn": stack}], ids=["rows", "kept", "batches"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"persistent_workers": True}, {"collate_fn": stack}], ids=["rows", "kept", "batches"]
+)
 @pytest.mark.parametrize("buffers", [3, 4, 6])
 def test_small_rings_have_less_made_ahead_and_warn_of_nothing(buffers, settings):
     loader = Loader(Numbers(80), 4, seed=1, num_workers=2, ring_bytes=buffers * 24576, **settings)
@@ -336,7 +344,9 @@ def test_cache_that_is_closed_in_the_middle_of_an_epoch(workers):
 def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
     """As much as the first of them takes. Larger ones get memory of their own."""
     wanted = [[4, 0, 2], [5], [9, 8, 7, 6, 3, 1], [0, 4], [3, 2, 1]]
-    loader = Loader(Numbers(10), batch_sampler=wanted, num_workers=workers, persistent_workers=workers > 0, size="16MiB")
+    loader = Loader(
+        Numbers(10), batch_sampler=wanted, num_workers=workers, persistent_workers=workers > 0, size="16MiB"
+    )
     for _ in range(4):
         batches = iter(loader)
         kept, got = [], []

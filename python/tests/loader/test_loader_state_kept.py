@@ -18,7 +18,15 @@ def make(generator, workers=2, kept=True):
         torch.manual_seed(3)
     else:
         generator = torch.Generator().manual_seed(generator)
-    return DataLoader(torch.arange(40), 4, shuffle=True, num_workers=workers, augment=noisy, persistent_workers=kept, generator=generator)
+    return DataLoader(
+        torch.arange(40),
+        4,
+        shuffle=True,
+        num_workers=workers,
+        augment=noisy,
+        persistent_workers=kept,
+        generator=generator,
+    )
 
 
 @pytest.mark.parametrize("generator", [None, 3], ids=["global generator", "generator of its own"])

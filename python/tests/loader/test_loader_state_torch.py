@@ -38,14 +38,17 @@ def lists(batches):
 
 
 @pytest.mark.parametrize(
-    ("workers", "settings"), [(1, {}), (2, {"batch_size": None}), (2, {"persistent_workers": True}), (3, {"prefetch_factor": 5}), (8, {})]
+    ("workers", "settings"),
+    [(1, {}), (2, {"batch_size": None}), (2, {"persistent_workers": True}), (3, {"prefetch_factor": 5}), (8, {})],
 )
 def test_an_iterable_dataset_goes_on_after_its_batches(workers, settings):
     """As many workers read the earlier batches again, with the same random numbers, and drop
     them."""
     loads = loader(num_workers=workers, **settings)
     first, second = lists(loads), lists(loads)
-    assert sorted(k for batch in first for k, _ in ([batch] if settings.get("batch_size", 3) is None else batch)) == list(range(17))
+    assert sorted(
+        k for batch in first for k, _ in ([batch] if settings.get("batch_size", 3) is None else batch)
+    ) == list(range(17))
     # at the end, parts of workers have ended, and the remaining tasks give nothing
     for stop in {1, len(first) - 2, len(first) - 1, len(first)}:
         before = loader(num_workers=workers, **settings)
@@ -115,7 +118,9 @@ def test_a_sampler_of_the_users_does_not_go_on_with_batches_of_another_size():
     first = DataLoader(data, 4, shuffle=True)
     batches = iter(first)
     next(batches)
-    with pytest.raises(StateError, match="after 1 batches of batch_size=4, this loader's have batch_size=9: they have other samples"):
+    with pytest.raises(
+        StateError, match="after 1 batches of batch_size=4, this loader's have batch_size=9: they have other samples"
+    ):
         DataLoader(data, 9, shuffle=True).load_state_dict(first.state_dict())
     # With an order of ours the state is a position.
     first = DataLoader(data, 4, shuffle=True, seed=1)

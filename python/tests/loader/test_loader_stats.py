@@ -32,13 +32,24 @@ def test_what_is_metered_is_told():
     meter.load(2)
     stats = meter.stats()
     assert stats == LoaderStats(
-        batches=2, samples=100, hits=60, misses=40, bytes=10_000, wait_seconds=0.0035, step_seconds=0.007, gather_seconds=7e-9, load_seconds=11e-9
+        batches=2,
+        samples=100,
+        hits=60,
+        misses=40,
+        bytes=10_000,
+        wait_seconds=0.0035,
+        step_seconds=0.007,
+        gather_seconds=7e-9,
+        load_seconds=11e-9,
     )
     assert stats.hit_rate == 0.6
     assert stats.seconds == pytest.approx(0.0105)
     assert stats.waiting == pytest.approx(1 / 3)
     assert stats.samples_per_second == pytest.approx(100 / 0.0105)
-    assert str(stats) == "100 samples in 2 batches, 60.0% hits, 9,524 samples/s; the training loop waited 0.004 of 0.011 s (33.3%)"
+    assert (
+        str(stats)
+        == "100 samples in 2 batches, 60.0% hits, 9,524 samples/s; the training loop waited 0.004 of 0.011 s (33.3%)"
+    )
     with pytest.raises(dataclasses.FrozenInstanceError):
         stats.hits = 3
 
@@ -81,7 +92,12 @@ def test_threads_lose_nothing():
     finally:
         sys.setswitchinterval(interval)
     stats = meter.stats()
-    assert (stats.batches, stats.bytes, stats.load_seconds, stats.gather_seconds) == (20_000, 40_000, 20_000 / 1e9, 40_000 / 1e9)
+    assert (stats.batches, stats.bytes, stats.load_seconds, stats.gather_seconds) == (
+        20_000,
+        40_000,
+        20_000 / 1e9,
+        40_000 / 1e9,
+    )
 
 
 class Slow:
@@ -142,7 +158,10 @@ class Unasked:
 
 def test_bytes_of_what_a_batch_may_hold():
     four = np.zeros(4, np.float32)
-    assert array_bytes({"a": four, "b": [four, (four, "text", 3, None)], "c": ["text"] * 9, "e": [5] * 9, "d": Unasked()}) == 48
+    assert (
+        array_bytes({"a": four, "b": [four, (four, "text", 3, None)], "c": ["text"] * 9, "e": [5] * 9, "d": Unasked()})
+        == 48
+    )
     assert array_bytes([]) == 0
 
 

@@ -130,7 +130,11 @@ def test_an_iterable_dataset_goes_on_where_it_was(kind, way):
         assert after.state_dict() == state
         rest = lists(after)
         assert got + rest == epochs[epoch], f"epoch {epoch}, stopped after {stop} batches"
-        read = sum(len(batch) if settings["batch_size"] else 1 for batch in rest) if kind is ByIterator else sum(map(len, rest))
+        read = (
+            sum(len(batch) if settings["batch_size"] else 1 for batch in rest)
+            if kind is ByIterator
+            else sum(map(len, rest))
+        )
         since = 3 if settings.get("snapshot_every_n_steps") == 4 else 0  # batches
         if settings.get("snapshot_every_n_steps") != 0 and settings["batch_size"]:
             assert read <= after.dataset.reads.value <= read + since * settings["batch_size"]
@@ -276,14 +280,33 @@ class Numbers:
 @pytest.mark.parametrize(
     ("kind", "workers", "every"),
     [(kind, workers, 1) for kind in ("sampler", "iterator", "batch_sampler") for workers in ("here", "batches")]
-    + [("sampler", "rows", 1), ("iterator", "cached", 1), ("sampler", "batches", 3), ("iterator", "rows", 3), ("batch_sampler", "here", None)],
+    + [
+        ("sampler", "rows", 1),
+        ("iterator", "cached", 1),
+        ("sampler", "batches", 3),
+        ("iterator", "rows", 3),
+        ("batch_sampler", "here", None),
+    ],
 )
 def test_samplers_go_on_where_they_were(kind, workers, every):
-    ways = {"here": {}, "rows": {"num_workers": 2}, "batches": {"num_workers": 2, "collate_fn": as_list}, "cached": {"size": "8MiB"}}
+    ways = {
+        "here": {},
+        "rows": {"num_workers": 2},
+        "batches": {"num_workers": 2, "collate_fn": as_list},
+        "cached": {"size": "8MiB"},
+    }
 
     def loader(drawn):
-        settings = {"sampler": {"batch_size": 2, "sampler": Sampler(drawn)}, "iterator": {"batch_size": 2, "sampler": SamplerByIterator(drawn)}}
-        return Loader(Numbers(), **settings.get(kind, {"batch_sampler": BatchSampler(drawn)}), **ways[workers], snapshot_every_n_steps=every)
+        settings = {
+            "sampler": {"batch_size": 2, "sampler": Sampler(drawn)},
+            "iterator": {"batch_size": 2, "sampler": SamplerByIterator(drawn)},
+        }
+        return Loader(
+            Numbers(),
+            **settings.get(kind, {"batch_sampler": BatchSampler(drawn)}),
+            **ways[workers],
+            snapshot_every_n_steps=every,
+        )
 
     loads = loader([])
     epochs = [lists(loads) for _ in range(3)]
@@ -331,7 +354,9 @@ def test_a_dataset_that_has_no_state():
     after = Loader(Counting(), 2)
     after.load_state_dict(before.state_dict())
     for _ in range(2):
-        with pytest.raises(StateError, match="a state of the dataset, and the dataset of this loader has no load_state_dict"):
+        with pytest.raises(
+            StateError, match="a state of the dataset, and the dataset of this loader has no load_state_dict"
+        ):
             iter(after)
 
 
@@ -413,7 +438,9 @@ def gates():
 def test_one_slow_worker_does_not_hold_up_the_others(settings, workers):
     """With in_order=False a worker holds at most two batches that others cannot make."""
     gate = gates()
-    batches = iter(Loader(Waits(gate, 1), 1, sampler=range(24), num_workers=workers, in_order=False, timeout=60, **settings))
+    batches = iter(
+        Loader(Waits(gate, 1), 1, sampler=range(24), num_workers=workers, in_order=False, timeout=60, **settings)
+    )
     got = lists(next(batches) for _ in range(22))
     assert [0] not in got
     gate.set()

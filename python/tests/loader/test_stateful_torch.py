@@ -92,7 +92,10 @@ def test_all_epochs_come_as_without_a_stop(name):
     dataset, settings = CASES[name]
 
     def loader():
-        made = {key: value() if key in ("sampler", "batch_sampler", "generator") else value for key, value in settings.items()}
+        made = {
+            key: value() if key in ("sampler", "batch_sampler", "generator") else value
+            for key, value in settings.items()
+        }
         return DataLoader(dataset(), **({} if "batch_sampler" in made else {"batch_size": 4}) | made)
 
     torch.manual_seed(1)
@@ -129,7 +132,10 @@ def test_the_names_of_torchdata():
         for _ in range(batches):
             next(iterator)
         snapshots = loads.state_dict()["_snapshot"]["_worker_snapshots"]
-        assert all(set(snapshot["dataset_state"]) == {"generator"} and snapshot["fetcher_state"] is None for snapshot in snapshots.values())
+        assert all(
+            set(snapshot["dataset_state"]) == {"generator"} and snapshot["fetcher_state"] is None
+            for snapshot in snapshots.values()
+        )
         iterator.close()
         loads = DataLoader(KeepsGenerator(), 4, num_workers=2)
     here = DataLoader(KeepsGenerator(), 4)

@@ -44,19 +44,29 @@ if torch is not None:
 
 
 def test_batches_are_those_of_its_own_loader(tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed: tools/setup.sh torch does it")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed: tools/setup.sh torch does it"
+    )
 
     class Ours(transformers.Trainer):
         """The recipe of the guide."""
 
         def get_train_dataloader(self):
             loader = DataLoader(
-                self.train_dataset, self._train_batch_size, shuffle=True, num_workers=1, size="8MiB", allow_random=True, augment=lifted
+                self.train_dataset,
+                self._train_batch_size,
+                shuffle=True,
+                num_workers=1,
+                size="8MiB",
+                allow_random=True,
+                augment=lifted,
             )
             return self.accelerator.prepare(loader)
 
         def get_eval_dataloader(self, eval_dataset=None):
-            return self.accelerator.prepare(DataLoader(self.eval_dataset, self.args.eval_batch_size, size="8MiB", allow_random=True, augment=lifted))
+            return self.accelerator.prepare(
+                DataLoader(self.eval_dataset, self.args.eval_batch_size, size="8MiB", allow_random=True, augment=lifted)
+            )
 
     def run(kind: Any, dataset: Any, folder: Any, **more: Any) -> Any:
         arguments = transformers.TrainingArguments(
@@ -81,11 +91,20 @@ def test_batches_are_those_of_its_own_loader(tmp_path):
     assert base.stats().hits > 0
 
     for step in (6, 8):  # at the end of an epoch, and in the middle of the next one
-        again, trainer = run(Ours, Named(Samples()), tmp_path / f"again-{step}", resume_from_checkpoint=str(tmp_path / "ours" / f"checkpoint-{step}"))
+        again, trainer = run(
+            Ours,
+            Named(Samples()),
+            tmp_path / f"again-{step}",
+            resume_from_checkpoint=str(tmp_path / "ours" / f"checkpoint-{step}"),
+        )
         assert again == theirs[step:]
         assert isinstance(trainer.callback_handler.train_dataloader.base_dataloader, DataLoader)
 
     samples = Samples()
-    cached, _ = run(transformers.Trainer, CachedDataset(Named(samples), size="8MiB", allow_random=True, augment=lifted), tmp_path / "cached")
+    cached, _ = run(
+        transformers.Trainer,
+        CachedDataset(Named(samples), size="8MiB", allow_random=True, augment=lifted),
+        tmp_path / "cached",
+    )
     assert cached == theirs
     assert times_loaded(samples) == 1

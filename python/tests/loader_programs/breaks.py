@@ -76,7 +76,12 @@ def leave(loader, turn: int) -> None:
 
 def census() -> dict:
     gc.collect()
-    return {"processes": len(children(os.getpid())), "threads": threading.active_count(), "descriptors": descriptors(), "mappings": len(mappings())}
+    return {
+        "processes": len(children(os.getpid())),
+        "threads": threading.active_count(),
+        "descriptors": descriptors(),
+        "mappings": len(mappings()),
+    }
 
 
 def main() -> None:

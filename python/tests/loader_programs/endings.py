@@ -29,7 +29,9 @@ def main() -> None:
         gather()
         return
     settings = {"worker": "thread"} if method == "thread" else {"multiprocessing_context": method}
-    loader = stocached.Loader(Asleep(100, awake=4), 2, num_workers=workers, persistent_workers=ending == "persistent", **settings)
+    loader = stocached.Loader(
+        Asleep(100, awake=4), 2, num_workers=workers, persistent_workers=ending == "persistent", **settings
+    )
     global batches  # alive until the interpreter ends
     batches = iter(loader)
     assert check(next(batches)) == [0, 1]

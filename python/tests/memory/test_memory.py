@@ -223,7 +223,11 @@ def _is_ring(path: Path) -> bool:
 def cgroup() -> Iterator[Path]:
     """Makes a memory cgroup without a limit, below our own (version 1) or at the top (version
     2)."""
-    own = [line.split(":")[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.split(":")[1] == "memory"]
+    own = [
+        line.split(":")[2]
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if line.split(":")[1] == "memory"
+    ]
     group = Path(f"/sys/fs/cgroup/memory/{own[0]}" if own else "/sys/fs/cgroup") / f"stocached-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -276,10 +280,21 @@ def test_a_loader_in_a_cgroup(cgroup, mebibytes, batch, size, samples):
         stats = loader.cache.stats()
         print(stats.ready_bytes, stats.full)
     """
-    inside = ["/bin/sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "x", sys.executable, "-c", textwrap.dedent(program)]
+    inside = [
+        "/bin/sh",
+        "-c",
+        f'echo $$ > {cgroup}/cgroup.procs && exec "$@"',
+        "x",
+        sys.executable,
+        "-c",
+        textwrap.dedent(program),
+    ]
     ran = subprocess.run([*inside, str(batch), size, str(samples)], capture_output=True, text=True, check=False)
     killed = [
-        line for name in ("memory.oom_control", "memory.events") if (cgroup / name).exists() for line in (cgroup / name).read_text().splitlines()
+        line
+        for name in ("memory.oom_control", "memory.events")
+        if (cgroup / name).exists()
+        for line in (cgroup / name).read_text().splitlines()
     ]
     assert ran.returncode == 0, f"exit {ran.returncode}, {killed}: {ran.stderr}"
     assert "oom_kill 0" in killed

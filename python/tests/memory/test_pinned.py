@@ -67,7 +67,11 @@ def loader(monkeypatch):
             return [self.pinned(tensor) for tensor in data]
 
         def pinned(self, tensor):
-            return tensor if Device.device.reads(tensor.numpy()) else torch.from_numpy(Device.device.register(tensor.numpy().copy()))
+            return (
+                tensor
+                if Device.device.reads(tensor.numpy())
+                else torch.from_numpy(Device.device.register(tensor.numpy().copy()))
+            )
 
     Device.device = LazyDevice()
     monkeypatch.setattr(torch_loader, "TorchBackend", Lazy)
@@ -82,7 +86,16 @@ def loader(monkeypatch):
 )
 def test_batches_that_are_given_up_at_once_arrive(loader, workers, extra):
     device, copies, labels = Device.device, [], []
-    made = loader(Images(), 8, shuffle=True, seed=1, num_workers=workers, ring_bytes=ROOM * 8 * 5000, persistent_workers=workers > 0, **extra)
+    made = loader(
+        Images(),
+        8,
+        shuffle=True,
+        seed=1,
+        num_workers=workers,
+        ring_bytes=ROOM * 8 * 5000,
+        persistent_workers=workers > 0,
+        **extra,
+    )
     for _ in range(3):  # the second and third from the cache, if there is one
         for pixels, numbers in made:
             device.copy(pixels.numpy(), copies)
@@ -190,7 +203,13 @@ with warnings.catch_warnings(record=True) as said:
 assert batch.size == 8192 and len(said) == 1, said
 print(said[0].message)
 """
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert "memory for batches cannot be pinned in place" in done.stdout
 

@@ -47,7 +47,12 @@ def check_indices(results: list[str], n: int, indices) -> None:
 
 
 def test_vectors():
-    assert {kind: len(lines) for kind, lines in LINES.items()} == {"order": 180, "shard": 147, "weighted": 41, "mixed": 24}
+    assert {kind: len(lines) for kind, lines in LINES.items()} == {
+        "order": 180,
+        "shard": 147,
+        "weighted": 41,
+        "mixed": 24,
+    }
 
 
 def test_vectors_of_orders():
@@ -104,7 +109,13 @@ def test_vectors_of_mixes():
 
 @pytest.mark.parametrize(
     "order",
-    [Order(1000), Order(1000, "sequential"), Order(1003, "windows", 5, window=50), Order(1003, "blocks", 5, window=4, block=10), Order(7)],
+    [
+        Order(1000),
+        Order(1000, "sequential"),
+        Order(1003, "windows", 5, window=50),
+        Order(1003, "blocks", 5, window=4, block=10),
+        Order(7),
+    ],
     ids=str,
 )
 def test_an_epoch_has_every_sample_once(order):
@@ -215,7 +226,12 @@ def test_invalid_shards():
         with pytest.raises(InvalidError, match=message):
             epoch.shard(**arguments)
     shard = epoch.shard(0, 1)
-    for call in (lambda: shard.indices(-1), lambda: shard.indices(0, -1), lambda: shard.batches(0), lambda: shard.position(-1)):
+    for call in (
+        lambda: shard.indices(-1),
+        lambda: shard.indices(0, -1),
+        lambda: shard.batches(0),
+        lambda: shard.position(-1),
+    ):
         with pytest.raises(InvalidError):
             call()
     assert shard.indices(5).size == 0
@@ -295,7 +311,9 @@ def test_mixes_stop():
     everything = MixedOrder(orders, [1, 1, 1], stop="all").epoch(0)
     assert set(everything.indices().tolist()) == set(range(485))
     parts = MixedOrder(orders, [1, 1, 1], stop="length", length=100)
-    datasets, local = parts.concatenation.locate(np.concatenate([parts.epoch(number).indices() for number in range(60)]))
+    datasets, local = parts.concatenation.locate(
+        np.concatenate([parts.epoch(number).indices() for number in range(60)])
+    )
     for d, order in enumerate(orders):  # each dataset has epochs of its own
         own = local[datasets == d]
         for first in range(0, len(own) - order.samples, order.samples):
@@ -382,7 +400,9 @@ def test_random_settings_follow_the_document():
             kind = int(random.integers(4))
             samples = int(random.choice([1, 2, 5, 100, 256, 257, 1000] if kind > 1 else [1, 3, 256, 257, 10**5, 2**35]))
             window, block = (int(random.integers(1, 400)), int(random.integers(1, 50)))
-            rows.append([kind, samples, int(random.integers(2**63)), window if kind > 1 else 0, block if kind == 3 else 0])
+            rows.append(
+                [kind, samples, int(random.integers(2**63)), window if kind > 1 else 0, block if kind == 3 else 0]
+            )
             ratios.append(int(random.integers(1, random.choice([3, 1000, 2**27]))))
         seed = int(random.integers(2**63))
         epoch = MixedOrder([order_of(row) for row in rows], ratios, seed, "length", 2**40).epoch(0)

@@ -47,7 +47,9 @@ def test_a_shard_is_a_sampler_and_weights_are_as_torch_s():
 
 def test_a_mix_reads_a_concat_dataset():
     sizes = [40, 25, 7]
-    dataset = data.ConcatDataset([data.TensorDataset(torch.full((n,), d), torch.arange(n)) for d, n in enumerate(sizes)])
+    dataset = data.ConcatDataset(
+        [data.TensorDataset(torch.full((n,), d), torch.arange(n)) for d, n in enumerate(sizes)]
+    )
     mix = MixedOrder([Order(n) for n in sizes], [3, 2, 1], stop="all")
     epoch = mix.epoch(0)
     assert len(mix.concatenation) == len(dataset)

@@ -80,7 +80,12 @@ def test_there_is_no_such_sample(storage, index):
 
 
 def test_nothing_is_loaded_from_what_is_not_prepared(storage):
-    for load in (lambda: storage.load_sample(0), storage.load_dataset_info, lambda: len(storage), lambda: PreparedDataset(storage)):
+    for load in (
+        lambda: storage.load_sample(0),
+        storage.load_dataset_info,
+        lambda: len(storage),
+        lambda: PreparedDataset(storage),
+    ):
         with pytest.raises(NotPreparedError, match="no dataset|no prepared dataset"):
             load()
     assert storage.start_preparation(Made(10).dataset_info()) == 0
@@ -171,7 +176,11 @@ def test_invalid_info(storage, changes, text):
 
 def test_block_storage_s_own_settings(tmp_path):
     info = Made(3).dataset_info()
-    for changes, text in [({"block_bytes": 5000}, "5000"), ({"file_bytes": 100}, "100"), ({"compression": "gzip"}, "gzip")]:
+    for changes, text in [
+        ({"block_bytes": 5000}, "5000"),
+        ({"file_bytes": 100}, "100"),
+        ({"compression": "gzip"}, "gzip"),
+    ]:
         with pytest.raises(stocached.InvalidError, match=text):
             BlockStorage(tmp_path / "x", **changes).start_preparation(info)
     assert list(tmp_path.iterdir()) == []
@@ -207,7 +216,9 @@ def test_fingerprints():
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     assert fingerprint((1, 2)) == fingerprint([1, 2])
     assert fingerprint(1, "a", [2.5, None]) == "prepared-09a79c3a3477b745b89246380fcabfe4"
-    assert python("from stocached.prepare import fingerprint; print(fingerprint({'x', 'y'}, 3))").stdout.strip() == fingerprint({"y", "x"}, 3)
+    assert python(
+        "from stocached.prepare import fingerprint; print(fingerprint({'x', 'y'}, 3))"
+    ).stdout.strip() == fingerprint({"y", "x"}, 3)
     with pytest.raises(stocached.InvalidError, match="object"):
         fingerprint(object())
 
@@ -287,7 +298,9 @@ def test_exceptions_that_cannot_be_pickled(tmp_path):
         prepare(Wrong("strange"), BlockStorage(tmp_path / "d"), processes=2)
 
 
-@pytest.mark.parametrize(("how", "text"), [("killed", "was killed by SIGKILL.*memory"), ("exit", "exited with status 3")])
+@pytest.mark.parametrize(
+    ("how", "text"), [("killed", "was killed by SIGKILL.*memory"), ("exit", "exited with status 3")]
+)
 def test_processes_that_die(tmp_path, how, text):
     before, storage = set(multiprocessing.active_children()), BlockStorage(tmp_path / "d", **SMALL)
     with pytest.raises(PreparerError, match=text + ".*run it again") as caught:
@@ -383,7 +396,10 @@ RUN = "import sys; sys.path.insert(0, {tests!r}); from prepared import Made; fro
 
 def start(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", RUN.format(tests=str(Path(__file__).parents[1])) + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN.format(tests=str(Path(__file__).parents[1])) + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -503,7 +519,9 @@ def test_a_dataset_over_a_part(storage):
     whole = PreparedDataset(storage)
     assert len(whole) == 30
     assert same(whole[-1], sample(FIELDS, 29))
-    part = PreparedDataset(storage, stocached.prepare.IndexSet([7, 3, 11], 30), transform=lambda made: int(made["label"]))
+    part = PreparedDataset(
+        storage, stocached.prepare.IndexSet([7, 3, 11], 30), transform=lambda made: int(made["label"])
+    )
     assert [part[k] for k in range(3)] == [0, 3, 4]
     assert part.__getitems__([2, 0]) == [4, 0]
     assert list(part) == [0, 3, 4]  # ends by an IndexError
@@ -578,7 +596,9 @@ def test_one_pread_a_sample(tmp_path, monkeypatch):
     storage.load_sample(0)
     reads = []
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: reads.append(len(buffers)) or real(fd, buffers, offset))
+    monkeypatch.setattr(
+        os, "preadv", lambda fd, buffers, offset: reads.append(len(buffers)) or real(fd, buffers, offset)
+    )
     for k in range(300):
         storage.load_sample(k)
     assert reads == [1] * 300

@@ -192,7 +192,9 @@ def test_python_reads_what_go_packed(tmp_path, compress):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes([k]) * (k * 97))
         contents[str(path)] = label
-    stocached("pack", pictures, tmp_path / "d", "--source", "glob=**/*.bin,labels=folders", "--compress", compress, *FLAGS)
+    stocached(
+        "pack", pictures, tmp_path / "d", "--source", "glob=**/*.bin,labels=folders", "--compress", compress, *FLAGS
+    )
     storage = BlockStorage(tmp_path / "d")
     info = storage.load_dataset_info()
     assert (info.kind, info.samples, info.variable, list(info.fields)) == ("dir", 40, True, ["data", "label"])
@@ -249,7 +251,9 @@ def test_one_goes_on_where_the_other_stopped(tmp_path, first):
 def test_zstd_makes_it_smaller(tmp_path):
     class Even(Made):
         def samples(self, first, stop):
-            yield from ({"text": b"a" * 3000, "points": np.zeros((5, 2), np.float32), "label": k} for k in range(first, stop))
+            yield from (
+                {"text": b"a" * 3000, "points": np.zeros((5, 2), np.float32), "label": k} for k in range(first, stop)
+            )
 
     plain, packed = BlockStorage(tmp_path / "plain"), BlockStorage(tmp_path / "packed", compression="zstd")
     for storage in (plain, packed):
@@ -283,7 +287,9 @@ WITHOUT = """
 def test_without_zstandard_compressed_samples_are_a_clear_error(tmp_path):
     class Even(Made):
         def samples(self, first, stop):
-            yield from ({"image": np.zeros((3, 5, 5), np.uint8), "label": 0, "weights": [0.0, 0.0]} for _ in range(first, stop))
+            yield from (
+                {"image": np.zeros((3, 5, 5), np.uint8), "label": 0, "weights": [0.0, 0.0]} for _ in range(first, stop)
+            )
 
     prepare(Even(50), BlockStorage(tmp_path / "d", compression="zstd"))
     output = python(WITHOUT, tmp_path / "d", os.path.dirname(os.path.dirname(__file__))).stdout.splitlines()
@@ -440,7 +446,13 @@ def test_whitespace_is_no_change(folder):
     path = folder / "dataset.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=7).replace("é", "é"))
     if "\\u00e9" in path.read_text():  # json writes other escapes, which are other bytes
-        path.write_text(path.read_text().replace("\\u00e9", "é").replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+        path.write_text(
+            path.read_text()
+            .replace("\\u00e9", "é")
+            .replace("<", "\\u003c")
+            .replace(">", "\\u003e")
+            .replace("&", "\\u0026")
+        )
     assert same(BlockStorage(folder).load_sample(0), sample(FIELDS, 0))
     stocached("source", "info", folder)
 

@@ -132,7 +132,9 @@ def test_killed_at_random_until_it_is_whole(folder, whole, processes):
         runs = 0
         while True:
             runs += 1
-            child = forked(lambda storage=storage: prepare(Made(N, VARIABLE, seconds=0.001), storage, processes=processes))
+            child = forked(
+                lambda storage=storage: prepare(Made(N, VARIABLE, seconds=0.001), storage, processes=processes)
+            )
             time.sleep(chance.uniform(0, 0.04 * (1 + runs)))  # the longer it takes, the more time it gets
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -189,7 +191,9 @@ def test_what_was_left_is_verified(folder, whole, damage):
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes({"cut": data[:-1], "flip": data[:50] + bytes([data[50] ^ 1]) + data[51:], "empty": b""}[damage])
+        path.write_bytes(
+            {"cut": data[:-1], "flip": data[:50] + bytes([data[50] ^ 1]) + data[51:], "empty": b""}[damage]
+        )
     first = storage.start_preparation(Made(N, VARIABLE).dataset_info())
     assert 0 < first < N - 10
     storage.stop_preparation()

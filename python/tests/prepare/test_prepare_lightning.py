@@ -108,14 +108,20 @@ def test_two_ranks(tmp_path, warm):
 
     files = checkpoints(tmp_path / "checkpoints")
     assert len(files) == 12  # of 6 batches an epoch
-    again = run(warm["lightning"], tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
+    again = run(
+        warm["lightning"], tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7])
+    )
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
     assert parts(tmp_path / "calls") == asked  # not prepared again
 
     # One rank, in this process, continues what two have begun.
     one = Model()
     going = trainer(tmp_path, 3, devices=1, reload_dataloaders_every_n_epochs=1)
-    going.fit(one, datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data), ckpt_path=files[2])
+    going.fit(
+        one,
+        datamodule=DataModule(Numbered(n), BlockStorage(tmp_path / "data", block_bytes=4096), **data),
+        ckpt_path=files[2],
+    )
     before = [index for rank in ranks for entry in rank["trained"][:3] for index in entry[-1]]
     alone = [{"trained": one.trained, "validated": one.validated}]
     assert Counter(before + in_epoch(alone, 0)) == Counter(sets.train)
@@ -126,7 +132,16 @@ def test_two_ranks(tmp_path, warm):
 
 def test_the_other_lightning(tmp_path, warm):
     """A program that uses `pytorch_lightning` gets a DataModule of that package."""
-    (one,) = run(warm["torch"], tmp_path, "one", "--pytorch-lightning", n=20, epochs=1, trainer={"devices": 1}, data={"validation": 0.1})
+    (one,) = run(
+        warm["torch"],
+        tmp_path,
+        "one",
+        "--pytorch-lightning",
+        n=20,
+        epochs=1,
+        trainer={"devices": 1},
+        data={"validation": 0.1},
+    )
     assert Counter(in_epoch([one], 0)) == Counter(split(20, 0.1).train)
 
 
@@ -142,7 +157,9 @@ def test_every_checkpoint_goes_on(tmp_path, workers, drop_last):
         "by_epoch": {"every_n_epochs": 1},
         "at_end": {"every_n_epochs": 1, "save_on_train_epoch_end": True},
     }
-    callbacks = [Again(tmp_path / name, save_top_k=-1, filename=name + "-{step}", **more) for name, more in saves.items()]
+    callbacks = [
+        Again(tmp_path / name, save_top_k=-1, filename=name + "-{step}", **more) for name, more in saves.items()
+    ]
     model, settings = Model(), {"n": 32, "validation": 6, "num_workers": workers, "drop_last": drop_last}
     trainer(tmp_path, 2, callbacks=callbacks, val_check_interval=3).fit(model, datamodule=module(storage, **settings))
     sets = split(32, 6, seed=3)
@@ -168,7 +185,9 @@ def test_a_step_that_failed_comes_again(tmp_path):
         failed = Model(fails_at)
         folder = tmp_path / str(fails_at)
         with pytest.raises(RuntimeError, match="as it was told"):
-            trainer(folder, 2, callbacks=[pl.callbacks.OnExceptionCheckpoint(folder, "failed")]).fit(failed, datamodule=module(storage))
+            trainer(folder, 2, callbacks=[pl.callbacks.OnExceptionCheckpoint(folder, "failed")]).fit(
+                failed, datamodule=module(storage)
+            )
         again = Model()
         trainer(folder, 2).fit(again, datamodule=module(storage), ckpt_path=folder / "failed.ckpt")
         assert [batch for _, _, batch in failed.trained + again.trained] == [batch for _, _, batch in whole.trained]
@@ -204,7 +223,9 @@ def test_a_checkpoint_of_other_data_or_another_order_is_refused(tmp_path):
     with pytest.raises(InvalidError, match="reload_dataloaders_every_n_epochs=1"):
         trainer(tmp_path, 1).fit(Model(), datamodule=module(storage, batch_size=2), ckpt_path=path)
     again = Model()
-    trainer(tmp_path, 1, reload_dataloaders_every_n_epochs=1).fit(again, datamodule=module(storage, batch_size=2), ckpt_path=path)
+    trainer(tmp_path, 1, reload_dataloaders_every_n_epochs=1).fit(
+        again, datamodule=module(storage, batch_size=2), ckpt_path=path
+    )
     assert sum(len(batch) for _, _, batch in again.trained) == 24 - 8
 
 
@@ -238,7 +259,9 @@ def test_parts_and_transforms(tmp_path):
             assert len(batch["index"]) <= 5
             super().test_step(batch, number)
 
-    data = module(storage, n=50, test=10, stratify="label", eval_batch_size=5, transform=marked(2), train_transform=marked(1))
+    data = module(
+        storage, n=50, test=10, stratify="label", eval_batch_size=5, transform=marked(2), train_transform=marked(1)
+    )
     model = Marks()
     run = trainer(tmp_path, 1)
     run.fit(model, datamodule=data)
@@ -314,7 +337,9 @@ def test_invalid_arguments(tmp_path):
 def test_options_of_the_loader(tmp_path):
     storage = BlockStorage(tmp_path / "data")
     prepare(Numbered(30), storage)
-    data = DataModule(None, storage, batch_size=4, num_workers=1, loader={"persistent_workers": True, "prefetch_factor": 3})
+    data = DataModule(
+        None, storage, batch_size=4, num_workers=1, loader={"persistent_workers": True, "prefetch_factor": 3}
+    )
     data.prepare_data()  # there is nothing to do
     assert data.val_dataloader().loader.persistent_workers
     assert data.val_dataloader().loader.prefetch_factor == 3
@@ -377,7 +402,13 @@ def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_modul
     ):
         data.train_dataloader()
     data = DataModule(
-        Made(20), MemoryStorage(), batch_size=2, train_transform=flip, loader={"allow_random": True}, train_loader={"size": "64MiB"}, validation=4
+        Made(20),
+        MemoryStorage(),
+        batch_size=2,
+        train_transform=flip,
+        loader={"allow_random": True},
+        train_loader={"size": "64MiB"},
+        validation=4,
     )
     data.prepare_data()
     assert sum(1 for _ in data.train_dataloader()) == 8
@@ -387,6 +418,8 @@ def test_what_says_that_samples_are_random_names_the_arguments_of_the_data_modul
             random.random()
             return super().samples(first, stop)
 
-    with pytest.raises(NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"):
+    with pytest.raises(
+        NondeterministicDatasetError, match=r"of the preparer draws .*DataModule\(\.\.\., allow_random=True\)"
+    ):
         DataModule(Random(20), MemoryStorage()).prepare_data()
     DataModule(Random(20), MemoryStorage(), allow_random=True).prepare_data()

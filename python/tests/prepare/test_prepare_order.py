@@ -60,7 +60,8 @@ def test_against_a_dictionary():
 
 
 @pytest.mark.parametrize(
-    ("indices", "text"), [([1, 10], "index 10 is not in 0..9"), ([-1], "index -1"), ([1, 3, 1], "index 1 comes twice"), ([0.5], "float64")]
+    ("indices", "text"),
+    [([1, 10], "index 10 is not in 0..9"), ([-1], "index -1"), ([1, 3, 1], "index 1 comes twice"), ([0.5], "float64")],
 )
 def test_invalid_index_sets(indices, text):
     with pytest.raises(InvalidError, match=text):
@@ -212,7 +213,9 @@ def test_a_split_is_the_same_in_another_process():
 # ------------------------------------------------------------ sampler
 
 
-@pytest.mark.parametrize(("n", "block", "window"), [(1, 1, 1), (10, 3, 2), (1000, 7, 5), (5000, 64, 8), (5000, 10_000, 1), (300, 1, 300)])
+@pytest.mark.parametrize(
+    ("n", "block", "window"), [(1, 1, 1), (10, 3, 2), (1000, 7, 5), (5000, 64, 8), (5000, 10_000, 1), (300, 1, 300)]
+)
 def test_the_order_of_a_whole_dataset_is_that_of_the_document(n, block, window):
     sampler = BlockSampler(n, block, window=window, seed=4)
     for epoch in (0, 1, 2**40):
@@ -323,7 +326,9 @@ def test_invalid_samplers(arguments, named, text):
 
 
 def test_sampling_needs_no_torch():
-    python("import stocached.prepare as p, sys; assert len(list(p.BlockSampler(10, 2))) == 10; assert 'torch' not in sys.modules")
+    python(
+        "import stocached.prepare as p, sys; assert len(list(p.BlockSampler(10, 2))) == 10; assert 'torch' not in sys.modules"
+    )
 
 
 @pytest.mark.torch

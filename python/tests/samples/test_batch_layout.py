@@ -20,9 +20,21 @@ Point = collections.namedtuple("Point", "x y")
 IMAGE = np.arange(12, dtype=np.uint8).reshape(3, 4)
 
 SAMPLES: list[tuple[Any, list[Any]]] = [  # the sample that the layout is learned from, and others of the dataset
-    ((IMAGE, 3), [(IMAGE + 1, 4), (IMAGE, -1), [IMAGE, 3], (IMAGE,), (IMAGE, 3, 4), (IMAGE, (3,)), (IMAGE, None), IMAGE, None]),
+    (
+        (IMAGE, 3),
+        [(IMAGE + 1, 4), (IMAGE, -1), [IMAGE, 3], (IMAGE,), (IMAGE, 3, 4), (IMAGE, (3,)), (IMAGE, None), IMAGE, None],
+    ),
     ([1.5, True, "a"], [[2.5, False, "b"], (1.5, True, "a"), [1.5, True, ["a"]], [1.5, True]]),
-    ({"a": IMAGE, "b": 1}, [{"b": 2, "a": IMAGE}, {"a": IMAGE}, {"a": IMAGE, "c": 1}, {"a": IMAGE, "b": 1, "c": 2}, {"a": {"b": 1}, "b": 1}]),
+    (
+        {"a": IMAGE, "b": 1},
+        [
+            {"b": 2, "a": IMAGE},
+            {"a": IMAGE},
+            {"a": IMAGE, "c": 1},
+            {"a": IMAGE, "b": 1, "c": 2},
+            {"a": {"b": 1}, "b": 1},
+        ],
+    ),
     (Point(1, 2), [Point(3, 4), (3, 4)]),
     ({"a": (1, 2), "b": [IMAGE]}, [{"a": (3, 4), "b": [IMAGE]}, {"a": (3,), "b": [IMAGE]}]),
     ((1, None), [(2, None), (2, 3)]),
@@ -52,7 +64,11 @@ def test_rows_hold_what_samples_hold():
     layout = Layout.of((IMAGE, 3, 0.5, True), 4)
     arrays = layout.arrays(np.zeros(layout.bytes, np.uint8), 4)
     for row, sample in enumerate(
-        [(IMAGE, 2**63 - 1, 1e-300, False), (IMAGE.T.copy().T, -(2**63), float("inf"), True), (IMAGE[::-1], 0, -0.0, False)]
+        [
+            (IMAGE, 2**63 - 1, 1e-300, False),
+            (IMAGE.T.copy().T, -(2**63), float("inf"), True),
+            (IMAGE[::-1], 0, -0.0, False),
+        ]
     ):
         assert layout.write(arrays, row, sample) == []
         for array, value in zip(arrays, sample):
@@ -114,7 +130,15 @@ def test_seeds_of_samples_are_those_of_the_document():
 @pytest.mark.parametrize("rows", [[4, 5, 6], [1, 2, 6]], ids=["side by side", "apart"])
 @pytest.mark.parametrize(
     "sample",
-    [IMAGE, (IMAGE, 3), {"a": IMAGE, "b": (True, 2.5)}, np.float32(3), (np.arange(3, dtype=">i2"), 7), np.zeros((0, 3)), 5],
+    [
+        IMAGE,
+        (IMAGE, 3),
+        {"a": IMAGE, "b": (True, 2.5)},
+        np.float32(3),
+        (np.arange(3, dtype=">i2"), 7),
+        np.zeros((0, 3)),
+        5,
+    ],
     ids=["array", "pair", "dict", "scalar", "big-endian", "empty", "number"],
 )
 def test_several_at_once_lie_as_each_alone(sample, rows):
@@ -136,11 +160,16 @@ def test_several_at_once_lie_as_each_alone(sample, rows):
         )
 
     samples = [other(sample, by) for by in (1, 2, 3)]
-    together, alone = layout.arrays(np.zeros(layout.bytes, np.uint8), 8), layout.arrays(np.zeros(layout.bytes, np.uint8), 8)
+    together, alone = (
+        layout.arrays(np.zeros(layout.bytes, np.uint8), 8),
+        layout.arrays(np.zeros(layout.bytes, np.uint8), 8),
+    )
     for row, one in zip(rows, samples):
         layout.write(alone, row, one)
     done = layout.write_many(together, rows, samples)
-    assert done == (not isinstance(sample, np.generic) and not (isinstance(sample, tuple) and sample[0].dtype.byteorder == ">"))
+    assert done == (
+        not isinstance(sample, np.generic) and not (isinstance(sample, tuple) and sample[0].dtype.byteorder == ">")
+    )
     if done:
         for one, two in zip(together, alone):
             np.testing.assert_array_equal(one, two)

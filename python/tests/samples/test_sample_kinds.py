@@ -93,7 +93,9 @@ def test_a_named_cache_is_read_by_another_process(cache_name):
         status = 1
         try:
             kinds = {name: Kind(make) for name, make in ALL.items()}
-            other = CachedDataset(Several({name: kind.__getitem__ for name, kind in kinds.items()}), name=cache_name, fingerprint="kinds")
+            other = CachedDataset(
+                Several({name: kind.__getitem__ for name, kind in kinds.items()}), name=cache_name, fingerprint="kinds"
+            )
             tried = len(kinds["IntEnum"].loads)
             same = all(alike(other[k], Several(ALL)[k]) for k in range(N))
             status = 0 if same and len(kinds["IntEnum"].loads) == tried and other.stats().stored == N else 2
@@ -106,7 +108,9 @@ def test_a_named_cache_is_read_by_another_process(cache_name):
 # ------------------------------------------------------------ loaders
 
 
-@pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}, {"size": "64MiB", "variable": True}], ids=["no cache", "fixed", "variable"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"size": "64MiB"}, {"size": "64MiB", "variable": True}], ids=["no cache", "fixed", "variable"]
+)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_default_collate_is_that_of_torch(workers, settings):
     texts = {"str_", "StrEnum"}  # their size differs, so the whole cache has variable size
@@ -120,7 +124,9 @@ def test_default_collate_is_that_of_torch(workers, settings):
 @pytest.mark.parametrize("name", OF_COLLATED)
 def test_each_kind_by_itself_is_collated_as_by_torch(name):
     """A sample that is only one value of the kind, from the cache, by columns if possible."""
-    assert same_batches(DataLoader(Kind(COLLATED[name]), 5, size="64MiB"), torch.utils.data.DataLoader(Kind(COLLATED[name]), 5))
+    assert same_batches(
+        DataLoader(Kind(COLLATED[name]), 5, size="64MiB"), torch.utils.data.DataLoader(Kind(COLLATED[name]), 5)
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"size": "64MiB"}], ids=["no cache", "cache"])
@@ -147,7 +153,10 @@ def test_batches_of_numpy(workers, settings):
     assert found["BoundingBoxes"].shape == (N, 2, 4)
     assert np.array_equal(found["TensorDict"]["b"]["c"], np.stack([np.full((2, 2), k, np.float32) for k in range(N)]))
     assert found["TensorDict of rows"]["b"].shape == (N, 3, 2)
-    assert (type(found["OrderedDict"]), type(found["UserDict"])) == (type(ALL["OrderedDict"](0)), type(ALL["UserDict"](0)))
+    assert (type(found["OrderedDict"]), type(found["UserDict"])) == (
+        type(ALL["OrderedDict"](0)),
+        type(ALL["UserDict"](0)),
+    )
     assert found["IntEnum"].tolist() == [int(ALL["IntEnum"](k)) for k in range(N)]
     assert found["float8"].dtype == np.uint8  # the bits, because NumPy has no float8
     assert [list(column) for column in found["25 values"]] == [[k + j for k in range(N)] for j in range(25)]
@@ -197,7 +206,8 @@ def test_one_odd_sample_among_those_that_are_tried_passes(make, odd, at):
 def test_samples_that_are_all_different_are_refused():
     kinds = [lambda k: k, lambda k: "text", lambda k: {"a": k}]
     with pytest.raises(
-        stocached.SchemaError, match=r"too many structures: sample 0 is int; sample 5 is str; sample 11 is a dict with 'a'\. Make them alike"
+        stocached.SchemaError,
+        match=r"too many structures: sample 0 is int; sample 5 is str; sample 11 is a dict with 'a'\. Make them alike",
     ):
         CachedDataset(Kind(lambda k: kinds[(k > 0) + (k > 5)](k)), size="64MiB")
 
@@ -210,12 +220,24 @@ def test_samples_that_are_all_different_are_refused():
             {"image": torch.zeros(3, dtype=torch.float64) if torch else 0},
             r"value 'image' is float32 in sample 0 of the dataset and float64 in sample 11; .*\.to\(torch\.float32\)",
         ),
-        ((np.zeros(3, np.uint8), 1), (np.zeros(3, np.int32), 1), r"item 0 is uint8 in sample 0 .* int32 in sample 11; .*\.astype\(\"uint8\"\)"),
-        (np.float32(1), np.float64(1), r"the sample is float32 in sample 0 .* float64 in sample 11; .*numpy\.float32\(\.\.\.\)"),
+        (
+            (np.zeros(3, np.uint8), 1),
+            (np.zeros(3, np.int32), 1),
+            r"item 0 is uint8 in sample 0 .* int32 in sample 11; .*\.astype\(\"uint8\"\)",
+        ),
+        (
+            np.float32(1),
+            np.float64(1),
+            r"the sample is float32 in sample 0 .* float64 in sample 11; .*numpy\.float32\(\.\.\.\)",
+        ),
     ],
 )
 def test_dtypes_that_differ_are_named(one, other, message):
-    for make in (CachedDataset, lambda dataset, size: DataLoader(dataset, 4, size=size), lambda dataset, size: Loader(dataset, 4, size=size)):
+    for make in (
+        CachedDataset,
+        lambda dataset, size: DataLoader(dataset, 4, size=size),
+        lambda dataset, size: Loader(dataset, 4, size=size),
+    ):
         with pytest.raises(stocached.SchemaError, match=message) as caught:
             make(Kind(lambda k: one if k < N - 1 else other), size="64MiB")
         assert type(caught.value) is stocached.SchemaError

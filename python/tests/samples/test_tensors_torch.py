@@ -12,7 +12,20 @@ from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
-KINDS = ["uint8", "float32", "bfloat16", "bool", "int64", "0-d", "transposed", "expanded", "needs grad", "conjugated", "negated", "empty"]
+KINDS = [
+    "uint8",
+    "float32",
+    "bfloat16",
+    "bool",
+    "int64",
+    "0-d",
+    "transposed",
+    "expanded",
+    "needs grad",
+    "conjugated",
+    "negated",
+    "empty",
+]
 
 
 def tensor(kind: str, k: int):
@@ -35,7 +48,10 @@ def tensor(kind: str, k: int):
 def test_several_at_once_lie_as_each_alone(kind):
     samples = [(tensor(kind, k), k) for k in range(3)]
     layout = Layout.of(samples[0], 8)
-    together, alone = layout.arrays(np.zeros(layout.bytes, np.uint8), 8), layout.arrays(np.zeros(layout.bytes, np.uint8), 8)
+    together, alone = (
+        layout.arrays(np.zeros(layout.bytes, np.uint8), 8),
+        layout.arrays(np.zeros(layout.bytes, np.uint8), 8),
+    )
     for row, sample in zip([2, 3, 4], samples):
         layout.write(alone, row, sample)
     assert layout.write_many(together, [2, 3, 4], samples)

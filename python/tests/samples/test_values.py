@@ -73,7 +73,13 @@ def test_what_goes_in_comes_out(data, variable):
         out, hit = cache.gather([3, 1, 0])
         assert hit.tolist() == [True, False, True]
         for row, k in ((0, 3), (2, 0)):
-            got = out[row] if variable else {name: column[row] for name, column in out.items()} if len(fields) > 1 else out[row]
+            got = (
+                out[row]
+                if variable
+                else {name: column[row] for name, column in out.items()}
+                if len(fields) > 1
+                else out[row]
+            )
             assert same(got, values[k])
         loaded = data.draw(value_of(fields))
         assert same(cache.get_or_load(4, lambda k: as_sample(loaded)), loaded)
@@ -156,18 +162,39 @@ def test_fixed_bytes_are_bytes():
 def test_invalid_headers_are_an_error_and_never_an_array():
     """A view of a sample that is being overwritten may have any bytes."""
     fields = make_fields(
-        fields={"text": ((None,), "bytes"), "box": ((2, 3), "int16"), "id": ((), "int64"), "none": ((None, 4), "float32")}, variable=True
+        fields={
+            "text": ((None,), "bytes"),
+            "box": ((2, 3), "int16"),
+            "id": ((), "int64"),
+            "none": ((None, 4), "float32"),
+        },
+        variable=True,
     )
     values = VariableValues(fields)
-    sample = {"text": b"abc" * 30, "box": np.arange(6, dtype=np.int16).reshape(2, 3), "id": np.int64(-7), "none": np.zeros((0, 4), np.float32)}
+    sample = {
+        "text": b"abc" * 30,
+        "box": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "id": np.int64(-7),
+        "none": np.zeros((0, 4), np.float32),
+    }
     good = np.frombuffer(b"".join(memoryview(part).tobytes() for part in values.parts(sample)), np.uint8)
     for copy in (False, True):
         got = values.decode(good, copy)
         assert list(got) == list(sample)
         assert bytes(got["text"]) == sample["text"]
-        assert all(np.array_equal(got[name], sample[name]) and got[name].dtype == sample[name].dtype for name in ("box", "id", "none"))
+        assert all(
+            np.array_equal(got[name], sample[name]) and got[name].dtype == sample[name].dtype
+            for name in ("box", "id", "none")
+        )
     extent = 40  # bytes: the number of bytes, then 8 dimensions of 4 bytes
-    wrong = [("text", 0, [91]), ("text", 0, [2**40]), ("text", 8, [89]), ("box", extent, [14]), ("box", extent + 8, [3]), ("box", extent + 8, [3, 2])]
+    wrong = [
+        ("text", 0, [91]),
+        ("text", 0, [2**40]),
+        ("text", 8, [89]),
+        ("box", extent, [14]),
+        ("box", extent + 8, [3]),
+        ("box", extent + 8, [3, 2]),
+    ]
     wrong += [("id", 2 * extent, [0]), ("none", 3 * extent + 12, [5])]
     for field, at, numbers in wrong:
         bad = bytearray(good.tobytes())

@@ -24,7 +24,9 @@ SEEDS = range(4)
 def streams(lengths, batch_size, *, known=False, read=None, **settings):
     settings.setdefault("multiprocessing_context", "fork")
     settings.setdefault("timeout", 30)
-    return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, **settings)
+    return Streams(
+        range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, **settings
+    )
 
 
 # ------------------------------------------------------------ which items
@@ -39,7 +41,9 @@ def test_batches_are_those_of_the_specification(workers, known, ends):
     for seed in range(10 * workers, 10 * workers + (12 if workers == 0 else 4)):
         rows = 1 + seed % 6
         lengths = lengths_of(seed, least=rows if ends == "drop" else 1)
-        loader = streams(lengths, rows, known=known, num_workers=workers, ends=ends, seed=seed, prefetch_batches=1 + seed % 4)
+        loader = streams(
+            lengths, rows, known=known, num_workers=workers, ends=ends, seed=seed, prefetch_batches=1 + seed % 4
+        )
         for epoch in range(2):
             want = expected(lengths, rows, epoch=epoch, seed=seed, ends=ends)
             if known:
@@ -58,7 +62,16 @@ def test_ranks_share_the_files(ranks, known, workers):
         rows = 4 * (1 + seed % 2)
         lengths = lengths_of(seed)
         loaders = [
-            streams(lengths, rows // ranks, known=known, rank=rank, world_size=ranks, seed=seed, num_workers=workers, uneven=True)
+            streams(
+                lengths,
+                rows // ranks,
+                known=known,
+                rank=rank,
+                world_size=ranks,
+                seed=seed,
+                num_workers=workers,
+                uneven=True,
+            )
             for rank in range(ranks)
         ]
         found = [collect(loader) for loader in loaders]
@@ -131,9 +144,23 @@ def test_files_are_opened_once_each(workers, tmp_path):
 
 def test_files_may_be_sequences_and_functions():
     arrays = [np.arange(n) + 100 * n for n in (3, 4, 5)]
-    for files in (arrays, [lambda a=a: iter(a) for a in arrays], [list(a) for a in arrays], [lambda a=a: a for a in arrays]):
+    for files in (
+        arrays,
+        [lambda a=a: iter(a) for a in arrays],
+        [list(a) for a in arrays],
+        [lambda a=a: a for a in arrays],
+    ):
         loader = Streams(files, 2, shuffle=False)
-        assert [batch.items.tolist() for batch in loader] == [[300, 400], [301, 401], [302, 402], [500, 403], [501, 0], [502, 0], [503, 0], [504, 0]]
+        assert [batch.items.tolist() for batch in loader] == [
+            [300, 400],
+            [301, 401],
+            [302, 402],
+            [500, 403],
+            [501, 0],
+            [502, 0],
+            [503, 0],
+            [504, 0],
+        ]
         state = next(itertools.islice(iter(loader), 1, None)) and loader.state_dict()
         loader.load_state_dict(state)
         assert next(iter(loader)).items.tolist() == [302, 402]
@@ -146,7 +173,10 @@ def test_random_numbers_depend_on_seed_epoch_and_file_alone():
 
     def run(workers, seed=0):
         loader = Streams(range(6), 2, read, num_workers=workers, seed=seed, multiprocessing_context="fork")
-        return [{(f, p): tuple(x) for batch in loader for f, p, x in zip(batch.files, batch.positions, batch.items)} for _ in range(2)]
+        return [
+            {(f, p): tuple(x) for batch in loader for f, p, x in zip(batch.files, batch.positions, batch.items)}
+            for _ in range(2)
+        ]
 
     alone = run(0)
     assert alone == run(2)
@@ -278,7 +308,9 @@ def test_a_file_that_fails_ends_the_iteration_there(workers, known):
 def test_files_that_fail_may_be_left_out(workers, known):
     lengths = [4, 5, 6, 7, 8, 3, 2, 3]
     for rows in (1, 2, 3, 5):
-        loader = streams(lengths, rows, known=known, read=Breaking(lengths), shuffle=False, num_workers=workers, errors="skip")
+        loader = streams(
+            lengths, rows, known=known, read=Breaking(lengths), shuffle=False, num_workers=workers, errors="skip"
+        )
         with pytest.warns(RuntimeWarning, match="is left out from item") as caught:
             found = collect(loader)
         assert sorted((failure.number, failure.item, failure.message.split(":")[0]) for failure in loader.failures) == [
@@ -297,9 +329,20 @@ def test_files_that_fail_may_be_left_out(workers, known):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("told", "message"), [(3, "has more than 3 items, and lengths= says 3"), (6, "ends after 5 items, and lengths= says 6")])
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [(3, "has more than 3 items, and lengths= says 3"), (6, "ends after 5 items, and lengths= says 6")],
+)
 def test_lengths_that_are_not_true(workers, told, message):
-    loader = Streams(range(4), 2, Files([4, 4, 5, 4]), lengths=[4, 4, told, 4], shuffle=False, num_workers=workers, multiprocessing_context="fork")
+    loader = Streams(
+        range(4),
+        2,
+        Files([4, 4, 5, 4]),
+        lengths=[4, 4, told, 4],
+        shuffle=False,
+        num_workers=workers,
+        multiprocessing_context="fork",
+    )
     with pytest.raises(StreamError, match=message) as caught:
         collect(loader)
     assert (caught.value.number, caught.value.item) == (2, min(told, 5))

@@ -42,7 +42,9 @@ def test_checkpoint_after_every_batch(workers, known, ends):
         state = json.loads(json.dumps(first.state_dict()))
         assert (state["epoch"], state["step"]) == (0, step)
         if step % 3 == 0 or step > len(want) - 4:
-            second = streams(lengths, 4, num_workers=workers[1], read=SeekingFiles(lengths) if step % 2 else None, **settings)
+            second = streams(
+                lengths, 4, num_workers=workers[1], read=SeekingFiles(lengths) if step % 2 else None, **settings
+            )
             second.load_state_dict(state)
             assert second.state_dict() == state
             if known and ends != "cycle":
@@ -85,7 +87,9 @@ def test_another_number_of_ranks_where_lengths_are_known(before, after):
             state = first.state_dict()
             found = []
             for other in range(after):
-                second = streams(lengths, rows // after, known=True, rank=other, world_size=after, num_workers=other % 2)
+                second = streams(
+                    lengths, rows // after, known=True, rank=other, world_size=after, num_workers=other % 2
+                )
                 second.load_state_dict(state)
                 found.append(collect(second))
             assert [list(itertools.chain(*parts)) for parts in zip(*found)] == want[step:]
@@ -97,12 +101,17 @@ def test_another_number_of_ranks_where_they_are_not(before, after):
     lengths, rows = [7, 3, 9, 5, 8, 2, 6, 7, 4, 9, 3, 8, 5, 5, 6, 7], 8
     want = expected(lengths, rows, groups=4)
     for step in (0, 1, 7):
-        first = [streams(lengths, rows // before, rank=rank, world_size=before, groups=4, uneven=True) for rank in range(before)]
+        first = [
+            streams(lengths, rows // before, rank=rank, world_size=before, groups=4, uneven=True)
+            for rank in range(before)
+        ]
         for loader in first:
             collect(loader, step) if step else None
         states = [loader.state_dict() for loader in first]
         for rank in range(after):
-            second = streams(lengths, rows // after, rank=rank, world_size=after, groups=4, uneven=True, num_workers=rank % 3)
+            second = streams(
+                lengths, rows // after, rank=rank, world_size=after, groups=4, uneven=True, num_workers=rank % 3
+            )
             second.load_state_dict(states[::-1] if rank % 2 else states)
             share = rows // after
             mine = [row[rank * share : (rank + 1) * share] for row in want[step:]]
@@ -196,7 +205,10 @@ def test_a_state_takes_numbers_of_any_kind():
     """As they come from a checkpoint of torch or NumPy."""
     loader = streams([5] * 6, 2)
     collect(loader, 3)
-    state = {key: np.asarray(value) if key in ("place", "item", "next", "epoch", "step") else value for key, value in loader.state_dict().items()}
+    state = {
+        key: np.asarray(value) if key in ("place", "item", "next", "epoch", "step") else value
+        for key, value in loader.state_dict().items()
+    }
     other = streams([5] * 6, 2)
     other.load_state_dict(state)
     assert other.state_dict() == loader.state_dict()
@@ -267,7 +279,10 @@ def test_states_of_some_ranks_or_of_different_steps():
 
     first = [make(rank, 4, 2) for rank in range(4)]
     one = make(0, 1, 8)
-    with pytest.raises(InvalidError, match=r"the state has rows 2\.\.3 of 8, and rank 0 of 1 reads 0\.\.7: give the states of all ranks"):
+    with pytest.raises(
+        InvalidError,
+        match=r"the state has rows 2\.\.3 of 8, and rank 0 of 1 reads 0\.\.7: give the states of all ranks",
+    ):
         one.load_state_dict(first[1].state_dict())
     collect(first[2], 1)
     with pytest.raises(InvalidError, match=r"different steps, \(epoch, step\) = \[\(0, 0\), \(0, 1\)\]"):

@@ -16,7 +16,14 @@ pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
 
 def streams(lengths, batch_size, *, known=False, **settings):
-    return Streams(range(len(lengths)), batch_size, Files(lengths), lengths=lengths if known else None, multiprocessing_context="fork", **settings)
+    return Streams(
+        range(len(lengths)),
+        batch_size,
+        Files(lengths),
+        lengths=lengths if known else None,
+        multiprocessing_context="fork",
+        **settings,
+    )
 
 
 def tensors(batches):
@@ -27,7 +34,10 @@ def tensors(batches):
         assert batch.mask.dtype is torch.bool
         assert batch.rows.dtype is torch.int64
         yield batch._replace(
-            items=Item(batch.items.data.numpy(), {"file": batch.items.name["file"].numpy(), "k": tuple(k.numpy() for k in batch.items.name["k"])})
+            items=Item(
+                batch.items.data.numpy(),
+                {"file": batch.items.name["file"].numpy(), "k": tuple(k.numpy() for k in batch.items.name["k"])},
+            )
         )
 
 
@@ -38,9 +48,13 @@ def test_contiguous_in_torch_s_own_loader(known, workers):
     same as without workers."""
     for seed in range(3):
         lengths = lengths_of(seed)
-        dataset = streams(lengths, 4, known=known, groups=1 if known or workers < 2 else 4, uneven=True, seed=seed).dataset()
+        dataset = streams(
+            lengths, 4, known=known, groups=1 if known or workers < 2 else 4, uneven=True, seed=seed
+        ).dataset()
         assert isinstance(dataset, IterableDataset)
-        loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None)
+        loader = DataLoader(
+            dataset, batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None
+        )
         want = expected(lengths, 4, dataset.streams.groups, seed=seed)
         if workers < 2 or known:
             assert collect(tensors(join(loader))) == want
@@ -66,7 +80,9 @@ def test_own_workers_below_torch_s_loader():
 
 def test_epochs_and_states_in_workers():
     lengths = lengths_of(4)
-    loader = DataLoader(streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    loader = DataLoader(
+        streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
     loader.dataset.set_epoch(3)
     assert collect(tensors(join(loader))) == expected(lengths, 4, epoch=3)
     first = streams(lengths, 4, known=True)
@@ -74,7 +90,11 @@ def test_epochs_and_states_in_workers():
     loader.dataset.load_state_dict(first.state_dict())
     assert collect(tensors(join(loader))) == expected(lengths, 4)[2:]
     lasting = DataLoader(
-        streams(lengths, 4, known=True).dataset(), batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+        streams(lengths, 4, known=True).dataset(),
+        batch_size=None,
+        num_workers=2,
+        persistent_workers=True,
+        multiprocessing_context="fork",
     )
     for epoch in range(3):
         assert collect(tensors(join(lasting))) == expected(lengths, 4, epoch=epoch)
@@ -92,7 +112,9 @@ def test_workers_that_cannot_share_the_rows():
 def test_join_refuses_what_does_not_belong_together():
     batches = list(streams([5] * 8, 2, known=True, rank=1, world_size=2))
     other = list(streams([5] * 8, 2, known=True, rank=0, world_size=2))
-    assert [batch.rows.tolist() for batch in join(part for pair in zip(other, batches) for part in pair)] == [[0, 1, 2, 3]] * len(batches)
+    assert [batch.rows.tolist() for batch in join(part for pair in zip(other, batches) for part in pair)] == [
+        [0, 1, 2, 3]
+    ] * len(batches)
     for parts in ([batches[0], other[0]], [other[0], batches[0], other[1], other[2]]):
         with pytest.raises(StreamError, match="has rows"):
             list(join(parts))

@@ -28,7 +28,14 @@ from stocached.streams import Streams
 
 def streams(lengths, batch_size, workers, *, read=None, known=False, **settings):
     settings = {"multiprocessing_context": "fork", "timeout": 60} | settings
-    return Streams(range(len(lengths)), batch_size, read or Files(lengths), lengths=lengths if known else None, num_workers=workers, **settings)
+    return Streams(
+        range(len(lengths)),
+        batch_size,
+        read or Files(lengths),
+        lengths=lengths if known else None,
+        num_workers=workers,
+        **settings,
+    )
 
 
 class FourAtOnce(Files):
@@ -48,7 +55,9 @@ class FourAtOnce(Files):
 
 def test_rows_of_a_batch_are_read_at_the_same_time():
     lengths = [20] * 8
-    assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(lengths, 8, shuffle=False)
+    assert collect(streams(lengths, 8, 4, read=FourAtOnce(lengths), shuffle=False)) == expected(
+        lengths, 8, shuffle=False
+    )
 
 
 class Counted(Files):
@@ -98,7 +107,9 @@ def test_a_killed_worker_is_named_with_its_file(how, known):
         for _ in loader:
             pass
     expected_how = "exited with status 7" if how == "exit" else f"was killed by {how.name}"
-    assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(caught.value)
+    assert f"worker 1 (process {caught.value.args[0].split('process ')[1].split(')')[0]}) {expected_how}" in str(
+        caught.value
+    )
     assert "while it read file 5 (5) for row 1" in str(caught.value)
     assert caught.value.number == 5
     assert ("memory" in str(caught.value)) == (how == signal.SIGKILL)
@@ -277,13 +288,24 @@ ENDS = {
 
 @pytest.mark.parametrize(
     ("end", "method"),
-    [*((end, "fork") for end in ENDS), ("end", "forkserver"), ("killed", "forkserver"), ("exception", "spawn"), ("killed", "spawn")],
+    [
+        *((end, "fork") for end in ENDS),
+        ("end", "forkserver"),
+        ("killed", "forkserver"),
+        ("exception", "spawn"),
+        ("killed", "spawn"),
+    ],
 )
 def test_workers_end_with_the_interpreter(tmp_path, method, end):
     code, status = ENDS[end]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end=code))
-    process = subprocess.Popen([sys.executable, "-W", "error", str(program), "x", method], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(program), "x", method],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     pids = [int(pid) for pid in process.stdout.readline().split()]
     assert len(pids) == 2
     _, errors = process.communicate(timeout=120)
@@ -298,7 +320,11 @@ def test_ctrl_c_for_the_whole_group_is_the_parent_s(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(end="os.killpg(0, signal.SIGINT); time.sleep(5)"))
     process = subprocess.Popen(
-        [sys.executable, str(program), "x", "fork"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(program), "x", "fork"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     pids = [int(pid) for pid in process.stdout.readline().split()]
     _, errors = process.communicate(timeout=120)
@@ -372,7 +398,9 @@ def test_threads_of_the_training_loop():
 def test_what_cannot_be_pickled_is_told_and_leaves_nothing(tmp_path):
     for _ in range(2):
         before = held()  # the second time, the helper process of multiprocessing exists already
-        with pytest.raises((AttributeError, TypeError, pickle.PicklingError), match="lambda.*by spawn are sent the reader, the files"):
+        with pytest.raises(
+            (AttributeError, TypeError, pickle.PicklingError), match="lambda.*by spawn are sent the reader, the files"
+        ):
             iter(Streams([1, 2], 2, lambda file: [np.zeros(3)], num_workers=2, multiprocessing_context="spawn"))
     nothing_new(before)
 

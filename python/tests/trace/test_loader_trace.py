@@ -91,8 +91,12 @@ def test_everything_is_recorded(tmp_path, way):
     waits = [span for span in loop if span["name"] == "wait" and "batch" in span["args"]]
     steps = [span for span in loop if span["name"] == "step"]
     each = batches // EPOCHS
-    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in waits] == [(epoch, batch) for epoch in range(EPOCHS) for batch in range(each)]
-    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in steps] == [(epoch, batch) for epoch in range(EPOCHS) for batch in range(each)]
+    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in waits] == [
+        (epoch, batch) for epoch in range(EPOCHS) for batch in range(each)
+    ]
+    assert [(span["args"]["epoch"], span["args"]["batch"]) for span in steps] == [
+        (epoch, batch) for epoch in range(EPOCHS) for batch in range(each)
+    ]
     assert all(span["dur"] >= 1000 for span in steps)
     assert sum(span["args"]["samples"] for span in waits) == stats.samples == EPOCHS * N
     assert sum(span["args"]["hits"] for span in waits) == stats.hits
@@ -100,7 +104,10 @@ def test_everything_is_recorded(tmp_path, way):
     assert sum(span["dur"] for span in steps) == pytest.approx(stats.step_seconds * 1e6, abs=batches)
     spans = [event for event in file["traceEvents"] if event["ph"] == "X"]
     origin = about["clock"]["monotonic_ns"]
-    assert all(begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 200 for span in spans)
+    assert all(
+        begin <= origin + span["ts"] * 1000 + 200 and origin + (span["ts"] + span["dur"]) * 1000 <= end + 200
+        for span in spans
+    )
     spans = [span for span in spans if span["args"]["epoch"] < EPOCHS]  # the loader may have begun the next epoch ahead
     loads = [span for span in spans if span["name"] == "load"]
     assert loads
@@ -119,7 +126,10 @@ def test_everything_is_recorded(tmp_path, way):
         assert copied == stats.hits == N
     if arguments["num_workers"]:
         assert not any(span["name"] == "load" for span in loop)
-        assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} >= {"worker 0", "worker 1"}
+        assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} >= {
+            "worker 0",
+            "worker 1",
+        }
 
 
 AUGMENTED = {
@@ -140,7 +150,9 @@ def slow(sample: np.ndarray) -> np.ndarray:
     return sample + 1
 
 
-@pytest.mark.parametrize(("way", "of"), [*((way, "loader") for way in AUGMENTED | MORE_AUGMENTED), *((way, "dataset") for way in AUGMENTED)])
+@pytest.mark.parametrize(
+    ("way", "of"), [*((way, "loader") for way in AUGMENTED | MORE_AUGMENTED), *((way, "dataset") for way in AUGMENTED)]
+)
 def test_the_random_part_is_apart_from_loads(tmp_path, way, of):
     """Its span follows the rest of the sample, or of the whole batch, on the same track, and lasts
     as long as the function took."""
@@ -193,7 +205,14 @@ def test_iterable_datasets(tmp_path):
         pass
     loader.close()
     file = read(tmp_path / "a.json")
-    assert sum(span["args"]["samples"] for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]) == N
+    assert (
+        sum(
+            span["args"]["samples"]
+            for span in spans_of(file, LOOP)
+            if span["name"] == "wait" and "batch" in span["args"]
+        )
+        == N
+    )
     assert len(spans_of(file, "worker 0")) >= N // BATCH
 
 
@@ -201,7 +220,9 @@ def test_a_loader_without_references(tmp_path):
     for batch in Loader(Pictures(), batch_size=BATCH, num_workers=1, trace=tmp_path / "a.json"):
         assert len(batch) == BATCH
     file = read(tmp_path / "a.json")
-    assert len([span for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]]) == N // BATCH
+    assert (
+        len([span for span in spans_of(file, LOOP) if span["name"] == "wait" and "batch" in span["args"]]) == N // BATCH
+    )
 
 
 def test_left_early(tmp_path):
@@ -211,7 +232,11 @@ def test_left_early(tmp_path):
     for _ in loader:
         pass
     del loader
-    waits = [span for span in spans_of(read(tmp_path / "a.json.gz"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
+    waits = [
+        span
+        for span in spans_of(read(tmp_path / "a.json.gz"), LOOP)
+        if span["name"] == "wait" and "batch" in span["args"]
+    ]
     assert [span["args"]["epoch"] for span in waits] == [0] + [1] * (N // BATCH)
 
 
@@ -236,7 +261,9 @@ for k, batch in enumerate(loader):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert done.returncode == dict(exit=0, error=1, interrupt=-signal.SIGINT)[how], done.stderr
-    waits = [span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait" and "batch" in span["args"]]
+    waits = [
+        span for span in spans_of(read(tmp_path / "a.json"), LOOP) if span["name"] == "wait" and "batch" in span["args"]
+    ]
     assert len(waits) == 3
     assert os.listdir(tmp_path) == ["a.json"]
 

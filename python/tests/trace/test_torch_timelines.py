@@ -29,7 +29,11 @@ class Pictures(torch.utils.data.Dataset):
         return torch.full((3, 8, 8), index, dtype=torch.float32), index
 
 
-@pytest.mark.parametrize("arguments", [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, size="8MiB", persistent_workers=True)], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, size="8MiB", persistent_workers=True)],
+    ids=str,
+)
 def test_a_timeline(tmp_path, arguments):
     loader = DataLoader(Pictures(), BATCH, shuffle=True, trace=tmp_path / "a.json", **arguments)
     for _ in range(2):
@@ -55,7 +59,9 @@ class Slow(Pictures):
 
 def test_autotune_leaves_generators_and_processes_alone():
     generator = torch.Generator().manual_seed(5)
-    loader = DataLoader(Slow(), BATCH, shuffle=True, generator=generator, num_workers=1, pin_memory=False, drop_last=True)
+    loader = DataLoader(
+        Slow(), BATCH, shuffle=True, generator=generator, num_workers=1, pin_memory=False, drop_last=True
+    )
     torch.manual_seed(7)
     before, had = (torch.get_rng_state().tolist(), generator.get_state().tolist(), loader.state_dict()["epoch"]), held()
     seen: list[torch.Tensor] = []

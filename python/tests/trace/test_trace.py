@@ -28,7 +28,13 @@ def test_what_is_recorded_is_in_the_file(tmp_path):
     recorder.span(LOOP, "wait", start, start + 5_000_000, epoch=1, batch=7, samples=64, hits=60, misses=4, bytes=2**40)
     recorder.span(LOOP, "step", start + 5_000_000, start + 9_000_060, epoch=1, batch=7)
     recorder.spans(
-        worker(0), "load", [start, start + 1_000_000], [start + 1_000_000, start + 3_000_000], [17, 2**41], epoch=1, batch=np.array([7, 8], np.int32)
+        worker(0),
+        "load",
+        [start, start + 1_000_000],
+        [start + 1_000_000, start + 3_000_000],
+        [17, 2**41],
+        epoch=1,
+        batch=np.array([7, 8], np.int32),
     )
     assert len(recorder) == 4
     assert "4 spans" in repr(recorder)
@@ -84,7 +90,11 @@ def test_laps_are_a_step_and_a_wait(tmp_path):
     assert (load["name"], load["ts"], load["args"]) == ("load", 5250, {"epoch": 3, "batch": 1, "index": 17})
     assert [span["args"]["index"] for span in spans_of(file, worker(1))] == [5, 7]
     assert [span["args"]["index"] for span in spans_of(file, worker(0))] == [6]
-    assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} == {LOOP, worker(0), worker(1)}
+    assert {event["args"]["name"] for event in file["traceEvents"] if event["name"] == "thread_name"} == {
+        LOOP,
+        worker(0),
+        worker(1),
+    }
 
 
 def test_adjacent_spans_never_overlap_whatever_their_times(tmp_path):
@@ -108,16 +118,28 @@ def test_a_span_within_another_stays_within_it(tmp_path):
 
 
 def test_the_program_reads_it(tmp_path):
-    recorder = Recorder(tmp_path / "run.json.gz", settings={"num_workers": 1, "odd": 'a "name" with \\ and ü \n', "nan": float("nan")})
+    recorder = Recorder(
+        tmp_path / "run.json.gz", settings={"num_workers": 1, "odd": 'a "name" with \\ and ü \n', "nan": float("nan")}
+    )
     at = time.monotonic_ns()
     for batch in range(4):
         recorder.span(LOOP, "wait", at, at + 8_000_000, epoch=0, batch=batch, samples=8, hits=2, misses=6)
         recorder.span(LOOP, "step", at + 8_000_000, at + 10_000_000, epoch=0, batch=batch)
-        recorder.spans(worker(0), "load", at + np.arange(6) * 1_450_000, at + np.arange(1, 7) * 1_450_000, np.arange(6), epoch=0, batch=batch)
+        recorder.spans(
+            worker(0),
+            "load",
+            at + np.arange(6) * 1_450_000,
+            at + np.arange(1, 7) * 1_450_000,
+            np.arange(6),
+            epoch=0,
+            batch=batch,
+        )
         at += 10_000_000
     recorder.close()
     read(tmp_path / "run.json.gz")
-    done = subprocess.run([program(), "trace", tmp_path / "run.json.gz", "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [program(), "trace", tmp_path / "run.json.gz", "--json"], capture_output=True, text=True, check=True
+    )
     said = json.loads(done.stdout)
     assert said["epochs"][0]["samples"] == 32
     assert said["epochs"][0]["hit_rate"] == 0.25
@@ -172,7 +194,18 @@ def test_settings_say_nothing_of_the_machine(tmp_path):
 
 
 def test_tracks_have_the_numbers_of_the_format():
-    tracks = [LOOP, TRANSFER, GATHER, gatherer(0), gatherer(1), gatherer(4), SERVER, worker(0), worker(17), worker(4899)]
+    tracks = [
+        LOOP,
+        TRANSFER,
+        GATHER,
+        gatherer(0),
+        gatherer(1),
+        gatherer(4),
+        SERVER,
+        worker(0),
+        worker(17),
+        worker(4899),
+    ]
     # gatherer(0) is the gather track: a recorder uses a name once
     assert track_numbers(tracks) == [1, 2, 3, 5000, 4, 7, 8, 10, 27, 4909]
     others = [
@@ -231,7 +264,9 @@ def test_many_threads_at_once_lose_nothing(tmp_path):
 
     def record(number: int) -> None:
         for k in range(each):
-            recorder.span(f"thread {number}", f"name {k % 7}", origin + 1000 * k, origin + 1000 * k + 500, index=k, batch=number)
+            recorder.span(
+                f"thread {number}", f"name {k % 7}", origin + 1000 * k, origin + 1000 * k + 500, index=k, batch=number
+            )
 
     running = [threading.Thread(target=record, args=(number,)) for number in range(threads)]
     interval = sys.getswitchinterval()
@@ -419,7 +454,9 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     path.write_text("before")
     recorder = Recorder(path)
     recorder.span(LOOP, "step", 1, 2)
-    monkeypatch.setattr(trace_file, "_write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        trace_file, "_write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space left"):
         recorder.flush()
     assert path.read_text() == "before"
@@ -477,7 +514,21 @@ def test_a_span_costs_little(tmp_path):
     start = recorder._origin
 
     class Plain:
-        def span(self, track, name, start_ns, end_ns, *, epoch=-1, batch=-1, index=-1, samples=-1, hits=-1, misses=-1, bytes=-1):
+        def span(
+            self,
+            track,
+            name,
+            start_ns,
+            end_ns,
+            *,
+            epoch=-1,
+            batch=-1,
+            index=-1,
+            samples=-1,
+            hits=-1,
+            misses=-1,
+            bytes=-1,
+        ):
             pass
 
     def record(count: int) -> None:
@@ -493,4 +544,7 @@ def test_a_span_costs_little(tmp_path):
     spent, bare = seconds_of(record, 3000), seconds_of(call, 3000)
     assert spent < 12 * bare, f"{spent * 1e9:.0f} ns a span, {bare * 1e9:.0f} ns a call that does nothing"
     many = np.arange(20_000) + start
-    assert seconds_of(lambda count: recorder.spans("worker 0", "load", many[:count], many[:count], many[:count]), 5000) < bare
+    assert (
+        seconds_of(lambda count: recorder.spans("worker 0", "load", many[:count], many[:count], many[:count]), 5000)
+        < bare
+    )

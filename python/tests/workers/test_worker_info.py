@@ -19,7 +19,11 @@ class Parts:
     def __iter__(self):
         info = stocached.get_worker_info()
         if self.seen:
-            yield None if info is None else (info.id, info.num_workers, info.seed, info.dataset.count, type(info).__module__)
+            yield (
+                None
+                if info is None
+                else (info.id, info.num_workers, info.seed, info.dataset.count, type(info).__module__)
+            )
             return
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         yield from range(first, self.count, step)

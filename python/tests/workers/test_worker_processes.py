@@ -65,7 +65,10 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize(("number", "method"), [*((number, "fork") for number in DEATHS), (signal.SIGKILL, "forkserver"), (signal.SIGBUS, "spawn")])
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [*((number, "fork") for number in DEATHS), (signal.SIGKILL, "forkserver"), (signal.SIGBUS, "spawn")],
+)
 def test_death_by_a_signal(number, method):
     team = Team(die, number, method=method)
     worker = team.workers[0]
@@ -118,7 +121,10 @@ def test_workers_that_cannot_import_the_program(tmp_path):
         "print(worker.receive(), worker.death('before its first task', begun=False))\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
-    assert "exited with status 1 before its first task; workers that are started by spawn import the program again" in done.stdout
+    assert (
+        "exited with status 1 before its first task; workers that are started by spawn import the program again"
+        in done.stdout
+    )
     assert "ImportError: not here" in done.stderr
 
 
@@ -221,7 +227,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)", "os._exit(0)"], ids=["killed", "exit", "_exit"])
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(0)", "os._exit(0)"], ids=["killed", "exit", "_exit"]
+)
 def test_workers_end_with_their_parent(tmp_path, method, end):
     program = tmp_path / "program.py"
     program.write_text(ORPHANS.format(path=TESTS, method=method, end=end))

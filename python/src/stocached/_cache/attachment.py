@@ -47,7 +47,9 @@ class Attachment:
         self._slot_stride = int(info.slot_stride)
         self._handle = handle
         self._once = SingleFlight()
-        self._values: FixedValues | VariableValues = VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
+        self._values: FixedValues | VariableValues = (
+            VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
+        )
         self._get_into = _native.get if self.sample_bytes > _SMALL else _native.get_small
         self._payload = handle.payload.array() if handle.payload else np.empty(0, np.uint8)
         self._columns: list[Array] = []  # of each field of fixed size: (slots, *shape)

@@ -118,7 +118,9 @@ class Cache(Attachment):
         return opening.create(cls, name, options, progress)
 
     @classmethod
-    def attach(cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False) -> Cache:
+    def attach(
+        cls, name_or_path: str | os.PathLike[str], *, fingerprint: str | None = None, read_only: bool = False
+    ) -> Cache:
         """Attaches to a named cache. Without permission to write, the handle is `read_only`.
 
         This process may not see the name, because the cache lies in another folder or mount
@@ -156,7 +158,9 @@ class Cache(Attachment):
         name = repr(self.name) if self.name else "without a name"
         fields = ", ".join(map(str, self.fields))
         capacity = f"variable size, {show_size(self.segment_bytes)}" if self.variable else f"{self.slots} slots"
-        return f"<stocached.Cache {name}: {self.samples} samples, {capacity}, {fields}{', closed' if self.closed else ''}>"
+        return (
+            f"<stocached.Cache {name}: {self.samples} samples, {capacity}, {fields}{', closed' if self.closed else ''}>"
+        )
 
     # ------------------------------------------------------------ read
 

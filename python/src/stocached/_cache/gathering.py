@@ -41,7 +41,9 @@ def sample_indices(indices: Any) -> Indices:
             if all(-(2**63) <= number < 2**63 for number in numbers):
                 return np.array(numbers, np.int64)
             raise SampleIndexError(f"index {max(numbers, key=abs)} is out of range")
-    raise InvalidError(f"indices are {array.dtype} with {array.ndim} dimensions; they must be whole numbers in one dimension")
+    raise InvalidError(
+        f"indices are {array.dtype} with {array.ndim} dimensions; they must be whole numbers in one dimension"
+    )
 
 
 def gather(cache: Attachment, wanted: Indices, out: Any, threads: int) -> tuple[int, tuple[Any, Flags]]:
@@ -49,7 +51,12 @@ def gather(cache: Attachment, wanted: Indices, out: Any, threads: int) -> tuple[
     n = wanted.size
     hit = np.empty(n, np.bool_)
     threads = whole("threads", threads, 0, 1024)
-    if type(out) is np.ndarray and out.dtype is cache._row_dtype and out.shape[1:] == cache._row_shape and len(out) == n > 0:
+    if (
+        type(out) is np.ndarray
+        and out.dtype is cache._row_dtype
+        and out.shape[1:] == cache._row_shape
+        and len(out) == n > 0
+    ):
         # Most likely an array that fits as it is. For small samples, all checks take a tenth of the
         # copies' time.
         try:
@@ -58,7 +65,9 @@ def gather(cache: Attachment, wanted: Indices, out: Any, threads: int) -> tuple[
             pass
         else:
             handle = cache._handle
-            hits = _native.gather(handle, address_of(wanted), n, -1, address, cache.sample_bytes, addressof(first_byte(hit)), threads)
+            hits = _native.gather(
+                handle, address_of(wanted), n, -1, address, cache.sample_bytes, addressof(first_byte(hit)), threads
+            )
             if hits < 0:
                 raise gather_error(cache, handle, hits, wanted)
             return hits, (out, hit)
@@ -83,7 +92,9 @@ def _gather_arrays(cache: Attachment, wanted: Indices, arrays: list[Array], hit:
     hits: int
     if len(arrays) == 1:
         rows = arrays[0]
-        hits = _native.gather(handle, address_of(wanted), n, -1, address_of(rows), stride_of(rows), address_of(hit), threads)
+        hits = _native.gather(
+            handle, address_of(wanted), n, -1, address_of(rows), stride_of(rows), address_of(hit), threads
+        )
     else:
         count = len(arrays)
         addresses = (ctypes.c_void_p * count)(*(address_of(array) if array.ndim else None for array in arrays))
@@ -152,11 +163,17 @@ def _output(field: Field, out: Any, n: int) -> Array:
     """The user's array or tensor for one field. Raises SchemaError."""
     if not isinstance(out, np.ndarray):
         if not hasattr(out, "data_ptr"):
-            raise SchemaError(f"{field}: out= is of type {type(out).__name__}; it must be a NumPy array or a torch tensor")
+            raise SchemaError(
+                f"{field}: out= is of type {type(out).__name__}; it must be a NumPy array or a torch tensor"
+            )
         if out.device.type != "cpu" or not out.is_contiguous():
-            raise SchemaError(f"{field}: out= is a tensor on {out.device}, contiguous: {out.is_contiguous()}; it must be contiguous, on the CPU")
+            raise SchemaError(
+                f"{field}: out= is a tensor on {out.device}, contiguous: {out.is_contiguous()}; it must be contiguous, on the CPU"
+            )
         if out.is_conj() or out.is_neg():
-            raise SchemaError(f"{field}: out= is the conjugate or negative of other memory; it must be a tensor of its own")
+            raise SchemaError(
+                f"{field}: out= is the conjugate or negative of other memory; it must be a tensor of its own"
+            )
         out = schema.tensor_as_array(out)
     array: Array = out
     shape = (n, *cast("tuple[int, ...]", field.shape))
@@ -165,7 +182,9 @@ def _output(field: Field, out: Any, n: int) -> Array:
     if not array.flags.writeable:
         raise SchemaError(f"{field}: out= is read-only")
     if n and not (array[0, ...].flags.c_contiguous and (n == 1 or array.strides[0] >= field.bytes)):
-        raise SchemaError(f"{field}: out= has strides {array.strides}; each row must be contiguous and come after the one before")
+        raise SchemaError(
+            f"{field}: out= has strides {array.strides}; each row must be contiguous and come after the one before"
+        )
     return array
 
 

@@ -106,15 +106,24 @@ def create(name: str | None, options: _native.Options) -> Handle:
     return handle.adopt()
 
 
-def attach(name_or_path: str, *, read_only: bool = False, fingerprint: str | None = None, uuid: bytes | None = None) -> Handle:
+def attach(
+    name_or_path: str, *, read_only: bool = False, fingerprint: str | None = None, uuid: bytes | None = None
+) -> Handle:
     """By name or path. uuid: refuses another segment that has replaced this one since."""
     handle, error = Handle(), _native.Error()
     flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)
-    if _native.open(os.fsencode(name_or_path), flags, None if fingerprint is None else fingerprint.encode(), handle, error) < 0:
+    if (
+        _native.open(
+            os.fsencode(name_or_path), flags, None if fingerprint is None else fingerprint.encode(), handle, error
+        )
+        < 0
+    ):
         raise errors.from_struct(error)
     handle.adopt()
     if uuid is not None and bytes(handle.info().uuid) != uuid:
-        raise FormatError(f"{name_or_path} is another cache than the one that was pickled; it was removed and created again since")
+        raise FormatError(
+            f"{name_or_path} is another cache than the one that was pickled; it was removed and created again since"
+        )
     return handle
 
 
@@ -129,7 +138,9 @@ def dial(name: str, *, read_only: bool = False, fingerprint: str | None = None) 
         raise errors.from_struct(error)
     have = handle.adopt().info().fingerprint.decode(errors="replace")
     if fingerprint is not None and have != fingerprint:
-        raise FingerprintError(f"cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data")
+        raise FingerprintError(
+            f"cache {name} of the server holds {have!r}, not {fingerprint!r}; attach to another one, or serve it with other data"
+        )
     return handle
 
 
@@ -151,9 +162,13 @@ def attach_process(pid: int, fd: int, uuid: bytes, *, read_only: bool = False) -
             raise FormatError(f"{path} is no cache any more; {hint}")
         own = os.open(path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise CacheNotFoundError(f"process {pid}, which pickled this unnamed cache, has closed it or is gone; keep it open, or {hint}") from None
+        raise CacheNotFoundError(
+            f"process {pid}, which pickled this unnamed cache, has closed it or is gone; keep it open, or {hint}"
+        ) from None
     except PermissionError:
-        raise CachePermissionError(f"process {pid}, which pickled this unnamed cache, does not let others open its files; {hint}") from None
+        raise CachePermissionError(
+            f"process {pid}, which pickled this unnamed cache, does not let others open its files; {hint}"
+        ) from None
     handle, error = Handle(), _native.Error()
     try:
         flags = _native.OPEN_KIND_PYTHON | (_native.OPEN_READ_ONLY if read_only else 0)

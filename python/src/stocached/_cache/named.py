@@ -12,7 +12,9 @@ from .cache import Cache
 _TRIES = 100  # each of create and attach, as other processes may create and remove the cache in between
 
 
-def create_or_attach(name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False) -> tuple[Cache, bool]:
+def create_or_attach(
+    name: str | None, create: Callable[[], Cache], fingerprint: str | None, *, derived: bool = False
+) -> tuple[Cache, bool]:
     """The cache, and whether this call created it.
 
     A cache that exists must have this fingerprint, or none if it is None. derived: with None, a

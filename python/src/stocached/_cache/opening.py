@@ -37,13 +37,17 @@ def options(
     clients: int | None,
 ) -> _native.Options:
     """The arguments of `Cache.create` as the library takes them. Raises InvalidError."""
-    made = schema.make_fields(shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable)
+    made = schema.make_fields(
+        shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable
+    )
     if assign not in ("first-come", "first-indices"):
         raise InvalidError(f'assign={assign!r}; it must be "first-come" or "first-indices"')
     if unlink not in (None, "last"):
         raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
     if variable and size is None:
-        raise InvalidError('a variable-size cache needs size=, such as size="2GiB": the sizes of its samples are not known yet')
+        raise InvalidError(
+            'a variable-size cache needs size=, such as size="2GiB": the sizes of its samples are not known yet'
+        )
     native_fields = schema.to_native(made)
     return _native.Options(
         samples=whole("samples", samples, 1, _MOST),

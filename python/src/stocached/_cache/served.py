@@ -40,7 +40,9 @@ def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
     return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
 
 
-def _fetch_misses(cache: Attachment, wanted: Indices, out: Any, ok: Flags, wait: int, made: bool) -> Sequence[FetchFailure]:
+def _fetch_misses(
+    cache: Attachment, wanted: Indices, out: Any, ok: Flags, wait: int, made: bool
+) -> Sequence[FetchFailure]:
     """Fetches the misses of a gather into `out`. made: `out` is new, so rows without a sample
     become zeros."""
     if isinstance(cache._values, VariableValues):
@@ -56,13 +58,19 @@ def _fetch_misses(cache: Attachment, wanted: Indices, out: Any, ok: Flags, wait:
     return failures
 
 
-def _fetch_rows(cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int) -> Sequence[FetchFailure]:
+def _fetch_rows(
+    cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int
+) -> Sequence[FetchFailure]:
     """Fetches whole samples into rows of memory, except the rows that are `ok` already."""
     handle, n, indices, had = cache._handle, wanted.size, address_of(wanted), address_of(ok)
-    return _fetch.ask(lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait)[1]
+    return _fetch.ask(
+        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait
+    )[1]
 
 
-def _fetch_fields(cache: Attachment, wanted: Indices, arrays: list[Array], ok: Flags, wait: int) -> Sequence[FetchFailure]:
+def _fetch_fields(
+    cache: Attachment, wanted: Indices, arrays: list[Array], ok: Flags, wait: int
+) -> Sequence[FetchFailure]:
     """Fetches whole samples, and copies each of their fields into its own array."""
     missing = np.flatnonzero(~ok)
     raw, had = aligned(missing.size * cache.sample_bytes), np.zeros(missing.size, np.bool_)
@@ -82,7 +90,9 @@ def _fetch_each(cache: Attachment, wanted: Indices, values: list[Any], ok: Flags
     data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
     indices, addresses, sizes = address_of(asked), address_of(data), address_of(lengths)
     try:
-        _, failures = _fetch.ask(lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait)
+        _, failures = _fetch.ask(
+            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait
+        )
         for k, address, length in zip(missing.tolist(), data.tolist(), lengths.tolist()):
             if address:
                 values[k], ok[k] = cast("VariableValues", cache._values).read(address, length), True

@@ -40,7 +40,9 @@ def put(cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wa
             pass
         else:
             handle = cache._handle
-            code = _put(handle, i, address) if flags == 0 else _native.set(handle, i, address, cache.sample_bytes, flags)
+            code = (
+                _put(handle, i, address) if flags == 0 else _native.set(handle, i, address, cache.sample_bytes, flags)
+            )
             if code < 0:
                 raise handle.error(code, i, cache.sample_bytes)
             return RESULTS[code]

@@ -108,8 +108,16 @@ def global_values(function: types.FunctionType) -> dict[str, Any]:
                 at = (name, function.__globals__[name]) if name in function.__globals__ else None
             elif operation == "IMPORT_NAME":
                 at = (name, sys.modules[name]) if name in sys.modules else None
-            elif operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and at is not None and isinstance(at[1], types.ModuleType):
-                at = (f"{at[0]}.{name}", getattr(at[1], name)) if hasattr(at[1], name) and not is_library(at[1].__name__) else None
+            elif (
+                operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+                and at is not None
+                and isinstance(at[1], types.ModuleType)
+            ):
+                at = (
+                    (f"{at[0]}.{name}", getattr(at[1], name))
+                    if hasattr(at[1], name) and not is_library(at[1].__name__)
+                    else None
+                )
             else:
                 at = None
             if at is not None:

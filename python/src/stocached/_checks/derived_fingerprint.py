@@ -99,13 +99,17 @@ class _Derivation:
                 self._untold_code.append(f"it uses {error}")
         met = (self._code, self._settings, self._classes)
         named = sorted(
-            path for path in set().union(*(identity.paths for identity in met)) if not any(_within(path, folder) for folder in self._folders)
+            path
+            for path in set().union(*(identity.paths for identity in met))
+            if not any(_within(path, folder) for folder in self._folders)
         )
         if named:
             self._untold_data.append(f"it names {named[0]}, which may be read")
         for module, version in sorted({pair for identity in met for pair in identity.versions.items()}):
             self._hint_parts.append(digest_of("version", module.encode(), version.encode()))
-        data, code, hints = (digest_of("parts", *parts).hex() for parts in (self._data_parts, self._code_parts, self._hint_parts))
+        data, code, hints = (
+            digest_of("parts", *parts).hex() for parts in (self._data_parts, self._code_parts, self._hint_parts)
+        )
         return Derived(
             "?" if self._untold_data else data[:16],
             hints[:12],
@@ -225,17 +229,27 @@ class _Derivation:
         """Adds a list of paths, or of tuples that begin with a path."""
         chosen = [values[k] for k in _spread(len(values))]
         self._sampled |= len(chosen) < len(values)
-        paths = [os.path.abspath(os.fspath(_first(value) if isinstance(value, (tuple, list)) else value)) for value in chosen]
+        paths = [
+            os.path.abspath(os.fspath(_first(value) if isinstance(value, (tuple, list)) else value)) for value in chosen
+        ]
         rest = [tuple(value[1:]) if isinstance(value, (tuple, list)) else () for value in chosen]
         folder = os.path.commonpath([os.path.dirname(path) for path in paths])
         self._folders.append(folder)
         names = "\0".join(path[len(folder) :] for path in paths)
         identity = Identity()
-        labels = repr(rest).encode() if all(type(label) in (int, str, float, bool) for row in rest for label in row) else identity.of(rest)
+        labels = (
+            repr(rest).encode()
+            if all(type(label) in (int, str, float, bool) for row in rest for label in row)
+            else identity.of(rest)
+        )
         status = os.stat(folder)  # another container may have other files at this path
-        key = digest_of("files", repr((status.st_dev, status.st_ino)).encode(), *(os.fsencode(path) for path in paths)).hex()
+        key = digest_of(
+            "files", repr((status.st_dev, status.st_ino)).encode(), *(os.fsencode(path) for path in paths)
+        ).hex()
         sizes, times = once_a_machine(key, lambda: _sizes_and_times(paths)).split()
-        self._data_parts.append(digest_of("files", str(len(values)).encode(), names.encode(errors="surrogatepass"), labels, sizes.encode()))
+        self._data_parts.append(
+            digest_of("files", str(len(values)).encode(), names.encode(errors="surrogatepass"), labels, sizes.encode())
+        )
         self._hint_parts.append(digest_of("times", times.encode()))
 
 
@@ -296,7 +310,11 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_dataset(value: Any) -> bool:
-    plain = isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset, range, type)) or _is_array(value) or callable(value)
+    plain = (
+        isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset, range, type))
+        or _is_array(value)
+        or callable(value)
+    )
     return not plain and hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
 
 
@@ -325,7 +343,9 @@ def _holds_arrays(value: Any) -> bool:
 
 
 def _is_long(value: Any) -> bool:
-    return isinstance(value, range) or (isinstance(value, (list, tuple)) and len(value) > 0 and (len(value) >= _LONG or _is_file(_first(value))))
+    return isinstance(value, range) or (
+        isinstance(value, (list, tuple)) and len(value) > 0 and (len(value) >= _LONG or _is_file(_first(value)))
+    )
 
 
 def _within(path: str, folder: str) -> bool:

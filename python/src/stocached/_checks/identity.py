@@ -65,7 +65,9 @@ def _array_digest(array: np.ndarray[Any, Any], room: int) -> tuple[bytes, bool]:
         starts = np.linspace(0, max(raw.size - _PLACE, 0), places).astype(np.int64)
         return digest_of("places", head, *(raw[start : start + _PLACE].tobytes() for start in starts.tolist())), False
     rows = np.linspace(0, len(array) - 1, min(len(array), places)).astype(np.int64)
-    return digest_of("rows", head, *(array[row].ravel()[: max(_PLACE // array.itemsize, 1)].tobytes() for row in rows.tolist())), False
+    return digest_of(
+        "rows", head, *(array[row].ravel()[: max(_PLACE // array.itemsize, 1)].tobytes() for row in rows.tolist())
+    ), False
 
 
 class Identity:
@@ -111,12 +113,20 @@ class Identity:
         if isinstance(value, (range, slice)):
             return digest_of(kind.__name__, repr(value).encode())
         if isinstance(value, np.generic):
-            return digest_of("scalar", value.dtype.str.encode(), value.tobytes()) if not value.dtype.hasobject else self._untold(value)
+            return (
+                digest_of("scalar", value.dtype.str.encode(), value.tobytes())
+                if not value.dtype.hasobject
+                else self._untold(value)
+            )
         if isinstance(value, enum.Enum):
-            return digest_of("member", self._kind(kind), value.name.encode() if value.name else repr(value.value).encode())
+            return digest_of(
+                "member", self._kind(kind), value.name.encode() if value.name else repr(value.value).encode()
+            )
         items = self._items(value)
         if items is not None:
-            return digest_of("items", self._kind(kind), *items, *([self._state(value)] if getattr(value, "__dict__", None) else []))
+            return digest_of(
+                "items", self._kind(kind), *items, *([self._state(value)] if getattr(value, "__dict__", None) else [])
+            )
         return self._of_object(value, kind)
 
     def _items(self, value: Any) -> list[bytes] | None:
@@ -189,7 +199,9 @@ class Identity:
         if _is_module(value):
             state = {name: item for name, item in state.items() if name not in _module_internals()}
             state["_modules"] = list(state["_modules"].items())  # their order matters: they run in it
-        return digest_of("state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items())))
+        return digest_of(
+            "state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items()))
+        )
 
     def _untold(self, value: Any) -> Any:
         raise UntoldError(f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", ""))
@@ -228,7 +240,11 @@ class Identity:
         if isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__
             named = digest_of("builtin", str(value.__module__).encode(), value.__qualname__.encode())
-            return named if owner is None or isinstance(owner, types.ModuleType) else digest_of("bound", named, self.of(owner))
+            return (
+                named
+                if owner is None or isinstance(owner, types.ModuleType)
+                else digest_of("bound", named, self.of(owner))
+            )
         return digest_of("wrapper", self._kind(type(value)), self.of(value.__wrapped__))
 
     def _of_function(self, function: types.FunctionType) -> bytes:
@@ -274,10 +290,14 @@ class Identity:
             reach = self._reach(kind, all_methods=all_methods)
             for function in reach.functions:
                 self._add_body(function)
-            constants = [digest_of("constant", name.encode(), self.of(value)) for name, value in sorted(reach.constants.items())]
+            constants = [
+                digest_of("constant", name.encode(), self.of(value)) for name, value in sorted(reach.constants.items())
+            ]
             return digest_of("kind", self._kind(kind), *constants)
         bases = [base for base in kind.__mro__[1:] if is_library(base.__module__)]
-        return digest_of("kind", kind.__qualname__.encode(), *(f"{base.__module__}.{base.__qualname__}".encode() for base in bases))
+        return digest_of(
+            "kind", kind.__qualname__.encode(), *(f"{base.__module__}.{base.__qualname__}".encode() for base in bases)
+        )
 
     def _add_body(self, function: types.FunctionType) -> None:
         if id(function) not in self._functions:
@@ -295,7 +315,9 @@ class Identity:
         top, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None)
         if module not in self.versions and top not in sys.stdlib_module_names and file is not None:
             with contextlib.suppress(OSError):
-                self.versions[module] = f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
+                self.versions[module] = (
+                    f"{getattr(sys.modules.get(top), '__version__', '')} {os.stat(file).st_mtime_ns}"
+                )
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
@@ -323,7 +345,9 @@ def _has_python_state(kind: type) -> bool:
 
 def _is_torch(value: Any, *names: str) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, tuple(getattr(torch, name) for name in names if hasattr(torch, name)))
+    return torch is not None and isinstance(
+        value, tuple(getattr(torch, name) for name in names if hasattr(torch, name))
+    )
 
 
 def _is_module(value: Any) -> bool:

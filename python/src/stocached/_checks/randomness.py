@@ -68,9 +68,15 @@ class Finding:
         drawn = " and ".join(f"the global generator of {name}" for name in self.drawn)
         differs = f"was loaded again and {self.where}"
         said = f"draws random numbers from {drawn}" + (f"; it {differs}" if self.where else "") if drawn else differs
-        own = "" if drawn else f" No global generator was drawn from: {remedy.what} has one of its own, or depends on something else that changes."
+        own = (
+            ""
+            if drawn
+            else f" No global generator was drawn from: {remedy.what} has one of its own, or depends on something else that changes."
+        )
         frozen = "a cache would freeze the first result for ever."
-        return f"{self._who()} of {remedy.what} {said}: {frozen}{own} {remedy.advice} {remedy.option} caches it as it is."
+        return (
+            f"{self._who()} of {remedy.what} {said}: {frozen}{own} {remedy.advice} {remedy.option} caches it as it is."
+        )
 
     def _who(self) -> str:
         if len(self.samples) == 1:
@@ -170,7 +176,11 @@ def _confirmed(drawn: list[Generator], again: Callable[[], Any]) -> list[Generat
 
 def _others_run() -> bool:
     """Whether the process has threads of the program or of other libraries."""
-    ours = sum(thread.name.startswith("stocached ") for thread in threading.enumerate() if thread is not threading.current_thread())
+    ours = sum(
+        thread.name.startswith("stocached ")
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread()
+    )
     return len(sys._current_frames()) > 1 + ours
 
 
@@ -199,7 +209,9 @@ class Guard:
 
     __slots__ = ("_encode", "_fills", "_remedy", "_take_back")
 
-    def __init__(self, fills: Fills, remedy: Remedy, encode: Callable[[Any], Encoded], take_back: Callable[[Fills], str]) -> None:
+    def __init__(
+        self, fills: Fills, remedy: Remedy, encode: Callable[[Any], Encoded], take_back: Callable[[Fills], str]
+    ) -> None:
         """take_back: removes the stored samples from the cache, and returns a sentence about it."""
         self._fills, self._remedy, self._encode, self._take_back = fills, remedy, encode, take_back
 
@@ -238,10 +250,14 @@ class Guard:
         fills.error.publish(error)
         return error
 
-    def _may_be_stored(self, indices: Sequence[int], samples: Sequence[Any], again: Callable[[], Sequence[Any]]) -> bool:
+    def _may_be_stored(
+        self, indices: Sequence[int], samples: Sequence[Any], again: Callable[[], Sequence[Any]]
+    ) -> bool:
         return not self._fills.drew() or self._compare(indices, samples, True, again)
 
-    def _compare(self, indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]]) -> bool:
+    def _compare(
+        self, indices: Sequence[int], samples: Sequence[Any], moved: bool, again: Callable[[], Sequence[Any]]
+    ) -> bool:
         """Whether the samples are known not to be random."""
         try:
             finding = examine(indices, samples, moved, again, self._encode)

@@ -18,5 +18,7 @@ def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
     except TypeError:
         number = least - 1
     if not least <= number <= most:
-        raise InvalidError(f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}")
+        raise InvalidError(
+            f"{name}={value!r} is not a whole number of {least} {'or more' if most >= _END // 2 - 1 else f'to {most}'}"
+        )
     return number

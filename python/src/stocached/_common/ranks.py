@@ -15,7 +15,9 @@ def rank_of(rank: int | None = None, world_size: int | None = None) -> tuple[int
     the arguments; torch.distributed if it is initialised; RANK and WORLD_SIZE, which launchers set;
     0 and 1. Raises InvalidError for impossible numbers, and if WORLD_SIZE is set without RANK."""
     if (rank is None) != (world_size is None):
-        raise InvalidError(f"rank={rank}, world_size={world_size}: give both, or neither to take them from the environment")
+        raise InvalidError(
+            f"rank={rank}, world_size={world_size}: give both, or neither to take them from the environment"
+        )
     if rank is not None and world_size is not None:
         rank, world_size = whole("rank", rank), whole("world_size", world_size)
         if not rank < world_size:

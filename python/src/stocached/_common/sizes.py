@@ -22,7 +22,9 @@ def parse_size(size: str | SupportsIndex, name: str = "size") -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
         if not match or match[2] not in _UNITS:
-            raise InvalidError(f'{name}={size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"')
+            raise InvalidError(
+                f'{name}={size!r} is not a size; write bytes, or a number and a unit: "512MiB", "1.5GiB", "2TiB", "500MB"'
+            )
         return int(float(match[1]) * _UNITS[match[2]]) if "." in match[1] else int(match[1]) * _UNITS[match[2]]
     try:
         count = operator.index(size)

@@ -29,7 +29,9 @@ def check(version: str) -> None:
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is not None and tuple(map(int, numbers.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise ImportError(f"stocached needs torch {oldest} or later, and this is torch {version}; run: pip install 'torch>={oldest}'")
+        raise ImportError(
+            f"stocached needs torch {oldest} or later, and this is torch {version}; run: pip install 'torch>={oldest}'"
+        )
 
 
 def check_numpy() -> None:

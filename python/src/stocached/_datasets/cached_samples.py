@@ -52,7 +52,9 @@ class _Count(threading.local):
 def check_cache(cache: Any) -> None:
     """Raises InvalidError if the argument cache= is neither a Cache nor None."""
     if cache is not None and not isinstance(cache, Cache):
-        raise InvalidError(f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)")
+        raise InvalidError(
+            f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)"
+        )
 
 
 class CachedSamples(CacheBacked):
@@ -94,12 +96,16 @@ class CachedSamples(CacheBacked):
         not fit."""
         check_cache(cache)
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise InvalidError(f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both")
+            raise InvalidError(
+                f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both"
+            )
         n = len(dataset)
         if n < 1:
             raise InvalidError("the dataset is empty")
         if cache is not None and not (size is None and name is None and fingerprint is None and variable is None):
-            raise InvalidError("size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache=")
+            raise InvalidError(
+                "size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache="
+            )
         if cache is not None and cache.samples != n:
             raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
         self.dataset = dataset
@@ -115,8 +121,12 @@ class CachedSamples(CacheBacked):
         derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
-            first = {index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)}
-            trial = Trial({index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n)
+            first = {
+                index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)
+            }
+            trial = Trial(
+                {index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n
+            )
             quiet = generators.observe() == before
             self._tree, self._fields = trial.tree, trial.fields(variable)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
@@ -146,7 +156,9 @@ class CachedSamples(CacheBacked):
             finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
             if finding is not None:
                 guard = self._guard()
-                raise (NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding))
+                raise (
+                    NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
+                )
 
     def _guard(self) -> Guard | None:
         """A new guard for each load. A guard refers to this object: an attribute with one would be
@@ -168,7 +180,9 @@ class CachedSamples(CacheBacked):
 
     # ------------------------------------------------------------ making the cache
 
-    def _make(self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None) -> tuple[Cache, bool]:
+    def _make(
+        self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None
+    ) -> tuple[Cache, bool]:
         """The cache, and whether it is new.
 
         sample_bytes: of the largest probed sample. fingerprint: the user's text, or a Derived."""
@@ -204,7 +218,9 @@ class CachedSamples(CacheBacked):
         program may have made."""
         have, fields = self.cache.fields, self._cache_fields()
         fit = len(have) == len(fields) and all(
-            h.code == f.code and len(h.shape) == len(f.shape) and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
+            h.code == f.code
+            and len(h.shape) == len(f.shape)
+            and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
             for h, f in zip(have, fields)
         )
         if not fit:
@@ -315,12 +331,17 @@ class CachedSamples(CacheBacked):
             self._given.value += int(hit.sum())
             return [None if value is None else self._give(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(most)]
-        _, hit = cache.gather(wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+        _, hit = cache.gather(
+            wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
+        )
         self._given.value += int(hit.sum())
         if not hit.any():
             return [None] * len(wanted)
         if self._packing is not None:
-            return [self._give({k: array[row, ...] for k, array in enumerate(arrays)}) if there else None for row, there in enumerate(hit.tolist())]
+            return [
+                self._give({k: array[row, ...] for k, array in enumerate(arrays)}) if there else None
+                for row, there in enumerate(hit.tolist())
+            ]
         columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
@@ -336,13 +357,18 @@ class CachedSamples(CacheBacked):
         samples, stays = (loading.run(load), True) if guard is None else guard.load_several(indices, load)
         if not stays:
             return samples
-        return [self._store(i, sample, guard, functools.partial(self._one_of_batch, i)) for i, sample in zip(indices, samples)]
+        return [
+            self._store(i, sample, guard, functools.partial(self._one_of_batch, i))
+            for i, sample in zip(indices, samples)
+        ]
 
     def _batch(self, indices: list[int]) -> Sequence[Any]:
         loaded = self.dataset.__getitems__(indices)
         if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
             count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
-            raise InvalidError(f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(indices)} samples")
+            raise InvalidError(
+                f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(indices)} samples"
+            )
         return loaded
 
     def _one_of_batch(self, i: int) -> Any:
@@ -357,7 +383,9 @@ class CachedSamples(CacheBacked):
             arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
             if self._packing is not None:
                 arrays = self._packing.pack(arrays)
-            result = cache.put(i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)))
+            result = cache.put(
+                i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
+            )
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)
             shapes = self._other_shapes(sample)
@@ -373,7 +401,9 @@ class CachedSamples(CacheBacked):
         own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
         differing = []
         try:
-            for leaf, field, value in zip(self._tree.leaves, (*own, *self._fields[len(own) :]), self._tree.take(sample)):
+            for leaf, field, value in zip(
+                self._tree.leaves, (*own, *self._fields[len(own) :]), self._tree.take(sample)
+            ):
                 shape = leaf.to_cache(value).shape
                 if len(shape) != len(field.shape):
                     return ""

@@ -65,7 +65,9 @@ class Notices:
         with self._lock:
             fcntl.lockf(self._file.fd, fcntl.LOCK_EX)
             try:
-                at = next((k for k, row in enumerate(self._records) if not row["count"] or row["text"] == text), _RECORDS - 1)
+                at = next(
+                    (k for k, row in enumerate(self._records) if not row["count"] or row["text"] == text), _RECORDS - 1
+                )
                 row = self._records[at]
                 if not row["count"]:
                     row["first"], row["text"] = index, text
@@ -83,9 +85,16 @@ class Notices:
         self._told = True
         rows = self._records[self._records["count"] > 0]
         reasons = [(int(row["count"]), row["text"].decode(errors="replace")) for row in rows]
-        shown = "; ".join(f"{text[1:]}" if len(reasons) == 1 else f"{count} times {text[1:]}" for count, text in sorted(reasons, reverse=True)[:5])
+        shown = "; ".join(
+            f"{text[1:]}" if len(reasons) == 1 else f"{count} times {text[1:]}"
+            for count, text in sorted(reasons, reverse=True)[:5]
+        )
         loads = sum(count for count, _ in reasons)
-        which = f"sample {rows[0]['first']}" if loads == 1 else f"sample {rows[0]['first']} and others ({loads} loads so far)"
+        which = (
+            f"sample {rows[0]['first']}"
+            if loads == 1
+            else f"sample {rows[0]['first']} and others ({loads} loads so far)"
+        )
         shapes = any(text[0] == "s" for _, text in reasons)
         advice = self.advice if shapes else "To have them cached, make them like the others in the dataset"
         warnings.warn(

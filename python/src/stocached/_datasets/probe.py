@@ -72,7 +72,11 @@ def is_own(value: Any) -> bool:
     """Whether a value is a dataset, or an object of the program's own code. Arrays, models and
     other objects of libraries are not."""
     kind = type(value)
-    if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, (type, ModuleType, FunctionType)) or hasattr(kind, "shape"):
+    if (
+        not isinstance(getattr(value, "__dict__", None), dict)
+        or isinstance(value, (type, ModuleType, FunctionType))
+        or hasattr(kind, "shape")
+    ):
         return False
     if isinstance(value, threading.local) or (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")):
         return True

@@ -35,7 +35,9 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
 
     served = True
 
-    def __init__(self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0) -> None:
+    def __init__(
+        self, name: str, *, transform: Callable[[Any], Any] | None = None, timeout: float | None = 60.0
+    ) -> None:
         """name: of a cache in the server's configuration.
         transform: is called with each sample, and returns what the caller gets. It decodes bytes
             and does what is random.
@@ -56,7 +58,9 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         if self.transform is not None:
             return None
         fields = self.cache.fields
-        values = [_rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields]
+        values = [
+            _rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields
+        ]
         return Tree(values[0] if len(fields) == 1 else dict(zip([field.name for field in fields], values)))
 
     def __len__(self) -> int:
@@ -104,7 +108,9 @@ def _shown(field: Field, value: Any) -> Any:
 
 
 def _rows(field: Field, array: Array) -> list[Any]:
-    return [row.tobytes() for row in array] if field.code == dtypes.BYTES else list(as_tensor(array, field.code).unbind(0))
+    return (
+        [row.tobytes() for row in array] if field.code == dtypes.BYTES else list(as_tensor(array, field.code).unbind(0))
+    )
 
 
 SourceDataset.__module__ = "stocached.torch"  # where users find it

@@ -91,7 +91,9 @@ class Trial:
         if 2 * len(most.rows) < len(self._refused) + sum(len(group.rows) for group in self._groups):
             first = {next(iter(group.rows)): group.tree.described for group in self._groups}
             kinds = "; ".join(f"sample {index} is {described}" for index, described in first.items())
-            raise SchemaError(f"samples of the dataset have too many structures: {kinds}. Make them alike in the dataset")
+            raise SchemaError(
+                f"samples of the dataset have too many structures: {kinds}. Make them alike in the dataset"
+            )
         return most
 
     def _check_dtypes(self) -> None:
@@ -101,7 +103,9 @@ class Trial:
             for leaf, a, b in zip(self.tree.leaves, like, row):
                 if a.code != b.code:
                     one, other = dtypes.NAMES[a.code], dtypes.NAMES[b.code]
-                    convert = {"tensor": f".to(torch.{one})", "array": f'.astype("{one}")'}.get(leaf.kind, f"numpy.{one}(...)")
+                    convert = {"tensor": f".to(torch.{one})", "array": f'.astype("{one}")'}.get(
+                        leaf.kind, f"numpy.{one}(...)"
+                    )
                     raise SchemaError(
                         f"{leaf.called} is {one} in sample {first} of the dataset and {other} in sample {index}; a cache has one dtype for each value. "
                         f"Convert it in the dataset, for example with {convert}"
@@ -114,12 +118,17 @@ class Trial:
         rows = [tuple(seen.shape for seen in row) for row in self._most.rows.values()]
         if variable is False:
             rows = [Counter(rows).most_common(1)[0][0]]
-        fields = [leaf.field(name, [row[k] for row in rows]) for k, (leaf, name) in enumerate(zip(self.tree.leaves, self.tree.names()))]
+        fields = [
+            leaf.field(name, [row[k] for row in rows])
+            for k, (leaf, name) in enumerate(zip(self.tree.leaves, self.tree.names()))
+        ]
         if variable:
             return [Field(made.name, (None,) * len(made.shape), made.code) for made in fields]
         differing = [leaf.called for leaf, made in zip(self.tree.leaves, fields) if not made.fixed]
         if variable is False and differing:
-            raise InvalidError(f"variable=False is for samples of one size; {', '.join(differing)} may differ in size. Leave variable= out")
+            raise InvalidError(
+                f"variable=False is for samples of one size; {', '.join(differing)} may differ in size. Leave variable= out"
+            )
         return fields
 
     def bytes(self) -> int:

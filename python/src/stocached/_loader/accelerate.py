@@ -63,13 +63,17 @@ def check(loader: Any) -> None:
     if processes == 1 or loader._order is None:
         return
     if loader.ends is not None:
-        raise InvalidError(f"ends={loader.ends!r}: accelerate shards the samples itself, and has even_batches= for the last ones; leave out ends=")
+        raise InvalidError(
+            f"ends={loader.ends!r}: accelerate shards the samples itself, and has even_batches= for the last ones; leave out ends="
+        )
     if loader.world_size not in (None, processes):
         raise InvalidError(
             f"world_size={loader.world_size}: accelerate shards the samples among {processes} processes itself; leave out rank= and world_size="
         )
     if not loader._reads_in_order():
-        raise InvalidError("the samples of this loader are sharded already; call prepare() first and skip_first_batches() with what it gives")
+        raise InvalidError(
+            "the samples of this loader are sharded already; call prepare() first and skip_first_batches() with what it gives"
+        )
 
 
 def _processes() -> int:
@@ -82,7 +86,9 @@ def _adapting(init: Any) -> Any:
     """The constructor of accelerate's wrapper, adapted to our loaders."""
 
     @functools.wraps(init)
-    def adapt(self: Any, dataset: Any, use_stateful_dataloader: bool = False, batch_sampler: Any = None, **arguments: Any) -> None:
+    def adapt(
+        self: Any, dataset: Any, use_stateful_dataloader: bool = False, batch_sampler: Any = None, **arguments: Any
+    ) -> None:
         loader = _loader_of(dataset, arguments.get("sampler") if batch_sampler is None else batch_sampler)
         if loader is None:
             init(self, dataset, use_stateful_dataloader, batch_sampler, **arguments)

@@ -98,7 +98,9 @@ def autotune(
     if not 0 < seconds <= 3600:
         raise InvalidError(f"seconds={seconds}; it must be more than 0, at most 3600")
     if not isinstance(getattr(loader, "settings", None), dict) or not callable(getattr(loader, "stats", None)):
-        raise InvalidError(f"autotune() needs a stocached.Loader or stocached.torch.DataLoader, and got a {type(loader).__qualname__}")
+        raise InvalidError(
+            f"autotune() needs a stocached.Loader or stocached.torch.DataLoader, and got a {type(loader).__qualname__}"
+        )
     begin = time.monotonic()
     bench = Bench(loader, _step(step, step_seconds), step is not None or bool(step_seconds), seconds / _TRIALS)
     try:
@@ -106,7 +108,9 @@ def autotune(
         chosen, current, why = search.run()
     finally:
         bench.close()
-    return Autotuned(chosen, current, tuple(search.trials), why, tuple(bench.notes), time.monotonic() - begin, bench.cpus)
+    return Autotuned(
+        chosen, current, tuple(search.trials), why, tuple(bench.notes), time.monotonic() - begin, bench.cpus
+    )
 
 
 def _step(step: Callable[[Any], Any] | None, step_seconds: float | None) -> Callable[[Any], Any]:
@@ -124,7 +128,9 @@ def _candidates(loader: Any, workers: Iterable[int] | None) -> list[int]:
         if not wanted or wanted[0] < 0:
             raise InvalidError(f"workers={wanted}; give numbers of 0 or more, one at least")
         if wanted[0] == 0 and is_iterable(loader) and loader.num_workers:
-            raise InvalidError("workers= has 0: an iterable dataset would be read in this process, which changes its position; leave 0 out")
+            raise InvalidError(
+                "workers= has 0: an iterable dataset would be read in this process, which changes its position; leave 0 out"
+            )
         return wanted
     most = max(4 * cpus_of_process(), loader.num_workers)
     least = [] if is_iterable(loader) else [0]

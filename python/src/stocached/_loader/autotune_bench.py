@@ -103,11 +103,17 @@ class Bench:
             size = getattr(loader.batch_sampler, "batch_size", None)
             if not isinstance(size, int) or size < 1:
                 raise InvalidError("the batch_sampler has no batch_size, which the trials need; give it one")
-            self.notes.append(f"batch_sampler= is not asked, so that it stays where it is: batches of {size} samples in a shuffled order")
+            self.notes.append(
+                f"batch_sampler= is not asked, so that it stays where it is: batches of {size} samples in a shuffled order"
+            )
             own["drop_last"] = False
         elif settings.get("sampler") is not None:
             self.notes.append("sampler= is not asked, so that it stays where it is: samples in a shuffled order")
-        shuffled = bool(settings.get("shuffle")) or settings.get("sampler") is not None or settings.get("batch_sampler") is not None
+        shuffled = (
+            bool(settings.get("shuffle"))
+            or settings.get("sampler") is not None
+            or settings.get("batch_sampler") is not None
+        )
         return own | {"batch_size": size, "sampler": _Feed(self._indices(shuffled))}
 
     def _indices(self, shuffled: bool) -> Iterator[int]:

@@ -41,11 +41,15 @@ class Search:
                 break  # the last reason: workers would have nothing to do
         chosen = self._least(by_workers)
         if chosen.hit_rate > 0.05:
-            threads = [replace(chosen, gather_threads=2**k) for k in range(10) if 2**k <= bench.cpus and 2**k != bench.threads]
+            threads = [
+                replace(chosen, gather_threads=2**k) for k in range(10) if 2**k <= bench.cpus and 2**k != bench.threads
+            ]
             chosen = self._best(chosen, threads)
         # Without a step the loop always waits for the workers, however far ahead they are.
         if bench.has_step and chosen.num_workers > 0 and chosen.waiting > _HIDDEN:
-            factors = [replace(chosen, prefetch_factor=factor) for factor in (4, 8) if factor > (chosen.prefetch_factor or 2)]
+            factors = [
+                replace(chosen, prefetch_factor=factor) for factor in (4, 8) if factor > (chosen.prefetch_factor or 2)
+            ]
             chosen = self._best(chosen, factors)
         if chosen.settings == own.settings:
             return chosen, current, f"the settings that it has are the best of these: {_rate(chosen)}"
@@ -63,7 +67,9 @@ class Search:
     def _least(self, trials: Sequence[Trial]) -> Trial:
         """The cheapest of the trials that are about as good as the best."""
         enough = _ENOUGH * max(trial.samples_per_second for trial in trials)
-        return min((trial for trial in trials if trial.samples_per_second >= enough or trial.waiting <= _HIDDEN), key=_cost)
+        return min(
+            (trial for trial in trials if trial.samples_per_second >= enough or trial.waiting <= _HIDDEN), key=_cost
+        )
 
     def _confirm(self, chosen: Trial, by_workers: Sequence[Trial]) -> tuple[Trial, Trial, str]:
         """Measures the chosen and the loader's own setting twice more, as one trial of each may be

@@ -74,7 +74,9 @@ class BaseLoader(CheckpointedLoader):
         if self._order is not None:
             self._order.tell(self)
             self._epoch = self._order.epoch
-        self._cached = samples_of(dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy))
+        self._cached = samples_of(
+            dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy)
+        )
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
@@ -98,7 +100,11 @@ class BaseLoader(CheckpointedLoader):
         """The arguments, and attributes that were set later. Workers and the place in an epoch are
         not copied; `state_dict` has the place."""
         own = self._own
-        more = {name: value for name, value in vars(self).items() if name not in own or (name[0] != "_" and value is not own[name])}
+        more = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in own or (name[0] != "_" and value is not own[name])
+        }
         more.pop("_own")
         settings, cache = self.settings, None
         if is_made_here(self.cache):
@@ -140,7 +146,9 @@ class BaseLoader(CheckpointedLoader):
             self._epoch = told
         current = self._running()
         if current is not None and self.persistent_workers:
-            current.end("another iteration over this loader has begun, and with persistent_workers=True there is one at a time")
+            current.end(
+                "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
+            )
         if self._kept is not None and not self._kept.usable:
             self._kept.close()
             self._kept = None
@@ -240,7 +248,11 @@ class BaseLoader(CheckpointedLoader):
         random numbers of augment=."""
         if self._order is not None:
             return False
-        return self._asks_dataset() or self._is_pipe() or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
+        return (
+            self._asks_dataset()
+            or self._is_pipe()
+            or (self.augment is None and (self.worker_init_fn is not None or not self.in_order))
+        )
 
     def _augments(self) -> bool:
         return self.augment is not None or (self._cached is not None and self._cached.augment is not None)
@@ -307,7 +319,11 @@ class BaseLoader(CheckpointedLoader):
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
             sampled=began.get("sampled"),
-            snapshot_every=None if rows or self._order is not None else (self.snapshot_every_n_steps or 0) if self.in_order else 1,
+            snapshot_every=None
+            if rows or self._order is not None
+            else (self.snapshot_every_n_steps or 0)
+            if self.in_order
+            else 1,
             restored=restored,
             overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
             layout=layout,
@@ -385,4 +401,8 @@ def loads_one_by_one(dataset: Any) -> bool:
     if not hasattr(dataset, "__getitems__"):
         return True
     # torch's Subset only passes the call on
-    return type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset" and loads_one_by_one(dataset.dataset)
+    return (
+        type(dataset).__module__ == "torch.utils.data.dataset"
+        and type(dataset).__name__ == "Subset"
+        and loads_one_by_one(dataset.dataset)
+    )

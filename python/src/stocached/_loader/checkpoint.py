@@ -117,12 +117,16 @@ class CheckpointedLoader(LoaderOptions):
         Raises StateError (ValueError) if the order, dataset, batch_size or version differs, or if
         the state holds a state of each worker's dataset and num_workers= differs."""
         ordered = self._reads_in_order()
-        if not isinstance(state, Mapping) or state.get("version") != (_VERSION if state.get("order") is None else _ORDER_VERSION):
+        if not isinstance(state, Mapping) or state.get("version") != (
+            _VERSION if state.get("order") is None else _ORDER_VERSION
+        ):
             raise StateError(f"this is no state of a loader of this version: {state!r:.200}")
         order = repr(self.sampler.order) if ordered else None
         if state.get("order") != order:
             theirs, ours = (value or "a sampler, without seed= or order=" for value in (state.get("order"), order))
-            raise StateError(f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed=")
+            raise StateError(
+                f"the state is of {theirs}, this loader has {ours}; make it with the same number of samples, order= and seed="
+            )
         if not ordered:
             self._check_state(state)
             _put_generators(state)
@@ -179,7 +183,9 @@ class CheckpointedLoader(LoaderOptions):
         if order is not None and self._reads_in_order():
             order.begin(epoch, 0 if state is None else int(state["position"]))
             shard = order.shard()
-            wanted: Iterator[Any] = batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
+            wanted: Iterator[Any] = (
+                batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
+            )
             return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
         if order is not None:  # a framework makes the batches
             skip = 0 if state is None else int(state["batches"])
@@ -345,7 +351,9 @@ class CheckpointedLoader(LoaderOptions):
             raise StateError(f"the state lacks {', '.join(missing)}")
         batches, samples = int(state["batches"]), self._samples()
         if state.get("samples") is not None and samples is not None and state["samples"] != samples:
-            raise StateError(f"the state is of a dataset of {state['samples']} samples, this loader's has {samples}; its batches would be others")
+            raise StateError(
+                f"the state is of a dataset of {state['samples']} samples, this loader's has {samples}; its batches would be others"
+            )
         if batches and state.get("batch_size", self.batch_size) != self.batch_size:
             raise StateError(
                 f"the state was taken after {batches} batches of batch_size={state['batch_size']}, this loader's have batch_size={self.batch_size}: they "
@@ -360,7 +368,10 @@ class CheckpointedLoader(LoaderOptions):
                 + "each worker reads its own part of an iterable dataset, so its batches would be others; stocached.streams continues with any number"
             )
         if any(map(dataset_states.is_stateful, dataset_states.restored(state).parts)):
-            raise StateError(mismatch + "the state holds a state of the dataset for each worker (state_dict()). Give the same num_workers=")
+            raise StateError(
+                mismatch
+                + "the state holds a state of the dataset for each worker (state_dict()). Give the same num_workers="
+            )
 
     def _fetcher(self, snapshot: Mapping[str, Any] | None) -> Fetcher:
         return Fetcher(self.dataset, self._iterable, self._batched(), self.collate_fn, self.drop_last, snapshot)

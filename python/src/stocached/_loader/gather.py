@@ -107,7 +107,9 @@ class Gatherer:
         if batch.rows is None:
             return self._gather_run(batch, 0, len(hit), hit)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], hit, [False]))))
-        return sum(self._gather_run(batch, first, end, hit) for first, end in zip(edges[::2].tolist(), edges[1::2].tolist()))
+        return sum(
+            self._gather_run(batch, first, end, hit) for first, end in zip(edges[::2].tolist(), edges[1::2].tolist())
+        )
 
     def _gather_run(self, batch: Batch, first: int, end: int, hit: npt.NDArray[np.bool_]) -> int:
         cache, arrays, n = self._cache, batch.arrays, end - first
@@ -115,7 +117,9 @@ class Gatherer:
         indices, hits = address_of(batch.wanted) + 8 * first, address_of(hit) + first
         if len(arrays) == 1 and arrays[0].strides[0] == cache.sample_bytes:
             stride = arrays[0].strides[0]
-            got = _native.gather(handle, indices, n, -1, address_of(arrays[0]) + first * stride, stride, hits, self._threads)
+            got = _native.gather(
+                handle, indices, n, -1, address_of(arrays[0]) + first * stride, stride, hits, self._threads
+            )
         else:
             count = len(arrays)
             addresses = (ctypes.c_void_p * count)(*(address_of(array) + first * array.strides[0] for array in arrays))
@@ -163,7 +167,9 @@ class Background:
 
     def _begin(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather")
+            self._thread = threading.Thread(
+                target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather"
+            )
             threads.start(self._thread)
 
     def _join(self) -> None:

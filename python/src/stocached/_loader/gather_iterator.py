@@ -231,7 +231,10 @@ class GatherIterator(BatchIterator):
         """Begins the next epoch, once. Not before the training loop takes batches of this one,
         which may itself be begun ahead."""
         follow, pending, runtime = self._context.follow, self._pending, self._runtime
-        if follow is None or (pending and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)):
+        if follow is None or (
+            pending
+            and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)
+        ):
             return  # this epoch's batches need the task queue, or the ring
         if pending and self._all_hit and not self._hides():
             return  # its gathers would only compete with this epoch's
@@ -350,7 +353,9 @@ class GatherIterator(BatchIterator):
         return data
 
     def _learn(self, samples: list[Any]) -> None:
-        layout = Layout.of(samples[0], max(len(samples), self._context.batch_size or 1), self._context.job.backend.no_columns)
+        layout = Layout.of(
+            samples[0], max(len(samples), self._context.batch_size or 1), self._context.job.backend.no_columns
+        )
         self._announce(layout)
 
     # ------------------------------------------------------------ the end

@@ -93,7 +93,9 @@ class BatchIterator:
 
     def __next__(self) -> Any:
         if os.getpid() != self._pid:
-            raise ClosedError("this iteration belongs to the process that began it; iterate over the loader again in this one")
+            raise ClosedError(
+                "this iteration belongs to the process that began it; iterate over the loader again in this one"
+            )
         with self._turn:
             if not self._context.progress.begun and self._instead is None and self._context.renew is not None:
                 self._instead = self._context.renew(self)
@@ -127,14 +129,18 @@ class BatchIterator:
                 error.args = (f"{str(error).rstrip()} The loader gave {context.meter.stats().batches} batches before.",)
             raise
         except BaseException as error:  # Ctrl-C at any step: a batch may be lost, or workers still write
-            self.end(f"this iteration was interrupted by {type(error).__name__}; iterate over the loader again", harshly=True)
+            self.end(
+                f"this iteration was interrupted by {type(error).__name__}; iterate over the loader again", harshly=True
+            )
             raise
         self._count(batch)
         context.progress.begun = True
         self._returned = now = time.monotonic_ns()
         context.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
         if context.trace is not None:
-            context.trace.lap(start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes)
+            context.trace.lap(
+                start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes
+            )
         fetched = self._given + context.began.get("skipped", 0)
         if context.reported is not None and fetched > context.reported:
             warnings.warn(
@@ -260,7 +266,9 @@ def _close_all() -> None:
 def check_found(restored: Restored, found: int) -> None:
     """Raises StateError if the dataset gave fewer batches than came before the snapshots."""
     if found < sum(int(snapshot["batches"]) for snapshot in restored.parts):
-        raise StateError(f"the state was taken after batch {restored.before} of an epoch, and the dataset has given {found}; is it another one?")
+        raise StateError(
+            f"the state was taken after batch {restored.before} of an epoch, and the dataset has given {found}; is it another one?"
+        )
 
 
 def as_request(wanted: Any, batched: bool) -> tuple[Any, int]:

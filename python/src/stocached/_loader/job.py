@@ -61,7 +61,11 @@ class Fetcher:
         """The states of the dataset and of its iterator; None without a state. Keys are
         torchdata's."""
         both = self._iterator is self._source  # the dataset is its own iterator
-        iterator = None if self._iterator is None else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
+        iterator = (
+            None
+            if self._iterator is None
+            else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
+        )
         return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
 
     def skip(self, batches: int, batch_size: int | None) -> int:
@@ -120,13 +124,21 @@ class Augment:
 
     def __post_init__(self) -> None:
         try:
-            kinds = [p for p in inspect.signature(self.function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            kinds = [
+                p
+                for p in inspect.signature(self.function).parameters.values()
+                if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+            ]
             self.takes_generator = sum(p.default is p.empty for p in kinds) >= 2
         except (TypeError, ValueError):
             self.takes_generator = False
 
     def __call__(self, sample: Any, seed: int) -> Any:
-        return augmented(self.function, sample, generator(seed)) if self.takes_generator else augmented(self.function, sample)
+        return (
+            augmented(self.function, sample, generator(seed))
+            if self.takes_generator
+            else augmented(self.function, sample)
+        )
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -227,7 +239,9 @@ class Job:
         wanted = task_queue.get_object(int(task["argument"]), int(task["index"]))[0]
         if not self.batched:
             return f"while it loaded sample {wanted}"
-        shown = ", ".join(map(str, wanted[:_SHOWN])) + (f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else "")
+        shown = ", ".join(map(str, wanted[:_SHOWN])) + (
+            f" and {len(wanted) - _SHOWN} others" if len(wanted) > _SHOWN else ""
+        )
         return f"while it made the batch of sample{'s' if len(wanted) > 1 else ''} {shown}"
 
     def where(self, worker: int) -> str:

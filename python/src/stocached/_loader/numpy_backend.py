@@ -37,7 +37,9 @@ class NumpyBackend:
             columns = {key: self.collate([sample[key] for sample in samples]) for key in first.keys()}  # noqa: SIM118 (a TensorDict iterates over rows)
             if container is None or not container.columns:
                 return columns
-            return container.make_batch(type(first), tuple(columns), container.parts(first).form, list(columns.values()))
+            return container.make_batch(
+                type(first), tuple(columns), container.parts(first).form, list(columns.values())
+            )
         if isinstance(first, tuple) and hasattr(first, "_fields"):
             return type(first)(*(self.collate(column) for column in zip(*samples)))
         if isinstance(first, (tuple, list)):

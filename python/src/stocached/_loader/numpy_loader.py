@@ -79,11 +79,15 @@ class Loader(BaseLoader):
         _check(num_workers, timeout, prefetch_factor, persistent_workers, batch_size)
         iterable = not hasattr(dataset, "__getitem__")
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
-            raise InvalidError("shuffle=, sampler= and batch_sampler= need a dataset with len() and [index]; this one is iterable")
+            raise InvalidError(
+                "shuffle=, sampler= and batch_sampler= need a dataset with len() and [index]; this one is iterable"
+            )
         if sampler is not None and shuffle:
             raise InvalidError("sampler= says the order; leave out shuffle=")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise InvalidError("batch_sampler= makes the batches; leave out batch_size=, shuffle=, sampler= and drop_last=")
+            raise InvalidError(
+                "batch_sampler= makes the batches; leave out batch_size=, shuffle=, sampler= and drop_last="
+            )
         if batch_size is None and drop_last:
             raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
         options = given_options(self.settings)
@@ -162,7 +166,9 @@ class _Endless:
             yield None
 
 
-def _check(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None) -> None:
+def _check(
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool, batch_size: int | None
+) -> None:
     whole("num_workers", num_workers)
     if prefetch_factor is not None:
         whole("prefetch_factor", prefetch_factor)

@@ -73,7 +73,9 @@ def makes_cache(options: LoaderOptions) -> bool:
     return any(getattr(options, name) != getattr(LoaderOptions, name) for name in _MAKING)
 
 
-def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any) -> None:
+def check(
+    options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any
+) -> None:
     """Raises InvalidError, which names the argument."""
     if options.gather_threads is not None:
         whole("gather_threads", options.gather_threads, 1, 1024)
@@ -97,7 +99,9 @@ def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, s
         sizes.parse_size(getattr(options, name), name)
     cached = options.cache is not None or options.size is not None or options.name is not None
     if iterable and (cached or options.augment is not None or options.seed is not None or options.order is not None):
-        raise InvalidError("cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable")
+        raise InvalidError(
+            "cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable"
+        )
     if iterable and options.restart_workers:
         raise InvalidError(
             "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part again"
@@ -115,14 +119,20 @@ def check(options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, s
         )
     given = sampler if batch_sampler is None else batch_sampler
     if is_ordered(options) and given is not None and order_within(given) is None:
-        raise InvalidError("seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them")
+        raise InvalidError(
+            "seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them"
+        )
     if options.order is not None and shuffle:
         raise InvalidError("order= says how samples are shuffled; leave out shuffle=")
-    if not is_ordered(options) and (options.ends is not None or options.rank is not None or options.world_size is not None):
+    if not is_ordered(options) and (
+        options.ends is not None or options.rank is not None or options.world_size is not None
+    ):
         raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
 
 
-def order_sampler(options: LoaderOptions, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler) -> OrderSampler:
+def order_sampler(
+    options: LoaderOptions, samples: int, shuffle: bool, kind: type[OrderSampler] = OrderSampler
+) -> OrderSampler:
     """A sampler in the order of seed= and order=."""
     if samples < 1:
         raise InvalidError("the dataset is empty, so there is no order of its samples")

@@ -20,7 +20,9 @@ def progress(loader: Any, **options: Any) -> Iterator[Any]:
     Raises UnsupportedError if tqdm is not installed, InvalidError for other loaders; both now, not
     at the first batch."""
     if not callable(getattr(loader, "stats", None)):
-        raise InvalidError(f"progress() shows the stats of a stocached loader, and a {type(loader).__qualname__} has none; use tqdm itself")
+        raise InvalidError(
+            f"progress() shows the stats of a stocached loader, and a {type(loader).__qualname__} has none; use tqdm itself"
+        )
     try:
         from tqdm.auto import tqdm
     except ImportError:

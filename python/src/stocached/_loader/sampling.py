@@ -34,7 +34,9 @@ class OrderSampler:
     The epoch is that of `set_epoch`, or 0. `start` is the position from which all ranks continue,
     for one epoch."""
 
-    def __init__(self, order: AnyOrder, rank: int | None = None, world_size: int | None = None, ends: Ends | None = None) -> None:
+    def __init__(
+        self, order: AnyOrder, rank: int | None = None, world_size: int | None = None, ends: Ends | None = None
+    ) -> None:
         """rank, world_size: None: each use calls `rank_of`, as the program may initialise
             torch.distributed after it has made the loader.
         ends: None: "pad" for several ranks, else "uneven". Raises InvalidError."""
@@ -226,7 +228,9 @@ def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
     if first is wanted:
         return iter(()), True
     first = listed(first)
-    return _after(first, wanted), all(hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first)
+    return _after(first, wanted), all(
+        hasattr(type(index), "__index__") and not getattr(index, "ndim", 0) for index in first
+    )
 
 
 def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:

@@ -56,6 +56,8 @@ class SingleProcessIterator(BatchIterator):
         self._context.meter.load(end - start)
         count, hits = self._fetcher.count, self._given_by_cache() - before
         if self._context.trace is not None:
-            self._context.trace.loaded_here(self._context.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent)
+            self._context.trace.loaded_here(
+                self._context.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent
+            )
         nbytes = array_bytes(data)
         return Delivered(data, self._number - 1, count, hits, nbytes)

@@ -49,7 +49,9 @@ class LoaderStats:
     def __sub__(self, before: LoaderStats) -> LoaderStats:
         if not isinstance(before, LoaderStats):
             return NotImplemented
-        return LoaderStats(**{field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)})
+        return LoaderStats(
+            **{field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
+        )
 
     def __str__(self) -> str:
         return (

@@ -60,12 +60,16 @@ class TorchBackend(NumpyBackend):
 
     def enter_worker(self, worker: int, workers: int, seed: int, dataset: Any) -> None:
         torch.set_num_threads(1)
-        _torch_worker._worker_info = _torch_worker.WorkerInfo(id=worker, num_workers=workers, seed=seed + worker, dataset=dataset)
+        _torch_worker._worker_info = _torch_worker.WorkerInfo(
+            id=worker, num_workers=workers, seed=seed + worker, dataset=dataset
+        )
 
     def error(self, error: BaseException, where: str) -> Any:
         wrapper = _exception_wrapper((type(error), error, error.__traceback__), where=where)
         if pickled(wrapper) is None:  # an exception of a class that cannot be pickled
-            text = RuntimeError(f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)")
+            text = RuntimeError(
+                f"{type(error).__name__}: {error} (an exception that cannot be sent to another process)"
+            )
             wrapper = _exception_wrapper((RuntimeError, text, error.__traceback__), where=where)
         return wrapper
 

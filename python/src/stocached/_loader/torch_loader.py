@@ -169,7 +169,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
             cached = cache is not None or size is not None or name is not None
             self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker == "thread", cached=cached)
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
-        self._prepare(dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before)
+        self._prepare(
+            dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before
+        )
         if next(kind for kind in type(self).__mro__ if "__init__" in vars(kind)) is DataLoader:
             # Lightning records the arguments of loaders that hooks make, and adds its own to make
             # the loader again. That fails with positional arguments. And the record lacks our
@@ -194,7 +196,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         if self.num_workers > 0:
             self.check_worker_number_rationality()
         if self.pin_memory and not torch_version.accelerator():
-            warnings.warn("pin_memory=True, but no accelerator is found: batches come in memory that is not pinned", stacklevel=2)
+            warnings.warn(
+                "pin_memory=True, but no accelerator is found: batches come in memory that is not pinned", stacklevel=2
+            )
         return self._new_iteration()
 
     def _get_iterator(self) -> Any:
@@ -247,7 +251,9 @@ def _in_our_order(sampler: Any, dataset: Any, options: LoaderOptions) -> Any:
         return sampler.again()
     if type(sampler) is SequentialSampler:  # Lightning does not shuffle with overfit_batches
         seed = options.seed if options.seed is not None else getattr(options.order, "seed", 0)
-        return _OrderSampler(Order(len(dataset), seed=seed, kind="sequential"), options.rank, options.world_size, options.ends)
+        return _OrderSampler(
+            Order(len(dataset), seed=seed, kind="sequential"), options.rank, options.world_size, options.ends
+        )
     order = _order_of_living(dataset, options) if isinstance(sampler, DistributedSampler) else None
     if order is None:
         return sampler
@@ -259,7 +265,12 @@ def _order_of_living(dataset: Any, options: LoaderOptions) -> AnyOrder | None:
     """The order of a loader of the same dataset object with the same seed= and order=: a framework
     makes that loader again. The order includes shuffle=, which is no attribute."""
     for loader in living():
-        if loader._order is not None and loader.dataset is dataset and loader.seed == options.seed and loader.order is options.order:
+        if (
+            loader._order is not None
+            and loader.dataset is dataset
+            and loader.seed == options.seed
+            and loader.order is options.order
+        ):
             order: AnyOrder = loader._order.order
             return order
     return None

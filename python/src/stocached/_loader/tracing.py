@@ -40,7 +40,9 @@ class Tracing:
 
     def gathered(self, epoch: int, number: int, start: int, end: int, hits: int, fetched: bool) -> None:
         track = 0 if threading.get_ident() == self._loop else 2 if fetched else 1
-        self._recorder.put(self._tracks[track], self._names[_FETCH if fetched else _GATHER], start, end, epoch, number, -1, -1, hits)
+        self._recorder.put(
+            self._tracks[track], self._names[_FETCH if fetched else _GATHER], start, end, epoch, number, -1, -1, hits
+        )
 
     def transferred(self, epoch: int, number: int, start: int, end: int, samples: int, nbytes: int) -> None:
         """The training loop copied a batch into pinned memory."""
@@ -50,7 +52,9 @@ class Tracing:
         """The training loop called `batch_augment`."""
         self._here(_BATCH_AUGMENT, start, end, epoch, number)
 
-    def loaded_here(self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0) -> None:
+    def loaded_here(
+        self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0
+    ) -> None:
         """The training loop loaded a sample or got it from the cache, and then augmented it for
         augment_ns."""
         augment_start = end - augment_ns
@@ -74,4 +78,6 @@ class Tracing:
             if of.all():
                 self._recorder.spans(tracks, _NAMES[name], start, end, indices, epoch=epoch, batch=number)
             elif of.any():
-                self._recorder.spans(tracks[of], _NAMES[name], start[of], end[of], indices[of], epoch=epoch, batch=number)
+                self._recorder.spans(
+                    tracks[of], _NAMES[name], start[of], end[of], indices[of], epoch=epoch, batch=number
+                )

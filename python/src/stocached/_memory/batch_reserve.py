@@ -62,5 +62,7 @@ def reserve_of(context: Any) -> BatchReserve | None:
     if cache is None or cache.read_only:
         return None
     if cached not in _holds:
-        _holds[cached] = BatchReserve(cache._handle, context.ahead, context.ahead_bytes, 1 if context.follow is None else 2)
+        _holds[cached] = BatchReserve(
+            cache._handle, context.ahead, context.ahead_bytes, 1 if context.follow is None else 2
+        )
     return _holds[cached]

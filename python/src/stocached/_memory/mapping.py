@@ -66,7 +66,9 @@ def keep_from_dumps(memory: npt.NDArray[np.uint8]) -> None:
 def _map(length: int, flags: int, fd: int, offset: int) -> int:
     address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
     if address is None or address == _FAILED:
-        raise SystemCallError(f"the loader's memory cannot be mapped: {length} bytes at {offset}: {os.strerror(ctypes.get_errno())}")
+        raise SystemCallError(
+            f"the loader's memory cannot be mapped: {length} bytes at {offset}: {os.strerror(ctypes.get_errno())}"
+        )
     return int(address)
 
 

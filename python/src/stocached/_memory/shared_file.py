@@ -15,7 +15,9 @@ from .._common.errors import NoServerError, SystemCallError
 from . import mapping
 
 _PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h
-_fallocate = _native._bind(mapping.LIBC, "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_fallocate = _native._bind(
+    mapping.LIBC, "fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64
+)
 
 
 class SharedFile:
@@ -60,7 +62,9 @@ def _open(kind: type[SharedFile], pid: int, fd: int, device: int, inode: int) ->
     try:
         shared.fd = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise NoServerError(f"process {pid}, whose loader this worker belongs to, is gone or does not let others open its memory: {error}") from None
+        raise NoServerError(
+            f"process {pid}, whose loader this worker belongs to, is gone or does not let others open its memory: {error}"
+        ) from None
     shared._pid = os.getpid()
     stat = os.fstat(shared.fd)
     if (stat.st_dev, stat.st_ino) != (device, inode):

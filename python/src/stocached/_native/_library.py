@@ -18,7 +18,11 @@ def library_path() -> Path:
     if not path.is_file():
         raise ImportError(
             f"stocached: no library at {path}"
-            + (" (STOCACHED_LIB_PATH)" if override else "; install the package with pip, or build libstocached.so and set STOCACHED_LIB_PATH to it")
+            + (
+                " (STOCACHED_LIB_PATH)"
+                if override
+                else "; install the package with pip, or build libstocached.so and set STOCACHED_LIB_PATH to it"
+            )
         )
     return path
 
@@ -53,4 +57,6 @@ def check_abi(version: int) -> None:
     package."""
     found = bind(holding, "stoc_abi_version", ctypes.c_uint32)()
     if found != version:
-        raise ImportError(f"stocached: {path} speaks ABI version {found}, this package needs {version}; install both from one release")
+        raise ImportError(
+            f"stocached: {path} speaks ABI version {found}, this package needs {version}; install both from one release"
+        )

@@ -21,7 +21,9 @@ class Concatenation:
     def __init__(self, samples: Iterable[int]) -> None:
         self.samples = tuple(whole(f"samples[{d}]", n) for d, n in enumerate(samples))
         if not 0 < sum(self.samples) <= 2**40:
-            raise InvalidError(f"{len(self.samples)} datasets have {sum(self.samples)} samples; together they have 1 to {2**40}")
+            raise InvalidError(
+                f"{len(self.samples)} datasets have {sum(self.samples)} samples; together they have 1 to {2**40}"
+            )
         self._begins = np.concatenate([[0], np.cumsum(self.samples, dtype=np.int64)])
 
     def __len__(self) -> int:
@@ -40,7 +42,9 @@ class Concatenation:
     def locate(self, indices: int) -> tuple[int, int]: ...
     @overload
     def locate(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]: ...
-    def locate(self, indices: int | npt.NDArray[np.integer[Any]]) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def locate(
+        self, indices: int | npt.NDArray[np.integer[Any]]
+    ) -> tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The dataset of a sample, and its index in that dataset. Takes one index or an array.
         Raises SampleIndexError."""
         asked = np.asarray(indices)

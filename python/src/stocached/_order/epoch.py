@@ -66,14 +66,18 @@ class Epoch:
     def indices(self, first: int = 0, count: int | None = None, step: int = 1) -> npt.NDArray[np.int64]:
         """The samples at positions first, first + step, ..., at most `count` of them."""
         if first < 0 or step < 1 or (count is not None and count < 0):
-            raise InvalidError(f"first={first}, count={count}, step={step}: first and count are 0 or more, step 1 or more")
+            raise InvalidError(
+                f"first={first}, count={count}, step={step}: first and count are 0 or more, step 1 or more"
+            )
         there = max(0, (self._length - first + step - 1) // step)
         rows = np.empty(there if count is None else min(count, there), np.int64)
         if rows.size:
             self._checked(_native.epoch_fill(self._epoch, rows.ctypes.data, rows.size, first, min(step, 2**64 - 1)))
         return rows
 
-    def shard(self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0) -> Shard:
+    def shard(
+        self, rank: int, world_size: int, *, ends: Literal["uneven", "pad", "drop"] = "uneven", start: int = 0
+    ) -> Shard:
         """The shard of one rank: of the positions from `start` on, each `world_size`-th, from the
         `rank`-th on. See Shard."""
         return Shard(self, rank, world_size, ends=ends, start=start)
@@ -132,7 +136,9 @@ class Shard:
             raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")
         if self.start > len(epoch):
             raise InvalidError(f"start={start} is after the end of the epoch, which has {len(epoch)} positions")
-        self._shard = _native.Shard(ctypes.sizeof(_native.Shard), self.rank, self.world_size, self.start, ENDS.index(ends), 0, 0, 0)
+        self._shard = _native.Shard(
+            ctypes.sizeof(_native.Shard), self.rank, self.world_size, self.start, ENDS.index(ends), 0, 0, 0
+        )
         error = _native.Error()
         if _native.epoch_shard(epoch._epoch, ctypes.byref(self._shard), ctypes.byref(error)) != 0:
             raise errors.from_struct(error)
@@ -142,7 +148,9 @@ class Shard:
         return int(self._shard.samples)
 
     def __repr__(self) -> str:
-        return f"<stocached.Shard {self.rank} of {self.world_size} from {self.start}, ends {self.ends}, of {self.epoch!r}>"
+        return (
+            f"<stocached.Shard {self.rank} of {self.world_size} from {self.start}, ends {self.ends}, of {self.epoch!r}>"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _shard, (self.epoch, self.rank, self.world_size, self.ends, self.start)
@@ -154,7 +162,9 @@ class Shard:
         there = max(0, len(self) - first)
         rows = np.empty(there if count is None else min(count, there), np.int64)
         if rows.size:
-            result = _native.epoch_fill_shard(self.epoch._epoch, ctypes.byref(self._shard), rows.ctypes.data, rows.size, first)
+            result = _native.epoch_fill_shard(
+                self.epoch._epoch, ctypes.byref(self._shard), rows.ctypes.data, rows.size, first
+            )
             if result != rows.size:
                 raise errors.make(result, f"{self!r} cannot be asked", 0)
         return rows

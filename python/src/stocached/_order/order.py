@@ -79,14 +79,19 @@ class WeightedOrder:
         except (TypeError, ValueError) as why:
             raise InvalidError(f"weights are numbers, one for each sample: {why}") from None
         if self.weights.shape != (self.samples,):
-            raise InvalidError(f"weights have the shape {self.weights.shape}, of {self.samples} samples; there is one for each sample")
+            raise InvalidError(
+                f"weights have the shape {self.weights.shape}, of {self.samples} samples; there is one for each sample"
+            )
         self.draws = self.samples if draws is None else whole("draws", draws)
         if draws is not None and draws < 1:
             raise InvalidError(f"draws={draws} is not 1 or more")
         self.weights.flags.writeable = False
         self._table = _native.Weights()
         error = _native.Error()
-        if _native.weights_open(self.weights.ctypes.data, self.samples, ctypes.byref(self._table), ctypes.byref(error)) != 0:
+        if (
+            _native.weights_open(self.weights.ctypes.data, self.samples, ctypes.byref(self._table), ctypes.byref(error))
+            != 0
+        ):
             raise errors.from_struct(error)
         weakref.finalize(self, _native.weights_close, self._table)
 
@@ -96,7 +101,12 @@ class WeightedOrder:
 
     def _open(self, number: int) -> _native.Epoch:
         epoch, error = _native.Epoch(), _native.Error()
-        if _native.epoch_open_weighted(self._table, self.draws, self.seed, number, ctypes.byref(epoch), ctypes.byref(error)) != 0:
+        if (
+            _native.epoch_open_weighted(
+                self._table, self.draws, self.seed, number, ctypes.byref(epoch), ctypes.byref(error)
+            )
+            != 0
+        ):
             raise errors.from_struct(error)
         return epoch
 
@@ -107,7 +117,9 @@ class WeightedOrder:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WeightedOrder):
             return NotImplemented
-        return (self.samples, self.seed, self.draws) == (other.samples, other.seed, other.draws) and np.array_equal(self.weights, other.weights)
+        return (self.samples, self.seed, self.draws) == (other.samples, other.seed, other.draws) and np.array_equal(
+            self.weights, other.weights
+        )
 
     def __hash__(self) -> int:
         return hash((self.samples, self.seed, self.draws))
@@ -163,7 +175,9 @@ class MixedOrder:
             raise InvalidError(f"stop={self.stop!r} is none of {', '.join(STOPS)}")
         n = len(self.orders)
         if len(self.ratios) != n or n == 0:
-            raise InvalidError(f"{n} orders and {len(self.ratios)} ratios; there is a dataset at least, and an order and a ratio for each")
+            raise InvalidError(
+                f"{n} orders and {len(self.ratios)} ratios; there is a dataset at least, and an order and a ratio for each"
+            )
         for d, order in enumerate(self.orders):
             if not isinstance(order, Order):
                 raise InvalidError(f"dataset {d}: {order!r} is no Order, as those of a mix are")

@@ -269,4 +269,6 @@ class Seeding:
             return load()
         finally:
             self._seeded = [generator for generator, drawn in watches if drawn is None or drawn()]
-            self._unseeded = [drawn for generator, drawn in watches if drawn is not None and generator not in self._seeded]
+            self._unseeded = [
+                drawn for generator, drawn in watches if drawn is not None and generator not in self._seeded
+            ]

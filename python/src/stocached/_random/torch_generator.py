@@ -81,5 +81,9 @@ def _offset() -> int:
     # Each word in 64 bits, as in torch's first version.
     stored = probe.get_state().numpy().tobytes()[24 : 24 + 8 * _WORDS]
     flagged = (1, 0) in zip(*flags)
-    known = flagged and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True) and words == list(struct.unpack(f"{_WORDS}Q", stored))
+    known = (
+        flagged
+        and _HEAD.unpack_from(seen)[:3] == (_SEED, _WORDS - 3, True)
+        and words == list(struct.unpack(f"{_WORDS}Q", stored))
+    )
     return offset if known else 0

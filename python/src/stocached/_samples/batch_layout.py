@@ -92,7 +92,9 @@ class Layout:
                     pass  # to_cache raises the error
             value = self.tree.leaves[column.leaf].to_cache(value)
             if value.shape != column.shape:
-                raise UnfitError(f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}")
+                raise UnfitError(
+                    f"{self.tree.leaves[column.leaf].path or 'the sample'} has shape {value.shape}, not {column.shape}"
+                )
             if column.bytes >= LARGE and value.dtype == column.dtype and value.flags.c_contiguous:
                 _native.board_copy(address_of(array) + row * column.bytes, address_of(value), column.bytes)
             else:

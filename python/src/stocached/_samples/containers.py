@@ -117,7 +117,10 @@ class _TensorDict(Container):
         plain, dims, locked = form
         sizes = list(values[len(plain) :])
         data = sys.modules["tensordict"].NonTensorData
-        children = {key: data(value, batch_size=sizes) if plain[key] else value for key, value in zip(names[: len(plain)], values)}
+        children = {
+            key: data(value, batch_size=sizes) if plain[key] else value
+            for key, value in zip(names[: len(plain)], values)
+        }
         made = kind(children, batch_size=sizes, names=list(dims) if any(dims) else None)
         return made.lock_() if locked else made
 
@@ -253,4 +256,9 @@ def _plain_tensor(value: Any) -> Any:
 
 
 def _has_other_bits(tensor: Any) -> bool:
-    return bool(tensor.dtype.is_floating_point and tensor.element_size() == 1 and tensor.layout is _torch().strided and not tensor.is_meta)
+    return bool(
+        tensor.dtype.is_floating_point
+        and tensor.element_size() == 1
+        and tensor.layout is _torch().strided
+        and not tensor.is_meta
+    )

@@ -24,7 +24,10 @@ NAMES = (
 CODES = {name: code for code, name in enumerate(NAMES)}
 
 # By number. Items of `bytes` fields are uint8 here; the user gets bytes.
-NUMPY = tuple(np.dtype(np.uint8) if code == BYTES else np.dtype(_bfloat16) if code == BFLOAT16 else np.dtype(name) for code, name in enumerate(NAMES))
+NUMPY = tuple(
+    np.dtype(np.uint8) if code == BYTES else np.dtype(_bfloat16) if code == BFLOAT16 else np.dtype(name)
+    for code, name in enumerate(NAMES)
+)
 
 
 def code_of(dtype: Any) -> int:

@@ -55,7 +55,9 @@ class Field:
         return f"{self.name}: {dims} {dtypes.NAMES[self.code]}"
 
     def admits(self, shape: Sequence[int]) -> bool:
-        return len(shape) == len(self.shape) and all(want is None or want == have for want, have in zip(self.shape, shape))
+        return len(shape) == len(self.shape) and all(
+            want is None or want == have for want, have in zip(self.shape, shape)
+        )
 
 
 def make_fields(
@@ -83,7 +85,9 @@ def make_fields(
         raise InvalidError("say what a sample is: shape= and dtype=, or fields=, or sample_bytes=, or variable=True")
     item = dtypes.NUMPY[dtypes.code_of("uint8" if dtype is None else dtype)].itemsize
     if sample_bytes < 1 or sample_bytes % item:
-        raise InvalidError(f"sample_bytes is {sample_bytes}; it must be at least 1 and a multiple of the {item} bytes of an item")
+        raise InvalidError(
+            f"sample_bytes is {sample_bytes}; it must be at least 1 and a multiple of the {item} bytes of an item"
+        )
     return (_make_field(DEFAULT_NAME, (sample_bytes // item,), np.uint8 if dtype is None else dtype, variable),)
 
 
@@ -91,7 +95,9 @@ def _pair(name: str, spec: Any) -> tuple[Any, Any]:
     try:
         shape, dtype = spec
     except (TypeError, ValueError):
-        raise InvalidError(f'field {name!r} is {spec!r}; it must be (shape, dtype), such as ((3, 224, 224), "uint8")') from None
+        raise InvalidError(
+            f'field {name!r} is {spec!r}; it must be (shape, dtype), such as ((3, 224, 224), "uint8")'
+        ) from None
     return shape, dtype
 
 
@@ -195,20 +201,31 @@ def checked(field: Field, value: Any) -> Array:
 def _converted(field: Field, array: Array, typed: bool) -> Array:
     name = dtypes.NAMES[field.code]
     if typed:
-        raise SchemaError(f"{field}: dtype {array.dtype} does not fit; convert it first, with astype({name!r}) or .to(torch.{name})")
+        raise SchemaError(
+            f"{field}: dtype {array.dtype} does not fit; convert it first, with astype({name!r}) or .to(torch.{name})"
+        )
     # No conversion from a number to a truth value, from complex to real, or from a string.
     if field.code != dtypes.BOOL and array.dtype.kind in ("biufc" if field.dtype.kind == "c" else "biuf"):
         with np.errstate(all="ignore"):
             converted = array.astype(field.dtype)
-            if np.all((converted == array) | ((converted != converted) & (array != array))) and not _rounded(array, converted):
+            if np.all((converted == array) | ((converted != converted) & (array != array))) and not _rounded(
+                array, converted
+            ):
                 return converted
-    raise SchemaError(f"{field}: {array.dtype} does not convert to it without loss; convert it first, with astype({name!r})")
+    raise SchemaError(
+        f"{field}: {array.dtype} does not convert to it without loss; convert it first, with astype({name!r})"
+    )
 
 
 def _unrounded(numbers: Sequence[Any], array: Array) -> Array:
     """NumPy's array of a list, with integers restored. NumPy makes floats of a list of integers if
     only some need all 64 bits."""
-    if array.size and array.min() >= 0 and array.max() >= 2**63 and all(isinstance(k, (int, np.integer)) for k in np.array(numbers, object).flat):
+    if (
+        array.size
+        and array.min() >= 0
+        and array.max() >= 2**63
+        and all(isinstance(k, (int, np.integer)) for k in np.array(numbers, object).flat)
+    ):
         with contextlib.suppress(OverflowError):  # a number has more than 64 bits
             return np.array(numbers, np.uint64)
     return array
@@ -224,7 +241,9 @@ def _rounded(a: Array, b: Array) -> bool:
 def _checked_bytes(field: Field, value: bytes | bytearray | memoryview) -> Array:
     raw = np.frombuffer(bytes(value) if isinstance(value, memoryview) and not value.c_contiguous else value, np.uint8)
     if field.code != dtypes.BYTES and not (field.code == dtypes.UINT8 and len(field.shape) == 1):
-        raise SchemaError(f"{field}: {raw.size} raw bytes do not fit; give an array, such as numpy.frombuffer(value, {dtypes.NAMES[field.code]!r})")
+        raise SchemaError(
+            f"{field}: {raw.size} raw bytes do not fit; give an array, such as numpy.frombuffer(value, {dtypes.NAMES[field.code]!r})"
+        )
     if field.fixed and raw.size != field.bytes:
         raise SchemaError(f"{field}: {raw.size} bytes do not fit, it has {field.bytes}")
     if len(field.shape) != 1:

@@ -118,8 +118,12 @@ class Leaf:
             return Field(name, (None,), _dtypes.BYTES)
         if len({len(shape) for shape in shapes}) != 1:
             counts = sorted({len(shape) for shape in shapes})
-            raise SchemaError(f"{called(self.path)} has {counts} dimensions in different samples; it must be one number")
-        return Field(name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code)
+            raise SchemaError(
+                f"{called(self.path)} has {counts} dimensions in different samples; it must be one number"
+            )
+        return Field(
+            name, tuple(dims[0] if len(set(dims)) == 1 and dims[0] else None for dims in zip(*shapes)), self.code
+        )
 
 
 def _tensor_type() -> Any:
@@ -148,7 +152,12 @@ def kind_of(value: Any, path: str) -> tuple[str, int]:
     if kind in _NUMBERS:
         name, dtype = _NUMBERS[kind]
         return name, _dtypes.CODES[dtype]
-    if kind is _tensor_type() and value.layout is sys.modules["torch"].strided and not value.is_quantized and not value.is_meta:
+    if (
+        kind is _tensor_type()
+        and value.layout is sys.modules["torch"].strided
+        and not value.is_quantized
+        and not value.is_meta
+    ):
         return "tensor", _code_of(value, path)
     if kind in _ARRAYS and not value.dtype.hasobject:
         return "array", _code_of(value, path)
@@ -171,7 +180,11 @@ def _remedy(value: Any) -> str:
     if isinstance(value, _tensor_type() or ()):
         if kind is not _tensor_type():
             return "give a plain tensor, for example with .detach().as_subclass(torch.Tensor)"
-        return "give a tensor that has values" if value.is_meta else "give a dense tensor, for example with .to_dense() or .dequantize()"
+        return (
+            "give a tensor that has values"
+            if value.is_meta
+            else "give a dense tensor, for example with .to_dense() or .dequantize()"
+        )
     if hasattr(value, "to_numpy"):
         return "convert it in the dataset, for example with .to_numpy()"
     if isinstance(value, np.ndarray):
@@ -192,7 +205,9 @@ def _code_of(value: Any, path: str) -> int:
 
 def _describe(value: Any) -> str:
     dtype = getattr(value, "dtype", None)
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.") + (f" of {dtype}" if dtype is not None else "")
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.") + (
+        f" of {dtype}" if dtype is not None else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -211,13 +226,17 @@ class _Branch:
             raise UnfitError(f"{called(self.path)} is {_describe(value)}, not {self.described}")
         parts = self.container.parts(value)
         if parts.form != self.form:
-            raise UnfitError(f"{called(self.path)} is a {self.kind.__name__} with the settings {parts.form}, not {self.form}")
+            raise UnfitError(
+                f"{called(self.path)} is a {self.kind.__name__} with the settings {parts.form}, not {self.form}"
+            )
         return parts.values if parts.names == self.names else self._reordered(parts)
 
     def _reordered(self, parts: Parts) -> Sequence[Any]:
         by_name = dict(zip(parts.names, parts.values))
         if self.container.ordered or len(by_name) != len(self.names) or any(name not in by_name for name in self.names):
-            raise UnfitError(f"{called(self.path)} is a {self.kind.__name__} {_listed(parts.names)}, not {_listed(self.names)}")
+            raise UnfitError(
+                f"{called(self.path)} is a {self.kind.__name__} {_listed(parts.names)}, not {_listed(self.names)}"
+            )
         return [by_name[name] for name in self.names]
 
     @property
@@ -241,7 +260,11 @@ class Tree:
         # Type and keys, if samples are a plain tuple, list or dict of leaves.
         self._flat: tuple[Any, tuple[Any, ...]] | None = None
         root: Any = self._root
-        if isinstance(root, _Branch) and root.kind in (tuple, list, dict) and root.children == tuple(range(len(self.leaves))):
+        if (
+            isinstance(root, _Branch)
+            and root.kind in (tuple, list, dict)
+            and root.children == tuple(range(len(self.leaves)))
+        ):
             self._flat = root.kind, root.names if root.kind is dict else ()
         tensor = _tensor_type()
         self._plain = frozenset((*_PLAIN, tensor) if tensor is not None else _PLAIN)
@@ -303,7 +326,11 @@ class Tree:
         elif node is None:
             if value is not None:
                 raise UnfitError(f"a None became {_describe(value)}")
-        elif type(value) in self._plain or self.leaves[node].kind == OBJECT or (value is not None and container_of(value) is None):
+        elif (
+            type(value) in self._plain
+            or self.leaves[node].kind == OBJECT
+            or (value is not None and container_of(value) is None)
+        ):
             leaves.append(value)
         else:
             raise UnfitError(f"{self.leaves[node].called} is {_describe(value)}, not {self.leaves[node].described}")
@@ -318,7 +345,9 @@ class Tree:
     def _build(self, node: Any, leaves: Sequence[Any]) -> Any:
         if not isinstance(node, _Branch):
             return None if node is None else leaves[node]
-        return node.container.make(node.kind, node.names, node.form, [self._build(child, leaves) for child in node.children])
+        return node.container.make(
+            node.kind, node.names, node.form, [self._build(child, leaves) for child in node.children]
+        )
 
     def give_batch(self, columns: Sequence[Any], tuples: type) -> Any:
         """The batch of samples whose leaves are these columns. tuples: the type to make of plain
@@ -342,12 +371,20 @@ class Tree:
     @property
     def described(self) -> str:
         """The kind of samples, for messages."""
-        return self._root.described if isinstance(self._root, _Branch) else self.leaves[0].described if self.leaves else "None"
+        return (
+            self._root.described
+            if isinstance(self._root, _Branch)
+            else self.leaves[0].described
+            if self.leaves
+            else "None"
+        )
 
     def names(self) -> list[str]:
         """A field name for each leaf: its path, or a number if paths are too long or not unique."""
         paths = [leaf.path or schema.DEFAULT_NAME for leaf in self.leaves]
-        good = len(set(paths)) == len(paths) and all(len(path.encode()) <= schema.MAX_NAME and "\0" not in path for path in paths)
+        good = len(set(paths)) == len(paths) and all(
+            len(path.encode()) <= schema.MAX_NAME and "\0" not in path for path in paths
+        )
         return paths if good else [f"f{k}" for k in range(len(paths))]
 
 

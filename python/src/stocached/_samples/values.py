@@ -53,7 +53,9 @@ class _Values:
         """Copies of the values that would be stored, each with its name in messages. SchemaError if
         the sample does not fit."""
         pairs = zip(self.fields, _by_name(self.fields, value))
-        return [(f"its field {field.name!r}" if field.name else "it", checked(field, item).copy()) for field, item in pairs]
+        return [
+            (f"its field {field.name!r}" if field.name else "it", checked(field, item).copy()) for field, item in pairs
+        ]
 
 
 class FixedValues(_Values):
@@ -79,7 +81,10 @@ class FixedValues(_Values):
     def arrays(self, base: Raw, rows: int, stride: int) -> list[Array]:
         """One array (rows, *shape) for each field, over memory that holds a sample every `stride`
         bytes."""
-        return [np.ndarray((rows, *shape), dtype, base, offset, (stride, *strides)) for shape, dtype, offset, strides in self._places]
+        return [
+            np.ndarray((rows, *shape), dtype, base, offset, (stride, *strides))
+            for shape, dtype, offset, strides in self._places
+        ]
 
     def decode(self, raw: Raw, copy: bool) -> Any:
         """The value over the bytes of one sample. copy: the bytes are the caller's own copy."""
@@ -118,7 +123,9 @@ class VariableValues(_Values):
         try:
             header = b"".join(_EXTENT.pack(array.nbytes, *array.shape, *[0] * (8 - array.ndim)) for array in arrays)
         except struct.error:
-            raise SchemaError(f"shapes {[array.shape for array in arrays]} do not fit; a dimension must be below 2**32") from None
+            raise SchemaError(
+                f"shapes {[array.shape for array in arrays]} do not fit; a dimension must be below 2**32"
+            ) from None
         parts: list[Part] = [header.ljust(self.header_bytes, b"\0")]
         for array in arrays:
             parts.append(array)
@@ -150,7 +157,9 @@ class VariableValues(_Values):
                 shape = tuple(dims[: len(field.shape)])
                 fits = nbytes == math.prod(shape) * dtype.itemsize and field.admits(shape)
             if not fits or offset + nbytes > raw.size:
-                raise CorruptError(f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes cannot be")
+                raise CorruptError(
+                    f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes cannot be"
+                )
             values[field.name] = shown(field, np.ndarray(shape, dtype, raw, offset), copy)
             offset += _padded(nbytes)
             at += _EXTENT.size

@@ -152,7 +152,9 @@ class Recorder:
         except (IndexError, struct.error):  # a new chunk, or the limit
             self._put(row, start_ns, (start_ns, end_ns, index, batch, bytes, epoch, samples, hits, misses, track, name))
 
-    def lap(self, step_ns: int, wait_ns: int, end_ns: int, epoch: int, batch: int, samples: int, hits: int, bytes: int) -> None:
+    def lap(
+        self, step_ns: int, wait_ns: int, end_ns: int, epoch: int, batch: int, samples: int, hits: int, bytes: int
+    ) -> None:
         """Records two spans in one row, as each batch has them: the training loop was busy from
         step_ns to wait_ns, and then waited for a batch until end_ns."""
         row = self._next()
@@ -173,7 +175,9 @@ class Recorder:
                 LAP,
             )
         except (IndexError, struct.error):
-            self._put(row, step_ns, (step_ns, end_ns, wait_ns, batch, bytes, epoch, samples, hits, samples - hits, _LOOP, LAP))
+            self._put(
+                row, step_ns, (step_ns, end_ns, wait_ns, batch, bytes, epoch, samples, hits, samples - hits, _LOOP, LAP)
+            )
 
     def _put(self, row: int, start_ns: int, values: tuple[int, ...]) -> None:
         with self._lock:
@@ -209,7 +213,9 @@ class Recorder:
         all spans; they are copied. track: a name, or numbers that `track` gave."""
         rows = np.empty(np.size(starts), ROW)
         rows[:] = _UNKNOWN
-        for column, values in zip(("start", "end", "index", *_MORE), (starts, ends, indices, epoch, batch, samples, hits, misses, bytes)):
+        for column, values in zip(
+            ("start", "end", "index", *_MORE), (starts, ends, indices, epoch, batch, samples, hits, misses, bytes)
+        ):
             if values is None or values is _NONE:
                 continue
             try:
@@ -309,13 +315,17 @@ class Recorder:
             "world_size": self._world_size,
             "settings": self._settings,
             "dropped": self._dropped,
-            "dropped_from": None if self._dropped_from is None else trace_file.ticks(self._dropped_from, self._origin) / 1000,
+            "dropped_from": None
+            if self._dropped_from is None
+            else trace_file.ticks(self._dropped_from, self._origin) / 1000,
             "clock": trace_file.clock(self._origin, self._unix),
         }
         trace_file.write(self.path, rows, tracks, names, about)
 
     def __repr__(self) -> str:
-        return f"<stocached trace {self.path}: {len(self)} spans{f', {self._dropped} dropped' if self._dropped else ''}>"
+        return (
+            f"<stocached trace {self.path}: {len(self)} spans{f', {self._dropped} dropped' if self._dropped else ''}>"
+        )
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

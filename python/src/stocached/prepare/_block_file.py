@@ -35,7 +35,9 @@ class BlockFile:
                 raise FormatError("it is not a regular file")
             self.bytes = status.st_size
             self._stamp = (status.st_size, status.st_mtime_ns)
-            self.trailer = decode_trailer(os.pread(self.fd, TRAILER_BYTES, max(0, self.bytes - TRAILER_BYTES)), self.bytes)
+            self.trailer = decode_trailer(
+                os.pread(self.fd, TRAILER_BYTES, max(0, self.bytes - TRAILER_BYTES)), self.bytes
+            )
             self.begin = self.bytes - self.trailer.footer_bytes
             self._map_footer()
             self.largest = self.footer.check(least, most, compressed)
@@ -76,7 +78,8 @@ class BlockFile:
             raws = [np.empty(stored, np.uint8) for _, stored, _, _ in entries]
             self._fill([raw for raw in raws if raw.size], entries[0][0], sum(raw.size for raw in raws))
             samples += [
-                self._unpack(begin + j, raw, offset, length, crc, verify) for j, (raw, (offset, _, length, crc)) in enumerate(zip(raws, entries))
+                self._unpack(begin + j, raw, offset, length, crc, verify)
+                for j, (raw, (offset, _, length, crc)) in enumerate(zip(raws, entries))
             ]
         return samples
 
@@ -100,7 +103,9 @@ class BlockFile:
                 raise self._changed()
             got += more
 
-    def _unpack(self, k: int, raw: np.ndarray[Any, Any], offset: int, length: int, crc: int, verify: bool) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _unpack(
+        self, k: int, raw: np.ndarray[Any, Any], offset: int, length: int, crc: int, verify: bool
+    ) -> np.ndarray[Any, np.dtype[np.uint8]]:
         sample = raw
         if raw.size < length:
             try:
@@ -110,7 +115,9 @@ class BlockFile:
         if verify:
             found = crc32c(sample)
             if found != crc:
-                raise self._damaged(k, raw.size, offset, f"its bytes have CRC-32C {found:08x}, the index says {crc:08x}")
+                raise self._damaged(
+                    k, raw.size, offset, f"its bytes have CRC-32C {found:08x}, the index says {crc:08x}"
+                )
         return sample
 
     def _damaged(self, k: int, stored: int, offset: int, what: str) -> CorruptError:

@@ -83,7 +83,15 @@ class BlockReader:
                     raise _with_number(SystemCallError(what), error.errno) from None
                 raise
             self.files.append(file)
-            there = (file.bytes, file.samples, file.blocks, f"{file.trailer.crc:08x}", file.trailer.id, file.first, file.trailer.number)
+            there = (
+                file.bytes,
+                file.samples,
+                file.blocks,
+                f"{file.trailer.crc:08x}",
+                file.trailer.id,
+                file.first,
+                file.trailer.number,
+            )
             want = (entry.bytes, entry.samples, entry.blocks, entry.footer_crc32c, document.id, samples, number)
             if there != want:
                 raise CorruptError(
@@ -91,7 +99,9 @@ class BlockReader:
                 )
             samples, largest = samples + file.samples, max(largest, file.largest)
         if largest != document.sample_bytes:
-            raise CorruptError(f"{self.folder}: {_description.NAME} says {document.sample_bytes} bytes for the largest sample, and it has {largest}")
+            raise CorruptError(
+                f"{self.folder}: {_description.NAME} says {document.sample_bytes} bytes for the largest sample, and it has {largest}"
+            )
 
     def __len__(self) -> int:
         return self.document.samples
@@ -124,7 +134,11 @@ class BlockReader:
             count = 1
             begin, stored, _, _ = file.entry(k)
             end = begin + stored
-            while at + count < len(order) and k + count < file.samples and indices[order[at + count]] == file.first + k + count:
+            while (
+                at + count < len(order)
+                and k + count < file.samples
+                and indices[order[at + count]] == file.first + k + count
+            ):
                 offset, stored, _, _ = file.entry(k + count)
                 if offset != end:
                     break  # another block

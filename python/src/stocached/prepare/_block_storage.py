@@ -62,7 +62,15 @@ class BlockStorage(DataStorage):
 
     def _description(self, info: DatasetInfo) -> Description:
         info = info.checked()
-        made = Description(info.schema(), info.variable, self.compression, self.block_bytes, self.file_bytes, info.kind, info.fingerprint)
+        made = Description(
+            info.schema(),
+            info.variable,
+            self.compression,
+            self.block_bytes,
+            self.file_bytes,
+            info.kind,
+            info.fingerprint,
+        )
         return made.checked()
 
     def is_prepared(self, info: DatasetInfo | None = None) -> bool:
@@ -136,7 +144,9 @@ class BlockStorage(DataStorage):
                 reader = BlockReader(self.folder, self.verify)
                 if self._known is not None and self._known != _state(reader):
                     reader.close()
-                    raise CorruptError(f"{self.folder} is another dataset than when this was pickled; make a new storage")
+                    raise CorruptError(
+                        f"{self.folder} is another dataset than when this was pickled; make a new storage"
+                    )
                 self._reader = reader
             return self._reader
 
@@ -161,8 +171,12 @@ class BlockStorage(DataStorage):
         field = next(one for one in reader.fields if one.name == name)
         if field.code == dtypes.BYTES:
             return super().load_field(name)
-        raw = b"".join(file.read_part(k, field.offset, field.bytes) for file in reader.files for k in range(file.samples))
-        return np.frombuffer(bytearray(raw), field.dtype).reshape(len(reader), *(dim for dim in field.shape if dim is not None))
+        raw = b"".join(
+            file.read_part(k, field.offset, field.bytes) for file in reader.files for k in range(file.samples)
+        )
+        return np.frombuffer(bytearray(raw), field.dtype).reshape(
+            len(reader), *(dim for dim in field.shape if dim is not None)
+        )
 
     def __len__(self) -> int:
         return len(self.reader)

@@ -67,7 +67,15 @@ class BlockWriter:
     what there is lies in a folder beside it, with ".part" after its name, and the next writer of
     the same source continues with it: `next` says where. For one thread."""
 
-    def __init__(self, folder: str, description: Description, notes: Mapping[str, str], *, wait: float | None = 0, restart: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str,
+        description: Description,
+        notes: Mapping[str, str],
+        *,
+        wait: float | None = 0,
+        restart: bool = False,
+    ) -> None:
         """wait: seconds for which another writer is waited for, None: any time. restart: what an
         interrupted writer of other data left is discarded.
 
@@ -187,7 +195,9 @@ class BlockWriter:
         left = list(os.scandir(self.part))
         for entry in left:
             if not _OURS.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
-                raise InTheWayError(f"{entry.path} is not of an interrupted writer; write elsewhere, or remove {self.part}")
+                raise InTheWayError(
+                    f"{entry.path} is not of an interrupted writer; write elsewhere, or remove {self.part}"
+                )
         while self._keep(restart):
             pass
         kept = {file.name for file in self.files}
@@ -201,7 +211,9 @@ class BlockWriter:
         number = len(self.files)
         said = self.description
         try:
-            file = BlockFile(os.path.join(self.part, file_name(number)), said.least, said.most, said.compression != "none")
+            file = BlockFile(
+                os.path.join(self.part, file_name(number)), said.least, said.most, said.compression != "none"
+            )
         except (CorruptError, VersionError, FileNotFoundError):
             return False
         with contextlib.closing(file):
@@ -236,7 +248,10 @@ class BlockWriter:
             raise InvalidError(f"{self.part}: nothing can be written any more: {self._error or 'it was closed'}")
         try:
             in_block = len(self._entries) - self._block_first
-            if in_block and (self._block_bytes + len(packed.stored) > self.description.block_bytes or in_block >= _layout.MAX_BLOCK_SAMPLES):
+            if in_block and (
+                self._block_bytes + len(packed.stored) > self.description.block_bytes
+                or in_block >= _layout.MAX_BLOCK_SAMPLES
+            ):
                 self._end_block()
                 if self._end >= self.description.file_bytes or len(self._entries) >= _layout.MAX_FILE_SAMPLES:
                     self._end_file()
@@ -311,7 +326,11 @@ class BlockWriter:
     def _write_document(self) -> None:
         largest = self.largest if self.description.variable else self.description.most
         document = Document(self.description, self.id, self.next, largest, self.notes, tuple(self.files))
-        file = os.open(os.path.join(self.part, _description.NAME + PART), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        file = os.open(
+            os.path.join(self.part, _description.NAME + PART),
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC,
+            0o666,
+        )
         try:
             _write(file, document.text())
             os.fsync(file)
@@ -325,7 +344,9 @@ class BlockWriter:
             os.rename(self.part, self.folder)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise InTheWayError(f"{self.folder} came up meanwhile; the dataset is whole in {self.part}, and can be renamed") from None
+                raise InTheWayError(
+                    f"{self.folder} came up meanwhile; the dataset is whole in {self.part}, and can be renamed"
+                ) from None
             raise
         above = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -18,7 +18,9 @@ class PreparedDataset:
 
     Can be pickled as its storage and transform can. Any number of threads and forked children."""
 
-    def __init__(self, storage: DataStorage, indices: IndexSet | None = None, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, storage: DataStorage, indices: IndexSet | None = None, transform: Callable[[Any], Any] | None = None
+    ) -> None:
         """indices: the samples that this dataset has; its indices are local ones. None: all of the
         storage.
         transform: is called with each sample, and returns what the caller gets.
@@ -27,7 +29,9 @@ class PreparedDataset:
         another dataset."""
         samples = len(storage)
         if indices is not None and indices.samples != samples:
-            raise InvalidError(f"the indices are of a dataset of {indices.samples} samples, and the storage has {samples}")
+            raise InvalidError(
+                f"the indices are of a dataset of {indices.samples} samples, and the storage has {samples}"
+            )
         self.storage, self.indices, self.transform = storage, indices, transform
         self._n = samples if indices is None else len(indices)
 

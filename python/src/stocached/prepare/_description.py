@@ -45,7 +45,9 @@ class Description:
         if self.compression not in COMPRESSIONS:
             raise InvalidError(f"compression {self.compression!r} is neither none nor zstd")
         if not _layout.ALIGN <= self.block_bytes <= _layout.MAX_BLOCK_BYTES or self.block_bytes % _layout.ALIGN:
-            raise InvalidError(f"blocks of {self.block_bytes} bytes; want a multiple of {_layout.ALIGN}, at most {_layout.MAX_BLOCK_BYTES}")
+            raise InvalidError(
+                f"blocks of {self.block_bytes} bytes; want a multiple of {_layout.ALIGN}, at most {_layout.MAX_BLOCK_BYTES}"
+            )
         if not _layout.ALIGN <= self.file_bytes <= _layout.MAX_FILE_BYTES:
             raise InvalidError(f"files of {self.file_bytes} bytes; want {_layout.ALIGN} to {_layout.MAX_FILE_BYTES}")
         return self
@@ -63,7 +65,9 @@ class Description:
     def document(self) -> dict[str, Any]:
         return {
             "variable": self.variable,
-            "fields": [{"name": one.name, "dtype": dtypes.NAMES[one.code], "dims": list(one.shape)} for one in self.fields],
+            "fields": [
+                {"name": one.name, "dtype": dtypes.NAMES[one.code], "dims": list(one.shape)} for one in self.fields
+            ],
             "compression": self.compression,
             "block_bytes": self.block_bytes,
             "file_bytes": self.file_bytes,
@@ -124,9 +128,13 @@ def parse(text: bytes) -> Document:
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"it is no JSON: {error}") from None
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise VersionError(f"its format is {whole.get('format') if isinstance(whole, dict) else whole!r}, want {FORMAT!r}")
+        raise VersionError(
+            f"its format is {whole.get('format') if isinstance(whole, dict) else whole!r}, want {FORMAT!r}"
+        )
     if whole.get("version") != _layout.VERSION:
-        raise VersionError(f"it has version {whole.get('version')} of the block format, this package knows {_layout.VERSION}")
+        raise VersionError(
+            f"it has version {whole.get('version')} of the block format, this package knows {_layout.VERSION}"
+        )
     _check_seal(compact)
     _Reader("it").object(
         whole,
@@ -144,32 +152,51 @@ def parse(text: bytes) -> Document:
         raise CorruptError(f"sample_bytes is {largest}; its fields take {description.least} to {description.most}")
     files = []
     for k, entry in enumerate(whole["files"]):
-        _Reader(f"its file {k}").object(entry, {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str})
+        _Reader(f"its file {k}").object(
+            entry, {"name": str, "bytes": int, "samples": int, "blocks": int, "footer_crc32c": str}
+        )
         file = File(**entry)
         if file.name != file_name(k) or file.samples < 1 or file.blocks < 1 or file.bytes < _layout.TRAILER_BYTES:
-            raise CorruptError(f"its file {k} is {file}; want the name {file_name(k)} and at least one sample and one block")
+            raise CorruptError(
+                f"its file {k} is {file}; want the name {file_name(k)} and at least one sample and one block"
+            )
         files.append(file)
     there = sum(file.samples for file in files)
     if there != samples or samples < 1:
         raise CorruptError(f"it has {samples} samples, and its files {there}")
-    return Document(description, identity, samples, largest, {note["name"]: note["text"] for note in whole["notes"]}, tuple(files))
+    return Document(
+        description, identity, samples, largest, {note["name"]: note["text"] for note in whole["notes"]}, tuple(files)
+    )
 
 
 def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
     reader = _Reader("its description")
-    reader.object(said, {"variable": bool, "fields": list, "compression": str, "block_bytes": int, "file_bytes": int, "source": dict})
+    reader.object(
+        said,
+        {"variable": bool, "fields": list, "compression": str, "block_bytes": int, "file_bytes": int, "source": dict},
+    )
     reader.object(said["source"], {"kind": str, "fingerprint": str})
     specs: dict[str, tuple[Any, str]] = {}
     for one in said["fields"]:
         reader.object(one, {"name": str, "dtype": str, "dims": list})
-        if one["name"] in specs or not all(dim is None or (type(dim) is int and 0 < dim <= MAX_SAMPLE_BYTES) for dim in one["dims"]):
-            raise CorruptError(f"its field {one['name']!r} comes twice, or has dimensions {one['dims']}, which cannot be")
+        if one["name"] in specs or not all(
+            dim is None or (type(dim) is int and 0 < dim <= MAX_SAMPLE_BYTES) for dim in one["dims"]
+        ):
+            raise CorruptError(
+                f"its field {one['name']!r} comes twice, or has dimensions {one['dims']}, which cannot be"
+            )
         specs[one["name"]] = (tuple(one["dims"]), one["dtype"])
     source = said["source"]
     try:
         fields = DatasetInfo(specs, None, source["fingerprint"], said["variable"]).schema()
         made = Description(
-            fields, said["variable"], said["compression"], said["block_bytes"], said["file_bytes"], source["kind"], source["fingerprint"]
+            fields,
+            said["variable"],
+            said["compression"],
+            said["block_bytes"],
+            said["file_bytes"],
+            source["kind"],
+            source["fingerprint"],
         )
         return made.checked(), _identity(text.encode())
     except InvalidError as error:
@@ -204,7 +231,9 @@ def _check_seal(compact: str) -> None:
     found = _SEAL.search(compact)
     crc = crc32c(compact[: found.start() if found else len(compact)].encode())
     if found is None or int(found[1], 16) != crc:
-        raise CorruptError(f"it was changed after it was written: it ends in {compact[-24:]!r}, and its text gives {crc:08x}")
+        raise CorruptError(
+            f"it was changed after it was written: it ends in {compact[-24:]!r}, and its text gives {crc:08x}"
+        )
 
 
 def _value_text(compact: str, wanted: str) -> str:

@@ -85,7 +85,11 @@ class IndexSet:
         return isinstance(index, (int, np.integer)) and self.locals([index])[0] >= 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IndexSet) and self.samples == other.samples and np.array_equal(self.indices, other.indices)
+        return (
+            isinstance(other, IndexSet)
+            and self.samples == other.samples
+            and np.array_equal(self.indices, other.indices)
+        )
 
     def __hash__(self) -> int:
         return hash((self.samples, self.indices.tobytes()))

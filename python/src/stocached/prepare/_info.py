@@ -43,7 +43,9 @@ class DatasetInfo:
         made = _schema.make_fields(fields=self.fields, variable=self.variable)
         for one in made:
             if 0 in one.shape:
-                raise InvalidError(f"{one}: a dimension of 0 holds nothing; leave the field out, or make the dimension None with variable=True")
+                raise InvalidError(
+                    f"{one}: a dimension of 0 holds nothing; leave the field out, or make the dimension None with variable=True"
+                )
         if self.variable:
             return made
         laid: list[Field] = []
@@ -63,7 +65,9 @@ class DatasetInfo:
                 f"fingerprint={self.fingerprint!r}: say which data this is and how it is prepared, in a string that changes with either; "
                 "stocached.prepare.fingerprint(...) makes one of settings and files"
             )
-        if self.samples is not None and (not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1):
+        if self.samples is not None and (
+            not isinstance(self.samples, int) or isinstance(self.samples, bool) or self.samples < 1
+        ):
             raise InvalidError(f"samples={self.samples!r}; a dataset has one or more, None if it is not known")
         for name, text in self.notes.items():
             if not isinstance(name, str) or not isinstance(text, str):

@@ -77,9 +77,13 @@ def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
         raise VersionError(f"it has version {version} of the block format, this package knows {VERSION}")
     trailer = Trailer(first, samples, blocks, identity, number, crc)
     if not 1 <= blocks <= samples <= file_bytes // ENTRY.itemsize or first >= 2**63 - samples:
-        raise CorruptError(f"its trailer says {samples} samples in {blocks} blocks from sample {first} on, in a file of {file_bytes} bytes")
+        raise CorruptError(
+            f"its trailer says {samples} samples in {blocks} blocks from sample {first} on, in a file of {file_bytes} bytes"
+        )
     if footer != trailer.footer_bytes or footer > file_bytes:
-        raise CorruptError(f"its trailer says {footer} bytes of footer, want {trailer.footer_bytes}; the file has {file_bytes}")
+        raise CorruptError(
+            f"its trailer says {footer} bytes of footer, want {trailer.footer_bytes}; the file has {file_bytes}"
+        )
     return trailer
 
 
@@ -112,13 +116,27 @@ class Footer:
         before = ends - stored
         counts = np.diff(firsts, append=trailer.samples)
         wanted = before - np.repeat(before[firsts], counts) + np.repeat(spans["offset"], counts)
-        _none(entries["offset"] != wanted, lambda k: f"its sample {trailer.first + k} says offset {entries['offset'][k]}; want {wanted[k]}")
+        _none(
+            entries["offset"] != wanted,
+            lambda k: f"its sample {trailer.first + k} says offset {entries['offset'][k]}; want {wanted[k]}",
+        )
         last = np.append(firsts[1:], trailer.samples) - 1
         sums = ends[last] - before[firsts]
-        _none(sums != spans["bytes"], lambda k: f"its block {k} says {spans['bytes'][k]} bytes, and its samples take {sums[k]}")
-        _none((length < least) | (length > most), lambda k: f"its sample {trailer.first + k} has {length[k]} bytes; want {least} to {most}")
+        _none(
+            sums != spans["bytes"],
+            lambda k: f"its block {k} says {spans['bytes'][k]} bytes, and its samples take {sums[k]}",
+        )
+        _none(
+            (length < least) | (length > most),
+            lambda k: f"its sample {trailer.first + k} has {length[k]} bytes; want {least} to {most}",
+        )
         wrong = stored > length if compressed else stored != length
-        _none(wrong, lambda k: f"its sample {trailer.first + k} of {length[k]} bytes takes {stored[k]}, compressed: {compressed}")
+        _none(
+            wrong,
+            lambda k: (
+                f"its sample {trailer.first + k} of {length[k]} bytes takes {stored[k]}, compressed: {compressed}"
+            ),
+        )
         _none(entries["reserved"] != 0, lambda k: f"reserved bytes of its sample {trailer.first + k} are not 0")
         return int(length.max())
 
@@ -137,7 +155,12 @@ class Footer:
         low = np.append(np.uint64(trailer.first), first[:-1] + np.uint64(1))
         wrong = (first < low) | (first >= trailer.first + trailer.samples)
         wrong[0] = first[0] != trailer.first
-        _none(wrong, lambda k: f"its block {k} says first sample {first[k]}; want {low[k]} or more of {trailer.samples} from {trailer.first} on")
+        _none(
+            wrong,
+            lambda k: (
+                f"its block {k} says first sample {first[k]}; want {low[k]} or more of {trailer.samples} from {trailer.first} on"
+            ),
+        )
 
 
 def _none(wrong: npt.NDArray[np.bool_], message: Any) -> None:

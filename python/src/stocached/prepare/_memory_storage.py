@@ -36,7 +36,12 @@ class MemoryStorage(DataStorage):
     def _same(self, info: DatasetInfo) -> bool:
         have = self._info
         assert have is not None
-        return (have.fingerprint, have.kind, have.variable, have.schema()) == (info.fingerprint, info.kind, info.variable, info.schema())
+        return (have.fingerprint, have.kind, have.variable, have.schema()) == (
+            info.fingerprint,
+            info.kind,
+            info.variable,
+            info.schema(),
+        )
 
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
         info = info.checked()
@@ -65,7 +70,14 @@ class MemoryStorage(DataStorage):
             raise InvalidError("no preparation is under way; call start_preparation first")
         if not self._ends:
             raise InvalidError("a dataset without samples cannot be")
-        self._info = DatasetInfo(self._info.fields, len(self._ends), self._info.fingerprint, self._info.variable, self._info.notes, self._info.kind)
+        self._info = DatasetInfo(
+            self._info.fields,
+            len(self._ends),
+            self._info.fingerprint,
+            self._info.variable,
+            self._info.notes,
+            self._info.kind,
+        )
         self._whole = True
 
     def stop_preparation(self) -> None:

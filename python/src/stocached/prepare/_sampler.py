@@ -46,9 +46,15 @@ class BlockSampler:
         shuffle: False gives them in their order. seed: 0 to 2**64 - 1.
         ends: where the samples do not divide by world_size: "uneven": some ranks give one more;
         "pad": those begin again at the start; "drop": the last ones are left out."""
-        self._indices = np.arange(indices) if isinstance(indices, (int, np.integer)) else np.asarray(getattr(indices, "indices", indices))
+        self._indices = (
+            np.arange(indices)
+            if isinstance(indices, (int, np.integer))
+            else np.asarray(getattr(indices, "indices", indices))
+        )
         if self._indices.ndim != 1 or not self._indices.size or self._indices.dtype.kind not in "iu":
-            raise InvalidError(f"indices have shape {self._indices.shape} and dtype {self._indices.dtype}; want one or more whole numbers")
+            raise InvalidError(
+                f"indices have shape {self._indices.shape} and dtype {self._indices.dtype}; want one or more whole numbers"
+            )
         n = int(self._indices.size)
         self.order = Order(n, "blocks", seed, window, block_size) if shuffle else Order(n, "sequential", seed)
         self.rank, self.world_size = rank, world_size
@@ -86,16 +92,26 @@ class BlockSampler:
         """Where the epoch is, equal on all ranks when each has given as many. A loader that
         prefetches takes more indices than its user has seen: `given` says how many of the last pass
         were used up; None: all that were given."""
-        position = self._start if self._last is None else self._last.position(self._given if given is None else operator.index(given))
+        position = (
+            self._start
+            if self._last is None
+            else self._last.position(self._given if given is None else operator.index(given))
+        )
         return {"version": 1, "epoch": self.epoch, "position": position, **self._settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next pass continues where the state was taken, also with another number of ranks.
         Raises InvalidError if it was of other indices or settings."""
-        wrong = {key: (state.get(key), value) for key, value in {"version": 1, **self._settings()}.items() if state.get(key) != value}
+        wrong = {
+            key: (state.get(key), value)
+            for key, value in {"version": 1, **self._settings()}.items()
+            if state.get(key) != value
+        }
         if wrong:
             said = ", ".join(f"{key} is {here} here and {there} there" for key, (there, here) in wrong.items())
-            raise InvalidError(f"the state is of another order: {said}; give the same indices and settings, or begin the epoch again")
+            raise InvalidError(
+                f"the state is of another order: {said}; give the same indices and settings, or begin the epoch again"
+            )
         self.epoch, self._start = operator.index(state["epoch"]), operator.index(state["position"])
         self._last = None
 

@@ -36,7 +36,9 @@ class Split:
         return cls(*(IndexSet.from_dict(said[name]) for name in ("train", "validation", "test")))
 
 
-def split(samples: int, validation: float | int = 0.1, test: float | int = 0, *, seed: int = 0, labels: Any = None) -> Split:
+def split(
+    samples: int, validation: float | int = 0.1, test: float | int = 0, *, seed: int = 0, labels: Any = None
+) -> Split:
     """Splits samples 0..samples-1 at random, the same each time and everywhere.
 
     validation, test: how many samples, as a whole number, or a fraction of all as a float (rounded,
@@ -50,9 +52,13 @@ def split(samples: int, validation: float | int = 0.1, test: float | int = 0, *,
     n = int(samples)
     wanted = {"validation": _count("validation", validation, n), "test": _count("test", test, n)}
     if sum(wanted.values()) >= n:
-        raise InvalidError(f"validation and test take {wanted['validation']} and {wanted['test']} of {n} samples, and none is left for training")
+        raise InvalidError(
+            f"validation and test take {wanted['validation']} and {wanted['test']} of {n} samples, and none is left for training"
+        )
     classes = [np.arange(n, dtype=np.int64)] if labels is None else _classes(labels, n)
-    left = [members[Order(members.size, "shuffled", seed).epoch(_EPOCH - k).indices()] for k, members in enumerate(classes)]
+    left = [
+        members[Order(members.size, "shuffled", seed).epoch(_EPOCH - k).indices()] for k, members in enumerate(classes)
+    ]
     parts = []
     for count in wanted.values():
         shares = _shares(count, [members.size for members in left])
@@ -63,7 +69,11 @@ def split(samples: int, validation: float | int = 0.1, test: float | int = 0, *,
 
 
 def _count(what: str, wanted: float | int, n: int) -> int:
-    if isinstance(wanted, bool) or not isinstance(wanted, (int, float, np.integer, np.floating)) or not 0 <= wanted <= n:
+    if (
+        isinstance(wanted, bool)
+        or not isinstance(wanted, (int, float, np.integer, np.floating))
+        or not 0 <= wanted <= n
+    ):
         raise InvalidError(f"{what}={wanted!r}; a whole number of samples of 0 to {n}, or a fraction of 0.0 to 1.0")
     if isinstance(wanted, (int, np.integer)):
         return int(wanted)
@@ -76,7 +86,9 @@ def _classes(labels: Any, n: int) -> list[Indices]:
     """The samples of each class in ascending order, classes in ascending order of their labels."""
     array = np.asarray(labels)
     if array.shape != (n,) or array.dtype.hasobject:
-        raise InvalidError(f"labels have shape {array.shape} and dtype {array.dtype}; want a number or a string for each of {n} samples")
+        raise InvalidError(
+            f"labels have shape {array.shape} and dtype {array.dtype}; want a number or a string for each of {n} samples"
+        )
     _, inverse = np.unique(array, return_inverse=True)
     order = np.argsort(inverse, kind="stable").astype(np.int64)
     return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
