@@ -262,7 +262,7 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 	for _, w := range left {
 		if w.tries++; !w.done && w.tries == fetchTries {
 			fail(w, control.CodeInternal,
-				fmt.Sprintf("it was fetched %d times and has left the cache each time: somebody clears it", fetchTries))
+				fmt.Sprintf("it was fetched %d times and has left the cache each time: another program clears it", fetchTries))
 		}
 	}
 	return nil

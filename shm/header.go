@@ -82,20 +82,20 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	}
 	h := Header{Major: le.Uint16(b[HeaderMajor:]), Minor: le.Uint16(b[HeaderMinor:])}
 	if mark := le.Uint32(b[HeaderEndianMark:]); mark != EndianMark {
-		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it anew", mark, uint32(EndianMark))
+		return h, Geometry{}, fail(ErrVersion, "byte order mark %#x, ours %#x; create it again", mark, uint32(EndianMark))
 	}
 	if h.Major != LayoutMajor {
 		return h, Geometry{}, fail(ErrVersion,
 			"layout %d.%d, this build reads %d.x; use the same version everywhere, or "+
-				"create it anew", h.Major, h.Minor, LayoutMajor)
+				"create it again", h.Major, h.Minor, LayoutMajor)
 	}
 	if signature := le.Uint32(b[HeaderSignature:]); signature != Signature() {
 		return h, Geometry{}, fail(ErrVersion,
-			"signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", signature, Signature())
+			"signature of sizes %#x, ours %#x; use builds of the same version, or create it again", signature, Signature())
 	}
 	if crc := headerCRC(b); crc != le.Uint32(b[HeaderCRC:]) {
 		return h, Geometry{}, fail(ErrFormat,
-			"checksum of the header is %#x, it says %#x; remove it and create it anew", crc, le.Uint32(b[HeaderCRC:]))
+			"checksum of the header is %#x, it says %#x; remove it and create it again", crc, le.Uint32(b[HeaderCRC:]))
 	}
 	h.Created = time.Unix(0, int64(le.Uint64(b[HeaderCreated:])))
 	h.UID = le.Uint32(b[HeaderUID:])
@@ -107,11 +107,11 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	copy(h.UUID[:], b[HeaderUUID:])
 	g, err := h.decodeRest(b)
 	if err != nil {
-		return h, g, fail(ErrFormat, "%v; remove it and create it anew", err)
+		return h, g, fail(ErrFormat, "%v; remove it and create it again", err)
 	}
 	if g.SegmentBytes != fileBytes {
 		return h, g, fail(ErrFormat,
-			"the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it anew",
+			"the file has %d bytes, its header says %d: it was truncated or extended; remove it and create it again",
 			fileBytes, g.SegmentBytes)
 	}
 	return h, g, nil

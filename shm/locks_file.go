@@ -75,7 +75,7 @@ func (l *fileLocks) use(checkName bool) error {
 				return fail(ErrSystem, "stat: %w", err)
 			}
 			if st.Nlink == 0 {
-				return fail(ErrNotFound, "its last user removed it while it was being opened; create it anew")
+				return fail(ErrNotFound, "its last user removed it while it was being opened; create it again")
 			}
 		}
 		if ok {

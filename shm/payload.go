@@ -52,7 +52,7 @@ func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 		case err != nil:
 			return payloadError("read", uint64(len(p)), offset, err)
 		case n == 0:
-			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it anew",
+			return fail(ErrFormat, "%s ends before byte %d: it was truncated; remove it and create it again",
 				s.describe(), s.PayloadOffset+offset)
 		default:
 			p, offset = p[n:], offset+uint64(n)

@@ -177,7 +177,7 @@ static void cancelled(void)
     drop_queue(b, 0);
 }
 
-static void posted_anew(void)
+static void posted_again(void)
 {
     void *b = new_queue(16, 0);
     struct stoc_task mine, other;
@@ -520,7 +520,7 @@ int main(int argc, char **argv)
     RUN(copied);
     RUN(refused);
     RUN(cancelled);
-    RUN(posted_anew);
+    RUN(posted_again);
     RUN(for_one_worker_alone);
     RUN(several_at_once);
     RUN(threads_share_every_batch);

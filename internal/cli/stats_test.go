@@ -162,7 +162,7 @@ func TestStatsErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		fails(t, c.code, []string{"create it anew"}, "stats", path)
+		fails(t, c.code, []string{"create it again"}, "stats", path)
 		fails(t, c.code, nil, "inspect", path)
 		fails(t, c.code, nil, "verify", path)
 	}

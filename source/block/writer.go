@@ -284,7 +284,7 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	defer f.Close()
 	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
 		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; "+
-			"say that it begins anew (--restart), or remove it",
+			"start again with --restart, or remove it",
 			ErrInTheWay, w.part)
 	}
 	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {

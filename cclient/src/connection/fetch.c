@@ -250,7 +250,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
             return code;
         if (code == STOC_MISS && ++one->tries == FETCH_TRIES) {
             static const char why[] =
-                "it was brought several times and has left the cache each time: somebody clears it";
+                "it was brought several times and has left the cache each time: another program clears it";
             if ((code = mark_failed(w, one->position, STOC_REMOTE_INTERNAL, why, sizeof why - 1)) < 0)
                 return code;
         }

@@ -185,7 +185,7 @@ static int join_users(stoc_cache *c, bool by_name, struct stoc_error *error)
                 return fail_system(error, "stat", c->path);
             if (st.st_nlink == 0)
                 return fail(error, STOC_ENOENT, 0,
-                            "%s: its last user removed it while it was being opened; create it anew", c->path);
+                            "%s: its last user removed it while it was being opened; create it again", c->path);
         }
         if (got)
             return 0;

@@ -163,26 +163,26 @@ INTERNAL int header_decode(const unsigned char page[STOC_HEADER_BYTES], uint64_t
     h->major = get16(page, STOC_HEADER_MAJOR);
     h->minor = get16(page, STOC_HEADER_MINOR);
     if (get32(page, STOC_HEADER_ENDIAN_MARK) != STOC_ENDIAN_MARK)
-        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it anew", path,
+        return fail(error, STOC_EVERSION, 0, "%s: byte order mark %#x, ours %#x; create it again", path,
                     get32(page, STOC_HEADER_ENDIAN_MARK), (unsigned)STOC_ENDIAN_MARK);
     if (h->major != STOC_LAYOUT_MAJOR)
         return fail(error, STOC_EVERSION, 0,
-                    "%s: layout %u.%u, this build reads %d.x; use the same version everywhere, or create it anew", path,
+                    "%s: layout %u.%u, this build reads %d.x; use the same version everywhere, or create it again", path,
                     h->major, h->minor, (int)STOC_LAYOUT_MAJOR);
     if (get32(page, STOC_HEADER_SIGNATURE) != STOC_SIGNATURE)
         return fail(error, STOC_EVERSION, 0,
-                    "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it anew", path,
+                    "%s: signature of sizes %#x, ours %#x; use builds of the same version, or create it again", path,
                     get32(page, STOC_HEADER_SIGNATURE), (unsigned)STOC_SIGNATURE);
     if (get32(page, STOC_HEADER_CRC) != header_crc(page))
         return fail(error, STOC_EFORMAT, 0,
-                    "%s: checksum of the header is %#x, it says %#x; remove it and create it anew", path,
+                    "%s: checksum of the header is %#x, it says %#x; remove it and create it again", path,
                     header_crc(page), get32(page, STOC_HEADER_CRC));
     if (!header_decode_rest(page, h, why))
-        return fail(error, STOC_EFORMAT, 0, "%s: %s; remove it and create it anew", path, why);
+        return fail(error, STOC_EFORMAT, 0, "%s: %s; remove it and create it again", path, why);
     if (h->g.segment_bytes != file_bytes)
         return fail(error, STOC_EFORMAT, 0,
                     "%s: the file has %llu bytes, its header says %llu: it was truncated or extended; remove it and "
-                    "create it anew",
+                    "create it again",
                     path, (unsigned long long)file_bytes, (unsigned long long)h->g.segment_bytes);
     return 0;
 }
