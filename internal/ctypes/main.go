@@ -38,7 +38,9 @@ Constants, structs and functions of the C library, under their names there witho
 from __future__ import annotations
 
 import ctypes
-from ctypes import %s
+from ctypes import (
+    %s,
+)
 
 from ._library import IoVec, bind, check_abi, holding, releasing
 
@@ -115,7 +117,7 @@ func generate(header string) ([]byte, error) {
 	body := constants.String() + classes.String() + "\n" + functions.String()
 	names := ctype.FindAllString(body, -1)
 	slices.Sort(names)
-	return []byte(fmt.Sprintf(preamble, strings.Join(slices.Compact(names), ", ")) + body), nil
+	return []byte(fmt.Sprintf(preamble, strings.Join(slices.Compact(names), ",\n    ")) + body), nil
 }
 
 // declarations splits a header without comments at the semicolons outside of braces.
@@ -222,7 +224,7 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 		library = "holding"
 	}
 	call := append([]string{library, fmt.Sprintf("%q", name), returns}, types...)
-	if line := fmt.Sprintf("%s = bind(%s)\n", short, strings.Join(call, ", ")); len(line) <= 150 {
+	if line := fmt.Sprintf("%s = bind(%s)\n", short, strings.Join(call, ", ")); len(line) <= 120 {
 		b.WriteString(line)
 	} else {
 		fmt.Fprintf(b, "%s = bind(\n    %s,\n)\n", short, strings.Join(call, ",\n    "))

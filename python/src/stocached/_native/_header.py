@@ -5,7 +5,22 @@ Constants, structs and functions of the C library, under their names there witho
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_ubyte, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_ubyte,
+    c_uint,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
 from ._library import IoVec, bind, check_abi, holding, releasing
 
@@ -406,14 +421,38 @@ locate = bind(holding, "stoc_locate", c_int, Cache, c_int64, POINTER(c_void_p), 
 view_offset = bind(holding, "stoc_view_offset", c_int64, Cache, c_int64)
 
 # int64_t stoc_gather(stoc_cache *cache, const int64_t *indices, size_t n, int field, void *dst, size_t row_stride, uint8_t *hit, unsigned threads);
-gather = bind(releasing, "stoc_gather", c_int64, Cache, c_void_p, c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_uint)
+gather = bind(
+    releasing,
+    "stoc_gather",
+    c_int64,
+    Cache,
+    c_void_p,
+    c_size_t,
+    c_int,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    c_uint,
+)
 
 # int64_t stoc_lengths(stoc_cache *cache, const int64_t *indices, size_t n, uint64_t *lengths);
 lengths = bind(releasing, "stoc_lengths", c_int64, Cache, c_void_p, c_size_t, c_void_p)
 
 # int64_t stoc_gather_packed(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, const uint64_t *offsets, const uint64_t *lengths,
 #                            uint8_t *hit, unsigned threads);
-gather_packed = bind(releasing, "stoc_gather_packed", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p, c_uint)
+gather_packed = bind(
+    releasing,
+    "stoc_gather_packed",
+    c_int64,
+    Cache,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    c_void_p,
+    c_void_p,
+    c_void_p,
+    c_uint,
+)
 
 # int stoc_state(const stoc_cache *cache, int64_t index);
 state = bind(holding, "stoc_state", c_int, Cache, c_int64)
@@ -456,11 +495,34 @@ recover = bind(releasing, "stoc_recover", c_int64, Cache)
 
 # int64_t stoc_fetch(stoc_cache *cache, const int64_t *indices, size_t n, void *dst, size_t row_stride, uint8_t *hit,
 #                    struct stoc_fetch_options *options, struct stoc_error *error);
-fetch = bind(releasing, "stoc_fetch", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, POINTER(FetchOptions), POINTER(Error))
+fetch = bind(
+    releasing,
+    "stoc_fetch",
+    c_int64,
+    Cache,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    POINTER(FetchOptions),
+    POINTER(Error),
+)
 
 # int64_t stoc_fetch_each(stoc_cache *cache, const int64_t *indices, size_t n, void **data, uint64_t *lengths, struct stoc_fetch_options *options,
 #                         struct stoc_error *error);
-fetch_each = bind(releasing, "stoc_fetch_each", c_int64, Cache, c_void_p, c_size_t, c_void_p, c_void_p, POINTER(FetchOptions), POINTER(Error))
+fetch_each = bind(
+    releasing,
+    "stoc_fetch_each",
+    c_int64,
+    Cache,
+    c_void_p,
+    c_size_t,
+    c_void_p,
+    c_void_p,
+    POINTER(FetchOptions),
+    POINTER(Error),
+)
 
 # void stoc_fetch_end(struct stoc_fetch_options *options, void **data, size_t n);
 fetch_end = bind(holding, "stoc_fetch_end", None, POINTER(FetchOptions), c_void_p, c_size_t)
@@ -484,10 +546,28 @@ weights_open = bind(releasing, "stoc_weights_open", c_int, c_void_p, c_uint64, P
 weights_close = bind(holding, "stoc_weights_close", None, Weights)
 
 # int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t seed, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
-epoch_open_weighted = bind(holding, "stoc_epoch_open_weighted", c_int, Weights, c_uint64, c_uint64, c_uint64, POINTER(Epoch), POINTER(Error))
+epoch_open_weighted = bind(
+    holding,
+    "stoc_epoch_open_weighted",
+    c_int,
+    Weights,
+    c_uint64,
+    c_uint64,
+    c_uint64,
+    POINTER(Epoch),
+    POINTER(Error),
+)
 
 # int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t epoch, stoc_epoch **out, struct stoc_error *error);
-epoch_open_mixed = bind(holding, "stoc_epoch_open_mixed", c_int, POINTER(Mix), c_uint64, POINTER(Epoch), POINTER(Error))
+epoch_open_mixed = bind(
+    holding,
+    "stoc_epoch_open_mixed",
+    c_int,
+    POINTER(Mix),
+    c_uint64,
+    POINTER(Epoch),
+    POINTER(Error),
+)
 
 # int64_t stoc_epoch_length(const stoc_epoch *epoch);
 epoch_length = bind(holding, "stoc_epoch_length", c_int64, Epoch)
@@ -505,7 +585,16 @@ epoch_fill = bind(releasing, "stoc_epoch_fill", c_int64, Epoch, c_void_p, c_size
 epoch_shard = bind(holding, "stoc_epoch_shard", c_int, Epoch, POINTER(Shard), POINTER(Error))
 
 # int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct stoc_shard *shard, int64_t *indices, size_t n, uint64_t first);
-epoch_fill_shard = bind(releasing, "stoc_epoch_fill_shard", c_int64, Epoch, POINTER(Shard), c_void_p, c_size_t, c_uint64)
+epoch_fill_shard = bind(
+    releasing,
+    "stoc_epoch_fill_shard",
+    c_int64,
+    Epoch,
+    POINTER(Shard),
+    c_void_p,
+    c_size_t,
+    c_uint64,
+)
 
 # size_t stoc_board_bytes(uint32_t tasks);
 board_bytes = bind(holding, "stoc_board_bytes", c_size_t, c_uint32)
@@ -566,7 +655,18 @@ put = bind(releasing, "stoc_put", c_int, Cache, c_int64, c_void_p)
 
 # int64_t stoc_gather_fields(stoc_cache *cache, const int64_t *indices, size_t n, void *const *dst, const size_t *row_stride, uint8_t *hit,
 #                            unsigned threads);
-gather_fields = bind(releasing, "stoc_gather_fields", c_int64, Cache, c_void_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), c_void_p, c_uint)
+gather_fields = bind(
+    releasing,
+    "stoc_gather_fields",
+    c_int64,
+    Cache,
+    c_void_p,
+    c_size_t,
+    POINTER(c_void_p),
+    POINTER(c_size_t),
+    c_void_p,
+    c_uint,
+)
 
 # void stoc_close_keep_payload(stoc_cache *cache);
 close_keep_payload = bind(holding, "stoc_close_keep_payload", None, Cache)
