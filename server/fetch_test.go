@@ -299,3 +299,25 @@ func TestPrefetch(t *testing.T) {
 	p.answer(second, 1)
 	wantReady(t, view(t, seg), 20, 100)
 }
+
+// The memory of a large PREFETCH is free again when its last sample is read.
+func TestPrefetchGivesItsMemoryBack(t *testing.T) {
+	const samples = 20_000
+	m := newMemory(samples, 100)
+	release := m.hold(t, samples-1)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	if n := p.prefetch(number, shuffled(samples)...); n != samples {
+		t.Fatalf("%d samples are queued", n)
+	}
+	isFree := func() bool {
+		_, text := ask(t, s, "/metrics")
+		return strings.Contains(text, `stocached_client_bytes{kind="requests"} 0`+"\n")
+	}
+	if isFree() {
+		t.Error("a request under way has no memory")
+	}
+	release()
+	eventually(t, "the memory of the request is free", isFree)
+}

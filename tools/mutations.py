@@ -257,6 +257,20 @@ DEFECTS = [
         go("./server", "TestSamplesThatFail"),
     ),
     Defect(
+        "Server: the memory of a prefetch is not given back",
+        "server/session/connection.go",
+        "\t\tc.out.unreserve(r.reserved)\n\t\treturn",
+        "\t\treturn",
+        go("./server", "TestPrefetchGivesItsMemoryBack"),
+    ),
+    Defect(
+        "Go: a load that begins late loads again",
+        "client/load.go",
+        "err == nil && state == StateReady {",
+        "err == nil && state == StateReady && false {",
+        go("./client", "TestLoadThatBeginsLateFindsTheSample"),
+    ),
+    Defect(
         "Server: any user is the owner",
         "server/operator.go",
         "return p.UID == 0 || p.UID == os.Getuid()",
