@@ -93,7 +93,8 @@ func memory(args []string) int {
 			fmt.Fprintf(os.Stderr, "-limits: %q is not a number of MiB\n", text)
 			return 2
 		}
-		m := stress.Memory{Limit: mebibytes << 20, Rounds: *rounds, Seed: *given.seed, Workers: workers}
+		m := stress.Memory{Limit: mebibytes << 20, Rounds: *rounds, Seed: *given.seed, Workers: workers,
+			Log: os.Stdout}
 		r, err := m.Run()
 		if errors.Is(err, cgroup.ErrNone) {
 			fmt.Printf("SKIPPED [1] writers in a memory cgroup: %v\n", err)
