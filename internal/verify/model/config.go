@@ -7,7 +7,8 @@ type Config struct {
 	// which belong to the samples of the same number (first-indices); else to the first sample that
 	// takes them
 	Indices  bool
-	Samples  uint8    // at most 2
+	Evicts   bool     // a set that finds no free slot evicts a sample, in the order of the slots (fifo)
+	Samples  uint8    // at most 3
 	Places   uint8    // at most 4
 	Records  uint8    // at most 3
 	Entries  uint8    // claim entries of a record, at most 2
@@ -65,7 +66,10 @@ type system struct {
 	threads []threadRef
 }
 
-const janitorClient = maxClients - 1
+const (
+	janitorClient = maxClients - 1
+	firstAgain    = 29 // values from here on are those that the janitor writes after its clear
+)
 
 func (c *Config) system() *system {
 	y := &system{Config: c}
@@ -80,11 +84,11 @@ func (c *Config) system() *system {
 	}
 	janitor := []Op{{Kind: Register}, {Kind: Recover}}
 	for i := range c.Samples {
-		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: 28 + i})
+		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: 26 + i})
 	}
 	janitor = append(janitor, Op{Kind: Clear})
 	for i := range c.Samples {
-		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: 30 + i})
+		janitor = append(janitor, Op{Kind: Set, Sample: i, Value: firstAgain + i})
 	}
 	y.threads = append(y.threads, threadRef{janitorClient, janitor})
 	return y

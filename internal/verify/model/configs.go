@@ -4,9 +4,12 @@ package model
 func set(sample, v uint8) Op       { return Op{Kind: Set, Sample: sample, Value: v} }
 func overwrite(sample, v uint8) Op { return Op{Kind: Set, Sample: sample, Value: v, Overwrite: true} }
 func abort(sample, v uint8) Op     { return Op{Kind: Set, Sample: sample, Value: v, GiveUp: true} }
-func get(sample uint8) Op          { return Op{Kind: Get, Sample: sample} }
-func (o Op) of(units uint8) Op     { o.Units = units; return o }
-func one(program ...Op) Client     { return Client{Threads: [][]Op{program}} }
+func remove(sample, v uint8) Op {
+	return Op{Kind: Set, Sample: sample, Value: v, Overwrite: true, GiveUp: true}
+}
+func get(sample uint8) Op      { return Op{Kind: Get, Sample: sample} }
+func (o Op) of(units uint8) Op { o.Units = units; return o }
+func one(program ...Op) Client { return Client{Threads: [][]Op{program}} }
 func late(program ...Op) Client {
 	return Client{Late: true, Threads: [][]Op{append([]Op{{Kind: Register}}, program...)}}
 }
@@ -88,6 +91,29 @@ func Configs() []Config {
 		{Name: "indices-clear", Indices: true, Samples: 1, Places: 1, Records: 2, Entries: 1, Crashes: 1,
 			Timeouts: true, Setup: ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(overwrite(0, 2), set(0, 3)), reader(get(0))}},
+		// Eviction: of the same victim by two, back and forth, under a reader and a clear, by threads of
+		// one client, by clients that die and whose number another gets.
+		{Name: "evict", Evicts: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(0, 3)), late(set(0, 4))}},
+		{Name: "evict-three", Evicts: true, Samples: 3, Places: 2, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1), set(1, 2)),
+			Clients: []Client{one(set(2, 3)), one(overwrite(0, 4)), late(set(1, 5))}},
+		{Name: "evict-read", Evicts: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(0, 3)), reader(get(0), get(1))}},
+		{Name: "evict-abort", Evicts: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 2,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(abort(1, 2)), one(abort(0, 3), set(1, 4)), late(set(1, 5))}},
+		{Name: "evict-threads", Evicts: true, Samples: 3, Places: 2, Records: 2, Entries: 2, Crashes: 1,
+			Setup:   ops(set(0, 1), set(1, 2)),
+			Clients: []Client{threads(ops(set(2, 3)), ops(set(0, 4))), one(recoverAll)}},
+		// A victim that goes and comes back in another slot.
+		{Name: "evict-moved", Evicts: true, Samples: 3, Places: 2, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1), set(1, 2), set(2, 3)),
+			Clients: []Client{one(set(0, 4)), one(remove(2, 5), remove(1, 6), set(1, 7))}},
+		{Name: "evict-clear", Evicts: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1, Timeouts: true,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(clearAll), one(set(1, 2)), reader(get(0))}},
 		// Generations that wrap around while a reader copies. Two contents alternate, so that word
 		// and checksum, or length, come back: by overwrites, deaths and clears.
 		{Name: "wrap", Wrap: true, Samples: 1, Places: 1, Records: 1, Entries: 1, Setup: ops(set(0, 1)),

@@ -34,6 +34,12 @@ func (s *State) check(y *system) string {
 			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed "+
 				"by another: %s", t, i, wordOf(i).show(w, y.Variable))
 		}
+		if th.victim != 0 {
+			if w := s.mem[wordOf(uint8(th.v)-1)]; w != th.victim {
+				return fmt.Sprintf("thread %d of a living client evicts sample %d, whose word was changed by "+
+					"another: %s", t, th.v-1, wordOf(uint8(th.v)-1).show(w, y.Variable))
+			}
+		}
 		if th.holds && y.table() && s.mem[tableOf(th.s)] != value(i)+1 {
 			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does "+
 				"not give it to it", t, th.s, i)
@@ -103,8 +109,8 @@ func (s *State) checkRest(y *system) string {
 			}
 		}
 		for i := range y.Samples {
-			if w := s.mem[wordOf(i)]; stateOf(w) == writing && ownerOf(w) == r+1 {
-				return fmt.Sprintf("client %d is idle and sample %d is still WRITING by it", c, i)
+			if w := s.mem[wordOf(i)]; ownerOf(w) == r+1 {
+				return fmt.Sprintf("client %d is idle and sample %d is still %s", c, i, wordOf(i).show(w, y.Variable))
 			}
 		}
 		if p := s.mem[phaseAddr]; p&3 != 0 && ownerOf(p) == r+1 {
@@ -186,10 +192,13 @@ func (s *State) checkRecovered(y *system) string {
 			if v := s.mem[entryOf(r, k)]; v != 0 {
 				return fmt.Sprintf("afterwards, record %d still lists sample %d", r, v-1)
 			}
+			if v := s.mem[victimOf(r, k)]; v != 0 {
+				return fmt.Sprintf("afterwards, record %d still lists sample %d as a victim", r, v-1)
+			}
 		}
 	}
 	for i := range y.Samples {
-		if w := s.mem[wordOf(i)]; stateOf(w) == writing {
+		if w := s.mem[wordOf(i)]; ownerOf(w) != 0 {
 			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Variable))
 		}
 	}
@@ -217,11 +226,11 @@ func (s *State) checkSet(y *system, op Op, got Result) string {
 		}
 	}
 	switch {
-	case got == Stored || got == Exists && op.Value < 30:
+	case got == Stored || got == Exists && op.Value < firstAgain:
 		return ""
-	case got == Full && y.Variable && op.Value < 30:
+	case got == Full && y.Variable && op.Value < firstAgain:
 		return ""
-	case got == Full && n >= y.Places:
+	case got == Full && n >= y.Places && !y.Evicts:
 		return ""
 	}
 	return fmt.Sprintf("afterwards, a set of sample %d by a client that is alone gives %s with %d of %d places in "+

@@ -5,7 +5,7 @@ import "fmt"
 // Bounds of a configuration. Every state has memory for these numbers, whatever the configuration
 // uses, so a larger bound makes every state larger.
 const (
-	maxSamples = 2
+	maxSamples = 3
 	maxPlaces  = 4 // slots, or units of an arena
 	maxRecords = 3
 	maxEntries = 2
@@ -23,12 +23,14 @@ const (
 	freeFromAddr
 	arenaNextAddr
 	clientsHighAddr
+	handAddr
 	indexAddr
-	sumAddr   = indexAddr + 2*maxSamples
-	tableAddr = sumAddr + maxSamples
-	claimAddr = tableAddr + maxPlaces
-	cellAddr  = claimAddr + 2*maxRecords*maxEntries
-	words     = cellAddr + 2*maxPlaces
+	sumAddr    = indexAddr + 2*maxSamples
+	tableAddr  = sumAddr + maxSamples
+	claimAddr  = tableAddr + maxPlaces
+	victimAddr = claimAddr + 2*maxRecords*maxEntries
+	cellAddr   = victimAddr + maxRecords*maxEntries
+	words      = cellAddr + 2*maxPlaces
 )
 
 func wordOf(sample uint8) addr          { return indexAddr + addr(2*sample) }
@@ -37,15 +39,17 @@ func checksumOf(sample uint8) addr      { return sumAddr + addr(sample) }
 func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
 func entryOf(record, entry uint8) addr  { return claimAddr + addr(2*(record*maxEntries+entry)) }
 func intentOf(record, entry uint8) addr { return entryOf(record, entry) + 1 }
+func victimOf(record, entry uint8) addr { return victimAddr + addr(record*maxEntries+entry) }
 
 // value is the content of a shared word: the fields of docs/spec/segment.md in fewer bits.
 type value = uint16
 
 // States of an index word, as in docs/spec/segment.md.
 const (
-	empty   = 0
-	writing = 1
-	ready   = 2
+	empty    = 0
+	writing  = 1
+	ready    = 2
+	retiring = 3
 )
 
 // An index word: state 2 bits, owner 3, generation 6, place 4. A generation must not overflow,
@@ -102,6 +106,8 @@ func (a addr) name() string {
 		return "arena_next"
 	case a == clientsHighAddr:
 		return "clients_high"
+	case a == handAddr:
+		return "hand"
 	case a.isWord():
 		return fmt.Sprintf("word[%d]", (a-indexAddr)/2)
 	case a < sumAddr:
@@ -110,7 +116,10 @@ func (a addr) name() string {
 		return fmt.Sprintf("checksum[%d]", a-sumAddr)
 	case a < claimAddr:
 		return fmt.Sprintf("slot_table[%d]", a-tableAddr)
-	case a < cellAddr:
+	case a >= victimAddr && a < cellAddr:
+		k := a - victimAddr
+		return fmt.Sprintf("record %d victim[%d]", k/maxEntries, k%maxEntries)
+	case a < victimAddr:
 		k := (a - claimAddr) / 2
 		return fmt.Sprintf("record %d %s[%d]", k/maxEntries, [2]string{"entry", "intent"}[(a-claimAddr)%2],
 			k%maxEntries)
@@ -134,17 +143,18 @@ func (a addr) show(v value, variable bool) string {
 		if p := placeOf(v); p != 0 {
 			place = fmt.Sprintf(" at %d", p-1)
 		}
-		if stateOf(v) == writing {
-			return fmt.Sprintf("WRITING(%d, o%d)%s", generationOf(v), ownerOf(v), place)
+		name := [4]string{"EMPTY", "WRITING", "READY", "RETIRING"}[stateOf(v)]
+		if ownerOf(v) != 0 {
+			return fmt.Sprintf("%s(%d, o%d)%s", name, generationOf(v), ownerOf(v), place)
 		}
-		return fmt.Sprintf("%s(%d)%s", [4]string{"EMPTY", "", "READY", "?"}[stateOf(v)], generationOf(v), place)
+		return fmt.Sprintf("%s(%d)%s", name, generationOf(v), place)
 	case a >= indexAddr && a < sumAddr && variable:
 		return fmt.Sprintf("(length %d, %d fills)", contentOf(v), fillsOf(v))
 	case a >= indexAddr && a < sumAddr:
 		return fmt.Sprintf("(sum v%d, %d fills)", contentOf(v), fillsOf(v))
 	case a >= cellAddr || a >= sumAddr && a < tableAddr:
 		return fmt.Sprintf("v%d", v)
-	case a >= claimAddr && a < cellAddr && (a-claimAddr)%2 == 1 && variable && v != 0:
+	case a >= claimAddr && a < victimAddr && (a-claimAddr)%2 == 1 && variable && v != 0:
 		unit, n := extentOf(v)
 		return fmt.Sprintf("(unit %d, %d units)", unit, n)
 	}

@@ -54,6 +54,15 @@ const (
 	RecheckEarly
 	PublishByStore
 	NoGenerationOnTakeback
+	VictimElsewhere
+	VictimUnlisted
+	VictimListedLate
+	VictimEmptiedFirst
+	VictimUnlistedEarly
+	SlotMovedFirst
+	VictimKept
+	VictimRestored
+	VictimDropped
 
 	mutationCount
 )
@@ -136,6 +145,17 @@ var Mutants = []Mutant{
 	{MetaRecheckFirst, "MetaRecheckFirst", "a copy checks meta again before the word", "wrap", ""},
 	{RecheckEarly, "RecheckEarly", "a copy checks the word again before its last bytes (no load-load fence)", "read",
 		""},
+	{VictimElsewhere, "VictimElsewhere", "an evictor takes a slot whose sample names another slot", "evict-moved", ""},
+	{VictimUnlisted, "VictimUnlisted", "a victim is evicted without being listed", "evict", ""},
+	{VictimListedLate, "VictimListedLate", "a victim is listed after it is RETIRING", "evict", ""},
+	{VictimEmptiedFirst, "VictimEmptiedFirst",
+		"a victim is EMPTY, and not RETIRING, while the entry of its slot moves", "evict", ""},
+	{VictimUnlistedEarly, "VictimUnlistedEarly", "a victim is taken from the list before it is EMPTY", "evict", ""},
+	{SlotMovedFirst, "SlotMovedFirst", "the entry of a slot moves before its sample is RETIRING", "evict", ""},
+	{VictimKept, "VictimKept", "a reclaim leaves the victims of the dead as they are", "evict", ""},
+	{VictimRestored, "VictimRestored", "a reclaim makes a victim READY again without loading the slot table",
+		"evict", ""},
+	{VictimDropped, "VictimDropped", "a reclaim empties a victim without loading the slot table", "evict", ""},
 	{PublishByStore, "PublishByStore", "the publish is a plain store, not a CAS", "",
 		"a claim is only reclaimed with the lock of its owner's record, so no client changes the word of a " +
 			"living owner: the CAS cannot fail. It detects a bug or another program that breaks this rule, and " +

@@ -75,6 +75,9 @@ func init() {
 			return
 		}
 		t.pc = takeWordLoad
+		if x.y.Evicts {
+			t.pc = takeVictim
+		}
 	}
 	// 1. ... the word, if it still is the dead client's claim,
 	table[takeWordLoad] = func(x *execution) {
@@ -203,6 +206,9 @@ func init() {
 	table[takeIntent] = func(x *execution) {
 		x.store(intentOf(x.t().rec, x.t().j), 0)
 		x.t().pc = takeEntryClear
+		if x.y.Evicts {
+			x.t().pc = takeVictimClear
+		}
 		if x.broken(UnlockEarly) && x.t().why != forRegister && x.t().j == x.y.Entries-1 {
 			x.s.lock[x.t().rec] = 0
 		}

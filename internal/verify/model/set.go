@@ -10,10 +10,10 @@ func init() {
 		case stateOf(w) == ready && !x.op().Overwrite:
 			x.finish(Exists)
 			return
-		case stateOf(w) == writing && ownerOf(w) == x.owner():
+		case ownerOf(w) != 0 && ownerOf(w) == x.owner():
 			x.finish(Busy)
 			return
-		case stateOf(w) == writing:
+		case ownerOf(w) != 0: // WRITING, or RETIRING
 			t.rec, t.why, t.pc = ownerOf(w)-1, forSet, lockTry
 			return
 		}
@@ -21,6 +21,8 @@ func init() {
 		switch {
 		case x.y.Indices:
 			t.s, t.keep = i, true
+			x.toEntry()
+		case placeOf(w) == 0 && x.y.Evicts:
 			x.toEntry()
 		case placeOf(w) == 0:
 			t.pc = setRoom
@@ -235,6 +237,9 @@ func init() {
 		t := x.t()
 		x.cas(freeFromAddr, t.f, packFree(seqOf(t.f), x.y.Places))
 		t.result, t.pc = Full, abortWord
+		if x.y.Evicts {
+			t.tries, t.pc = 0, evictHand
+		}
 	}
 
 	// Step 5, arena: an extent, one thread of a handle at a time.

@@ -35,10 +35,11 @@ type thread struct {
 	result  Result
 	claimed bool  // the word is WRITING by this thread
 	holds   bool  // the slot or extent at s belongs to this claim
+	victim  value // the word of sample v-1 while this thread evicts it: RETIRING
 	why     why   // purpose of a lock or a reclaim
 	rec     uint8 // record that is reclaimed
 	j, q    uint8 // its entry, and an entry of it that names the same sample
-	v       value // the entry's sample + 1
+	v       value // the entry's sample + 1, or that of a victim
 	again   why   // where to go on after finishing the clear of a dead client
 	over    bool  // this thread has taken over that clear
 	high    uint8 // clients_high

@@ -27,6 +27,15 @@ const (
 	slotMove
 	slotName
 	slotNone
+	evictHand
+	evictTable
+	evictLook
+	evictIntent
+	evictList
+	evictRetire
+	evictMove
+	evictEmpty
+	evictUnlist
 	extentLoad
 	extentNone
 	extentIntent
@@ -52,6 +61,10 @@ const (
 	phaseTakeFree
 	unlock
 	takeEntry
+	takeVictim
+	takeVictimLoad
+	takeVictimTable
+	takeVictimWord
 	takeWordLoad
 	takeIntents
 	takeSlot
@@ -61,6 +74,7 @@ const (
 	takeMeta
 	takeWord
 	takeIntent
+	takeVictimClear
 	takeEntryClear
 	registerLock
 	registerHigh
@@ -232,6 +246,18 @@ func (x *execution) cas(a addr, old, new value) bool {
 	return true
 }
 
+// add is a fetch-and-add modulo m.
+func (x *execution) add(a addr, m value) value {
+	x.accesses++
+	x.drain()
+	old := x.s.mem[a]
+	if x.verbose {
+		x.say("add 1 to %s: it was %d", a.name(), old)
+	}
+	x.put(a, (old+1)%m)
+	return old
+}
+
 // put changes memory. Every change of an index word must be in the table of docs/spec/protocol.md.
 func (x *execution) put(a addr, v value) {
 	if a.isWord() {
@@ -266,9 +292,11 @@ func (y *system) legal(old, new value) bool {
 		return h == g
 	case writing<<2 | writing:
 		return h == g && ownerOf(old) == ownerOf(new)
-	case writing<<2 | ready:
+	case writing<<2 | ready, retiring<<2 | ready:
 		return h == g && placeOf(new) == placeOf(old) && placeOf(new) != 0
-	case ready<<2 | writing, writing<<2 | empty, empty<<2 | empty, ready<<2 | empty:
+	case ready<<2 | retiring:
+		return h == next && y.Evicts && placeOf(new) == placeOf(old)
+	case ready<<2 | writing, writing<<2 | empty, empty<<2 | empty, ready<<2 | empty, retiring<<2 | empty:
 		return h == next
 	}
 	return false

@@ -1,0 +1,170 @@
+package model
+
+func init() {
+	// Step 5, first-come with a policy that evicts, when no slot is free. Which slot the policy
+	// chooses does not matter to the protocol: here the hand gives one after the other, as for fifo.
+	table[evictHand] = func(x *execution) {
+		t := x.t()
+		if t.tries == x.y.Places {
+			t.result, t.pc = Full, abortWord
+			return
+		}
+		t.tries++
+		t.s = uint8(x.add(handAddr, value(x.y.Places)))
+		t.pc = evictTable
+	}
+	// The victim is READY and names exactly this slot. Else the hand goes on.
+	table[evictTable] = func(x *execution) {
+		t := x.t()
+		v := x.load(tableOf(t.s))
+		switch {
+		case v == 0:
+			t.pc = slotLoad // freed since
+		case v == value(x.op().Sample)+1:
+			t.pc = evictHand
+		default:
+			t.v, t.pc = v, evictLook
+		}
+	}
+	table[evictLook] = func(x *execution) {
+		t := x.t()
+		u := x.load(wordOf(uint8(t.v) - 1))
+		if stateOf(u) != ready || placeOf(u) != t.s+1 && !x.broken(VictimElsewhere) {
+			t.v, t.pc = 0, evictHand
+			return
+		}
+		t.f, t.pc = u, evictIntent
+	}
+	table[evictIntent] = func(x *execution) {
+		x.store(intentOf(x.record(), x.t().entry), value(x.t().s)+1)
+		x.t().pc = evictList
+		if x.broken(VictimUnlisted) || x.broken(VictimListedLate) {
+			x.toRetire()
+		}
+	}
+	table[evictList] = func(x *execution) {
+		t := x.t()
+		x.store(victimOf(x.record(), t.entry), t.v)
+		x.pass("evict.listed")
+		if x.broken(VictimListedLate) {
+			t.pc = evictMove
+			return
+		}
+		x.toRetire()
+	}
+	table[evictRetire] = func(x *execution) {
+		t := x.t()
+		u := x.y.packWord(retiring, x.owner(), generationOf(t.f)+1, placeOf(t.f))
+		if x.broken(VictimEmptiedFirst) {
+			u = x.y.packWord(empty, 0, generationOf(t.f)+1, 0)
+		}
+		if !x.cas(wordOf(uint8(t.v)-1), t.f, u) {
+			t.v, t.f, t.pc = 0, 0, evictUnlist
+			return
+		}
+		x.pass("evict.retired")
+		t.f, t.pc = 0, evictMove
+		switch {
+		case x.broken(VictimEmptiedFirst):
+		case x.broken(SlotMovedFirst):
+			t.victim, t.pc = u, evictEmpty
+		case x.broken(VictimListedLate):
+			t.victim, t.pc = u, evictList
+		default:
+			t.victim = u
+		}
+	}
+	// No other client changes the entry: the victim is RETIRING by us.
+	table[evictMove] = func(x *execution) {
+		t := x.t()
+		if !x.cas(tableOf(t.s), t.v, value(x.op().Sample)+1) {
+			x.fail("slot %d was given to another sample while its own was evicted", t.s)
+			return
+		}
+		x.pass("evict.moved")
+		t.holds, t.pc = true, evictEmpty
+		switch {
+		case x.broken(SlotMovedFirst):
+			t.pc = evictRetire
+		case x.broken(VictimEmptiedFirst), x.broken(VictimUnlistedEarly):
+			t.pc = evictUnlist
+		}
+	}
+	table[evictEmpty] = func(x *execution) {
+		t := x.t()
+		if !x.cas(wordOf(uint8(t.v)-1), t.victim, x.y.packWord(empty, 0, generationOf(t.victim)+1, 0)) {
+			x.fail("the word of sample %d was changed while it was evicted", t.v-1)
+			return
+		}
+		x.pass("evict.emptied")
+		t.victim, t.v, t.pc = 0, 0, evictUnlist
+		if x.broken(VictimUnlistedEarly) {
+			t.pc = slotName
+		}
+	}
+	table[evictUnlist] = func(x *execution) {
+		t := x.t()
+		x.store(victimOf(x.record(), t.entry), 0)
+		x.pass("evict.unlisted")
+		switch {
+		case x.broken(VictimUnlistedEarly) && t.v != 0:
+			t.pc = evictEmpty
+		case t.holds:
+			t.v, t.pc = 0, slotName
+		default: // another client has changed the victim: the hand goes on
+			t.pc = evictHand
+		}
+	}
+
+	// Reclaim: the victim of a dead client's entry. Its slot is its own until the entry of the slot
+	// table has moved: then it is READY again, else EMPTY.
+	table[takeVictim] = func(x *execution) {
+		t := x.t()
+		v := x.load(victimOf(t.rec, t.j))
+		if v == 0 || x.broken(VictimKept) {
+			t.pc = takeWordLoad
+			return
+		}
+		t.f, t.pc = v, takeVictimLoad
+	}
+	table[takeVictimLoad] = func(x *execution) {
+		t := x.t()
+		w := x.load(wordOf(uint8(t.f) - 1))
+		if stateOf(w) != retiring || ownerOf(w) != t.rec+1 {
+			t.f, t.pc = 0, takeWordLoad
+			return
+		}
+		t.w, t.pc = w, takeVictimTable
+		t.keep = x.broken(VictimRestored)
+		if x.broken(VictimRestored) || x.broken(VictimDropped) {
+			t.pc = takeVictimWord
+		}
+	}
+	table[takeVictimTable] = func(x *execution) {
+		t := x.t()
+		t.keep, t.pc = x.load(tableOf(placeOf(t.w)-1)) == t.f, takeVictimWord
+	}
+	table[takeVictimWord] = func(x *execution) {
+		t := x.t()
+		to := x.y.packWord(empty, 0, generationOf(t.w)+1, 0)
+		if t.keep {
+			to = x.y.packWord(ready, 0, generationOf(t.w), placeOf(t.w))
+		}
+		if x.cas(wordOf(uint8(t.f)-1), t.w, to) {
+			x.pass("reclaim.victim")
+		}
+		t.w, t.f, t.keep, t.pc = 0, 0, false, takeWordLoad
+	}
+	table[takeVictimClear] = func(x *execution) {
+		x.store(victimOf(x.t().rec, x.t().j), 0)
+		x.t().pc = takeEntryClear
+	}
+}
+
+// toRetire goes to the victim's word, or where a broken protocol goes.
+func (x *execution) toRetire() {
+	x.t().pc = evictRetire
+	if x.broken(SlotMovedFirst) {
+		x.t().pc = evictMove
+	}
+}
