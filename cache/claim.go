@@ -22,6 +22,8 @@ type fill struct {
 	entry  int      // of our record, which lists the claim
 	crc    uint32   // of the bytes written
 	drawn  uint64   // drawn from the allowance and not settled
+	memory bool     // memory for a new place is drawn, or the cache has it already
+	short  bool     // there is no memory for a new place
 }
 
 // claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
@@ -41,7 +43,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			if !overwrite {
 				return Exists, nil
 			}
-		case shm.Writing:
+		case shm.Writing, shm.Retiring:
+			if !c.possible(w.State()) {
+				return Busy, c.corruptWord(sample, w, 0)
+			}
 			if w.Owner() == c.owner {
 				return Busy, nil
 			}
@@ -65,7 +70,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if verdict == policy.Home {
 			place = home + 1
 		}
-		if place == 0 && !c.hasSpace(length) && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		full := place == 0 && !c.hasSpace(length)
+		if full && !c.evicts && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			if word.Load() != uint64(w) {
 				continue // another client may have given the last place to this sample
 			}
@@ -91,11 +97,15 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		var drawn uint64
 		taken := place == 0 || place != c.layout.Place(w)
-		if taken { // a kept place has its pages
+		memory, short := taken && !(full && c.evicts), false
+		if memory { // a kept place has its pages, and so has that of a victim
 			var err error
 			if drawn, err = c.allowance.Draw(length); err != nil { // memory is short, or the check failed
-				c.dropEntry(entry)
-				return Full, nil
+				if !c.evicts {
+					c.dropEntry(entry)
+					return Full, nil
+				}
+				memory, short = false, true
 			}
 		}
 
@@ -113,12 +123,12 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.word")
-		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn}
+		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn, memory: memory, short: short}
 		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
 			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}
 		r, err := c.takePlace(f)
-		if taken && r == Stored && err == nil {
+		if f.memory && r == Stored && err == nil {
 			c.seg.TakeHuge(f.offset, max(length, c.stride), c.allowance) // a slot with its padding, or an extent
 		}
 		return r, err

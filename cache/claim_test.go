@@ -330,7 +330,7 @@ func TestGenerationsWrapAround(t *testing.T) {
 		}
 		checkSound(t, seg)
 		// The number of freed slots wraps around too.
-		if seg.FirstCome() {
+		if seg.HasSlotTable() {
 			seg.FreeFrom().Store(uint64(shm.NewFreeFrom(1<<32-1, 0)))
 			k, _, _ := c.Claim(4, 1000, 0)
 			k.Abort()

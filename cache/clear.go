@@ -147,7 +147,7 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 			fault.At("clear.index")
 		}
 	}
-	if c.seg.FirstCome() {
+	if c.seg.HasSlotTable() {
 		for s := range c.slots {
 			if table := c.seg.SlotSample(s); table.Load() != 0 {
 				table.Store(0)

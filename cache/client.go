@@ -37,9 +37,10 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
 	if !c.variable {
 		c.units = 0
-		if c.policy = policy.FirstIndices(c.slots); seg.FirstCome() {
-			c.policy = policy.FirstCome(c.slots)
+		if c.policy = policy.FirstIndices(c.slots); seg.HasSlotTable() {
+			c.policy = policy.FirstCome(c.slots) // which slots are free; evict.go has the rest
 		}
+		c.evicts = seg.Policy.Evicts()
 	}
 	for k := range c.stripes {
 		c.stripes[k].countIn(&c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1])

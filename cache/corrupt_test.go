@@ -47,7 +47,7 @@ func TestCorruptWords(t *testing.T) {
 			}
 			seg.ClientsHigh().Store([]uint64{2, 1 << 40}[rng.IntN(2)])
 			seg.ArenaNext().Store([]uint64{0, rng.Uint64()}[rng.IntN(2)])
-			if seg.FirstCome() {
+			if seg.HasSlotTable() {
 				seg.FreeFrom().Store([]uint64{0, rng.Uint64()}[rng.IntN(2)])
 			}
 			for i := range int(seg.Samples) {

@@ -168,7 +168,7 @@ func checkSound(t testing.TB, seg *shm.Segment) {
 			}
 		}
 	}
-	if seg.FirstCome() {
+	if seg.HasSlotTable() {
 		from := uint64(shm.FreeFrom(seg.FreeFrom().Load()).From())
 		for s := range seg.Slots {
 			named := seg.SlotSample(s).Load()

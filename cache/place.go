@@ -29,10 +29,35 @@ func (c *Cache) takePlace(f *fill) (Result, error) {
 	return Stored, nil
 }
 
-// takeSlot takes a free slot. The slot table names the sample at once, so a taken slot always has a
-// holder. The intent names the slot for the client that reclaims it, if this process dies before
-// the index word names it.
+// takeSlot takes a free slot. If none is free, or memory for it is short, a cache that evicts takes
+// the slot of another sample.
 func (c *Cache) takeSlot(f *fill) (Result, error) {
+	for {
+		if f.memory {
+			if r, err := c.takeFreeSlot(f); r != Full || err != nil {
+				return r, err
+			}
+		}
+		if !c.evicts {
+			return Full, c.abort(f)
+		}
+		r, freed, err := c.evict(f)
+		switch {
+		case freed && !f.memory:
+			f.drawn, err = c.allowance.Draw(f.length)
+			f.memory, f.short = err == nil, err != nil
+		case !freed && r == Full && err == nil:
+			return Full, c.abort(f)
+		case !freed:
+			return r, err
+		}
+	}
+}
+
+// takeFreeSlot takes a free slot. The slot table names the sample at once, so a taken slot always
+// has a holder. The intent names the slot for the client that reclaims it, if this process dies
+// before the index word names it. It returns Full, with the claim as it was, when no slot is free.
+func (c *Cache) takeFreeSlot(f *fill) (Result, error) {
 	free := shm.FreeFrom(c.seg.FreeFrom().Load())
 	_, intent := c.seg.Claim(c.record, f.entry)
 	for s, ok := c.policy.Next(uint64(free.From())); ok; s, ok = c.policy.Next(s + 1) {
@@ -56,7 +81,7 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 		return Stored, nil
 	}
 	c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(c.slots))))
-	return Full, c.abort(f)
+	return Full, nil
 }
 
 // takeExtent allocates from the end of the arena. It stores the intent before it takes the extent.

@@ -76,7 +76,7 @@ func (c *Cache) publish(f *fill) error {
 func (c *Cache) abort(f *fill) error {
 	c.settle(f)
 	place := c.layout.Place(f.word)
-	if c.seg.FirstCome() && place != 0 {
+	if c.seg.HasSlotTable() && place != 0 {
 		c.freeSlot(place-1, f.sample, "abort.slot", "abort.cursor")
 	}
 	if !c.variable {

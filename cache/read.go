@@ -113,7 +113,7 @@ func (c *Cache) length(m shm.Meta) uint64 {
 
 // checkStates returns an error for an impossible state, and nil for a miss.
 func (c *Cache) checkStates(sample uint64, w shm.Word) error {
-	if w.State() > shm.Ready {
+	if !c.possible(w.State()) {
 		return c.corruptWord(sample, w, 0)
 	}
 	return nil
@@ -121,6 +121,9 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 
 // locate returns the offset in the payload of a READY sample with this length. It returns false for
 // a place outside the payload, so that no corrupt word leads there.
+// possible says whether a sample of this cache may have that state.
+func (c *Cache) possible(s shm.State) bool { return s <= shm.Ready || s == shm.Retiring && c.evicts }
+
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
 	if c.variable {
@@ -224,7 +227,7 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 			shm.ErrSchema, i, c.sampleBytes, len(dst))
 	}
 	var offset uint64
-	if c.seg.FirstCome() {
+	if c.seg.HasSlotTable() {
 		w, m, ok := c.find(uint64(i))
 		if !ok {
 			return 0, false, c.checkStates(uint64(i), w)

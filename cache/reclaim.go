@@ -38,6 +38,9 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			}
 			continue
 		}
+		if c.evicts {
+			c.endEviction(record, e)
+		}
 		if sample := listed - 1; sample >= c.samples {
 			c.count(shm.Corrupt, 1)
 		} else if c.reclaimSample(record, sample) {
@@ -45,6 +48,9 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			claims++
 		}
 		intent.Store(0)
+		if c.evicts {
+			c.seg.Victim(record, e).Store(0)
+		}
 		entry.Store(0)
 		fault.At("reclaim.entry")
 	}
@@ -63,7 +69,7 @@ func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 	switch {
 	case c.variable:
 		keep = c.extentOfDead(record, sample, w)
-	case c.seg.FirstCome():
+	case c.seg.HasSlotTable():
 		c.freeSlotsOfDead(record, sample, w)
 	}
 	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(w)+1, keep)

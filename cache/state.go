@@ -68,8 +68,10 @@ func (c *Cache) checkRange(first, n int) error {
 
 func (c *Cache) state(sample uint64) State {
 	switch s := shm.Word(c.seg.Word(sample).Load()).State(); {
-	case s > shm.Ready:
+	case !c.possible(s):
 		return StateCorrupt
+	case s == shm.Retiring: // as a sample that is being filled: it will be EMPTY, or READY again
+		return StateWriting
 	case s != shm.Empty:
 		return State(s)
 	}

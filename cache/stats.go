@@ -24,6 +24,7 @@ type Stats struct {
 	Retried     uint64 `json:"retried"`      // copies repeated because the sample changed during the copy
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
+	Evicted     uint64 `json:"evicted"`      // samples whose slot another sample got
 
 	Ready          uint64 `json:"ready"`            // samples that are READY now
 	ReadyBytes     uint64 `json:"ready_bytes"`      // bytes of these samples
@@ -47,7 +48,7 @@ func (c *Cache) Stats() (Stats, error) {
 		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy,
 		shm.Full: &s.Full, shm.Out: &s.Out, shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered,
 		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
-		shm.Passed: &s.Passed,
+		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted,
 	}
 	records := c.recordsUsed()
 	for r := range records {

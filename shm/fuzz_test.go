@@ -79,7 +79,7 @@ func FuzzAttach(f *testing.F) {
 			s.Sum(0).Add(1)
 			s.Sum(s.Samples - 1).Add(1)
 		}
-		if s.FirstCome() {
+		if s.HasSlotTable() {
 			s.SlotSample(0).Add(1)
 			s.SlotSample(s.Slots - 1).Add(1)
 		}

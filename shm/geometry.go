@@ -22,9 +22,9 @@ type Geometry struct {
 // Variable says whether samples lie in an arena.
 func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
-// FirstCome says whether slots are assigned in the order of first reads. It is false for a
-// variable-size cache, which has no slots.
-func (g *Geometry) FirstCome() bool { return g.Policy == AssignFirstCome && !g.Variable() }
+// HasSlotTable says whether any sample may have any slot, so that a table names the sample of each.
+// It is false for a variable-size cache, which has no slots.
+func (g *Geometry) HasSlotTable() bool { return g.Policy != AssignFirstIndices && !g.Variable() }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
@@ -44,7 +44,7 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 	case stride < 1 || stride > MaxSampleBytes+16:
 		return g, fmt.Errorf("slot stride %d is not in 1..%d", stride, uint64(MaxSampleBytes+16))
 	}
-	if policy != AssignFirstCome && (policy != AssignFirstIndices || g.Variable()) {
+	if policy != AssignFirstCome && (policy != AssignFirstIndices && !policy.Evicts() || g.Variable()) {
 		return g, fmt.Errorf("policy %d of a segment with the flags %#x", policy, flags)
 	}
 	if g.Variable() {
@@ -70,7 +70,7 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 		g.SumsOffset = roundUp(end, RegionAlign)
 		end = g.SumsOffset + samples*SumRecordBytes
 	}
-	if g.FirstCome() {
+	if g.HasSlotTable() {
 		g.SlotTableOffset = roundUp(end, RegionAlign)
 		end = g.SlotTableOffset + slots*SlotRecordBytes
 	}

@@ -182,11 +182,12 @@ const (
 	Retried
 	Corrupt
 	Passed
+	Evicted
 	CounterCount
 )
 
 var counterNames = [CounterCount]string{
-	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
+	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed", "evicted",
 }
 
 // String returns the counter's name in docs/spec/segment.md.

@@ -16,12 +16,22 @@ type Assign int
 const (
 	AssignFirstCome    Assign = iota // each sample that is set, while slots are free
 	AssignFirstIndices               // sample i < slots has slot i; other samples have no slot
+
+	// AssignFIFO gives the slots in turn to the samples that are set, so it evicts. Only tests create
+	// such caches yet: the parts that give out views, and the servers, do not know them.
+	AssignFIFO Assign = 5
 )
+
+// Evicts says whether a set into a full cache gives the slot of another sample to its own.
+func (a Assign) Evicts() bool { return a == AssignFIFO }
 
 // String returns the name that the command line takes.
 func (a Assign) String() string {
-	if a == AssignFirstIndices {
+	switch a {
+	case AssignFirstIndices:
 		return "first-indices"
+	case AssignFIFO:
+		return "fifo"
 	}
 	return "first-come"
 }
@@ -87,7 +97,7 @@ func (o *Options) validate() error {
 		strings.ContainsRune(o.Fingerprint, 0) {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
-	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices {
+	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices && !o.Assign.Evicts() {
 		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
 			AssignFirstIndices)
 	}

@@ -47,7 +47,7 @@ func (r *Region) Grant(group uint32) *atomic.Uint64 {
 // Drawn is the number of bytes that a client has drawn and not settled.
 func (r *Region) Drawn(record uint32) *atomic.Uint64 { return r.ClientWord(record, ClientDrawn) }
 
-// SlotSample is the word of a slot in the slot table: sample + 1 of its holder. Only if FirstCome.
+// SlotSample is the word of a slot in the slot table: sample + 1 of its holder. Only if HasSlotTable.
 func (r *Region) SlotSample(slot uint64) *atomic.Uint64 {
 	return word(r.control, r.SlotTableOffset+slot*SlotRecordBytes)
 }
@@ -57,6 +57,14 @@ func (r *Region) Claim(record uint32, entry int) (sample, intent *atomic.Uint64)
 	at := r.recordOffset(record) + ClientClaims + uint64(entry)*ClaimBytes
 	return word(r.control, at), word(r.control, at+8)
 }
+
+// Victim is the word of a claim entry that names the sample which gives up its slot, + 1; 0: none.
+func (r *Region) Victim(record uint32, entry int) *atomic.Uint64 {
+	return word(r.control, r.recordOffset(record)+ClientVictims+uint64(entry)*8)
+}
+
+// Hand is the word that says where the next search for a victim begins.
+func (r *Region) Hand() *atomic.Uint64 { return word(r.control, HandOffset) }
 
 // Counter is one counter of one stripe of a client record.
 func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {

@@ -5,9 +5,10 @@ type State uint8
 
 // The states. OUT (no slot by first-indices) is never stored: readers compute it.
 const (
-	Empty   State = 0
-	Writing State = 1
-	Ready   State = 2
+	Empty    State = 0
+	Writing  State = 1
+	Ready    State = 2
+	Retiring State = 3 // it loses its slot to another sample; only in caches that evict
 )
 
 const (
@@ -25,7 +26,8 @@ const (
 // depend on the kind of segment, so WordLayout has the methods that need them.
 type Word uint64
 
-// State returns the state; values above Ready are corrupt in this layout.
+// State returns the state. Values above Retiring are corrupt, and so is Retiring in a cache that does
+// not evict.
 func (w Word) State() State { return State(w & stateMask) }
 
 // Owner returns the owner number, record + 1; 0 is no owner.

@@ -120,7 +120,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 				seen(s.Sum(i))
 			}
 		}
-		if s.FirstCome() {
+		if s.HasSlotTable() {
 			for slot := range s.Slots {
 				seen(s.SlotSample(slot))
 			}

@@ -250,7 +250,7 @@ func image(t *testing.T, path string) map[string]any {
 			payload = append(payload, slices.Clone(seg.Bytes(place, seg.Length(shm.Meta(seg.Meta(i).Load())))))
 		}
 	}
-	if g.FirstCome() {
+	if g.HasSlotTable() {
 		for s := range g.Slots {
 			table = append(table, seg.SlotSample(s).Load())
 		}

@@ -23,7 +23,7 @@ func TestCreate(t *testing.T) {
 	}
 	defer s.Close()
 	if s.SegmentBytes > 8<<20 || s.Slots != 1000 || s.ClientRecords != 7 || s.Header.Limit != 8<<20 ||
-		!s.FirstCome() || s.Header.Flags&(shm.FlagUnlinkLast|shm.FlagReserved) != 0 {
+		!s.HasSlotTable() || s.Header.Flags&(shm.FlagUnlinkLast|shm.FlagReserved) != 0 {
 		t.Error(s.Geometry, s.Header)
 	}
 	if f := s.Header.Fields; len(f) != 1 || f[0].Name != "data" || f[0].DType != shm.Uint8 ||

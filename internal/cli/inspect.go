@@ -140,7 +140,7 @@ func (s inspected) freeFrom() shm.FreeFrom   { return shm.FreeFrom(s.FreeFrom().
 func (s inspected) arenaNext() shm.ArenaNext { return shm.ArenaNext(s.ArenaNext().Load()) }
 
 func (s inspected) firstCome(v any) any {
-	if !s.FirstCome() {
+	if !s.HasSlotTable() {
 		return nil
 	}
 	return v

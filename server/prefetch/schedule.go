@@ -261,7 +261,7 @@ func (p *Schedule) ask(indices []int) {
 // caller holds mu and has entered.
 func (p *Schedule) room() (room, try bool) {
 	seg := p.cache.Segment()
-	if seg.FirstCome() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
+	if seg.HasSlotTable() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
 		p.full, p.fullAt = true, p.life()
 		return false, false
 	}

@@ -60,9 +60,7 @@ func TestProtocol(t *testing.T) {
 			t.Errorf("no configuration makes step %d", k)
 		}
 	}
-	points := pointsOf(t, "../../../docs/spec/protocol.md")
-	maps.Copy(points, pointsOf(t, "../../../docs/spec/eviction.md")) // a specification ahead of Go and C
-	compareSets(t, "docs/spec", points, "the configurations", passed)
+	compareSets(t, "docs/spec", documented(t), "the configurations", passed)
 }
 
 // Every mutation of the protocol is found in its configuration. The log has the shortest schedule.
@@ -131,7 +129,7 @@ func configNamed(t *testing.T, name string) Config {
 
 // The replayed schedules pass every fault point, and clients die at each of them.
 func TestSchedulesCover(t *testing.T) {
-	documented := pointsOf(t, "../../../docs/spec/protocol.md")
+	documented := documented(t)
 	text, err := os.ReadFile("testdata/schedules.json")
 	if err != nil {
 		t.Fatal(err)
@@ -168,8 +166,8 @@ func TestSchedulesCover(t *testing.T) {
 			}
 		}
 	}
-	compareSets(t, "docs/spec/protocol.md", documented, "the schedules", replayed)
-	compareSets(t, "docs/spec/protocol.md", documented, "the deaths in the schedules", died)
+	compareSets(t, "docs/spec", documented, "the schedules", replayed)
+	compareSets(t, "docs/spec", documented, "the deaths in the schedules", died)
 }
 
 // The schedules in testdata are those of the model: go generate ./internal/verify/model.
@@ -185,6 +183,14 @@ func TestSchedulesFresh(t *testing.T) {
 	if !bytes.Equal(have, want) {
 		t.Error("testdata/schedules.json is not what the model gives: go generate ./internal/verify/model")
 	}
+}
+
+// documented has the fault points of the protocol.
+func documented(t *testing.T) map[string]bool {
+	t.Helper()
+	points := pointsOf(t, "../../../docs/spec/protocol.md")
+	maps.Copy(points, pointsOf(t, "../../../docs/spec/eviction.md"))
+	return points
 }
 
 // pointsOf finds the names of fault points in a document.

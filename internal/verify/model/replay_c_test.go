@@ -115,6 +115,8 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 	}
 	if w.Indices {
 		kind = "first-indices"
+	} else if w.Evicts {
+		kind = "fifo"
 	}
 	fmt.Fprintf(&head, "cache %s %d %d %d %d %d\n", kind, w.Samples, w.Places, w.Records, sc.place, limit)
 	var clientOf []int
@@ -223,7 +225,7 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 		fields = fields[1:]
 		return v
 	}
-	raw := &rawSegment{phase: next(), freeFrom: next(), arenaNext: next(), high: next()}
+	raw := &rawSegment{phase: next(), freeFrom: next(), arenaNext: next(), high: next(), hand: next()}
 	for range w.Samples {
 		raw.words, raw.metas = append(raw.words, next()), append(raw.metas, next())
 	}
@@ -237,7 +239,7 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 			raw.table = append(raw.table, next())
 		}
 	}
-	for range int(w.Records) * 2 * shm.ClaimsPerClient {
+	for range int(w.Records) * 3 * shm.ClaimsPerClient {
 		raw.claims = append(raw.claims, next())
 	}
 	if len(fields) != 1 {

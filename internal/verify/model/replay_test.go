@@ -138,6 +138,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
 		if w.Indices {
 			o.Assign = shm.AssignFirstIndices
+		} else if w.Evicts {
+			o.Assign = shm.AssignFIFO
 		}
 	}
 	var err error
@@ -330,6 +332,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	seg, w := st.seg, st.world
 	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(),
 		seg.ArenaNext().Load(), seg.ClientsHigh().Load()
+	raw.hand = seg.Hand().Load()
 	for i := range uint64(w.Samples) {
 		raw.words = append(raw.words, seg.Word(i).Load())
 		raw.metas = append(raw.metas, seg.Meta(i).Load())
@@ -345,7 +348,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	for r := range uint32(w.Records) {
 		for e := range shm.ClaimsPerClient {
 			entry, intent := seg.Claim(r, e)
-			raw.claims = append(raw.claims, entry.Load(), intent.Load())
+			raw.claims = append(raw.claims, entry.Load(), intent.Load(), seg.Victim(r, e).Load())
 		}
 	}
 	raw.payload = make([]byte, uint64(w.Places)*st.scale.place)
@@ -376,7 +379,8 @@ func (s scale) sample(v, units uint8) []byte { return bytes.Repeat([]byte{v}, in
 // rawSegment has the words of a segment.
 type rawSegment struct {
 	phase, freeFrom, arenaNext, high  uint64
-	words, metas, sums, table, claims []uint64 // sums: of an arena; claims: entry and intent, 32 pairs a record
+	hand                              uint64
+	words, metas, sums, table, claims []uint64 // sums: of an arena; claims: entry, intent and victim, 32 times a record
 	payload                           []byte
 }
 
@@ -395,7 +399,7 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		Phase: model.Word{State: uint8(raw.phase & 7), Owner: uint8(p.Owner()), Generation: uint16(p.Epoch())},
 		Seq:   uint64(f.Seq()), From: uint64(f.From()),
 		NextUnit: divide("arena_next", a.Unit(), units), NextOwner: uint64(a.Owner()),
-		ClientsHigh: raw.high,
+		ClientsHigh: raw.high, Hand: raw.hand % uint64(max(1, w.Places)),
 	}
 	flags := uint32(0) // irrelevant for slots
 	if w.Variable {
@@ -434,8 +438,9 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 	for r := range int(w.Records) {
 		var claims []model.Claim
 		for e := range shm.ClaimsPerClient {
-			c := model.Claim{Sample: raw.claims[2*(r*shm.ClaimsPerClient+e)]}
-			if intent := raw.claims[2*(r*shm.ClaimsPerClient+e)+1]; w.Variable {
+			at := 3 * (r*shm.ClaimsPerClient + e)
+			c := model.Claim{Sample: raw.claims[at], Victim: raw.claims[at+2]}
+			if intent := raw.claims[at+1]; w.Variable {
 				c.Unit, c.Units = shm.Intent(intent).Extent()
 				c.Unit, c.Units = divide("intent's unit", c.Unit, units), divide("intent's units", c.Units, units)
 			} else {

@@ -166,6 +166,7 @@ type Snapshot struct {
 	Seq, From           uint64
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
+	Hand                uint64 // modulo the number of slots; 0 without eviction
 	Words               []Word
 	Lengths             []uint8   // units of a sample; only of an arena
 	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
@@ -174,8 +175,8 @@ type Snapshot struct {
 	Payload             []uint8   // two values a slot or unit: its halves
 }
 
-// Claim is a claim entry: sample + 1, and the intent, which is slot + 1, or an extent.
-type Claim struct{ Sample, Slot, Unit, Units uint64 }
+// Claim is a claim entry: sample + 1; the intent, which is slot + 1, or an extent; the victim + 1.
+type Claim struct{ Sample, Slot, Unit, Units, Victim uint64 }
 
 // Snapshot returns the present shared memory.
 func (r *Run) Snapshot() Snapshot {
@@ -186,7 +187,7 @@ func (r *Run) Snapshot() Snapshot {
 		Phase: Word{State: stateOf(p), Owner: ownerOf(p), Generation: epochOf(p)},
 		Seq:   uint64(seqOf(m[freeFromAddr])), From: uint64(fromOf(m[freeFromAddr])),
 		NextUnit: uint64(nextUnit(m[arenaNextAddr])), NextOwner: uint64(nextOwner(m[arenaNextAddr])),
-		ClientsHigh: uint64(m[clientsHighAddr]),
+		ClientsHigh: uint64(m[clientsHighAddr]), Hand: uint64(m[handAddr]),
 	}
 	for i := range y.Samples {
 		n.Words = append(n.Words, word(m[wordOf(i)]))
@@ -204,7 +205,7 @@ func (r *Run) Snapshot() Snapshot {
 	for k := range y.Records {
 		var claims []Claim
 		for e := range y.Entries {
-			c := Claim{Sample: uint64(m[entryOf(k, e)])}
+			c := Claim{Sample: uint64(m[entryOf(k, e)]), Victim: uint64(m[victimOf(k, e)])}
 			if intent := m[intentOf(k, e)]; y.Variable {
 				unit, units := extentOf(intent)
 				c.Unit, c.Units = uint64(unit), uint64(units)

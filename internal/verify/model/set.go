@@ -22,8 +22,6 @@ func init() {
 		case x.y.Indices:
 			t.s, t.keep = i, true
 			x.toEntry()
-		case placeOf(w) == 0 && x.y.Evicts:
-			x.toEntry()
 		case placeOf(w) == 0:
 			t.pc = setRoom
 		case x.y.Variable:
@@ -52,6 +50,9 @@ func init() {
 		}
 		switch {
 		case room:
+			x.toEntry()
+		case x.y.Evicts:
+			x.t().full = true
 			x.toEntry()
 		case x.broken(FullUnasked):
 			x.finish(Full)
@@ -450,6 +451,8 @@ func (x *execution) toPlace() {
 		x.placed()
 	case x.y.Variable:
 		t.pc = extentLoad
+	case t.full:
+		t.tries, t.pc = 0, evictHand
 	default:
 		t.pc = slotLoad
 	}

@@ -32,6 +32,7 @@ type thread struct {
 	p       value // the phase that it has read or made
 	s       uint8 // slot, or first unit
 	keep    bool  // the sample's extent is large enough
+	full    bool  // free_from says that no slot is free, so the search for one is left out
 	result  Result
 	claimed bool  // the word is WRITING by this thread
 	holds   bool  // the slot or extent at s belongs to this claim
