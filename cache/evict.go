@@ -13,8 +13,7 @@ const evictTries = 64
 
 // evict gives the slot of another sample to a claimed one: docs/spec/eviction.md, Evict. It returns
 // Stored when the word names the slot, and Full, with the claim as it was, when it finds no victim.
-// freed: a slot is free again, and the caller searches for it.
-func (c *Cache) evict(f *fill) (r Result, freed bool, err error) {
+func (c *Cache) evict(f *fill) (Result, error) {
 	_, intent := c.seg.Claim(c.record, f.entry)
 	list := c.seg.Victim(c.record, f.entry)
 	for range min(c.slots, evictTries) {
@@ -22,12 +21,15 @@ func (c *Cache) evict(f *fill) (r Result, freed bool, err error) {
 		table := c.seg.SlotSample(s)
 		listed := table.Load()
 		switch {
-		case listed == 0 && f.short, listed == f.sample+1: // no memory for it; a dead client's, not reclaimed yet
+		case listed == 0: // it was freed, and free_from may never say so: who freed it may be dead
+			if c.hasMemory(f) && c.tryFreeSlot(f, s) {
+				return c.nameSlot(f, s)
+			}
 			continue
-		case listed == 0:
-			return Busy, true, nil
+		case listed == f.sample+1: // a dead client's, not reclaimed yet
+			continue
 		case listed > c.samples:
-			return Busy, false, errors.Join(c.corrupt("slot %d is given to sample %d", s, listed-1), c.abort(f))
+			return Busy, errors.Join(c.corrupt("slot %d is given to sample %d", s, listed-1), c.abort(f))
 		}
 		word := c.seg.Word(listed - 1)
 		w := shm.Word(word.Load())
@@ -57,17 +59,23 @@ func (c *Cache) evict(f *fill) (r Result, freed bool, err error) {
 		list.Store(0)
 		fault.At("evict.unlisted")
 		if !moved || !emptied {
-			return Busy, false, errors.Join(c.corrupt("slot %d and its sample %d changed during an eviction", s, listed-1),
+			return Busy, errors.Join(c.corrupt("slot %d and its sample %d changed during an eviction", s, listed-1),
 				c.abort(f))
 		}
 		c.count(shm.Evicted, 1)
-		if !c.name(f, s+1) {
-			return Busy, false, c.lost(f)
-		}
-		fault.At("slot.named")
-		return Stored, false, nil
+		return c.nameSlot(f, s)
 	}
-	return Full, false, nil
+	return Full, nil
+}
+
+// hasMemory draws memory for a free slot, once.
+func (c *Cache) hasMemory(f *fill) bool {
+	if !f.memory && !f.short {
+		var err error
+		f.drawn, err = c.allowance.Draw(f.length)
+		f.memory, f.short = err == nil, err != nil
+	}
+	return f.memory
 }
 
 // endEviction ends an eviction of a dead client: the victim is READY again if the slot is still its

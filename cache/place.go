@@ -32,26 +32,17 @@ func (c *Cache) takePlace(f *fill) (Result, error) {
 // takeSlot takes a free slot. If none is free, or memory for it is short, a cache that evicts takes
 // the slot of another sample.
 func (c *Cache) takeSlot(f *fill) (Result, error) {
-	for {
-		if f.memory {
-			if r, err := c.takeFreeSlot(f); r != Full || err != nil {
-				return r, err
-			}
-		}
-		if !c.evicts {
-			return Full, c.abort(f)
-		}
-		r, freed, err := c.evict(f)
-		switch {
-		case freed && !f.memory:
-			f.drawn, err = c.allowance.Draw(f.length)
-			f.memory, f.short = err == nil, err != nil
-		case !freed && r == Full && err == nil:
-			return Full, c.abort(f)
-		case !freed:
-			return r, err
-		}
+	r, err := Full, error(nil)
+	if f.memory {
+		r, err = c.takeFreeSlot(f)
 	}
+	if r == Full && err == nil && c.evicts {
+		r, err = c.evict(f)
+	}
+	if r == Full && err == nil {
+		err = c.abort(f)
+	}
+	return r, err
 }
 
 // takeFreeSlot takes a free slot. The slot table names the sample at once, so a taken slot always
@@ -59,29 +50,38 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 // before the index word names it. It returns Full, with the claim as it was, when no slot is free.
 func (c *Cache) takeFreeSlot(f *fill) (Result, error) {
 	free := shm.FreeFrom(c.seg.FreeFrom().Load())
-	_, intent := c.seg.Claim(c.record, f.entry)
 	for s, ok := c.policy.Next(uint64(free.From())); ok; s, ok = c.policy.Next(s + 1) {
-		table := c.seg.SlotSample(s)
-		if table.Load() != 0 {
+		if c.seg.SlotSample(s).Load() != 0 || !c.tryFreeSlot(f, s) {
 			continue
 		}
-		intent.Store(s + 1)
-		fault.At("slot.intent")
-		if !table.CompareAndSwap(0, f.sample+1) {
-			continue
-		}
-		fault.At("slot.taken")
 		// One try: another client may have moved the cursor, which only makes scans longer, or
 		// freed a slot, and then it must not rise.
 		c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(s+1))))
-		if !c.name(f, s+1) {
-			return Busy, c.lost(f)
-		}
-		fault.At("slot.named")
-		return Stored, nil
+		return c.nameSlot(f, s)
 	}
 	c.seg.FreeFrom().CompareAndSwap(uint64(free), uint64(shm.NewFreeFrom(free.Seq(), uint32(c.slots))))
 	return Full, nil
+}
+
+// tryFreeSlot takes one slot, if it is still free. The word does not name it yet.
+func (c *Cache) tryFreeSlot(f *fill, s uint64) bool {
+	_, intent := c.seg.Claim(c.record, f.entry)
+	intent.Store(s + 1)
+	fault.At("slot.intent")
+	if !c.seg.SlotSample(s).CompareAndSwap(0, f.sample+1) {
+		return false
+	}
+	fault.At("slot.taken")
+	return true
+}
+
+// nameSlot writes a slot that the claim has taken into its word.
+func (c *Cache) nameSlot(f *fill, s uint64) (Result, error) {
+	if !c.name(f, s+1) {
+		return Busy, c.lost(f)
+	}
+	fault.At("slot.named")
+	return Stored, nil
 }
 
 // takeExtent allocates from the end of the arena. It stores the intent before it takes the extent.

@@ -5,7 +5,7 @@
  * internal/verify/model/replay_c_test.go builds and drives it, and compares the output. Compiled
  * together with the library, with -DSTOC_FAULT_POINTS. It reads lines from standard input:
  *
- *   cache <first-come|first-indices|arena> <samples> <places> <records> <bytes of a place>
+ *   cache <first-come|first-indices|fifo|arena> <samples> <places> <records> <bytes of a place>
  *         <limit in bytes>                 (on one line)
  *   client <joined|late|reader>            clients in their order; the first operation of a late
  *                                          client is register
@@ -17,9 +17,9 @@
  *   die <client>                           stops its threads for ever, and closes all its descriptors
  *
  * After setup, run and die it prints the event ("ready", "at <point>", "end <result>", "dead") and a
- * line of words in hexadecimal: phase, free_from, arena_next, clients_high; word and meta of each
- * sample; the checksum of each sample of an arena; the slot table of a first-come cache; sample and
- * intent of each claim entry; the payload's bytes. One thread runs at a time.
+ * line of words in hexadecimal: phase, free_from, arena_next, clients_high, hand; word and meta of
+ * each sample; the checksum of each sample of an arena; the slot table of a cache that has one;
+ * sample, intent and victim of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
 #include "../stocached.h"
@@ -56,7 +56,7 @@ struct actor {
     pthread_t thread;
 };
 
-static bool variable, indices;
+static bool variable, indices, evicts;
 static unsigned samples, places, records;
 static size_t place_bytes;
 static stoc_cache *clients[CLIENTS];
@@ -210,8 +210,9 @@ static void tell(const char *event)
 {
     uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET),
              payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
-    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
-           word_at(STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET));
+    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
+           word_at(STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
+           word_at(STOC_HAND_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
     for (unsigned i = 0; i < samples && variable; i++)
@@ -219,9 +220,12 @@ static void tell(const char *event)
     for (unsigned s = 0; s < places && !variable && !indices; s++)
         printf(" %" PRIx64, word_at(table + 8 * s));
     for (unsigned r = 0; r < records; r++)
-        for (unsigned k = 0; k < 2 * STOC_CLAIMS_PER_CLIENT; k++)
-            printf(" %" PRIx64,
-                   word_at(STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r + STOC_CLIENT_CLAIMS + 8 * k));
+        for (unsigned k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
+            uint64_t record = STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r,
+                     claim = record + STOC_CLIENT_CLAIMS + STOC_CLAIM_BYTES * k;
+            printf(" %" PRIx64 " %" PRIx64 " %" PRIx64, word_at(claim), word_at(claim + 8),
+                   word_at(record + STOC_CLIENT_VICTIMS + 8 * k));
+        }
     printf(" ");
     for (size_t k = 0; k < places * place_bytes; k++)
         printf("%02x", map[payload + k]);
@@ -237,7 +241,7 @@ static void create(uint64_t limit)
         options.variable = 1, options.limit_bytes = limit;
     else
         options.slots = places, options.sample_bytes = place_bytes,
-        options.assign = indices ? STOC_FIRST_INDICES : STOC_FIRST_COME;
+        options.assign = indices ? STOC_FIRST_INDICES : evicts ? STOC_POLICY_FIFO : STOC_FIRST_COME;
     if (stoc_create(NULL, &options, &clients[0], &error) != 0 || stoc_info(clients[0], &info) != 0)
         fail("create: %s", error.message);
     claim_descriptors(1);
@@ -269,6 +273,7 @@ int main(void)
         if (strcmp(verb, "cache") == 0) {
             unsigned long long limit;
             variable = strcmp(word, "arena") == 0, indices = strcmp(word, "first-indices") == 0;
+            evicts = strcmp(word, "fifo") == 0;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);
             create(limit);

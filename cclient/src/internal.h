@@ -128,9 +128,10 @@ struct stoc_cache {
     stoc_word *index; /* two words a sample */
     const unsigned char *payload;
     uint64_t samples, slots, slot_stride, sample_bytes, payload_bytes;
+    uint64_t view_slots; /* slots that views may show: all, or none in a cache that evicts */
     _Atomic(stoc_word *) counters; /* in our client record, or the sink if hits are not counted; NULL: register first */
 
-    stoc_word *slot_table; /* NULL unless fixed-size first-come */
+    stoc_word *slot_table; /* NULL if variable-size or first-indices */
     stoc_word *sums;       /* NULL unless variable-size */
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
@@ -138,6 +139,8 @@ struct stoc_cache {
     uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
     uint64_t generation_mask;
     bool variable, read_only;
+    bool evicts;         /* a set into a full cache gives the slot of another sample to its own */
+    unsigned last_state; /* states above it are corrupt */
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
     int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
 

@@ -85,6 +85,7 @@ func header() []byte {
 		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython},
 		{"KIND_SERVER", shm.KindServer},
 		{"WORD_EMPTY", uint64(shm.Empty)}, {"WORD_WRITING", uint64(shm.Writing)}, {"WORD_READY", uint64(shm.Ready)},
+		{"WORD_RETIRING", uint64(shm.Retiring)}, {"POLICY_FIFO", uint64(shm.AssignFIFO)},
 		{"WORD_STATE_BITS", shm.StateBits}, {"WORD_OWNER_BITS", shm.OwnerBits},
 		{"FIXED_PLACE_SHIFT", shm.FixedPlaceShift}, {"ARENA_PLACE_SHIFT", shm.ArenaPlaceShift},
 	} {

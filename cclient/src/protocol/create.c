@@ -23,7 +23,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->client_records > STOC_MAX_CLIENT_RECORDS)
         return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records,
                     (int)STOC_MAX_CLIENT_RECORDS);
-    if (o->assign != STOC_FIRST_COME && o->assign != STOC_FIRST_INDICES)
+    if (o->assign != STOC_FIRST_COME && o->assign != STOC_FIRST_INDICES && !policy_evicts(o->assign))
         return fail(error, STOC_EINVAL, 0, "assign: %u is neither first-come (0) nor first-indices (1)", o->assign);
     if (o->variable > 1 || o->reserve > 1 || o->unlink_last > 1)
         return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable,

@@ -42,7 +42,9 @@ static int state_at(const stoc_cache *c, uint64_t i)
     unsigned state = state_of(load(index_word(c, i)));
     if (state == EMPTY)
         return !c->variable && !c->slot_table && i >= c->slots ? STOC_STATE_OUT : STOC_STATE_EMPTY;
-    return state > READY ? STOC_STATE_CORRUPT : (int)state;
+    if (state > c->last_state)
+        return STOC_STATE_CORRUPT;
+    return state == RETIRING ? STOC_STATE_WRITING : (int)state; /* it will be EMPTY, or READY again */
 }
 
 int stoc_state(const stoc_cache *c, int64_t index)
@@ -99,7 +101,7 @@ static int verify_sample(const stoc_cache *c, uint64_t i)
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), offset, length;
         if (state_of(w) != READY)
-            return state_of(w) > READY ? BAD : 0;
+            return state_of(w) > c->last_state ? BAD : 0;
         uint32_t crc = crc_of(c, i, meta);
         bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc;
         if (unchanged(index_word(c, i), w, meta))

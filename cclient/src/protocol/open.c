@@ -59,6 +59,9 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->flags = g->flags;
     c->variable = g->flags & STOC_FLAG_VARIABLE;
     c->policy = g->policy;
+    c->evicts = policy_evicts(g->policy);
+    c->last_state = c->evicts ? RETIRING : READY;
+    c->view_slots = c->evicts ? 0 : g->slots;
     c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
     c->layout_minor = h->minor;

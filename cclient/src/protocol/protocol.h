@@ -61,6 +61,14 @@ INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const cha
 INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
+/* evict.c */
+INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short);
+INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry);
+
+/* write.c */
+INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record);
+INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
+
 /* clear.c */
 INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);
 INTERNAL bool adopt_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t timeout_ns);

@@ -19,7 +19,7 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(record), offset, bytes;
         if (state_of(w) != READY)
-            return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
+            return UNLIKELY(state_of(w) > c->last_state) ? STOC_ECORRUPT : STOC_MISS;
         uint64_t meta = load(record + 1);
         bool placed = locate(c, w, meta, &offset, &bytes);
         bool copied = false;
@@ -78,7 +78,7 @@ INTERNAL inline int find(const stoc_cache *c, uint64_t i, uint64_t *offset, uint
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(index_word(c, i));
         if (state_of(w) != READY)
-            return UNLIKELY(state_of(w) > READY) ? STOC_ECORRUPT : STOC_MISS;
+            return UNLIKELY(state_of(w) > c->last_state) ? STOC_ECORRUPT : STOC_MISS;
         if (!c->variable) /* one word has everything */
             return LIKELY(locate(c, w, 0, offset, length)) ? STOC_HIT : STOC_ECORRUPT;
         STOC_FAULT("find.word");
@@ -103,7 +103,7 @@ INTERNAL inline bool find_fast(const stoc_cache *c, int64_t index, uint64_t *slo
     *counters = atomic_load_explicit((_Atomic(stoc_word *) *)(uintptr_t)&c->counters, memory_order_acquire);
     uint64_t w = load(index_word(c, (uint64_t)index));
     *slot = (w >> STOC_FIXED_PLACE_SHIFT) - 1;
-    return LIKELY(state_of(w) == READY && *slot < c->slots && *counters); /* an arena has 0 slots */
+    return LIKELY(state_of(w) == READY && *slot < c->view_slots && *counters); /* an arena has 0 slots */
 }
 
 __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, uint64_t *offset, uint64_t *length)
@@ -123,7 +123,7 @@ __attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, con
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!data || !length)
+    if (!data || !length || c->evicts)
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
@@ -152,6 +152,8 @@ __attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64
         return STOC_ECLOSED - 1;
     if (c->variable)
         return STOC_ESCHEMA - 1;
+    if (c->evicts)
+        return STOC_EINVAL - 1;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
     return result == STOC_HIT ? (int64_t)offset : (int64_t)result - 1;
@@ -174,7 +176,7 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
         return STOC_ECLOSED;
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
-    if (!data || !length)
+    if (!data || !length || c->evicts)
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find(c, (uint64_t)index, &offset, &bytes);

@@ -85,11 +85,15 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
                 store(intent_word(c, record, k), 0);
             continue;
         }
+        if (c->evicts)
+            end_eviction(c, record, k);
         if (listed <= c->samples)
             taken += reclaim_sample(c, record, listed - 1);
         else
             add_to(counters, STOC_COUNTER_CORRUPT, 1);
         store(intent_word(c, record, k), 0);
+        if (c->evicts)
+            store(victim_word(c, record, k), 0);
         store(entry_word(c, record, k), 0);
         STOC_FAULT("reclaim.entry");
     }

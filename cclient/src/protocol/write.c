@@ -10,7 +10,9 @@
  */
 #define PIECE (256 * 1024)
 
-enum { OPEN = 1, DRAWN = 2 /* pages_of(length) bytes are drawn and not settled */ }; /* of stoc_claim.open */
+/* Of stoc_claim.open. DRAWN: pages_of(length) bytes are drawn and not settled. MEMORY: those of a new
+ * place are drawn, or exist already. */
+enum { OPEN = 1, DRAWN = 2, MEMORY = 4 };
 
 /* Settles the draw of a fill that takes no more memory. */
 static void settle_claim(struct stoc_claim *k)
@@ -78,29 +80,58 @@ static bool name_place(struct stoc_claim *k, uint64_t place)
     return true;
 }
 
-/* Takes a free slot for the claim: STORED, FULL (the claim is aborted), ELOST. */
-static int take_slot(struct stoc_claim *k, uint32_t record)
+/* Draws memory for a new place of the claim, once. A reserved cache has it already. */
+INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
+{
+    if (!(k->open & MEMORY) && !(k->cache->flags & STOC_FLAG_RESERVED)) {
+        if (!draw(k->cache, record, pages_of(k->length)))
+            return false;
+        k->open |= DRAWN;
+    }
+    k->open |= MEMORY;
+    return true;
+}
+
+/* Takes one slot, if it is still free. The word does not name it yet. */
+INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot)
+{
+    store(intent_word(k->cache, record, k->entry), slot + 1);
+    STOC_FAULT("slot.intent");
+    if (!cas(slot_word(k->cache, slot), 0, k->sample + 1))
+        return false;
+    STOC_FAULT("slot.taken");
+    return true;
+}
+
+/* Takes the first free slot that it finds: STORED, and the intent says which; FULL. */
+static int take_free_slot(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
     uint64_t f = load(free_from_word(c)), seq = f >> 32 << 32;
-    for (uint64_t s = f & UINT32_MAX; s < c->slots; s++) {
-        if (load(slot_word(c, s)) != 0)
-            continue;
-        store(intent_word(c, record, k->entry), s + 1);
-        STOC_FAULT("slot.intent");
-        if (!cas(slot_word(c, s), 0, k->sample + 1))
-            continue;
-        STOC_FAULT("slot.taken");
-        /* from the word that we read: a slot freed meanwhile has changed seq, and a search still
-         * finds it */
-        cas(free_from_word(c), f, seq | (s + 1));
-        if (!name_place(k, s + 1))
-            return lost(k);
-        STOC_FAULT("slot.named");
-        return STOC_STORED;
-    }
+    for (uint64_t s = f & UINT32_MAX; s < c->slots; s++)
+        if (load(slot_word(c, s)) == 0 && try_free_slot(k, record, s)) {
+            /* from the word that we read: a slot that was freed since has changed seq, and a search
+             * still finds it */
+            cas(free_from_word(c), f, seq | (s + 1));
+            return STOC_STORED;
+        }
     cas(free_from_word(c), f, seq | c->slots);
-    return abort_claim(k, STOC_FULL);
+    return STOC_FULL;
+}
+
+/* Takes a free slot for the claim. If none is free, or memory for it is short, a cache that evicts
+ * takes the slot of another sample. STORED; FULL and ECORRUPT (the claim is aborted); ELOST. */
+static int take_slot(struct stoc_claim *k, uint32_t record, bool is_short)
+{
+    int result = k->open & MEMORY ? take_free_slot(k, record) : STOC_FULL;
+    if (result == STOC_FULL && k->cache->evicts)
+        result = evict(k, record, is_short);
+    if (result != STOC_STORED)
+        return abort_claim(k, result);
+    if (!name_place(k, load(intent_word(k->cache, record, k->entry))))
+        return lost(k);
+    STOC_FAULT("slot.named");
+    return STOC_STORED;
 }
 
 /* Takes a new extent for the claim: STORED, FULL (the claim is aborted), ELOST. One thread of a
@@ -176,11 +207,12 @@ static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, str
         return STOC_OUT;
 again:;
     uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i));
-    if (state_of(w) > READY || (state_of(w) == WRITING && (owner_of(w) == 0 || owner_of(w) > c->client_records)))
+    bool owned = state_of(w) == WRITING || state_of(w) == RETIRING;
+    if (state_of(w) > c->last_state || (owned && (owner_of(w) == 0 || owner_of(w) > c->client_records)))
         return corrupt(c);
     if (state_of(w) == READY && !overwrite)
         return STOC_EXISTS;
-    if (state_of(w) == WRITING) {
+    if (owned) {
         if (reclaim_if_dead(c, owner_of(w) - 1) < 0)
             return STOC_BUSY;
         /* a dead owner whose record does not list the claim: no correct client does that */
@@ -197,7 +229,8 @@ again:;
     bool fits = placed == KEEP;
     /* Full, unless a dead client left its clear unfinished: then the claim below finishes that
      * clear. */
-    if (!fits && is_full(c, length) && !phase_clearing(load(phase_word(c)))) {
+    bool full = !fits && is_full(c, length);
+    if (full && !c->evicts && !phase_clearing(load(phase_word(c)))) {
         if (load(index_word(c, i)) != w) /* this sample may have got the last place */
             goto again;
         return STOC_FULL;
@@ -221,15 +254,17 @@ again:;
             goto again;
         return STOC_BUSY;
     }
-    bool drawn = !fits && !(c->flags & STOC_FLAG_RESERVED); /* a place that the sample keeps has its pages */
-    if (drawn && !draw(c, record, pages_of(length))) {
+    /* a place that the sample keeps has its pages, and so has the slot of a victim */
+    struct stoc_claim claim = {.cache = c, .length = length};
+    bool is_short = !fits && !(full && c->evicts) && !draw_claim(&claim, record);
+    if (is_short && !c->evicts) {
         store(entry_word(c, record, entry), 0);
         return STOC_FULL;
     }
     uint64_t generation = generation_of(c, w) + (state_of(w) == READY);
     uint64_t claimed = pack(c, WRITING, owner, generation, first_indices ? i + 1 : fits ? place_of(c, w) : 0);
     if (!cas(index_word(c, i), w, claimed)) {
-        if (drawn)
+        if (claim.open & DRAWN)
             settle(c, record, pages_of(length));
         store(entry_word(c, record, entry), 0);
         if (state_of(load(index_word(c, i))) == READY)
@@ -239,17 +274,17 @@ again:;
     STOC_FAULT("claim.word");
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
-                             .open = drawn ? OPEN | DRAWN : OPEN};
+                             .open = OPEN | claim.open};
     /* the word is the same again, but its extent has changed */
     if (fits && c->variable && load(meta_word(c, i)) != meta)
         return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
-        code = c->variable ? take_extent(k, record) : take_slot(k, record);
+        code = c->variable ? take_extent(k, record) : take_slot(k, record, is_short);
         if (code != STOC_STORED)
             return code;
     }
     k->offset = (place_of(c, k->word) - 1) * (c->variable ? STOC_UNIT_BYTES : c->slot_stride);
-    if (!fits)
+    if (k->open & MEMORY)
         take_huge(c, record, k->offset, c->variable ? length : c->slot_stride);
     return STOC_STORED;
 }

@@ -9,7 +9,8 @@
 
 #include "../internal.h"
 
-enum { EMPTY = STOC_WORD_EMPTY, WRITING = STOC_WORD_WRITING, READY = STOC_WORD_READY };
+/* RETIRING: the sample loses its slot to another one; only in a cache that evicts. */
+enum { EMPTY = STOC_WORD_EMPTY, WRITING = STOC_WORD_WRITING, READY = STOC_WORD_READY, RETIRING = STOC_WORD_RETIRING };
 
 #define OWNER_SHIFT STOC_WORD_STATE_BITS
 #define GENERATION_SHIFT (STOC_WORD_STATE_BITS + STOC_WORD_OWNER_BITS)
@@ -40,6 +41,7 @@ static inline stoc_word *slot_word(const stoc_cache *c, uint64_t slot) { return 
 static inline stoc_word *phase_word(const stoc_cache *c) { return word_at(c, STOC_PHASE_OFFSET); }
 static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c, STOC_FREE_FROM_OFFSET); }
 static inline stoc_word *arena_next_word(const stoc_cache *c) { return word_at(c, STOC_ARENA_NEXT_OFFSET); }
+static inline stoc_word *hand_word(const stoc_cache *c) { return word_at(c, STOC_HAND_OFFSET); }
 static inline stoc_word *clients_high_word(const stoc_cache *c) { return word_at(c, STOC_CLIENTS_HIGH_OFFSET); }
 
 static inline uint64_t record_offset(uint32_t record)
@@ -57,6 +59,11 @@ static inline stoc_word *entry_word(const stoc_cache *c, uint32_t record, uint32
 static inline stoc_word *intent_word(const stoc_cache *c, uint32_t record, uint32_t entry)
 {
     return entry_word(c, record, entry) + 1;
+}
+/* Of a claim entry: sample + 1 of the sample that gives up its slot; 0: none. */
+static inline stoc_word *victim_word(const stoc_cache *c, uint32_t record, uint32_t entry)
+{
+    return record_word(c, record, STOC_CLIENT_VICTIMS + 8 * entry);
 }
 static inline stoc_word *drawn_word(const stoc_cache *c, uint32_t record)
 {

@@ -16,6 +16,8 @@ INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool var
                              uint64_t *stride, char *why);
 
 /* geometry.c */
+/* Whether a set into a full cache gives the slot of another sample to its own. */
+static inline bool policy_evicts(uint32_t policy) { return policy == STOC_POLICY_FIFO; }
 INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
                           uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why);
 

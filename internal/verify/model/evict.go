@@ -19,7 +19,7 @@ func init() {
 		v := x.load(tableOf(t.s))
 		switch {
 		case v == 0:
-			t.pc = slotLoad // freed since
+			t.pc = slotIntent // it was freed, and free_from may never say so: who freed it may be dead
 		case v == value(x.op().Sample)+1:
 			t.pc = evictHand
 		default:

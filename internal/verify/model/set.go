@@ -216,12 +216,19 @@ func init() {
 	table[slotTake] = func(x *execution) {
 		t := x.t()
 		if !x.cas(tableOf(t.s), 0, value(x.op().Sample)+1) {
+			if t.full {
+				t.pc = evictHand
+				return
+			}
 			t.s++
 			x.scanOn()
 			return
 		}
 		x.pass("slot.taken")
 		t.holds, t.pc = true, slotMove
+		if t.full { // the hand has found it: the slots below may be free
+			t.pc = slotName
+		}
 		if x.broken(IntentAfterSlot) {
 			t.pc = slotIntent
 		}
@@ -239,7 +246,7 @@ func init() {
 		x.cas(freeFromAddr, t.f, packFree(seqOf(t.f), x.y.Places))
 		t.result, t.pc = Full, abortWord
 		if x.y.Evicts {
-			t.tries, t.pc = 0, evictHand
+			t.full, t.tries, t.pc = true, 0, evictHand
 		}
 	}
 
