@@ -281,7 +281,7 @@ MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 # Sentences of at most 30 words, and lines of at most 100 columns.
 .PHONY: lint-prose
 lint-prose:
-	$(PYTHON) tools/prose.py README.md python/README.md CONTRIBUTING.md SECURITY.md docs
+	$(PYTHON) tools/prose.py README.md python/README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
 
 .PHONY: lint-python
 lint-python:
