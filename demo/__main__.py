@@ -17,8 +17,7 @@ from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
 
-# Of an epoch without a cache: eighteen epochs at five fractions, 13 x as long, then end within a
-# minute.
+# The time of an epoch without a cache. All eighteen epochs take 13 times as long, so the demo ends within a minute.
 COLD_SECONDS = 4.0
 FEWEST, MOST = 64, 4096  # samples
 
@@ -32,7 +31,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--images",
         metavar="DIR",
-        help="a folder of image files (default: real pictures from Debian's archive, else JPEGs made here)",
+        help="a folder of image files (default: pictures from Debian's archive; if that fails, generated JPEGs)",
     )
     parser.add_argument(
         "--torch",
@@ -45,7 +44,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         type=int,
         default=min(4, os.cpu_count() or 1),
         metavar="W",
-        help="worker processes (default: the cores, at most 4)",
+        help="worker processes (default: one for each core, at most 4)",
     )
     parser.add_argument("--batch", type=int, default=32, metavar="B", help="samples a batch (default: 32)")
     parser.add_argument(
@@ -53,7 +52,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         type=Path,
         default=Path("build/demo"),
         metavar="DIR",
-        help="where pictures and charts go (default: build/demo)",
+        help="the folder for pictures and charts (default: build/demo)",
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
     chosen = parser.parse_args(argv)
@@ -65,7 +64,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def watcher(samples: int) -> Callable[[str], Callable[[int], None]]:
-    """A progress bar for each run, on a terminal; a line for each elsewhere."""
+    """Shows each run: on a terminal as a progress bar, elsewhere as a line."""
 
     def watch(what: str) -> Callable[[int], None]:
         if not sys.stderr.isatty():
@@ -93,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     make_pool: experiment.PoolFactory = workers.WorkerPool
     loader = "multiprocessing"
     if chosen.torch:
-        from demo import dataloader  # torch takes seconds to import, and need not be there
+        from demo import dataloader  # the import of torch takes seconds, and torch may be missing
 
         make_pool, loader = dataloader.LoaderPool, "DataLoader"
     images.say(

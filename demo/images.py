@@ -84,9 +84,9 @@ def unpack_debian_package(target: Path) -> bool:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        say(f"downloading {DEBIAN_PACKAGE} ({DEBIAN_MEGABYTES} MB of real pictures) from Debian's archive, once; it is unpacked, not installed")
+        say(f"downloading {DEBIAN_PACKAGE} ({DEBIAN_MEGABYTES} MB of real pictures) from Debian's archive, once; the demo does not install it")
         if not download(folder):
-            say(f"apt-get could not download {DEBIAN_PACKAGE}; IMAGES=dir takes a folder of your own")
+            say(f"apt-get could not download {DEBIAN_PACKAGE}; to use your own folder: IMAGES=dir")
             return False
         (package,) = Path(folder).glob("*.deb")
         subprocess.run(["dpkg-deb", "-x", str(package), f"{folder}/unpacked"], check=True)

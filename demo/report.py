@@ -29,7 +29,7 @@ BUSY = 1.25  # an epoch with more seconds than this times its processor time ran
 
 
 def table(result: Result) -> str:
-    """One row a run; see legend() for the columns."""
+    """One row for each run. legend() explains the columns."""
     rows = [HEADINGS, UNITS, cells(result, result.without)]
     rows += [cells(result, run) for run in result.cached]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
@@ -80,13 +80,14 @@ def was_busy(result: Result) -> bool:
 def legend(result: Result) -> str:
     full = result.cached[-1]
     cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
-    busy = "other programs kept the processors busy meanwhile: believe the CPU columns rather than the seconds.\n" if was_busy(result) else ""
+    busy = "Other programs kept the processors busy: trust the CPU columns more than the seconds.\n" if was_busy(result) else ""
     return busy + (
-        "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
-        "The first row with a cache has the smallest one, of one slot. "
-        f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s when all is cached.\n"
-        f"memory is that of all {result.workers + 1} processes together: a full cache is {cache:,.0f} MB, once; a copy in each of {result.workers} workers would be {cache * result.workers:,.0f} MB.\n"
-        "every epoch of every run read the same bytes (checksums compared)."
+        "Epoch 1 fills the cache. Epochs 2-3 use it; the table has the smaller value of the two, also for CPU, the processor time of all processes.\n"
+        "The first row with a cache has the smallest cache, of one slot. "
+        f"predicted = (1 - c) x {result.cold_seconds:.2f} s without a cache + c x {result.hit_seconds:.2f} s with everything cached.\n"
+        f"memory is that of all {result.workers + 1} processes together. They share one cache, which takes {cache:,.0f} MB when it is full; "
+        f"a copy in each of {result.workers} workers would take {cache * result.workers:,.0f} MB.\n"
+        "Every epoch of every run read the same bytes (checksums compared)."
     )
 
 

@@ -65,20 +65,20 @@ class Run:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo-server", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
-    parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: as for make demo)")
+    parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: the pictures of make demo)")
     parser.add_argument(
         "--samples",
         type=int,
         default=300,
         metavar="N",
-        help="images to use, at most (default: 300, which fit into 64 MB of /dev/shm)",
+        help="the most images to use (default: 300, which fit into 64 MB of /dev/shm)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("build/demo"),
         metavar="DIR",
-        help="where pictures that are downloaded or made go",
+        help="the folder for downloaded or generated pictures (default: build/demo)",
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON instead of the table")
     chosen = parser.parse_args(argv)
@@ -142,10 +142,10 @@ def check(cold: Run, warm: Run, samples: int) -> str:
         raise DemoError(f"the readers read different bytes: {readings}")
     if (cold.source_reads, warm.source_reads) != (samples, 0):
         raise DemoError(
-            f"{samples} pictures were read {cold.source_reads} times, and {warm.source_reads} times by the second server; once and never was right"
+            f"the first server read {cold.source_reads} pictures instead of {samples}, and the second read {warm.source_reads} instead of 0"
         )
     if any(reading.hits != samples for reading in warm.readings.values()):
-        raise DemoError(f"the second server's cache was not warm: {warm.readings}")
+        raise DemoError(f"the second server did not adopt a full cache: {warm.readings}")
     return crcs.pop()
 
 
@@ -156,9 +156,9 @@ def table(cold: Run, warm: Run, samples: int, crc: str) -> str:
     lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
     lines.insert(2, "-" * len(lines[1]))
     return "\n".join(line.rstrip() for line in lines) + (
-        f"\n\neach of the {samples} pictures was read and decoded once, for all four (stocached_source_reads_total {cold.source_reads});\n"
-        f"the second server found the cache as the first one had left it, and read {warm.source_reads}.\n"
-        f"all eight readings were of the same bytes: {samples * SIDE * SIDE * 3 / 1e6:,.0f} MB, CRC-32C {crc}. us a sample: what the reader waited for it."
+        f"\n\nThe first server read and decoded each of the {samples} pictures once for all four readers (stocached_source_reads_total {cold.source_reads}).\n"
+        f"The second server adopted the filled cache and read {warm.source_reads} pictures.\n"
+        f"All eight runs of readers got the same bytes: {samples * SIDE * SIDE * 3 / 1e6:,.0f} MB, CRC-32C {crc}. us a sample: how long the reader waited for it."
     )
 
 
@@ -185,11 +185,11 @@ def demonstrate(chosen: argparse.Namespace, work: Path) -> None:
     )
     try:
         serving.start()
-        images.say("a server over them, and four readers: Python twice, Go, C")
+        images.say("one server fills a cache from them, and four programs read it: two in Python, one in Go, one in C")
         cold = read_all(serving, 1, files, at_once=True)
         serving.stop()
         serving.start()
-        images.say("another server, and they read again, one after the other")
+        images.say("another server adopts the cache, and the programs read again, one after the other")
         warm = read_all(serving, 5, files, at_once=False)
     finally:
         serving.stop()

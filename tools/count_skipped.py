@@ -1,5 +1,5 @@
-"""Reports tests that are left out on purpose as skipped, so that a run without them does not look
-complete.
+"""Collects tests without running them and reports them as skipped, so that a run that leaves them
+out does not look complete.
 
 python tools/count_skipped.py REASON PYTEST-ARGUMENT...
 """
@@ -20,7 +20,7 @@ def main(reason: str, *arguments: str) -> int:
     )
     collected = re.search(r"^(\d+)(/\d+)? tests? collected", done.stdout, re.MULTILINE)
     if done.returncode != 0 or collected is None:
-        print(f"{done.stdout}{done.stderr}\n0 passed, 1 failed: the tests to leave out could not be collected")
+        print(f"{done.stdout}{done.stderr}\n0 passed, 1 failed: pytest could not collect the tests to leave out")
         return 1
     print(f"SKIPPED [{collected[1]}] pytest {' '.join(arguments)}: {reason}\n0 passed, 0 failed, {collected[1]} skipped")
     return 0

@@ -1,14 +1,14 @@
-"""Runs the examples of the documents, so that what a reader copies works.
+"""Runs the examples of the documents, so that readers copy code that works.
 
     python tools/docs.py README.md docs
 
-A fenced block is run when its first line says so after the language: ```python run, ```go run, ```sh run or ```c run.
-A block that follows at once and says ```text output must be what it printed; in it, a line of "..." stands for any
-number of lines, "..." within a line for any text. Blocks that say ```python torch, lightning, accelerate or
-transformers need that package and are skipped, and counted, where it is not installed. Each block runs in a folder of
-its own, in this order per document, with our bin/, .venv/bin and build/ in reach. Those in Python run in children of a
-process that has imported NumPy, torch or Lightning: tools/warm.py. A relative link to a file that does not exist fails
-too. Needs nothing but the standard library.
+It runs a fenced block if the first line has "run" after the language: ```python run, ```go run, ```sh run or ```c run.
+If a block ```text output follows, the example must print it. In this block, a line "..." stands for any number of
+lines, and "..." within a line for any text. Blocks with ```python torch, lightning, accelerate or transformers need
+that package. If it is not installed, they are skipped and counted. Each block runs in its own folder, in the order of
+the document, and finds our bin/, .venv/bin and build/. Python blocks run in children of a process that has imported
+NumPy, torch or Lightning: tools/warm.py. A relative link to a missing file is a failure too. Needs only the standard
+library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 300  # for one block; the slowest import torch and frameworks beside other tests, and compile Go programs
+SECONDS = 300  # for one block; the slowest import torch and frameworks while other tests run, or compile Go programs
 
 FENCE = re.compile(r"^```(\w+) (run|torch|lightning|accelerate|transformers|output)\s*$")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
@@ -96,7 +96,7 @@ def run(example: Example, folder: Path, python: Interpreters) -> str | None:
 
 
 class Interpreters:
-    """One for each set of packages, begun when it is needed. None imports ours: an example does that."""
+    """One for each set of packages, started on first use. None imports stocached: the examples do."""
 
     def __init__(self) -> None:
         self.numpy = Warm(ROOT / ".venv/bin/python", ["numpy"])
@@ -119,7 +119,7 @@ def run_shell(example: Example, folder: Path) -> list[str]:
 
 
 def go_folder(folder: Path) -> Path:
-    """Inside the module, where imports resolve; the underscore hides it from ./..."""
+    """A folder inside the module, where imports resolve. The underscore hides it from ./..."""
     return ROOT / "build" / f"_{folder.name}"
 
 

@@ -1,4 +1,4 @@
-"""Measures and draws two experiments, ours and torch's: docs/images/workers.png and
+"""Measures two experiments with our loaders and torch's, and draws them: docs/images/workers.png and
 docs/images/streams-workers.png.
 
 python tools/draw_experiments.py [--out FOLDER] [--quick]
@@ -46,7 +46,7 @@ BATCHES = (
 )  # five: with four workers, each worker of torch makes several of them
 BATCH, LOAD, STEP = 64, 0.0005, 0.1  # samples; seconds a sample and a step
 ROWS, ITEM = 8, 0.001  # rows of a batch of streams; seconds an item
-SHOWN, SHOWN_STREAMS = (0, 1, 4), (1, 2, 4)  # numbers of workers that have a time-line
+SHOWN, SHOWN_STREAMS = (0, 1, 4), (1, 2, 4)  # numbers of workers that have a timeline
 
 
 # ------------------------------------------------------------ measurements
@@ -65,7 +65,7 @@ class Loads:
         self._rows[sample] = os.getpid(), start, time.monotonic_ns()
 
     def take(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """All loads so far, which it then drops; zeros for samples that were not loaded."""
+        """Returns all loads so far and forgets them. Samples without a load are zeros."""
         taken = self._rows.copy()
         self._rows[:] = 0
         return taken
@@ -297,7 +297,7 @@ def legend(figure: Figure, top: float, entries: dict[str, tuple[str, ...]]) -> N
 
 
 def tracks(axes: Axes, names: list[str], until: float, labelled: bool) -> None:
-    """Empty rows of a time-line; the first name is at the top."""
+    """Empty rows of a timeline, the first name at the top."""
     axes.set_xlim(0, until)
     axes.set_ylim(len(names) - 0.5, -0.5)
     for k in range(len(names)):
@@ -583,8 +583,8 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
 
 
 def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]) -> Runs:
-    """An epoch for each kind and number of workers: the cheapest of the repeats, as other programs
-    only add to the cost. Kinds take turns."""
+    """An epoch for each kind and number of workers: the cheapest of the repeats, because other
+    programs only add to the cost. Kinds take turns."""
     runs: dict[tuple[str, int], list[Epoch]] = {}
     for _, count, kind in itertools.product(range(repeats), workers, kinds):
         runs.setdefault((kind, count), []).append(one(kind, count, size))

@@ -1,5 +1,5 @@
-"""Draws docs/images/streams.svg: rows and their files over the steps of an epoch, as
-stocached.streams gives them.
+"""Draws docs/images/streams.svg: the rows of stocached.streams and their files over the steps of an
+epoch.
 
 python tools/draw_streams.py
 """
@@ -61,7 +61,7 @@ def draw(given: list[StreamBatch]) -> str:
 
 
 def bars(given: list[StreamBatch], row: int, y: int) -> list[str]:
-    """A bar for each file that the row reads, and one for what is padding."""
+    """A bar for each file that the row reads, and one for the padding."""
     parts, first = [], 0
     for step in range(1, len(given) + 1):
         if step < len(given) and given[step].files[row] == given[first].files[row]:

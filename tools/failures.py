@@ -1,9 +1,9 @@
-"""Summarizes a log of tests: a few lines for each failure, as readers often see only the end of a
-log.
+"""Summarizes a log of tests in a few lines for each failure, because readers often see only the end
+of a log.
 
-Reads what go test -v, pytest, our C tests and tools/docs.py print. Of the goroutines that Go dumps
-when a test hangs or panics, those are told that are in our code, each as one line with its frames,
-the innermost first.
+Reads what go test -v, pytest, our C tests and tools/docs.py print. When a test hangs or panics, Go
+dumps its goroutines. The summary has those in our code, each as one line with its frames, the
+innermost first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPILER = re.compile(r"^\S+:\d+(:\d+)?: ")
 
 
 def failures(lines: list[str]) -> list[str]:
-    """A few lines for each failed test of a log; the last lines of a log that names no test."""
+    """A few lines for each failed test of a log. If the log names no test: its last lines."""
     reader = _Reader()
     for k, line in enumerate(lines):
         reader.take(lines, k, line)
@@ -91,7 +91,7 @@ def few(messages: list[str]) -> list[str]:
 
 
 def more(lines: list[str], k: int) -> list[str]:
-    """The further lines of a message, which are indented by four more."""
+    """The further lines of a message, which have four more spaces of indent."""
     indent = len(lines[k]) - len(lines[k].lstrip()) + 4
     text: list[str] = []
     for line in lines[k + 1 : k + 40]:
@@ -110,7 +110,7 @@ def crash(lines: list[str], k: int) -> list[str]:
 
 
 def goroutines(lines: list[str], k: int) -> list[str]:
-    """The goroutines of a dump that are in our code, without tests that wait for a subtest."""
+    """The goroutines of a dump that are in our code, except tests that wait for a subtest."""
     seen: dict[str, int] = {}
     while k < len(lines) and not END.match(lines[k]):
         found = GOROUTINE.match(lines[k])

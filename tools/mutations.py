@@ -1,10 +1,10 @@
 """Puts defects into the code, one at a time, and says which test finds each of them.
 
-    python tools/mutations.py [WORD ...]    with words: the defects whose names have one of them
+    python tools/mutations.py [WORD ...]    with words: only defects whose names contain one of the words
 
-A defect is a text of one file that is replaced by another text. Its tests run in a temporary worktree of HEAD: without
-the defect they must pass, with it one must fail. Ends with a table; the exit status is 1 if a defect survives, does not
-compile, or no longer fits the code. No part of `make test`. Needs nothing but the standard library.
+A defect replaces one text of a file by another text. Its tests run in a temporary worktree of HEAD. Without the defect
+they must pass, and with it one must fail. The script prints a table. The exit status is 1 if a defect survives, does
+not compile, or no longer fits the code. `make test` does not run it. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from failures import failures
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = 600  # seconds of one command: a test that hangs has found the defect
-WIDTH = 110  # characters of what is shown of a failure
+MOST = 600  # seconds of one command; a test that hangs has found the defect
+WIDTH = 110  # characters of a failure's text
 
 
 @dataclass(frozen=True)
 class Test:
-    build: str  # shell commands: what fails here is no test
+    build: str  # shell commands; a failure here is not a failed test
     run: str
 
 
@@ -54,7 +54,7 @@ def c(*names: str) -> Test:
 
 
 def python(tests: str, what: str = "") -> Test:
-    """tests: files of python/tests. what: of pytest -k."""
+    """tests: files in python/tests. what: the argument of pytest -k."""
     files = " ".join(f"python/tests/{name}" for name in tests.split())
     build = "make -s -C cclient && $PY -m compileall -q --invalidation-mode checked-hash python/src"
     return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""))
@@ -410,7 +410,7 @@ DEFECTS = [
 
 
 def shell(command: str, tree: Path) -> tuple[bool, list[str]]:
-    """Whether it succeeds in the worktree, and what it prints. Ends what takes longer than MOST."""
+    """Whether the command succeeds in the worktree, and what it prints. Ends it after MOST seconds."""
     paths = {"PYTHONPATH": str(tree / "python/src"), "STOCACHED_LIB_PATH": str(tree / "build")}
     paths |= {"TREE": str(tree), "PY": sys.executable}
     with tempfile.TemporaryFile("w+") as out:
@@ -433,11 +433,11 @@ def shell(command: str, tree: Path) -> tuple[bool, list[str]]:
 
 
 def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
-    """found, SURVIVES or ERROR, and what found it or is wrong. passed: tests known to pass without a defect."""
+    """Returns found, SURVIVES or ERROR, and the test or the mistake. passed: tests known to pass without a defect."""
     file, test = tree / defect.file, defect.test
     text = file.read_text()
     if text.count(defect.old) != 1 or defect.old == defect.new:
-        return "ERROR", f"its text is in {defect.file} {text.count(defect.old)} times, and not once"
+        return "ERROR", f"its text is in {defect.file} {text.count(defect.old)} times instead of once"
     if test not in passed:
         for command in (test.build, test.run):
             fine, lines = shell(command, tree)
@@ -457,7 +457,7 @@ def attempt(defect: Defect, tree: Path, passed: set[Test]) -> tuple[str, str]:
 
 def first(lines: list[str]) -> str:
     told = failures(lines)
-    return told[0][:WIDTH] if told else "nothing is said"
+    return told[0][:WIDTH] if told else "no message"
 
 
 @contextmanager
@@ -473,7 +473,7 @@ def worktree() -> Iterator[Path]:
 
 
 def try_all(defects: list[Defect], tree: Path) -> int:
-    """Prints a row for each; how many are not found."""
+    """Prints a row for each defect. Returns how many no test finds."""
     passed: set[Test] = set()
     wide = max(len(defect.name) for defect in defects)
     missed = 0

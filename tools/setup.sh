@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a make target needs and is missing; a second run finds everything there and says nothing.
+# Installs what a make target needs. If nothing is missing, it prints nothing.
 #   tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,21 +8,21 @@ venv=.venv py=.venv/bin/python tools=.tools
 
 fail() { echo "stocached: $*" >&2; exit 1; }
 
-# A C compiler with its headers: Debian leaves it out of a small installation.
+# Installs a C compiler with its headers. A small installation of Debian has none.
 compiler() {
     echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || install_packages gcc libc6-dev
 }
 
-# The same, Go, and Python with venv, which Debian leaves out as well.
+# Checks Python and Go, and installs a C compiler and venv, which Debian packages separately.
 system() {
-    command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or later, or say PYTHON=/path/to/python3"
+    command -v "$python" >/dev/null || fail "no $python here: install Python 3.10 or later, or set PYTHON=/path/to/python3"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || fail "$("$python" --version) is too old: Python 3.10 or later is needed"
-    command -v "$go" >/dev/null || fail "no go here: install Go 1.26 or later (https://go.dev/dl), or say GO=/path/to/go"
+    command -v "$go" >/dev/null || fail "no go here: install Go 1.26 or later (https://go.dev/dl), or set GO=/path/to/go"
     compiler
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 }
 
-# What the C tests need beside a C compiler.
+# Installs what the C tests need in addition to a C compiler.
 c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
@@ -30,21 +30,23 @@ c_tests() {
     install_packages $missing
 }
 
-# What checks alert rules and metrics, taken out of its package: installed, that would start a service. Without it one test is skipped, and says so.
+# promtool checks alert rules and metrics. This function extracts it from its package, because installing the package
+# starts a service. Without promtool, one test is skipped and says so.
 take_promtool() {
     command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
-    echo "stocached: taking promtool out of the package prometheus into $tools"
+    echo "stocached: extracting promtool from the package prometheus into $tools"
     [ "$(id -u)" != 0 ] || apt-get update -qq || true
     scratch=$(mktemp -d)
     if (cd "$scratch" && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg-deb -x prometheus_*.deb .); then
         mkdir -p "$tools" && cp "$scratch/usr/bin/promtool" "$tools/promtool"
     else
-        echo "stocached: the package prometheus cannot be had here; what promtool checks is skipped"
+        echo "stocached: cannot download the package prometheus; the checks of promtool are skipped"
     fi
     rm -rf "$scratch"
 }
 
-# What the server is compared with. Debian starts both as services when they are installed: these are not used, and disabled where that can be done.
+# The benchmarks compare the server with these programs. Debian starts both as services at installation. The benchmarks
+# do not use these services.
 bench() {
     missing=
     command -v redis-server >/dev/null || missing="$missing redis-server"
@@ -79,7 +81,7 @@ pip_install() {
     touch "$stamp"
 }
 
-# uv installs what pip installs, and downloads and unpacks packages side by side. Where it cannot do that, pip does it.
+# uv installs the same as pip, and downloads and unpacks packages in parallel. If uv cannot install something, pip does.
 install() {
     links=$(echo "${PIP_FIND_LINKS-}" | tr ' ' ,)
     knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$py" "$@" && return
@@ -88,14 +90,15 @@ install() {
 
 pip() { "$py" -m pip install --quiet --disable-pip-version-check "$@"; }
 
-# It sees no packages of the base Python, and reads no settings of pip.
+# uv sees no packages of the base Python and reads no settings of pip. If they matter, only pip installs.
 knows_uv() {
     [ "${UV:-1}" != 0 ] && grep -q 'system-site-packages = false' "$venv/pyvenv.cfg" || return
     "$py" -m pip config list | grep -v '^:env:.find-links' | grep -q -e index -e find-links -e proxy && return 1
     [ -x "$venv/bin/uv" ] || pip -r tools/requirements-uv.txt 2>/dev/null
 }
 
-# has PACKAGE VERSION: that version of it or a later one is installed. To import torch would take seconds.
+# has PACKAGE VERSION: whether this version or a later one is installed. It does not import the package, because the
+# import of torch takes seconds.
 has() {
     "$py" - "$@" <<'end' 2>/dev/null
 import sys
@@ -104,7 +107,7 @@ sys.exit([int(part) for part in version(sys.argv[1]).split(".")[:2]] < [int(part
 end
 }
 
-# With system packages visible only where the base Python has torch, so that it is used and not installed again.
+# If the base Python has torch, the virtual environment sees system packages, so torch is not installed again.
 environment() {
     [ -x "$py" ] && return
     echo "stocached: making the virtual environment $venv with $("$python" --version)"
@@ -116,18 +119,18 @@ environment() {
 }
 
 install_stocached() {
-    # By pip: uv would take the library that it has compiled before, although its sources differ.
+    # pip installs it, because uv would use the library that it compiled before, even if its sources differ.
     UV=0
     pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
         cclient/src cclient/stocached.c cclient/stocached.h -- ./python
 }
 
-# That old a torch has no wheel for a newer Python.
+# The oldest supported torch has no wheel for Python 3.12 and later.
 oldest_python() {
     for python in ${OLDEST_PYTHON:-python3.10 python3.11 "$python"}; do
         "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))' 2>/dev/null && return
     done
-    fail "the oldest torch that is supported needs Python 3.10 or 3.11: install one, or say OLDEST_PYTHON=/path/to/python3.10"
+    fail "the oldest supported torch needs Python 3.10 or 3.11: install one of them, or set OLDEST_PYTHON=/path/to/python3.10"
 }
 
 case ${1:-} in
@@ -146,34 +149,39 @@ demo)
     ;;
 torch)
     if ! has torch 0.0; then
-        echo "stocached: torch is missing: installing it from the package index. It is several GB and takes a minute or more; TORCH=0 does without."
+        echo "stocached: installing torch from the package index: several GB, a minute or more. TORCH=0 leaves it out."
         install torch
     fi
     if has torch 2.1; then
-        pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for the tests of loaders in them' tools/requirements-frameworks.txt \
+        pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for tests' tools/requirements-frameworks.txt \
             -- --no-deps -r tools/requirements-frameworks.txt
     else
-        echo "stocached: torch is older than Lightning wants (2.1); the tests of training frameworks are skipped"
+        echo "stocached: Lightning needs torch 2.1 or later; the tests of training frameworks are skipped"
     fi
     if has torch 2.14 && "$py" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-        pip_install samples 'torchvision, tensordict, datasets and albumentations, for tests with their samples' tools/requirements-samples.txt -- --no-deps -r tools/requirements-samples.txt
+        pip_install samples 'torchvision, tensordict, datasets and albumentations, for tests' tools/requirements-samples.txt \
+            -- --no-deps -r tools/requirements-samples.txt
     else
-        echo "stocached: Python is older than 3.11 or torch than torchvision wants (2.14); the tests with samples of torchvision, tensordict and albumentations are skipped"
+        echo "stocached: torchvision needs Python 3.11 and torch 2.14 or later; tests with it and with tensordict, datasets and" \
+            "albumentations are skipped"
     fi
-    # What we are compared with. --no-deps: it asks for an old NumPy, and works with a new one; it does not take Python 3.13.
+    # Tests and benchmarks compare ours with stocaching. --no-deps: it requires an old NumPy, but works with a new one. It
+    # does not support Python 3.13.
     if "$py" -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then
-        pip_install peers 'stocaching, which ours is compared with' bench/python/requirements.txt -- --no-deps -r bench/python/requirements.txt
+        pip_install peers 'stocaching, for comparison' bench/python/requirements.txt -- --no-deps -r bench/python/requirements.txt
     fi
     ;;
 torch-oldest)
     venv=.venv-oldest py=.venv-oldest/bin/python TORCH=0
     oldest_python
     environment
-    pip_install tools 'the oldest torch that is supported (several GB), NumPy and pinned tools' tools/requirements-torch-oldest.txt tools/requirements.txt -- -r tools/requirements-torch-oldest.txt -r tools/requirements.txt
+    pip_install tools 'the oldest supported torch (several GB), NumPy and pinned tools' \
+        tools/requirements-torch-oldest.txt tools/requirements.txt -- -r tools/requirements-torch-oldest.txt -r tools/requirements.txt
     install_stocached
     ;;
 others)
-    # Loaders of other projects, apart from ours: they bring a hundred packages. torch is that of the other environment, which is behind theirs on the path.
+    # Loaders of other projects bring a hundred packages, so they have their own environment. A .pth file appends our
+    # environment to its path, so they use our torch.
     peers=.venv-peers stamp=.venv-peers/.installed
     [ -n "$(find "$stamp" -newer bench/python/requirements-peers.txt 2>/dev/null)" ] && exit
     echo "stocached: installing other projects' loaders into $peers (minutes)"
@@ -183,7 +191,7 @@ others)
     touch "$stamp"
     ;;
 lint)
-    command -v curl >/dev/null || install_packages curl # the examples of the documents ask a server with it
+    command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
     version=${GOLANGCI_VERSION:?}
     "$tools/golangci-lint" version 2>/dev/null | grep -qF "${version#v}" && exit

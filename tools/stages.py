@@ -1,15 +1,17 @@
-"""Runs make targets one after the other as the stages of a test run, and ends with a table and a closing line.
+"""Runs make targets as the stages of a test run. Prints a table and a closing line at the end.
 
     python3 tools/stages.py test-c setup-torch,test-torch+~test-go,test-go-race ...
 
-Those joined by a plus run side by side, and those joined by a comma one after the other beside them. Those after a
-tilde run with low priority: they take the processor time that the others leave. The output of a stage goes to
-build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from the lines that go test -v, pytest and our
-own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason,
-and every failure with what it said, once more below the table: there it is found where only the end of the output is
-kept. The column "processor" has the seconds of processor time that a stage used: a busy machine changes it little.
-Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard
-library.
+Each argument is a group, and groups run one after the other. A plus separates the lanes of a group, which run in
+parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with a tilde runs
+with low priority.
+
+The output of a stage goes to build/logs/<stage>.log and, if it fails, to the screen. The script counts tests from the
+lines that go test -v, pytest and our own programs print. A stage that names no tests, such as a linter, counts as one.
+Below the table, the script lists every skip with its reason, and every failure with its message again, for readers who
+see only the end of the output. The column "processor" has the seconds of processor time of a stage, which a busy
+machine changes little. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed. Needs only
+the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from failures import failures
 
 LOGS = Path("build/logs")
-BEFORE, TAIL = 25, 40  # lines of a failed stage's log that are shown: before each failure, and at the end
+BEFORE, TAIL = 25, 40  # lines of a failed stage's log to show: before each failure, and at the end
 
 GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
 FAILURE = re.compile(r"^(\s*--- FAIL|FAIL |FAILED|panic: |fatal error: )")
@@ -42,7 +44,7 @@ class Stage:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
-    processor: float = 0.0  # seconds of it that the stage's processes used
+    processor: float = 0.0  # seconds of processor time of the stage's processes
     skips: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -87,7 +89,8 @@ class Stage:
 
 
 def is_closing_line(line: str) -> bool:
-    """Of pytest ("== 3 passed, 1 skipped in 0.1s ==", or the same without "=" under -q) or of a program of ours ("3 passed, 0 failed")."""
+    """Whether it is a closing line of pytest ("== 3 passed, 1 skipped in 0.1s ==", with -q without "=") or of our programs
+    ("3 passed, 0 failed")."""
     return CLOSING.match(line.strip().strip("=").strip()) is not None
 
 
@@ -109,7 +112,7 @@ def run(name: str, low: bool = False) -> Stage:
         stage.failures = failures(lines)
         shown = [f"   {name} failed with status {status}; the whole output is in {log}; make {name} runs it again"]
         shown = [f"   | {line}" for line in extract(lines)] + shown
-        print("\n".join(shown), flush=True)  # at once: others run beside it
+        print("\n".join(shown), flush=True)  # at once: other stages may still run
     return stage
 
 
@@ -118,7 +121,7 @@ def run_lane(lane: str) -> list[Stage]:
 
 
 def extract(lines: list[str]) -> list[str]:
-    """The lines of a log that say why it failed: those before each failed test of Go or C, and the last ones."""
+    """The lines of a log that say why it failed: those before each failed test of Go or C, and the last lines."""
     shown = set(range(max(0, len(lines) - TAIL), len(lines)))
     for k, line in enumerate(lines):
         if FAILURE.match(line):

@@ -1,5 +1,4 @@
-"""Tests of the experiments that are drawn: they run, quickly, what the pictures in docs/images show
-at length."""
+"""Tests of tools/draw_experiments.py: they run short versions of the experiments in docs/images."""
 
 from __future__ import annotations
 

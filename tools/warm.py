@@ -1,12 +1,12 @@
-"""Runs Python programs in children that a process forks after it has imported their packages.
+"""Runs Python programs in child processes. Their parent has imported the packages already.
 
-To import torch takes seconds, a fork takes milliseconds.
+An import of torch takes seconds. A fork takes milliseconds.
 
     with Warm(".venv/bin/python", ["torch"]) as warm:
         done = warm.run("example.py", folder, environment, timeout=60)
 
-To the program all is as in a fresh interpreter: it is `__main__`, has a folder, an environment and an
-output of its own, and ends as an interpreter ends. Needs nothing but the standard library.
+The program runs as in a new interpreter: it is `__main__`, has its own folder, environment and output, and
+ends as an interpreter ends. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 Done = subprocess.CompletedProcess[str]
-MESSAGE = 1 << 17  # bytes of a request: an environment is most of it
+MESSAGE = 1 << 17  # bytes of a request, most of them for the environment
 
 
 class Warm:
@@ -40,7 +40,7 @@ class Warm:
         self._process: subprocess.Popen[bytes] | None = process
 
     def more(self, packages: Sequence[str]) -> Warm:
-        """Another one, forked from this one, that imports further packages."""
+        """Forks another process from this one, which imports further packages."""
         other = Warm.__new__(Warm)
         other._process, other._forked = None, []
         self._forked.append(other)
@@ -57,7 +57,8 @@ class Warm:
         timeout: float,
         arguments: Sequence[object] = (),
     ) -> Done:
-        """As subprocess.run: it captures the output as text, and waits until children of the program closed it, too."""
+        """Works like subprocess.run. It captures the output as text. It waits until the program and its children have
+        closed their output."""
         told, theirs = socket.socketpair()
         (output, out), (error, err) = os.pipe(), os.pipe()
         with theirs:
@@ -91,7 +92,7 @@ class Warm:
             os.close(error)
 
     def close(self) -> None:
-        """It ends when its programs have ended, and those forked from it before."""
+        """Ends the process and those forked from it, after their programs have ended."""
         for other in self._forked:
             other.close()
         self._control.close()
@@ -109,7 +110,7 @@ class Warm:
 
 
 def serve(control: socket.socket, packages: Sequence[str]) -> tuple[list[str], str, dict[str, str]]:
-    """Forks for each request. Returns in the child that is to be the program."""
+    """Forks for each request. Returns only in the child that becomes the program."""
     prepare(packages)
     while True:
         message, fds, _, _ = socket.recv_fds(control, MESSAGE, 3)
@@ -145,13 +146,13 @@ def reap(how: int) -> None:
     try:
         while os.waitpid(-1, how)[0]:
             pass
-    except ChildProcessError:  # there are no more
+    except ChildProcessError:  # no children are left
         pass
 
 
 def fork() -> int:
     with warnings.catch_warnings():
-        # NumPy has threads for its products of matrices. Python from 3.12 on warns of that.
+        # NumPy has threads for matrix products. Python 3.12 and later warn of threads at a fork.
         warnings.simplefilter("ignore")
         return os.fork()
 
@@ -159,7 +160,7 @@ def fork() -> int:
 def prepare(packages: Sequence[str]) -> None:
     for package in packages:
         importlib.import_module(package)
-    # The garbage collector looks at what was imported no more, and so copies none of it in a child.
+    # After this, the garbage collector ignores the imported objects, so a child does not copy their pages.
     gc.collect()
     gc.freeze()
 
@@ -175,7 +176,7 @@ def main() -> None:
     sys.modules["warm"] = sys.modules["__main__"]
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__file__ = program
-    # Not by runpy: the program stays __main__ until the interpreter ends.
+    # runpy would restore __main__ before the interpreter ends. The program must stay __main__ until then.
     exec(compile(Path(program).read_bytes(), program, "exec"), module.__dict__)
 
 

@@ -1,6 +1,14 @@
 /*
- * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench views RUNS FOLDER [quick] (of the program that is linked statically), bench lifecycle RUNS FOLDER HUGE, bench orders RUNS FOLDER [quick], or as a worker: bench hits PATH CORE SEED.
- * FOLDER is a folder on a tmpfs of this run's own; HUGE the path of a cache of very many samples, to attach to.
+ * bench.c - measures the C library:
+ *
+ *   bench samples RUNS FOLDER [quick]
+ *   bench views RUNS FOLDER [quick]      in the program that is linked statically
+ *   bench lifecycle RUNS FOLDER HUGE
+ *   bench orders RUNS FOLDER [quick]
+ *   bench hits PATH CORE SEED            as a worker
+ *
+ * FOLDER is a folder on a tmpfs that only this run uses. HUGE is the path of a cache of very many
+ * samples, to which the program attaches.
  */
 #include "bench.h"
 
@@ -67,7 +75,8 @@ void alternate(const char *name, const struct size *size, const struct subject *
     CHECK(n <= MAX_SUBJECTS && runs <= MAX_RUNS);
     for (int round = -1; round < runs; round++)
         for (int k = 0; k < n; k++) {
-            int which = round % 2 ? n - 1 - k : k; /* every other round goes backwards, so that a drift of the machine meets all alike */
+            /* Every other round goes backwards, so that a drift of the machine affects all alike. */
+            int which = round % 2 ? n - 1 - k : k;
             struct usage u = once(&subjects[which]);
             if (round >= 0)
                 all[which][round] = u;

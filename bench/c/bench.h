@@ -1,5 +1,6 @@
 /*
- * bench.h - what the C benchmarks share. They print one measurement a line as JSON: see ../report/measurement.go.
+ * bench.h - functions that all C benchmarks use. They print one measurement in each line, as JSON:
+ * see ../report/measurement.go.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -12,7 +13,7 @@
 #include "loops.h"
 #include "stocached.h"
 
-/* Ends the program with the numbers: a benchmark that goes on after an error measures nothing. */
+/* Ends the program with the numbers, because a benchmark with an error measures nothing. */
 #define DIE(...) (fprintf(stderr, "bench: " __VA_ARGS__), fputc('\n', stderr), exit(1))
 #define CHECK(ok) ((ok) ? (void)0 : DIE("%s:%d: %s", __FILE__, __LINE__, #ok))
 
@@ -22,7 +23,7 @@ struct size {
     size_t bytes, samples, reads, views, sets, batch;
 };
 
-/* One way to do it. setup and clean are not timed and may be NULL. */
+/* One way to do the work. setup and clean are not timed and may be NULL. */
 struct subject {
     const char *name;
     size_t samples; /* in a run */
@@ -35,7 +36,7 @@ struct subject {
 enum { MAX_SUBJECTS = 8, MAX_RUNS = 99 };
 
 extern int runs;               /* of every subject */
-extern const char *directory;  /* on a tmpfs, ours alone */
+extern const char *directory;  /* on a tmpfs; only this run uses it */
 
 /* Runs n subjects in turn, a round to warm up first, and prints what they took. size may be NULL. */
 void alternate(const char *name, const struct size *size, const struct subject *subjects, int n);
@@ -50,7 +51,7 @@ struct data {
 };
 struct data make_data(size_t bytes);
 
-int64_t *random_order(size_t n, uint64_t seed); /* the caller's to free */
+int64_t *random_order(size_t n, uint64_t seed); /* the caller frees it */
 
 void reads(const struct size *size, const char *view_case, int only_views);
 void stores(const struct size *size);

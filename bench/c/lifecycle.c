@@ -28,7 +28,7 @@ static void run_open(void *context)
     struct stoc_error error = {0};
     if (stoc_open(context, 0, NULL, &cache, &error) < 0)
         DIE("open: %s", error.message);
-    CHECK(stoc_view_offset(cache, 0) == -1); /* a miss; whatever is left to the first use counts as well */
+    CHECK(stoc_view_offset(cache, 0) == -1); /* a miss; work that is left to the first use counts too */
 }
 
 static void drop_handle(void *context)

@@ -1,5 +1,5 @@
 /*
- * reads.c - view, get and gather beside bare copies of the same bytes in the same order.
+ * reads.c - compares view, get and gather with bare copies of the same bytes in the same order.
  */
 #include "bench.h"
 

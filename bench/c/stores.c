@@ -1,6 +1,7 @@
 /*
- * stores.c - set, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a new cache and a new
- * file: pages are new only once, and reserved ones unwritten only once.
+ * stores.c - compares set, checksum included, with a bare pwrite of the same bytes at the same offsets
+ * of a tmpfs file of the same size. Every run has a new cache and a new file, because a page is new
+ * only once, and a reserved page is unwritten only once.
  */
 #define _GNU_SOURCE
 #include "bench.h"

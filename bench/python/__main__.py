@@ -1,4 +1,4 @@
-"""Measures the Python package, and is the worker of bench/cmd/bench that is written in Python.
+"""Measures the Python package. It is also the Python worker of bench/cmd/bench.
 
     python bench/python run --runs 11 --folder TMPFS --huge PATH --loops LIBRARY [--quick] [--peers] [--only WHAT]
     python bench/python hits PATH CORE SEED

@@ -2,7 +2,7 @@
 
 Both versions are built into build/against. Their runs alternate, each in a process of its own. A
 row's ratio is the median of the ratios of neighbouring runs, ours to theirs: below 1 we are faster.
-The interval beside it contains the median with 95 % probability or more (order statistics)."""
+The interval next to it contains the median with 95 % probability or more (order statistics)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "against"
-GO_BENCHMARKS = {  # by package; the pattern of its benchmarks, each of which has the name it had in older versions
+GO_BENCHMARKS = {  # by package: a pattern of benchmarks. Their names are the same in older versions
     "cache": "^Benchmark(View|Get|Gather|Set|GatherSmall)$",
     "loader": "^BenchmarkAllHit$/.*/batches",
 }
@@ -227,7 +227,7 @@ def main() -> int:
         build("ours", None)
     found: dict[str, list[dict[str, float]]] = {"ours": [], "base": []}
     for k in range(arguments.runs):
-        for name in ("ours", "base") if k % 2 else ("base", "ours"):  # neither has always the warmer machine
+        for name in ("ours", "base") if k % 2 else ("base", "ours"):  # so that neither always runs second
             found[name].append(run(name))
         print(f"run {k + 1} of {arguments.runs}", file=sys.stderr, flush=True)
     lines = list(table(found["ours"], found["base"], arguments.base))

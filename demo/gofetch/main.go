@@ -1,5 +1,6 @@
-// Gofetch reads every sample of a served cache once, in an order of its own, and prints what that came to: the same as demo/reader.py in Python and cclient/examples/fetch.c in C.
-// crc is the XOR of the CRC-32C of each sample, which is the same in any order; seconds are those of the fetches.
+// Gofetch reads every sample of a served cache once, in its own order, and prints the sums. So do
+// demo/reader.py in Python and cclient/examples/fetch.c in C. crc is the XOR of the CRC-32C of each
+// sample, which is the same in any order. seconds is the time of the fetches.
 //
 //	gofetch NAME SEED [BATCH]
 package main
@@ -18,7 +19,7 @@ import (
 	"github.com/stocached/stocached/client"
 )
 
-const patience = time.Minute // that a batch may take
+const patience = time.Minute // the most time that a batch may take
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -6,9 +6,9 @@
 // runs the C programs in bench/c, and runs bench/python. For the server it compiles stocached and
 // runs `stocached serve`, redis-server and memcached, each with its own folder and socket.
 //
-// It runs one part after the other, each alone on the machine. It keeps finished parts in
-// build/bench, so that -resume goes on with the next one. Caches are in a folder on /dev/shm, up to
-// 8 GB; the files of the server's sources in one in build/bench, up to 2 GB.
+// It runs one part at a time, and keeps finished parts in build/bench, so that -resume continues with
+// the next one. Caches are in a folder on /dev/shm, up to 8 GB. The files of the server's sources are
+// in a folder in build/bench, up to 2 GB.
 package main
 
 import (
