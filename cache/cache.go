@@ -25,6 +25,7 @@ type Cache struct {
 	sampleBytes uint64 // of each sample; in an arena of the largest
 	units       uint64 // of the arena; 0 with slots
 	variable    bool
+	oneWordView bool // the index word alone says where a view lies: fixed-size, and nothing is evicted
 	evicts      bool // a set into a full cache gives the slot of another sample to its own
 	readOnly    bool
 

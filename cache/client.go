@@ -41,6 +41,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 			c.policy = policy.FirstCome(c.slots) // which slots are free; evict.go has the rest
 		}
 		c.evicts = seg.Policy.Evicts()
+		c.oneWordView = !c.evicts
 	}
 	for k := range c.stripes {
 		c.stripes[k].countIn(&c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1])

@@ -39,10 +39,11 @@ type death struct {
 }
 
 var (
-	anyCache = []string{"first-come", "first-indices", "arena"}
-	slotPath = []string{"slot.intent", "slot.taken", "slot.named"}
-	extent   = []string{"extent.intent", "extent.taken", "extent.named"}
-	fillPath = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta",
+	anyCache  = []string{"first-come", "first-indices", "arena"}
+	slotPath  = []string{"slot.intent", "slot.taken", "slot.named"}
+	evictPath = []string{"evict.listed", "evict.retired", "evict.moved", "evict.emptied", "evict.unlisted"}
+	extent    = []string{"extent.intent", "extent.taken", "extent.named"}
+	fillPath  = []string{"claim.entry", "claim.phase", "claim.word", "write.half", "write.done", "publish.meta",
 		"publish.word", "publish.entry"}
 	abortPath = []string{"abort.word", "abort.entry"}
 	clearPath = []string{"clear.phase", "clear.drained", "clear.index", "clear.index@2", "clear.cursors", "clear.open"}
@@ -70,9 +71,13 @@ var deaths = []death{
 
 // The table has each fault point of docs/spec/protocol.md, so that no new one is forgotten.
 func TestEveryFaultPointIsTested(t *testing.T) {
-	text, err := os.ReadFile("../docs/spec/protocol.md")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, name := range []string{"protocol", "eviction"} {
+		part, err := os.ReadFile("../docs/spec/" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
 	}
 	known := map[string]bool{}
 	for _, d := range deaths {
@@ -81,10 +86,13 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 			known[point] = true
 		}
 	}
+	for _, p := range append(evictPath, "reclaim.victim") { // TestKilledInAnEviction
+		known[p] = true
+	}
 	found := 0
 	for k, part := range strings.Split(string(text), "`") {
 		noun, verb, ok := strings.Cut(part, ".")
-		if k%2 == 0 || !ok || strings.ContainsAny(part, " /()*=") || !slices.Contains([]string{"register", "reclaim", "claim", "slot", "extent", "write", "publish", "abort", "clear"}, noun) {
+		if k%2 == 0 || !ok || strings.ContainsAny(part, " /()*=") || !slices.Contains([]string{"register", "reclaim", "claim", "evict", "slot", "extent", "write", "publish", "abort", "clear"}, noun) {
 			continue
 		}
 		found++
@@ -92,7 +100,7 @@ func TestEveryFaultPointIsTested(t *testing.T) {
 			t.Errorf("no process dies at %q", part)
 		}
 	}
-	if found < 29 {
+	if found < 35 {
 		t.Errorf("found only %d fault points in the document", found)
 	}
 }
@@ -249,6 +257,100 @@ func dieAt(t *testing.T, d death, kind, point string) {
 		t.Errorf("clear at the end: %v, %v", r, err)
 	}
 	checkSound(t, seg)
+}
+
+// A kill at any step of an eviction loses at most the victim. The victim is READY again if the kill
+// came before its slot had moved. No slot is lost, no sample stays RETIRING, and no copy is torn.
+func TestKilledInAnEviction(t *testing.T) {
+	for _, reclaims := range []string{"", "set", "recover", "registration", "clear"} {
+		for _, point := range evictPath {
+			name := point
+			if reclaims != "" {
+				if name += ", and again while it is reclaimed in a " + reclaims; point != "evict.retired" && point != "evict.moved" {
+					continue // nothing is RETIRING
+				}
+			}
+			t.Run(name, func(t *testing.T) { dieEvicting(t, point, reclaims) })
+		}
+	}
+}
+
+func dieEvicting(t *testing.T, point, reclaims string) {
+	seg := named(t, evicting)
+	observer := attach(t, seg)
+	for i := range 4 {
+		set(t, observer, i, payload(i, 0, evictBytes), 0, cache.Stored)
+	}
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		dst := make([]byte, evictBytes)
+		for i := 0; ; i = (i + 1) % 12 {
+			version := map[bool]int{true: 0, false: 1}[i < 4]
+			if _, hit, err := observer.Get(i, dst); err != nil || hit && string(dst) != string(payload(i, version, evictBytes)) {
+				t.Errorf("get %d: torn, or %v", i, err)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			default:
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	})
+	stopReader := sync.OnceFunc(func() { close(stop); reader.Wait() })
+	defer stopReader()
+
+	bystander := start(t, seg.Path(), "") // has the lower number, and lives
+	dead := start(t, seg.Path(), point+"=kill")
+	var second *child
+	if reclaims != "" && reclaims != "registration" {
+		second = start(t, seg.Path(), "reclaim.victim=kill")
+	}
+	dead.tell("set 7 1 %d", evictBytes) // evicts sample 0
+	dead.died()
+	if reclaims == "registration" {
+		second = start(t, seg.Path(), "reclaim.victim=kill")
+	}
+	switch reclaims {
+	case "set":
+		second.tell("set 7 1 %d", evictBytes)
+	case "recover", "clear":
+		second.tell("%s", reclaims)
+	}
+	if second != nil {
+		second.died()
+	}
+	_ = bystander
+
+	next := attach(t, seg)
+	if _, err := next.Recover(); err != nil {
+		t.Error(err)
+	}
+	if reclaims == "clear" { // the next claimant finishes it
+		set(t, next, 11, payload(11, 1, evictBytes), 0, cache.Stored)
+		wantMiss(t, next, 0)
+	} else if kept := point == "evict.listed" || point == "evict.retired"; kept {
+		wantSample(t, next, 0, payload(0, 0, evictBytes))
+	} else {
+		wantMiss(t, next, 0)
+	}
+	wantMiss(t, next, 7)
+	checkSound(t, seg)
+	set(t, next, 7, payload(7, 1, evictBytes), 0, cache.Stored)
+	wantSample(t, next, 7, payload(7, 1, evictBytes))
+	for i := range 12 {
+		version := map[bool]int{true: 0, false: 1}[i < 4]
+		if r, err := next.Set(i, payload(i, version, evictBytes), 0); err != nil || r != cache.Stored && r != cache.Exists {
+			t.Errorf("set %d: %v, %v", i, r, err)
+		}
+	}
+	stopReader()
+	checkSound(t, seg)
+	if s := stats(t, next); s.Ready != 4 || s.Corrupt != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // lostUnits counts the allocated units of an arena that no sample names.

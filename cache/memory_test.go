@@ -63,3 +63,57 @@ func TestShortMemory(t *testing.T) {
 	short = false
 	set(199, 0, Stored)
 }
+
+// A full cache evicts without new memory. While memory is short and slots are free, a set evicts,
+// and takes no free slot.
+func TestEvictInShortMemory(t *testing.T) {
+	seg, err := shm.Create(shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Assign: shm.AssignFIFO})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	c, err := Attach(seg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	short := false
+	c.allowance.Usable = func() (shm.Space, error) {
+		if short {
+			return shm.Space{}, nil
+		}
+		return shm.Space{Left: 64 << 20}, nil // a grant lasts for 4 MiB, a huge page and some fills
+	}
+	set := func(i int, want Result) Stats {
+		t.Helper()
+		r, err := c.Set(i, make([]byte, 100<<10), 0)
+		if r != want || err != nil {
+			t.Fatalf("set %d: %v, %v; want %v", i, r, err, want)
+		}
+		s, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	set(0, Stored)
+	set(1, Stored)
+	short = true
+	seg.Grant(c.allowance.Group()).Store(0) // what was granted is drawn
+	if s := set(2, Stored); s.Ready != 2 || s.Evicted != 1 {
+		t.Errorf("%d samples, %d evicted", s.Ready, s.Evicted)
+	}
+	short = false
+	set(3, Stored)
+	if s := set(4, Stored); s.Ready != 4 || s.Evicted != 1 {
+		t.Errorf("%d samples, %d evicted", s.Ready, s.Evicted)
+	}
+	short = true
+	seg.Grant(c.allowance.Group()).Store(0)
+	if s := set(5, Stored); s.Ready != 4 || s.Evicted != 2 {
+		t.Errorf("%d samples, %d evicted", s.Ready, s.Evicted)
+	}
+	if n := seg.Drawn(c.record).Load(); n != 0 {
+		t.Errorf("%d bytes are drawn and not settled", n)
+	}
+}

@@ -24,10 +24,13 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	}
 	// in a fixed-size cache the word alone is enough
 	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes
-	if w.State() != shm.Ready {
+	if w.State() != shm.Ready && !c.evicts {
 		return nil, false, c.miss(l, uint64(i), w)
 	}
-	if c.variable {
+	if !c.oneWordView {
+		if c.evicts {
+			return nil, false, refuseView(l)
+		}
 		var ok bool
 		if w, m, ok = c.find(uint64(i)); !ok {
 			return nil, false, c.miss(l, uint64(i), w)
@@ -66,6 +69,12 @@ func (c *Cache) refuseRead(l *stripe, i int) error {
 		return errClosed
 	}
 	return c.checkIndex(i)
+}
+
+// refuseView refuses a view in a cache that evicts: its bytes would become those of another sample.
+func refuseView(l *stripe) error {
+	l.leave()
+	return fmt.Errorf("%w: a cache that evicts gives out no views; use Get or Gather", shm.ErrInvalid)
 }
 
 // find loads a consistent pair of a sample's words, and says whether it is READY.

@@ -2,7 +2,8 @@ package cache
 
 import "iter"
 
-// Ready iterates over the READY samples in the order of their indices, with a view of each. It
+// Ready iterates over the READY samples in the order of their indices, with a view of each, or a copy
+// in a cache that evicts. It
 // checks each sample when it comes to it, and counts no hits. It ends early when the handle is
 // closed. The loop's body may call anything, Close too.
 func (c *Cache) Ready() iter.Seq2[int, []byte] {
@@ -22,6 +23,11 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 		return nil, false
 	}
 	defer l.leave()
+	if c.evicts {
+		dst := make([]byte, c.sampleBytes)
+		n, hit, err := c.copySample(sample, dst)
+		return dst[:n], hit && err == nil
+	}
 	w, m, ok := c.find(sample)
 	if !ok {
 		return nil, false

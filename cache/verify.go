@@ -49,7 +49,7 @@ func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 	for range copyTries {
 		w, m, ok := record.load()
 		if !ok {
-			return false, w.State() <= shm.Ready
+			return false, c.possible(w.State())
 		}
 		crc := c.seg.Checksum(sample, m)
 		offset, good := c.locate(w, c.length(m))

@@ -613,6 +613,7 @@ struct stoc_stats {
     uint64_t clients_live, clients_dead;         /* dead: records of past clients, with or without claims */
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
+    uint64_t evicted;       /* samples whose slot another sample got */
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 

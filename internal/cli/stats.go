@@ -56,6 +56,8 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Out) }),
 	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
 		func(s *stats) any { return table.Count(s.Passed) }),
+	table.Listed("evicted", "evicted", "samples whose slot another sample got",
+		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
 		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
 	table.Listed("stored_bytes", "bytes stored", "of all samples ever stored",

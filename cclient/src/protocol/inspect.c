@@ -175,6 +175,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
         return STOC_ESYSTEM;
     stats->allocated_bytes = (uint64_t)st.st_blocks * 512;
     stats->clears = phase_epoch(load(phase_word(c)));
+    stats->evicted = sum[STOC_COUNTER_EVICTED];
     stats->hits = sum[STOC_COUNTER_HITS];
     stats->misses = sum[STOC_COUNTER_MISSES];
     stats->stored = sum[STOC_COUNTER_STORED];

@@ -110,6 +110,8 @@ __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, 
 {
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
+    if (c->evicts) /* no views: a view's bytes would become those of another sample */
+        return STOC_EINVAL;
     int result = find(c, (uint64_t)index, offset, length);
     count(c,
           LIKELY(result == STOC_HIT) ? STOC_COUNTER_HITS
@@ -123,7 +125,7 @@ __attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, con
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!data || !length || c->evicts)
+    if (!data || !length)
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
@@ -152,8 +154,6 @@ __attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64
         return STOC_ECLOSED - 1;
     if (c->variable)
         return STOC_ESCHEMA - 1;
-    if (c->evicts)
-        return STOC_EINVAL - 1;
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
     return result == STOC_HIT ? (int64_t)offset : (int64_t)result - 1;
@@ -176,7 +176,7 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
         return STOC_ECLOSED;
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
-    if (!data || !length || c->evicts)
+    if (!data || !length || c->evicts) /* no views */
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find(c, (uint64_t)index, &offset, &bytes);

@@ -21,13 +21,26 @@ import (
 type Drive struct {
 	// least number of SIGKILLs; Run sends more until half of Kills hit a client that was filling a
 	// sample
-	Kills    int
-	Lasts    time.Duration // limit; it is an error if Run needs longer
-	Seed     uint64
-	Variable bool     // an arena instead of slots
-	Workers  []Worker // all run at the same time; Run replaces one that died
-	Log      io.Writer
+	Kills   int
+	Lasts   time.Duration // limit; it is an error if Run needs longer
+	Seed    uint64
+	Kind    Kind     // of the cache
+	Workers []Worker // all run at the same time; Run replaces one that died
+	Log     io.Writer
 }
+
+// Kind says what kind of cache is driven.
+type Kind string
+
+// The kinds.
+const (
+	Slots    Kind = "slots"
+	Arena    Kind = "arena"
+	Evicting Kind = "evicting" // slots; a set into a full cache evicts a sample
+)
+
+// Kinds lists them all.
+var Kinds = []Kind{Slots, Arena, Evicting}
 
 // Worker is the command of a worker. Run adds the arguments of the contract.
 type Worker struct {
@@ -69,8 +82,14 @@ func (d Drive) Run() (Report, error) {
 	defer os.RemoveAll(dir)
 	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes,
 		Slots: driveSlots, ClientRecords: 64}
-	if d.Variable {
+	switch d.Kind {
+	case Slots:
+	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
+	case Evicting:
+		o.Assign = shm.AssignFIFO
+	default:
+		return Report{}, fmt.Errorf("%q is none of the kinds %v", d.Kind, Kinds)
 	}
 	seg, err := shm.Create(o)
 	if err != nil {
@@ -241,7 +260,7 @@ func (r *run) killOne(workers []*process) (int, error) {
 // arenaIsFull says whether the arena is nearly full, so that few workers claim.
 func (r *run) arenaIsFull() bool {
 	next := shm.ArenaNext(r.seg.ArenaNext().Load()).Unit()
-	return r.Variable && next > r.seg.Units()*3/4
+	return r.Kind == Arena && next > r.seg.Units()*3/4
 }
 
 // recordOf returns the client record of a process; -1: it has none yet.
@@ -351,7 +370,7 @@ func (r *run) fillUp() error {
 		}
 	}
 	s, err := r.c.Stats()
-	if err == nil && !r.Variable && s.Ready != driveSlots {
+	if err == nil && r.Kind != Arena && s.Ready != driveSlots {
 		err = fmt.Errorf("%d slots of %d could be filled at the end", s.Ready, driveSlots)
 	}
 	return err

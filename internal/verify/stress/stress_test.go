@@ -60,11 +60,11 @@ func TestVerify(t *testing.T) {
 // A short run of `make soak`.
 func TestDrive(t *testing.T) {
 	workers := goWorkers(t, 4)
-	for _, variable := range []bool{false, true} {
-		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Variable: variable,
+	for _, kind := range Kinds {
+		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
 			Workers: workers}
 		r, err := d.Run()
-		t.Logf("variable %v, seed %d: %+v", variable, d.Seed, r)
+		t.Logf("%s, seed %d: %+v", kind, d.Seed, r)
 		if err != nil {
 			t.Error(err)
 		}

@@ -46,6 +46,7 @@ class Stats(Mapping[str, Any]):
     clients_dead: int = 0
     allocated_bytes: int = 0  # memory that the segment takes now
     clears: int = 0
+    evicted: int = 0  # samples whose slot another sample got
 
     @property
     def hit_rate(self) -> float:

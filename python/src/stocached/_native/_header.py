@@ -366,6 +366,7 @@ class Stats(ctypes.Structure):
         ("clients_dead", c_uint64),
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
+        ("evicted", c_uint64),
     ]
 
 

@@ -44,11 +44,12 @@ func work(args []string) int {
 	return stress.Work(args[0], samples, time.Duration(seconds)*time.Second, seed)
 }
 
-// drive splits the kills between a cache with slots and one with an arena.
+// drive splits the kills among caches of several kinds.
 func drive(args []string) int {
 	flags := flag.NewFlagSet("drive", flag.ExitOnError)
 	kills := flags.Int("kills", 2000, "SIGKILLs in all")
 	seconds := flags.Int("seconds", 240, "give up after this number of seconds")
+	kinds := flags.String("kinds", "slots,arena,evicting", "of caches")
 	given := addWorkers(flags)
 	flags.Parse(args)
 	workers, err := given.workers(6)
@@ -57,11 +58,11 @@ func drive(args []string) int {
 		return 1
 	}
 	failed := 0
-	for part, variable := range []bool{false, true} {
-		d := stress.Drive{Kills: (*kills + part) / 2, Lasts: time.Duration(*seconds) * time.Second / 2,
-			Seed: *given.seed + uint64(part), Variable: variable, Workers: workers, Log: os.Stdout}
+	all := strings.Split(*kinds, ",")
+	for part, kind := range all {
+		d := stress.Drive{Kills: (*kills + part) / len(all), Lasts: time.Duration(*seconds) * time.Second / time.Duration(len(all)),
+			Seed: *given.seed + uint64(part), Kind: stress.Kind(kind), Workers: workers, Log: os.Stdout}
 		r, err := d.Run()
-		kind := map[bool]string{false: "slots", true: "arena"}[variable]
 		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed "+
 			"by language: %v\n",
 			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Killed)

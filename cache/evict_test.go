@@ -1,0 +1,133 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+const evictBytes = 3000
+
+var evicting = shm.Options{Samples: 12, Slots: 4, SampleBytes: evictBytes, ClientRecords: 8, Assign: shm.AssignFIFO}
+
+// A full cache gives the slots in turn to the samples that are set. It counts the evicted samples,
+// and it gives out copies only.
+func TestEvict(t *testing.T) {
+	for name, seg := range map[string]*shm.Segment{"heap": heap(t, evicting), "mapped": mapped(t, evicting)} {
+		t.Run(name, func(t *testing.T) {
+			c := attach(t, seg)
+			for i := range 7 {
+				set(t, c, i, payload(i, 1, evictBytes), 0, cache.Stored)
+			}
+			for i := range 12 {
+				if i >= 3 && i < 7 {
+					wantSample(t, c, i, payload(i, 1, evictBytes))
+				} else {
+					wantMiss(t, c, i)
+				}
+			}
+			set(t, c, 5, payload(5, 2, evictBytes), 0, cache.Exists)
+			set(t, c, 5, payload(5, 2, evictBytes), cache.Overwrite, cache.Stored) // keeps its slot
+			wantSample(t, c, 3, payload(3, 1, evictBytes))
+			if s := stats(t, c); s.Evicted != 3 || s.Ready != 4 || s.Full != 0 || s.Corrupt != 0 {
+				t.Errorf("%+v", s)
+			}
+			if _, hit, err := c.View(5); hit || !errors.Is(err, shm.ErrInvalid) {
+				t.Errorf("view: %v, %v", hit, err)
+			}
+			var ready []int
+			for i, data := range c.Ready() {
+				ready = append(ready, i)
+				if i != 5 && string(data) != string(payload(i, 1, evictBytes)) {
+					t.Errorf("sample %d has other bytes", i)
+				}
+			}
+			if !slices.Equal(ready, []int{3, 4, 5, 6}) {
+				t.Errorf("ready: %v", ready)
+			}
+			// An aborted set has evicted its victim. The next one takes the free slot.
+			k, r, err := c.Claim(0, evictBytes, 0)
+			if err != nil || r != cache.Stored || k.Abort() != nil {
+				t.Fatal(r, err)
+			}
+			wantMiss(t, c, 0)
+			set(t, c, 1, payload(1, 1, evictBytes), 0, cache.Stored)
+			if s := stats(t, c); s.Evicted != 4 || s.Ready != 4 {
+				t.Errorf("%+v", s)
+			}
+			if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+				t.Fatal(r, err)
+			}
+			checkSound(t, seg)
+		})
+	}
+}
+
+// A slot that holds one sample is enough, also while a client fills it: then a set of another sample
+// finds no victim.
+func TestEvictFromOneSlot(t *testing.T) {
+	o := evicting
+	o.Slots = 1
+	seg := mapped(t, o)
+	c, other := attach(t, seg), attach(t, seg)
+	for i := range 12 {
+		set(t, c, i, payload(i, 1, evictBytes), 0, cache.Stored)
+		wantSample(t, other, i, payload(i, 1, evictBytes))
+	}
+	k, _, err := c.Claim(0, evictBytes, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(t, other, 1, payload(1, 1, evictBytes), 0, cache.Full)
+	if err := errors.Join(func() error { _, err := k.WriteAt(payload(0, 2, evictBytes), 0); return err }(), k.Publish()); err != nil {
+		t.Fatal(err)
+	}
+	wantSample(t, other, 0, payload(0, 2, evictBytes))
+	checkSound(t, seg)
+}
+
+// Goroutines of several clients set and get samples of a cache with few slots. Each copy has one
+// sample's bytes. The segment lies on the heap, so that the race detector sees its words.
+func TestEvictTogether(t *testing.T) {
+	o := evicting
+	o.Samples, o.Slots = 100, 8
+	seg := heap(t, o)
+	var clients sync.WaitGroup
+	for k := range 4 {
+		c := attach(t, seg)
+		clients.Go(func() {
+			dst := make([]byte, evictBytes)
+			for n := range 2000 {
+				i := (n*7 + k*13) % 100
+				hit := false
+				var err error
+				if !cache.RaceDetector { // a copy races with the fill that its check detects
+					_, hit, err = c.Get(i, dst)
+				}
+				if err == nil && !hit {
+					var r cache.Result
+					if r, err = c.Set(i, payload(i, 1, evictBytes), 0); r == cache.Full {
+						err = fmt.Errorf("set %d is full", i)
+					}
+				} else if string(dst) != string(payload(i, 1, evictBytes)) {
+					err = fmt.Errorf("sample %d has other bytes", i)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	c := attach(t, seg)
+	if s := stats(t, c); s.Ready != 8 || s.Evicted == 0 || s.Corrupt != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	checkSound(t, seg)
+}
