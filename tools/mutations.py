@@ -111,6 +111,20 @@ DEFECTS = [
         "f.From()",
         go("./cache", "TestAbort"),
     ),
+    Defect(
+        "Go: a reclaim leaves the victims of the dead as they are",
+        "cache/reclaim.go",
+        "\t\t\tc.endEviction(record, e)\n",
+        "",
+        go("./cache", "TestKilledInAnEviction", "faultpoints"),
+    ),
+    Defect(
+        "Go: a victim is READY again although its slot has gone to another sample",
+        "cache/evict.go",
+        "if c.seg.SlotSample(place-1).Load() == listed {",
+        "if place != 0 {",
+        go("./cache", "TestKilledInAnEviction", "faultpoints"),
+    ),
     # Segments.
     Defect(
         "Go: a fill may take all memory that is left",
@@ -163,6 +177,13 @@ DEFECTS = [
         go("./client", "TestGetOrLoadOnce"),
     ),
     # The library in C.
+    Defect(
+        "C: a victim is evicted without being listed",
+        "cclient/src/protocol/evict.c",
+        "        store(list, listed);\n",
+        "",
+        go("./internal/verify/model", "TestReplayC", "faultpoints"),
+    ),
     Defect(
         "C: a copy is not checked again",
         "cclient/src/protocol/read.c",
