@@ -15,19 +15,19 @@ BUFFER = 4
 class Shuffled(Iterator[Any]):
     """The numbers 0..length-1 of a file in another order: each comes out of a buffer, by a random
     number. The state is made of live objects, which change with the next item. log: gets a line
-    with each number that is read into the buffer. seed: None for another order each time."""
+    with each number that is read into the buffer, and a 1 if that is after `load_state_dict`, which
+    says -1. seed: None for another order each time."""
 
     def __init__(self, file: int, length: int, log: Path | None, seed: int | None) -> None:
         self.file, self.length, self.log = file, length, log
-        self.read = 0
+        self.loaded = 0
         self.state = {"read": 0, "buffer": []}
         self.rng = np.random.default_rng(seed)
 
     def __next__(self) -> Any:
         state = self.state
         while state["read"] < self.length and len(state["buffer"]) < BUFFER:
-            if self.log is not None:
-                append(self.log, f"{self.file} {state['read']}")
+            self.note(state["read"])
             state["buffer"].append(state["read"])
             state["read"] += 1
         if not state["buffer"]:
@@ -35,12 +35,17 @@ class Shuffled(Iterator[Any]):
         number = state["buffer"].pop(int(self.rng.integers(len(state["buffer"]))))
         return {"at": np.array([self.file, number]), "draw": self.rng.integers(2**60)}
 
+    def note(self, number: int) -> None:
+        if self.log is not None:
+            append(self.log, f"{self.file} {number} {self.loaded}")
+
     def state_dict(self) -> dict[str, Any]:
         self.state["generator"] = self.rng.bit_generator.state
         return self.state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state = state
+        self.state, self.loaded = state, 1
+        self.note(-1)
         self.rng.bit_generator.state = state["generator"]
 
 
