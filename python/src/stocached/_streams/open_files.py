@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from .._common.errors import StateError, StreamError
 from .._workers.errors import RemoteError
 from .._workers.stateful import is_stateful, state_of
+from .assignment import NONE
 from .items import Array, Items
 from .reader import Reader
 from .settings import StreamSettings
@@ -64,29 +65,34 @@ class FileFailed(Exception):
 class _Reading:
     """One assignment, as far as it has come."""
 
-    __slots__ = ("assignment", "failed", "item", "items", "length", "stateful", "values")
+    __slots__ = ("assignment", "due", "failed", "item", "items", "length", "values")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
         self.values: Any = None  # what the reader returned
         self.items: Iterator[Any] | None = None
-        self.stateful = False
+        self.due = NONE  # the item whose snapshot is next
+
+    def open(self, reader: Reader, files: Sequence[Any]) -> None:
+        one = self.assignment
+        self.values, self.items = reader.open(files[one.number], one.number, one.epoch, self.item, one.snapshot)
 
     @property
     def step(self) -> int:
         """Of the item that is next."""
         return self.assignment.step + self.item - self.assignment.item
 
-    def open(self, reader: Reader, files: Sequence[Any]) -> None:
-        one = self.assignment
-        self.values, self.items = reader.open(files[one.number], one.number, one.epoch, self.item, one.snapshot)
-        self.stateful = is_stateful(self.values) or is_stateful(self.items)
+    @property
+    def stateful(self) -> bool:
+        return is_stateful(self.values) or is_stateful(self.items)
 
-    def state(self) -> bytes | None:
-        """The states of what the reader returned and of its iterator, for `Reader.open`. None: both
-        say that they have none now."""
+    def snapshot(self, item: int) -> Iterator[Snapshot]:
+        """Taken in this step, before or after its item; item: that comes after it. None if the
+        reader says that it has no state now."""
         states = None if self.values is self.items else state_of(self.values), state_of(self.items)
-        return None if states[0] is states[1] is None else pickle.dumps(states, pickle.HIGHEST_PROTOCOL)
+        if any(state is not None for state in states):
+            data = pickle.dumps(states, pickle.HIGHEST_PROTOCOL)
+            yield Snapshot(self.assignment.row, self.assignment.place, item, self.step, data)
 
     def next(self) -> Any:
         """The item that is next, or _END."""
@@ -150,9 +156,7 @@ class OpenFiles:
             if not reading.failed:
                 try:
                     if reading.items is None:
-                        reading.open(self._reader, self._files)
-                        if reading.stateful:
-                            self._take(reading, opened=True)
+                        self._open(reading)
                     value = reading.next()
                     if value is not _END:
                         if batch.items is None:
@@ -160,8 +164,9 @@ class OpenFiles:
                         parts = batch.items.take(value)  # type: ignore[union-attr]
                         for array, part in zip(batch.arrays, parts, strict=True):
                             array[row] = part
-                        if reading.stateful:
-                            self._take(reading, opened=False)
+                        if reading.item == reading.due:
+                            self.snapshots += reading.snapshot(reading.item + 1)
+                            reading.due += self._every
                         reading.item += 1
                         return True
                 except Exception as error:
@@ -175,15 +180,14 @@ class OpenFiles:
             readings.popleft()
         return False
 
-    def _take(self, reading: _Reading, *, opened: bool) -> None:
-        """Takes the snapshot that is due after this step's item; or, for a file that was opened in
-        a step without one, that before the item."""
-        step, one = reading.step, reading.assignment
-        due = self._every > 0 and (step + 1) % self._every == 0
-        data = reading.state() if due is not opened else None
-        if data is not None:
-            item = reading.item if opened else reading.item + 1
-            self.snapshots.append(Snapshot(one.row, one.place, item, step, data))
+    def _open(self, reading: _Reading) -> None:
+        reading.open(self._reader, self._files)
+        if not reading.stateful:
+            return
+        if self._every:
+            reading.due = reading.item + -(reading.step + 1) % self._every
+        if reading.due != reading.item:  # else the first item's is as good
+            self.snapshots += reading.snapshot(reading.item)
 
     def _fail(self, reading: _Reading, error: Exception) -> None:
         reading.failed = True
