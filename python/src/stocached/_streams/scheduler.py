@@ -50,7 +50,7 @@ class StepScheduler:
         self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int, begun: Mapping[int, Snapshot]
     ) -> None:
         """begun: the snapshots to continue from."""
-        self.rows, self.step, self.snapshots = rows, step, Snapshots(begun)
+        self.rows, self.step, self.snapshots = rows, step, Snapshots(begun, own.start)
         self._own, self._lengths, self._ends, self._rounds = own, lengths, ends, 0
 
     def begin(self) -> list[Assignment]:
@@ -97,7 +97,7 @@ class StepScheduler:
 
     def give(self, step: Step) -> Step:
         """The training loop gets this step now: its state has the snapshots."""
-        step.state.snapshots = self.snapshots.after(step.number, step.state.place[self._own])
+        step.state.snapshots = self.snapshots.after(step.number, step.state.place)
         return step
 
     def state(self) -> State:
@@ -108,7 +108,7 @@ class StepScheduler:
         rows = self.rows
         number = int(rows.file[row])
         length = None if self._lengths is None else int(self._lengths[number])
-        own, place = row - (self._own.start or 0), int(rows.place[row])
+        own, place = row - self._own.start, int(rows.place[row])
         return Assignment(own, place, number, rows.places.epoch_of(place), int(rows.item[row]), length, self.step)
 
     def _nothing(self) -> Exception:

@@ -26,8 +26,10 @@ class Snapshots:
     """The snapshots of an iteration: of each row the newest one of the steps that the training loop
     has got, and those of later steps. Not safe for several threads."""
 
-    def __init__(self, begun: Mapping[int, Snapshot]) -> None:
-        self.begun = begun  # of the state from which the iteration continues
+    def __init__(self, begun: Mapping[int, Snapshot], first: int) -> None:
+        """begun: of the state from which the iteration continues. first: where the rows that this
+        rank reads begin in a state."""
+        self.begun, self._first = begun, first
         self._rows = {row: deque([snapshot]) for row, snapshot in begun.items()}
 
     def add(self, snapshots: Iterable[Snapshot]) -> None:
@@ -42,7 +44,7 @@ class Snapshots:
         for row, kept in self._rows.items():
             while kept and kept[0].step <= step:
                 newest = len(kept) == 1 or kept[1].step > step
-                if newest and kept[0].place == place[row]:
+                if newest and kept[0].place == place[self._first + row]:
                     found[row] = kept[0]
                     break
                 kept.popleft()
