@@ -254,6 +254,35 @@ def test_the_state_is_that_of_the_delivered_batch_not_of_what_is_read_ahead(know
     assert state == first.state_dict() | {key: state[key] for key in ("step", "item", "snapshots")}
 
 
+class Asked(Shuffled):
+    """Knows after how many items it was asked for its state."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.asked, self.given = [], 0
+
+    def __next__(self):
+        self.given += 1
+        return super().__next__()
+
+    def state_dict(self):
+        self.asked.append(self.given)
+        return super().state_dict()
+
+
+@pytest.mark.parametrize(
+    ("every", "asked"), [(1, range(1, 13)), (5, [0, 5, 10]), (12, [0, 12]), (100, [0]), (0, [0])], ids=str
+)
+def test_when_an_iterator_is_asked(every, asked):
+    read = Asked(0, 12, None, 0)
+    loader = Streams([0], 1, lambda file: read, snapshot_every_n_steps=every)
+    batches = iter(loader)
+    kept = batches._source._scheduler.snapshots._rows
+    for _ in batches:
+        assert len(kept[0]) == 1
+    assert read.asked == list(asked)
+
+
 def test_a_state_does_not_change_with_the_iterator():
     first = streams(ShuffledFiles(LENGTHS), 3)
     batches = iter(first)
