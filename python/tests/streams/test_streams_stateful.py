@@ -279,7 +279,7 @@ def test_when_an_iterator_is_asked(every, asked):
     batches = iter(loader)
     kept = batches._source._scheduler.snapshots._rows
     for _ in batches:
-        assert len(kept[0]) == 1
+        assert (len(kept[0]), batches._source._open_files.snapshots) == (1, [])
     assert read.asked == list(asked)
 
 
