@@ -95,9 +95,8 @@ class _Reading:
             yield Snapshot(self.assignment.row, self.assignment.place, item, self.step, data)
 
     def next(self) -> Any:
-        """The item that is next, or _END."""
-        assert self.items is not None
-        value = next(self.items, _END)
+        """The item that is next, or _END. Of an open file."""
+        value = next(self.items, _END)  # type: ignore[arg-type]
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
             raise ValueError(f"the file {what}, and lengths= says {self.length}")
