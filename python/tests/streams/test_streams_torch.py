@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from stateful_files import ShuffledFiles, logged
 from stream_files import Files, Item, collect, expected, lengths_of
 from torch_helpers import TORCH_WARNINGS, torch
 
@@ -98,6 +101,25 @@ def test_epochs_and_states_in_workers():
     )
     for epoch in range(3):
         assert collect(tensors(join(lasting))) == expected(lengths, 4, epoch=epoch)
+
+
+def test_states_of_readers_in_workers(tmp_path):
+    """Each worker of torch gives its rows' files their states back."""
+    lengths, log = [9, 3, 0, 12, 1, 7, 5, 10], tmp_path / "log"
+    first, second = (
+        Streams(range(8), 4, ShuffledFiles(lengths, log), lengths=lengths, num_workers=workers)
+        for workers, log in ((2, None), (0, log))
+    )
+    batches = iter(first)
+    last = [next(batches) for _ in range(4)][-1]
+    opened = zip(last.files.tolist(), last.positions.tolist())
+    second.load_state_dict(first.state_dict())
+    loader = DataLoader(second.dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    for batch, other in itertools.zip_longest(batches, join(loader)):
+        assert other.items["at"].tolist() == batch.items["at"].tolist()
+        assert other.items["draw"].tolist() == batch.items["draw"].tolist()
+    given = sorted(file for file, number, _ in logged(log) if number == -1)
+    assert given == sorted(file for file, item in opened if item + 1 < lengths[file])
 
 
 def test_workers_that_cannot_share_the_rows():

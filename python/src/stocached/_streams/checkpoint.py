@@ -3,13 +3,16 @@ run can continue (docs/spec/stream-rows.md, State)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._common.errors import InvalidError
 from .assignment import NONE
 from .scheduler import State
 from .settings import StreamSettings
+from .snapshots import Snapshot
 
 VERSION = 1
 _KEYS = ("epoch", "step", "first_row", "place", "item", "next")
@@ -28,7 +31,16 @@ def _settings(s: StreamSettings) -> dict[str, Any]:
 
 
 def to_dict(s: StreamSettings, state: State) -> dict[str, Any]:
-    return {"version": VERSION, **_settings(s), **{key: getattr(state, key) for key in _KEYS}}
+    found = {"version": VERSION, **_settings(s), **{key: getattr(state, key) for key in _KEYS}}
+    if state.snapshots:
+        first = s.rank * s.batch_size
+        found["snapshots"] = [_told(first, one) for _, one in sorted(state.snapshots.items())]
+    return found
+
+
+def _told(first: int, one: Snapshot) -> dict[str, Any]:
+    values, items = pickle.loads(one.data)
+    return {"row": first + one.row, "item": one.item, "iterable": values, "iterator": items}
 
 
 def from_dicts(s: StreamSettings, given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> State:
@@ -58,7 +70,15 @@ def _cut(s: StreamSettings, states: list[State]) -> State:
         )
     place, item = zip(*(rows[row] for row in range(first, first + count)))
     following_places = [following[group] for group in range(first // size, (first + count) // size)]
-    return State(states[0].epoch, states[0].step, first, list(place), list(item), following_places)
+    begin = s.rank * s.batch_size
+    # Of rows that other ranks read we keep none.
+    snapshots = {
+        row - begin: replace(one, row=row - begin)
+        for state in states
+        for row, one in state.snapshots.items()
+        if 0 <= row - begin < s.batch_size
+    }
+    return State(states[0].epoch, states[0].step, first, list(place), list(item), following_places, snapshots)
 
 
 def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
@@ -93,7 +113,25 @@ def _checked(s: StreamSettings, given: Mapping[str, Any]) -> State:
         raise InvalidError("the state has numbers below 0")
     if s.ends != "cycle" and max(state.place) >= len(s.files):
         raise InvalidError(f"the state has place {max(state.place)} of {len(s.files)} files")
+    state.snapshots = {one.row: one for one in _snapshots(state, given.get("snapshots") or ())}
     return state
+
+
+def _snapshots(state: State, given: Any) -> Iterator[Snapshot]:
+    """With rows that count over all ranks."""
+    if not isinstance(given, (list, tuple)):
+        raise InvalidError(f"the state's snapshots are {repr(given)[:80]}")
+    for one in given:
+        try:
+            row, item = int(one["row"]), int(one["item"])
+            states = one["iterable"], one["iterator"]
+        except (TypeError, ValueError, KeyError):
+            raise InvalidError(f"a snapshot of the state is {repr(one)[:80]}") from None
+        k = row - state.first_row
+        if not (0 <= k < len(state.place) and state.place[k] != NONE and 0 <= item <= state.item[k]):
+            raise InvalidError(f"the state has a snapshot of row {row} before item {item}, where that row is not")
+        # A copy, as of the reader's: whoever gave the state may change it.
+        yield Snapshot(row, state.place[k], item, state.step - 1, pickle.dumps(states, pickle.HIGHEST_PROTOCOL))
 
 
 def _whole(key: str, value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._common.errors import ClosedError, StreamError
+from .._common.errors import ClosedError, StateError, StreamError
 from .._common.sizes import parse_size
 from .._memory.ring import Ring
 from .assignment import NONE
@@ -26,7 +26,9 @@ class InProcessReader:
     def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
         self._streams, self._scheduler, self._ring = streams, scheduler, ring
         self._known = streams.lengths is not None
-        self._open_files = OpenFiles(streams.reader, streams.files, streams.errors == "skip")
+        self._open_files = OpenFiles(
+            streams.reader, streams.files, streams.errors == "skip", streams.snapshot_every_n_steps
+        )
         self.items = streams.items  # this is a Batch
         self.arrays: Sequence[Array] = ()
         for assignment in scheduler.begin():
@@ -56,7 +58,9 @@ class InProcessReader:
         if step is None or self.items is None:
             return None
         arrays, self.arrays = self.arrays, ()  # nothing of it stays here
-        return step, self.items, arrays
+        self._scheduler.snapshots.add(self._open_files.snapshots)
+        self._open_files.snapshots.clear()
+        return self._scheduler.give(step), self.items, arrays
 
     def learn(self, row: int, value: Any) -> None:
         """As Batch.learn."""
@@ -121,7 +125,8 @@ class StreamIterator(Iterator[StreamBatch]):
             got = self._source.next()
         except FileFailed as failed:
             self.close()
-            raise self._error(failed.failure) from failed.__cause__ or failed.failure.error.rebuilt()
+            cause = failed.__cause__ or failed.failure.error.rebuilt()
+            raise self._error(failed.failure, cause) from cause
         except BaseException:
             self.close()
             raise
@@ -151,12 +156,14 @@ class StreamIterator(Iterator[StreamBatch]):
                 self._gaps.append((assignment.row, failure.step, assignment.step + assignment.length - assignment.item))
             self._progress._failed(failure)
 
-    def _error(self, failure: Failure) -> StreamError:
+    def _error(self, failure: Failure, cause: BaseException) -> StreamError | StateError:
         workers = min(self._streams.num_workers, self._streams.batch_size)
         row, number = failure.assignment.row, failure.assignment.number
         file = self._streams.files[number]
         worker = f", worker {row % workers}" if workers else ""
         where = f"file {number} ({file!r}), item {failure.item}, row {self._numbers[row]}{worker}"
+        if isinstance(cause, StateError):
+            return StateError(f"{where}: {cause}")
         return StreamError(f"{where}: {failure.error.summary}", file, number, failure.item)
 
     def close(self) -> None:

@@ -4,16 +4,20 @@ loader itself."""
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .._common.errors import StreamError
+from .._common.errors import StateError, StreamError
 from .._workers.errors import RemoteError
+from .._workers.stateful import is_stateful, state_of
+from .assignment import NONE
 from .items import Array, Items
 from .reader import Reader
 from .settings import StreamSettings
+from .snapshots import Snapshot
 
 _END = object()
 
@@ -21,23 +25,27 @@ _END = object()
 @dataclass(frozen=True)
 class Assignment:
     """A row reads a file. number: of the file. item: the first to read. length: how many items the
-    file has, None if it is not known. step: of its first item."""
+    file has, None if it is not known. step: of its first item. snapshot: to continue from."""
 
     row: int
+    place: int
     number: int
     epoch: int
     item: int
     length: int | None
     step: int
+    snapshot: Snapshot | None = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that could not be read to its end. item: the first that is missing."""
+    """A file that could not be read to its end. item: the first that is missing. ends: the
+    iteration ends there."""
 
     assignment: Assignment
     item: int
     error: RemoteError
+    ends: bool
 
     @property
     def step(self) -> int:
@@ -46,7 +54,7 @@ class Failure:
 
 
 class FileFailed(Exception):
-    """A file failed, with errors="raise". The cause is what the user's code raised. The row has
+    """A file failed, and the iteration ends. The cause is what the user's code raised. The row has
     nothing more to read."""
 
     def __init__(self, failure: Failure) -> None:
@@ -57,18 +65,38 @@ class FileFailed(Exception):
 class _Reading:
     """One assignment, as far as it has come."""
 
-    __slots__ = ("assignment", "failed", "item", "items", "length")
+    __slots__ = ("assignment", "due", "failed", "item", "items", "length", "values")
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment, self.item, self.length, self.failed = assignment, assignment.item, assignment.length, False
+        self.values: Any = None  # what the reader returned
         self.items: Iterator[Any] | None = None
+        self.due = NONE  # the item whose snapshot is next
 
-    def next(self, reader: Reader, files: Sequence[Any]) -> Any:
-        """The item that is next, or _END. Opens the file if it is not open."""
-        if self.items is None:
-            number, epoch = self.assignment.number, self.assignment.epoch
-            self.items = reader.open(files[number], number, epoch, self.item)
-        value = next(self.items, _END)
+    def open(self, reader: Reader, files: Sequence[Any]) -> None:
+        one = self.assignment
+        self.values, self.items = reader.open(files[one.number], one.number, one.epoch, self.item, one.snapshot)
+
+    @property
+    def step(self) -> int:
+        """Of the item that is next."""
+        return self.assignment.step + self.item - self.assignment.item
+
+    @property
+    def stateful(self) -> bool:
+        return is_stateful(self.values) or is_stateful(self.items)
+
+    def snapshot(self, item: int) -> Iterator[Snapshot]:
+        """Taken in this step, before or after its item; item: that comes after it. None if the
+        reader says that it has no state now."""
+        states = None if self.values is self.items else state_of(self.values), state_of(self.items)
+        if any(state is not None for state in states):
+            data = pickle.dumps(states, pickle.HIGHEST_PROTOCOL)
+            yield Snapshot(self.assignment.row, self.assignment.place, item, self.step, data)
+
+    def next(self) -> Any:
+        """The item that is next, or _END. Of an open file."""
+        value = next(self.items, _END)  # type: ignore[arg-type]
         if self.length is not None and (value is _END) != (self.item >= self.length):
             what = f"ends after {self.item} items" if value is _END else f"has more than {self.item} items"
             raise ValueError(f"the file {what}, and lengths= says {self.length}")
@@ -76,7 +104,7 @@ class _Reading:
 
     def close(self) -> None:
         """Closes the file. A generator's `finally` runs here."""
-        items, self.items = self.items, None
+        items, self.values, self.items = self.items, None, None
         if items is not None and hasattr(items, "close"):
             with contextlib.suppress(Exception):  # the stream has all that it wants of it
                 items.close()
@@ -97,11 +125,16 @@ class OpenFiles:
     """The assignments of some rows. A row may have several, which follow each other without a
     gap."""
 
-    def __init__(self, reader: Reader, files: Sequence[Any], skip: bool, doing: memoryview | None = None) -> None:
-        """doing: two words in which it says which row it is reading, + 1, and which file."""
-        self._reader, self._files, self._skip, self._doing = reader, files, skip, doing
+    def __init__(
+        self, reader: Reader, files: Sequence[Any], skip: bool, every: int, doing: memoryview | None = None
+    ) -> None:
+        """every: steps between two snapshots of a row. doing: two words in which it says which row
+        it is reading, + 1, and which file."""
+        self._reader, self._files, self._skip, self._every, self._doing = reader, files, skip, every, doing
         self._rows: dict[int, deque[_Reading]] = {}
-        self.failures: list[Failure] = []  # with skip: those that were not reported yet
+        # Those that were not reported yet.
+        self.failures: list[Failure] = []  # with skip
+        self.snapshots: list[Snapshot] = []
 
     def add(self, assignment: Assignment) -> None:
         self._rows.setdefault(assignment.row, deque()).append(_Reading(assignment))
@@ -121,13 +154,18 @@ class OpenFiles:
                 self._doing[0], self._doing[1] = row + 1, reading.assignment.number
             if not reading.failed:
                 try:
-                    value = reading.next(self._reader, self._files)
+                    if reading.items is None:
+                        self._open(reading)
+                    value = reading.next()
                     if value is not _END:
                         if batch.items is None:
                             batch.learn(row, value)
                         parts = batch.items.take(value)  # type: ignore[union-attr]
                         for array, part in zip(batch.arrays, parts, strict=True):
                             array[row] = part
+                        if reading.item == reading.due:
+                            self.snapshots += reading.snapshot(reading.item + 1)
+                            reading.due += self._every
                         reading.item += 1
                         return True
                 except Exception as error:
@@ -141,12 +179,23 @@ class OpenFiles:
             readings.popleft()
         return False
 
+    def _open(self, reading: _Reading) -> None:
+        reading.open(self._reader, self._files)
+        if not reading.stateful:
+            return
+        if self._every:
+            reading.due = reading.item + -(reading.step + 1) % self._every
+        if reading.due != reading.item:  # else the first item's is as good
+            self.snapshots += reading.snapshot(reading.item)
+
     def _fail(self, reading: _Reading, error: Exception) -> None:
         reading.failed = True
         where = f"in the process that read item {reading.item} of file {reading.assignment.number}"
-        failure = Failure(reading.assignment, reading.item, RemoteError.of(error, where))
+        # A snapshot that does not fit the reader is a mistake of the program, not of one file.
+        ends = not self._skip or isinstance(error, StateError)
+        failure = Failure(reading.assignment, reading.item, RemoteError.of(error, where), ends)
         reading.close()
-        if not self._skip:
+        if ends:
             raise FileFailed(failure) from error
         self.failures.append(failure)
 
@@ -163,9 +212,10 @@ def first_item(streams: StreamSettings) -> Items:
     whose rows has one; where lengths are known."""
     assert streams.lengths is not None
     number = int(streams.lengths.argmax())
-    file, reading = streams.files[number], _Reading(Assignment(0, number, 0, 0, None, 0))
+    file, reading = streams.files[number], _Reading(Assignment(0, 0, number, 0, 0, None, 0))
     try:
-        return Items(reading.next(streams.reader, streams.files))
+        reading.open(streams.reader, streams.files)
+        return Items(reading.next())
     except Exception as error:
         text = f"file {number} ({file!r}) does not say what items are made of: {error}"
         raise StreamError(text, file, number, 0) from error

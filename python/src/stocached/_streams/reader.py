@@ -4,30 +4,24 @@ other."""
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._workers.stateful import give_back
+from .snapshots import Snapshot
 
 
-def read_itself(file: Any, start: int = 0) -> Iterator[Any]:
+def read_itself(file: Any) -> Any:
     """The reader of files that are iterables, sequences, or functions that return one."""
     if callable(file):
-        file = file()
-        return _from(file, start)
+        return file()
     if iter(file) is file:
         raise InvalidError(f"{file!r} can be read only once: list the function that makes it, not what it returned")
-    return _from(file, start)
-
-
-def _from(file: Any, start: int) -> Iterator[Any]:
-    if isinstance(file, (Sequence, np.ndarray)):  # can be asked for any item
-        return (file[k] for k in range(start, len(file)))
-    items: Iterator[Any] = iter(file)
-    _skip(items, start)
-    return items
+    return file
 
 
 def _skip(items: Iterator[Any], count: int) -> None:
@@ -39,7 +33,7 @@ def _skip(items: Iterator[Any], count: int) -> None:
 class Reader:
     """A user's function read(file), which returns an iterable of items, and what it can do: with a
     parameter `start` it begins at that item, with a parameter `rng` it is given a generator of
-    random numbers."""
+    random numbers. What it returns, and the iterator over that, may be Stateful."""
 
     def __init__(self, read: Callable[..., Iterable[Any]], seed: int) -> None:
         if not callable(read):
@@ -51,14 +45,29 @@ class Reader:
             names = {}  # type: ignore[assignment]
         self._seeks, self._random = "start" in names, "rng" in names
 
-    def open(self, file: Any, number: int, epoch: int, start: int) -> Iterator[Any]:
-        """The items of a file from `start` on. The random numbers are those of (seed, epoch, number
-        of the file), in any worker."""
+    def open(
+        self, file: Any, number: int, epoch: int, start: int, snapshot: Snapshot | None = None
+    ) -> tuple[Any, Iterator[Any]]:
+        """What the user's function returned, and an iterator over its items from `start` on. The
+        random numbers are those of (seed, epoch, number of the file), in any worker. snapshot: of
+        an item at or before `start`; the items between them are discarded. StateError."""
         extra: dict[str, Any] = {}
         if self._random:
             extra["rng"] = np.random.default_rng((self._seed, epoch, number))
+        begin = start if snapshot is None else snapshot.item
         if self._seeks:
-            return iter(self.read(file, start=start, **extra))
-        items = iter(self.read(file, **extra))
-        _skip(items, start)
-        return items
+            extra["start"] = begin
+        values = self.read(file, **extra)
+        if snapshot is not None:
+            of_values, of_items = pickle.loads(snapshot.data)
+            give_back(values, of_values, f"file {number}")
+            items = iter(values)
+            give_back(items, of_items, f"the iterator of file {number}")
+        else:
+            items = iter(values)
+            if not self._seeks:
+                if isinstance(values, (Sequence, np.ndarray)):  # can be asked for any item
+                    return values, (values[k] for k in range(start, len(values)))
+                begin = 0
+        _skip(items, start - begin)
+        return values, items

@@ -3,8 +3,8 @@ real, and where an epoch ends (docs/spec/stream-rows.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from .._common.errors import StreamError
 from .assignment import NONE, Ints, NothingError, Rows, settle
 from .open_files import Assignment
+from .snapshots import Snapshot, Snapshots
 
 
 @dataclass
@@ -24,6 +25,8 @@ class State:
     place: list[int]
     item: list[int]
     next: list[int]
+    # Of the rows that this rank reads, which count from 0.
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
 
 
 @dataclass
@@ -41,16 +44,21 @@ class Step:
 
 class StepScheduler:
     """The step that is being settled. rows: those that this rank assigns; own: those of them that
-    it reads, which assignments and steps count from 0."""
+    it reads, which assignments, snapshots and steps count from 0."""
 
-    def __init__(self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int) -> None:
-        self.rows, self.step = rows, step
+    def __init__(
+        self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int, begun: Mapping[int, Snapshot]
+    ) -> None:
+        """begun: the snapshots to continue from."""
+        self.rows, self.step, self.snapshots = rows, step, Snapshots(begun, own.start)
         self._own, self._lengths, self._ends, self._rounds = own, lengths, ends, 0
 
     def begin(self) -> list[Assignment]:
         """The files that rows are in the middle of, when an epoch continues."""
         own = range(self.rows.count)[self._own]
         assignments = [self._assignment(row) for row in own if self.rows.place[row] != NONE]
+        begun = self.snapshots.begun
+        assignments = [replace(one, snapshot=begun.get(one.row)) for one in assignments]
         return [one for one in assignments if one.length is None or one.item < one.length]
 
     def known(self) -> Step | None:
@@ -87,6 +95,11 @@ class StepScheduler:
         self._rounds = 0
         return Step(self.step - 1, files, positions, mask, self.state())
 
+    def give(self, step: Step) -> Step:
+        """The training loop gets this step now: its state has the snapshots."""
+        step.state.snapshots = self.snapshots.after(step.number, step.state.place)
+        return step
+
     def state(self) -> State:
         rows = self.rows
         return State(rows.places.epoch, self.step, rows.first, rows.place.tolist(), rows.item.tolist(), list(rows.next))
@@ -95,8 +108,8 @@ class StepScheduler:
         rows = self.rows
         number = int(rows.file[row])
         length = None if self._lengths is None else int(self._lengths[number])
-        own, epoch = row - (self._own.start or 0), rows.places.epoch_of(int(rows.place[row]))
-        return Assignment(own, number, epoch, int(rows.item[row]), length, self.step)
+        own, place = row - self._own.start, int(rows.place[row])
+        return Assignment(own, place, number, rows.places.epoch_of(place), int(rows.item[row]), length, self.step)
 
     def _nothing(self) -> Exception:
         return StreamError(f"a row took {self.rows.most_rounds()} files one after the other, and none had an item")

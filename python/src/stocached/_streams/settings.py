@@ -28,6 +28,7 @@ class StreamSettings:
     prefetch_batches: int
     ring_bytes: int | str
     timeout: float
+    snapshot_every_n_steps: int
     worker_init_fn: Callable[[int], None] | None
     multiprocessing_context: Any
     rank: int

@@ -51,9 +51,10 @@ class Streams(StreamSettings):
     that returns an iterable of its items; it runs in the workers. With a parameter `start` it is
     given the number of the item to begin with, else the items before a checkpoint are read and
     discarded; with a parameter `rng` it is given a numpy Generator that depends on seed, epoch
-    and file alone. None: files are sequences, or functions without arguments that return an
-    iterable. Items are arrays of one shape and dtype for all files, or tuples, lists and dicts of
-    them.
+    and file alone. If the iterable or its iterator has `state_dict` and `load_state_dict`, a
+    checkpoint has its state, and only the items since that state are read and discarded. None:
+    files are sequences, or functions without arguments that return an iterable. Items are arrays of
+    one shape and dtype for all files, or tuples, lists and dicts of them.
 
     lengths: how many items each file has; makes `len()`, and ranks that end together, possible.
     shuffle, seed: the order of files, another one in each epoch. ends: "pad", "drop" or "cycle".
@@ -62,6 +63,8 @@ class Streams(StreamSettings):
     ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they are
     copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number
     of each worker before it reads.
+    snapshot_every_n_steps: batches between two states of such an iterator. 0 or None: only when a
+    file is opened.
     multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of
     torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
     groups: of rows that take files from one queue, over all ranks; a multiple of world_size where
@@ -85,6 +88,7 @@ class Streams(StreamSettings):
         prefetch_batches: int = 4,
         ring_bytes: int | str = "1GiB",
         timeout: float = 0,
+        snapshot_every_n_steps: int | None = 1,
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
         rank: int | None = None,
@@ -98,6 +102,8 @@ class Streams(StreamSettings):
         self.num_workers = whole("num_workers", num_workers)
         self.prefetch_batches = whole("prefetch_batches", prefetch_batches, 1)
         self.timeout = timeout
+        every = 0 if snapshot_every_n_steps is None else snapshot_every_n_steps
+        self.snapshot_every_n_steps = whole("snapshot_every_n_steps", every)
         self.ring_bytes = ring_bytes
         self.worker_init_fn, self.multiprocessing_context, self.uneven = worker_init_fn, multiprocessing_context, uneven
         self.rank, self.world_size = rank_of(rank, world_size)
@@ -140,12 +146,12 @@ class Streams(StreamSettings):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands: after the last batch that it gave. Numbers, strings and
-        lists of them."""
+        lists of them, and the states of iterators that have them."""
         return checkpoint.to_dict(self, self._at)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """The next iteration continues there. A list of the states of all ranks where lengths are
-        not known and the number of ranks has changed.
+        not known, or iterators have states, and the number of ranks has changed.
 
         Raises InvalidError if the state is of other files, rows or settings, or has not all rows of
         this rank."""
@@ -181,6 +187,7 @@ class Streams(StreamSettings):
             ends=self.ends,
             errors=self.errors,
             ring_bytes=self.ring_bytes,
+            snapshot_every_n_steps=self.snapshot_every_n_steps,
             rank=self.rank * parts + number,
             world_size=self.world_size * parts,
             groups=self.groups,
@@ -214,7 +221,7 @@ class Streams(StreamSettings):
 
     def _scheduler(self, state: State) -> StepScheduler:
         rows, own = self._rows(state)
-        return StepScheduler(rows, own, self.lengths, self.ends, state.step)
+        return StepScheduler(rows, own, self.lengths, self.ends, state.step, state.snapshots)
 
     def _given(self, step: Step) -> None:
         self._at = step.state

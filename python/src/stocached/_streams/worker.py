@@ -18,6 +18,7 @@ from .._workers.errors import RemoteError
 from .items import Array, Items
 from .open_files import Failure, FileFailed, OpenFiles
 from .reader import Reader
+from .snapshots import Snapshot
 
 PAGE = 4096  # bytes of Job.doing
 
@@ -36,6 +37,7 @@ class Job:
     reader: Reader
     files: Sequence[Any]
     skip: bool
+    every: int  # steps between two snapshots of a row
     init: Callable[[int], None] | None
     ring: Ring
     doing: SharedFile
@@ -66,12 +68,14 @@ class Layout:
 class Report:
     """Nothing is left to be read of steps below `low`. assigned: how many lists of assignments the
     worker had received. idle: rows without a file, and since which step. failures: with
-    errors="raise", rows that do not continue."""
+    errors="raise", rows that do not continue. snapshots: of the items that were read since the last
+    report."""
 
     low: int
     assigned: int
     idle: list[tuple[int, int]]
     failures: list[Failure]
+    snapshots: list[Snapshot]
 
 
 class _ClosedError(BaseException):
@@ -99,7 +103,7 @@ class _Worker:
         self._poll = select.poll()  # faster than Connection.poll; called for each item
         self._poll.register(pipe, select.POLLIN)
         self._doing = job.doing.map(0, PAGE).data.cast("q")[2 * job.number : 2 * job.number + 2]
-        self.open_files = OpenFiles(job.reader, job.files, job.skip, self._doing)
+        self.open_files = OpenFiles(job.reader, job.files, job.skip, job.every, self._doing)
         self._heap: list[tuple[int, int]] = []  # next step and row, of rows that have files
         # Steps below it may be read. The first one may be read at once: its first item says how
         # large a buffer is.
@@ -189,6 +193,8 @@ class _Worker:
         low = self._heap[0][0] if self._heap else self._horizon
         if (low, self._assigned) != self._told:
             self._told = low, self._assigned
-            self.send(Report(low, self._assigned, self._idle, list(self.open_files.failures)))
+            files = self.open_files
+            self.send(Report(low, self._assigned, self._idle, files.failures, files.snapshots))
             self._idle = []
-            self.open_files.failures.clear()
+            files.failures.clear()
+            files.snapshots.clear()

@@ -59,7 +59,7 @@ class StreamWorkers(Owner):
         self._changed = threading.Condition(self._lock)
         # With errors="skip": those that `failures` has not given.
         self._failures: list[Failure] = []
-        self._failed: Failure | None = None  # with errors="raise": the first by step and row
+        self._failed: Failure | None = None  # that ends the iteration: the first by step and row
         self._layouts: dict[int, Layout] = {}  # of workers that wait for what all items are made of
         self._horizon = scheduler.step  # steps below it are granted
         self._leases: dict[int, Lease] = {}
@@ -132,7 +132,7 @@ class StreamWorkers(Owner):
             fresh = lease
         if fresh is not None:
             self._grant(fresh)
-        return step, items, arrays
+        return self._scheduler.give(step), items, arrays
 
     # --------------------------------------------------------------------------- the leading thread
 
@@ -214,11 +214,12 @@ class StreamWorkers(Owner):
             self._report(worker, message)
 
     def _report(self, worker: _Worker, report: Report) -> None:
-        if self._streams.errors == "skip":
-            self._failures += report.failures
-        else:
-            found = [*report.failures, *([self._failed] if self._failed else [])]
-            self._failed = min(found, key=lambda f: (f.step, f.assignment.row), default=None)
+        for failure in report.failures:
+            if not failure.ends:
+                self._failures.append(failure)
+            elif self._failed is None or _order(failure) < _order(self._failed):
+                self._failed = failure
+        self._scheduler.snapshots.add(report.snapshots)
         if not self._known:
             worker.idle.update(report.idle)
         # Else it had not received the last assignments.
@@ -334,6 +335,7 @@ class StreamWorkers(Owner):
                 streams.reader,
                 streams.files,
                 streams.errors == "skip",
+                streams.snapshot_every_n_steps,
                 streams.worker_init_fn,
                 self._ring,
                 self._doing,
@@ -370,6 +372,10 @@ class StreamWorkers(Owner):
         self._leases.clear()  # no process writes into these buffers any more
         os.close(self._woken)
         os.close(self._wake)
+
+
+def _order(failure: Failure) -> tuple[int, int]:
+    return failure.step, failure.assignment.row
 
 
 def check_workers(count: int) -> None:
