@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from .._common import threads
@@ -69,11 +69,7 @@ class Pool(Owner):
         # Workers that tasks have cost, by position; -1: that died between two tasks.
         self._cost: Counter[int] = Counter()
         self.processes: list[Any] = []  # of the workers; they stay here when they have ended
-        super().__init__()
-        # Not by a method: the garbage collector ends the workers before it closes the files of task
-        # queue and ring, which a worker that is just starting opens.
-        self._finalizer = weakref.finalize(self, _finish, self._pid, self._workers, task_queue, ring)
-        self._finalizer.atexit = False
+        super().__init__(partial(_finish, task_queue))
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
 
@@ -132,13 +128,8 @@ class Pool(Owner):
             torchs = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
         return f"{worker.death(doing, begun=begun)}{advice}; {torchs}"
 
-    def _end(self) -> None:
-        self._finalizer()
 
-
-def _finish(pid: int, workers: list[Any], task_queue: TaskQueue, ring: Ring) -> None:
-    if os.getpid() != pid:
-        return
+def _finish(task_queue: TaskQueue, workers: list[Any]) -> None:
     task_queue.stop()
     until = time.monotonic() + _GRACE
     for worker in workers:
