@@ -74,13 +74,19 @@ def was_busy(result: Result) -> bool:
     """Whether other programs used the processors: an epoch that decodes files should keep each
     worker on one."""
     workers = min(result.workers, os.cpu_count() or 1)
-    return any(run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1]))
+    return any(
+        run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1])
+    )
 
 
 def legend(result: Result) -> str:
     full = result.cached[-1]
     cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
-    busy = "other programs kept the processors busy meanwhile: believe the CPU columns rather than the seconds.\n" if was_busy(result) else ""
+    busy = (
+        "other programs kept the processors busy meanwhile: believe the CPU columns rather than the seconds.\n"
+        if was_busy(result)
+        else ""
+    )
     return busy + (
         "epoch 1 fills the cache, the later ones use it: the faster of the two. CPU is their processor time, all processes together.\n"
         "The first row with a cache has the smallest one, of one slot. "

@@ -186,7 +186,8 @@ const (
 )
 
 var counterNames = [CounterCount]string{
-	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
+	"hits", "misses", "stored", "exists", "busy", "full", "out",
+	"stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed",
 }
 
 // String returns the counter's name in docs/spec/segment.md.

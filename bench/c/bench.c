@@ -1,6 +1,13 @@
 /*
- * bench.c - measures the C library: bench samples RUNS FOLDER [quick], bench views RUNS FOLDER [quick] (of the program that is linked statically), bench lifecycle RUNS FOLDER HUGE, bench orders RUNS FOLDER [quick], or as a worker: bench hits PATH CORE SEED.
- * FOLDER is a folder on a tmpfs of this run's own; HUGE the path of a cache of very many samples, to attach to.
+ * bench.c - measures the C library:
+ *
+ *     bench samples RUNS FOLDER [quick]
+ *     bench views RUNS FOLDER [quick]      (of the program that is linked statically)
+ *     bench lifecycle RUNS FOLDER HUGE
+ *     bench orders RUNS FOLDER [quick]
+ *     bench hits PATH CORE SEED            (a worker)
+ *
+ * FOLDER lies on a tmpfs and belongs to this run. HUGE is the path of a cache of very many samples, to attach to.
  */
 #include "bench.h"
 
@@ -37,7 +44,9 @@ static struct usage usage_now(void)
 {
     struct rusage u;
     CHECK(getrusage(RUSAGE_SELF, &u) == 0);
-    return (struct usage){wall_now(), (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6, (double)u.ru_minflt};
+    double seconds = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec);
+    double microseconds = (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (struct usage){wall_now(), seconds + microseconds / 1e6, (double)u.ru_minflt};
 }
 
 static struct usage once(const struct subject *s)
@@ -50,7 +59,8 @@ static struct usage once(const struct subject *s)
     if (s->clean)
         s->clean(s->context);
     double n = (double)s->samples;
-    return (struct usage){(after.wall - before.wall) / n, (after.cpu - before.cpu) / n, (after.faults - before.faults) / n};
+    return (struct usage){(after.wall - before.wall) / n, (after.cpu - before.cpu) / n,
+                          (after.faults - before.faults) / n};
 }
 
 static void print_list(const char *name, const struct usage *all, size_t offset)
@@ -67,7 +77,8 @@ void alternate(const char *name, const struct size *size, const struct subject *
     CHECK(n <= MAX_SUBJECTS && runs <= MAX_RUNS);
     for (int round = -1; round < runs; round++)
         for (int k = 0; k < n; k++) {
-            int which = round % 2 ? n - 1 - k : k; /* every other round goes backwards, so that a drift of the machine meets all alike */
+            /* Every other round goes backwards, so that a drift of the machine's speed affects all alike. */
+            int which = round % 2 ? n - 1 - k : k;
             struct usage u = once(&subjects[which]);
             if (round >= 0)
                 all[which][round] = u;
@@ -90,8 +101,8 @@ void alternate(const char *name, const struct size *size, const struct subject *
 stoc_cache *create_cache(const char *name, const struct size *size, size_t slots, int reserve)
 {
     struct stoc_error error = {0};
-    struct stoc_options options = {.struct_bytes = sizeof options, .samples = size->samples, .slots = slots, .sample_bytes = size->bytes,
-                                   .reserve = reserve != 0, .directory = directory};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = size->samples, .slots = slots,
+                                   .sample_bytes = size->bytes, .reserve = reserve != 0, .directory = directory};
     stoc_cache *cache;
     if (stoc_create(name, &options, &cache, &error) < 0)
         DIE("create: %s", error.message);

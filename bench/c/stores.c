@@ -1,6 +1,6 @@
 /*
- * stores.c - set, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the same size. Every run has a new cache and a new
- * file: pages are new only once, and reserved ones unwritten only once.
+ * stores.c - set, checksum included, beside a bare pwrite of the same bytes at the same offsets of a tmpfs file of the
+ * same size. Every run has a new cache and a new file: pages are new only once, and reserved ones unwritten only once.
  */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -51,7 +51,8 @@ static void run_pwrite(void *context)
 {
     struct writer *w = context;
     for (size_t k = 0; k < w->size->sets; k++)
-        CHECK(pwrite(w->fd, w->data.samples[k % w->data.n], w->size->bytes, (off_t)(k * w->size->bytes)) == (ssize_t)w->size->bytes);
+        CHECK(pwrite(w->fd, w->data.samples[k % w->data.n], w->size->bytes, (off_t)(k * w->size->bytes)) ==
+              (ssize_t)w->size->bytes);
 }
 
 static void drop_file(void *context)
@@ -63,7 +64,8 @@ static void drop_file(void *context)
 void stores(const struct size *z)
 {
     struct writer w = {.size = z, .data = make_data(z->bytes)};
-    const struct subject subjects[] = {{"set", z->sets, make_cache, run_set, drop_cache, &w}, {"pwrite", z->sets, make_file, run_pwrite, drop_file, &w}};
+    const struct subject subjects[] = {{"set", z->sets, make_cache, run_set, drop_cache, &w},
+                                       {"pwrite", z->sets, make_file, run_pwrite, drop_file, &w}};
     alternate("c/set-new", z, subjects, 2);
     w.reserve = 1;
     alternate("c/set-reserved", z, subjects, 2);

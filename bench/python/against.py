@@ -26,7 +26,9 @@ GO_BENCHMARKS = {  # by package; the pattern of its benchmarks, each of which ha
     "loader": "^BenchmarkAllHit$/.*/batches",
 }
 SIZES = {"3 KiB": ((3, 32, 32), 20_000, 256), "147 KiB": ((3, 224, 224), 1_000, 64)}  # shape, samples, batch size
-FIRST = 10_000  # samples of the first epoch, whose work is that of `make bench`; in a shorter one the check for random samples counts more
+# Samples of the first epoch, whose work is that of `make bench`. In a shorter one the check for random
+# samples counts more.
+FIRST = 10_000
 EPOCHS = 15  # of one run, the fastest of which counts
 _GO_RESULT = re.compile(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op", re.MULTILINE)
 

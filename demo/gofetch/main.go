@@ -1,5 +1,6 @@
-// Gofetch reads every sample of a served cache once, in an order of its own, and prints what that came to: the same as demo/reader.py in Python and cclient/examples/fetch.c in C.
-// crc is the XOR of the CRC-32C of each sample, which is the same in any order; seconds are those of the fetches.
+// Gofetch reads every sample of a served cache once, in an order of its own, and prints the totals.
+// demo/reader.py in Python and cclient/examples/fetch.c in C do the same. crc is the XOR of the
+// CRC-32C of all samples, which is the same in any order. seconds is the time of the fetches.
 //
 //	gofetch NAME SEED [BATCH]
 package main
@@ -79,6 +80,7 @@ func read(c *client.Served, seed uint64, batch int, out io.Writer) error {
 			crc ^= crc32.Checksum(sample, castagnoli)
 		}
 	}
-	_, err := fmt.Fprintf(out, "samples=%d hits=%d failed=0 bytes=%d crc=%08x seconds=%.3f\n", len(order), hits, size, crc, waited.Seconds())
+	_, err := fmt.Fprintf(out, "samples=%d hits=%d failed=0 bytes=%d crc=%08x seconds=%.3f\n",
+		len(order), hits, size, crc, waited.Seconds())
 	return err
 }
