@@ -3,7 +3,7 @@ package cache
 import "iter"
 
 // Ready iterates over the READY samples in the order of their indices, with a view of each. It
-// checks each sample when it comes to it, and counts no hits. It ends early when the handle is
+// checks each sample just before it yields it, and counts no hits. It ends early when the handle is
 // closed. The loop's body may call anything, Close too.
 func (c *Cache) Ready() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {

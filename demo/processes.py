@@ -18,7 +18,7 @@ def tree(root: int) -> dict[int, list[str]]:
             try:
                 stat = Path("/proc", entry, "stat").read_text()
             except OSError:
-                continue  # ended meanwhile
+                continue  # the process has ended
             fields = stat.rpartition(")")[2].split()  # the name before the bracket may have spaces and brackets
             stats[int(entry)] = fields
             children.setdefault(int(fields[1]), []).append(int(entry))
@@ -32,7 +32,7 @@ def tree(root: int) -> dict[int, list[str]]:
 
 def pss_bytes(root: int) -> int:
     """Proportional set size of the tree: a page that n processes share counts 1/n for each. A
-    process that ends meanwhile counts 0."""
+    process that ends during the call counts 0."""
     total = 0
     for pid in tree(root):
         try:

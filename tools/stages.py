@@ -8,7 +8,7 @@ build/logs/<stage>.log and, if it fails, to the screen. Tests are counted from t
 own programs print. A stage that names no tests, such as a linter, counts as one. Every skip is listed with its reason,
 and every failure with what it said, once more below the table: there it is found where only the end of the output is
 kept. The column "processor" has the seconds of processor time that a stage used: a busy machine changes it little.
-Every stage is run, whatever the ones before it did; the exit status is 1 if any failed. Needs nothing but the standard
+Every stage is run, also after one that failed; the exit status is 1 if any failed. Needs nothing but the standard
 library.
 """
 

@@ -29,8 +29,8 @@ FILES = {
 
 
 def install(*settings: str, status: int = 0) -> str:
-    """Installs built files as with sudo. It must not build: other tests run these files
-    meanwhile."""
+    """Installs built files as with sudo. It must not build: other tests run these files at
+    the same time."""
     # A strict umask of root, and no flags of the make that runs the tests.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(

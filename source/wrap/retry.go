@@ -45,8 +45,8 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	return through(s, retry(o)), nil
 }
 
-// passing are errors that another try may not meet. final are errors that it will meet, whatever
-// else they wrap.
+// passing are errors that another try may not meet. final are errors that it will meet, also if they
+// wrap others.
 //
 //	EIO EREMOTEIO                          a device or a server failed once
 //	EAGAIN EINTR EBUSY ENOMEM ENOBUFS      temporary

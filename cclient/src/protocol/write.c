@@ -91,7 +91,7 @@ static int take_slot(struct stoc_claim *k, uint32_t record)
         if (!cas(slot_word(c, s), 0, k->sample + 1))
             continue;
         STOC_FAULT("slot.taken");
-        /* from the word that we read: a slot freed meanwhile has changed seq, and a search still
+        /* from the word that we read: a slot that was freed since has changed seq, and a search still
          * finds it */
         cas(free_from_word(c), f, seq | (s + 1));
         if (!name_place(k, s + 1))

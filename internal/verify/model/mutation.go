@@ -142,7 +142,7 @@ var Mutants = []Mutant{
 			"returns LOST"},
 	{NoGenerationOnTakeback, "NoGenerationOnTakeback", "a reclaim or an abort keeps the generation", "",
 		"a copy compares READY words, and every way from one READY to another passes an overwrite or a clear of a " +
-			"READY word, which count up. A claim of an EMPTY word that was claimed and emptied meanwhile is as " +
+			"READY word, which count up. A claim of an EMPTY word that was claimed and emptied since is as " +
 			"good as a claim of the word before. The generation keeps old WRITING words from coming back, for " +
 			"programs that inspect a segment"},
 	{NoGenerationOnOverwrite, "NoGenerationOnOverwrite", "an overwrite keeps the generation", "",

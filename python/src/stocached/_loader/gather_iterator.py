@@ -104,7 +104,7 @@ class GatherIterator(BatchIterator):
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether a gather in the background saves time: the training loop computes meanwhile, or
+        """Whether a gather in the background saves time: the training loop computes during it, or
         its step is not known yet."""
         return not self._returned or self._step > _MIN_OVERLAP_NS
 
