@@ -62,7 +62,7 @@ class Pool(Owner):
     ) -> None:
         self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
         sent = "the dataset, collate_fn, augment and worker_init_fn"
-        self._how = Start(start_context(context), run, sent, piped=False)
+        self._process_start = Start(start_context(context), run, sent, piped=False)
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever
@@ -76,7 +76,7 @@ class Pool(Owner):
     def _start(self, number: int) -> WorkerProcess | _WorkerThread:
         arguments = number, self.job, self.task_queue, self._ring
         if self.job.process:
-            return WorkerProcess(self._how, number, *arguments)
+            return WorkerProcess(self._process_start, number, *arguments)
         thread = _WorkerThread(target=self._run, args=arguments, daemon=True, name=f"stocached worker thread {number}")
         threads.start(thread)
         return thread
@@ -122,11 +122,11 @@ class Pool(Owner):
             advice = f"; it is number {attempts} that this has happened to, so no other is started"
         elif begun and not self.job.iterable:
             advice = "; restart_workers=True has a new worker do it again"
-        torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
+        torch_words = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
         code = worker.process.exitcode if self.job.process else None
         if code is not None and code < 0:
-            torchs = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
-        return f"{worker.death(doing, begun=begun)}{advice}; {torchs}"
+            torch_words = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
+        return f"{worker.death(doing, begun=begun)}{advice}; {torch_words}"
 
 
 def _finish(task_queue: TaskQueue, workers: list[Any]) -> None:
