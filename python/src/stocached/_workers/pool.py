@@ -60,7 +60,8 @@ class Pool(Owner):
         *,
         restart: bool,
     ) -> None:
-        self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
+        self.job, self._run, self._restart = job, run, restart
+        self.task_queue, self._ring = task_queue, ring
         sent = "the dataset, collate_fn, augment and worker_init_fn"
         self._process_start = Start(start_context(context), run, sent, piped=False)
         self.restarts = 0
