@@ -16,8 +16,8 @@ func abandoned(epoch uint64) shm.Phase { return shm.ClearingPhase(0, epoch) }
 
 // Clear empties the cache. It returns Stored, or Busy when another clear is running. No client may
 // claim until it ends. Clear waits for claims of live clients and reclaims those of dead ones.
-// Readers discard copies that a clear has overlapped. Views show the memory of their slot, whatever
-// it holds.
+// Readers discard copies that a clear has overlapped. Views show any new content
+// of their slot.
 //
 // When ctx ends while live clients (this one too) hold claims, Clear returns ErrTimeout with their
 // number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.
@@ -112,7 +112,7 @@ func (c *Cache) adoptClear(p shm.Phase, timeout time.Duration) (bool, error) {
 }
 
 // takePhaseOf makes a dead clearer's phase ours. It locks the clearer's record, so that no new
-// client gets its number meanwhile. It returns false if the clearer lives.
+// client gets its number while the phase word names it. It returns false if the clearer lives.
 func (c *Cache) takePhaseOf(owner uint32, p, mine shm.Phase) (bool, error) {
 	if owner > c.seg.ClientRecords {
 		return false, c.corrupt("a clear by client %d, the table has %d records", owner, c.seg.ClientRecords)

@@ -34,7 +34,8 @@ const adoptAtAttach = time.Second
 // lost its name, ErrSystem.
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
-		sampleBytes: seg.Header.SampleBytes, units: seg.Units(), variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
+		sampleBytes: seg.Header.SampleBytes, units: seg.Units(),
+		variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
 	if !c.variable {
 		c.units = 0
 		if c.policy = policy.FirstIndices(c.slots); seg.HasSlotTable() {

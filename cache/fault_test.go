@@ -635,7 +635,7 @@ func TestOneExtentAtATime(t *testing.T) {
 }
 
 // freedBehindASearch stops a set of sample 5 by a at a fault point, frees slot 4, which the search
-// has passed, runs meanwhile, and lets the set continue. The set must return want.
+// has passed, calls meanwhile, and lets the set continue. The set must return want.
 func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile func(b *cache.Cache)) (seg *shm.Segment, a *cache.Cache) {
 	seg = mapped(t, faultSegments["first-come"])
 	a, b := attach(t, seg), attach(t, seg)
@@ -676,7 +676,7 @@ func TestSlotFreedBehindASearch(t *testing.T) {
 }
 
 // The same for a search that found no slot: it returns FULL, and the next search finds the slot
-// that was freed meanwhile.
+// that was freed during the first.
 func TestSlotFreedBehindASearchThatFoundNone(t *testing.T) {
 	seg, a := freedBehindASearch(t, "slot.intent", cache.Full, func(b *cache.Cache) {
 		set(t, b, 6, payload(6, 0, faultBytes), 0, cache.Stored) // takes slot 5, which the search saw free

@@ -84,7 +84,7 @@ func TestKilledWhileFilling(t *testing.T) {
 
 // A set that meets the claim of a dead client asks the kernel and reclaims it at once. It needs no
 // new client and no server.
-func TestSetTakesBack(t *testing.T) {
+func TestSetReclaimsTheClaimOfTheDead(t *testing.T) {
 	seg := named(t, shm.Options{Samples: 8, SampleBytes: 5000})
 	c := attach(t, seg)
 	p := start(t, seg.Path(), "")

@@ -215,7 +215,7 @@ func copyBytes(dst, src []byte) {
 	copy(dst, src)
 }
 
-// Peek copies the bytes of a sample's slot into dst, whatever the sample's state. Bytes that were
+// Peek copies the bytes of a sample's slot into dst, in any state of the sample. Bytes that were
 // never written are zeros. It returns whether the sample has a slot: with first-indices each sample
 // below slots, else each READY sample. It reads with pread, so that holes stay holes. It counts
 // nothing, and the copy may be torn. Errors: ErrSchema for a variable-size cache or a short dst,

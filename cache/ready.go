@@ -3,9 +3,8 @@ package cache
 import "iter"
 
 // Ready iterates over the READY samples in the order of their indices, with a view of each, or a copy
-// in a cache that evicts. It
-// checks each sample when it comes to it, and counts no hits. It ends early when the handle is
-// closed. The loop's body may call anything, Close too.
+// in a cache that evicts. It checks each sample just before it yields it, and counts no hits. It ends
+// early when the handle is closed. The loop's body may call anything, Close too.
 func (c *Cache) Ready() iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		for i := range c.samples {

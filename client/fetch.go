@@ -53,7 +53,7 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 
 // FetchMisses is Fetch of samples of any size that the caller has just missed. It counts nothing.
 // place returns the memory for the n bytes of indices[k]. Several goroutines call place. They call
-// it again for a sample that changes meanwhile; the last call counts.
+// it again for a sample that changes during the call; the last call counts.
 //
 // It returns the errors of Fetch.
 func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n int) []byte) error {

@@ -78,6 +78,7 @@ const (
 func (o *Options) segment(name string) shm.Options {
 	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
 		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
-		Assign: o.Assign, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast, ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
-		Fingerprint: o.Fingerprint, Progress: o.Progress}
+		Assign: o.Assign, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast,
+		ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
+		Fingerprint:   o.Fingerprint, Progress: o.Progress}
 }

@@ -38,7 +38,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="read through torch.utils.data.DataLoader and stocached.torch.CachedDataset",
     )
-    parser.add_argument("--samples", type=int, metavar="N", help=f"images to use (default: as many as load in {COLD_SECONDS} s)")
+    parser.add_argument(
+        "--samples", type=int, metavar="N", help=f"images to use (default: as many as load in {COLD_SECONDS} s)"
+    )
     parser.add_argument(
         "--workers",
         type=int,
@@ -70,7 +72,9 @@ def watcher(samples: int) -> Callable[[str], Callable[[int], None]]:
         if not sys.stderr.isatty():
             images.say(what)
             return lambda done: None
-        bar: tqdm[NoReturn] = tqdm(total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr)
+        bar: tqdm[NoReturn] = tqdm(
+            total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr
+        )
 
         def advance(done: int) -> None:
             bar.update(done)

@@ -47,7 +47,9 @@ class LoaderPool:
         if cache is not None:
             dataset = stocached.torch.CachedDataset(dataset, cache)
         self._sampler = GivenOrder()
-        self._loader = DataLoader(dataset, batch_size=batch, sampler=self._sampler, num_workers=workers, persistent_workers=True)
+        self._loader = DataLoader(
+            dataset, batch_size=batch, sampler=self._sampler, num_workers=workers, persistent_workers=True
+        )
 
     def epoch(self, order: Sequence[int], progress: Callable[[int], None]) -> int:
         self._sampler.order = order

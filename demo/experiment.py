@@ -152,7 +152,9 @@ def hits_of(cache: stocached.Cache | None) -> int:
     return 0 if cache is None else cache.stats().hits
 
 
-def measure(settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]) -> Result:
+def measure(
+    settings: Settings, dataset: str, short: str, loader: str, watch: Callable[[str], Callable[[int], None]]
+) -> Result:
     """All runs. `watch` gets the name of the next run, and returns a function to call after each
     batch.
 

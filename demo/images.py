@@ -56,7 +56,9 @@ def choose(folder: str | None, work: Path, count: int) -> Source:
     if debian := debian_pictures(work):
         # Clip art comes in every size, from icons to posters. These bounds leave about 3,000
         # pictures of 0.05 to 2 megapixels.
-        return Source(debian, f"pictures of Debian's {DEBIAN_PACKAGE}", "PNG pictures", min_side=224, max_pixels=2_000_000)
+        return Source(
+            debian, f"pictures of Debian's {DEBIAN_PACKAGE}", "PNG pictures", min_side=224, max_pixels=2_000_000
+        )
     make_jpegs(work / "made", count)
     size = f"{MADE_PIXELS} x {MADE_PIXELS}"
     return Source(
@@ -84,7 +86,9 @@ def unpack_debian_package(target: Path) -> bool:
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        say(f"downloading {DEBIAN_PACKAGE} ({DEBIAN_MEGABYTES} MB of real pictures) from Debian's archive, once; the demo does not install it")
+        say(
+            f"downloading {DEBIAN_PACKAGE} ({DEBIAN_MEGABYTES} MB of real pictures) from Debian's archive, once; the demo does not install it"
+        )
         if not download(folder):
             say(f"apt-get could not download {DEBIAN_PACKAGE}; to use your own folder: IMAGES=dir")
             return False
@@ -117,7 +121,9 @@ def make_jpegs(folder: Path, count: int) -> None:
         picture = np.zeros((MADE_PIXELS, MADE_PIXELS, 3), np.float32)
         for side, weight in ((4, 0.5), (16, 0.3), (64, 0.15), (256, 0.05)):
             layer = Image.fromarray(noise.integers(0, 256, (side, side, 3), dtype=np.uint8))
-            picture += weight * np.asarray(layer.resize((MADE_PIXELS, MADE_PIXELS), Image.Resampling.BICUBIC), np.float32)
+            picture += weight * np.asarray(
+                layer.resize((MADE_PIXELS, MADE_PIXELS), Image.Resampling.BICUBIC), np.float32
+            )
         partial = folder / f"{k:05d}.partial"
         Image.fromarray(picture.astype(np.uint8)).save(partial, "JPEG", quality=MADE_QUALITY)
         partial.rename(folder / f"{k:05d}.jpg")

@@ -30,7 +30,9 @@ def load(file: Path) -> Pixels:
             picture = on_white(image)
             return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))
     except (OSError, SyntaxError, ValueError) as error:
-        raise UnreadableImageError(f"{file} cannot be decoded ({error}): remove it, or give another folder with IMAGES=dir") from error
+        raise UnreadableImageError(
+            f"{file} cannot be decoded ({error}): remove it, or give another folder with IMAGES=dir"
+        ) from error
 
 
 def on_white(image: Image.Image) -> Image.Image:

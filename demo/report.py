@@ -74,13 +74,19 @@ def was_busy(result: Result) -> bool:
     """Whether other programs used the processors: an epoch that decodes files should keep each
     worker on one."""
     workers = min(result.workers, os.cpu_count() or 1)
-    return any(run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1]))
+    return any(
+        run.warm_seconds * workers > BUSY * run.warm_cpu_seconds for run in (result.without, *result.cached[:-1])
+    )
 
 
 def legend(result: Result) -> str:
     full = result.cached[-1]
     cache = full.slots * SAMPLE_BYTES / MB if full.slots else 0
-    busy = "Other programs kept the processors busy: trust the CPU columns more than the seconds.\n" if was_busy(result) else ""
+    busy = (
+        "Other programs kept the processors busy: trust the CPU columns more than the seconds.\n"
+        if was_busy(result)
+        else ""
+    )
     return busy + (
         "Epoch 1 fills the cache. Epochs 2-3 use it; the table has the smaller value of the two, also for CPU, the processor time of all processes.\n"
         "The first row with a cache has the smallest cache, of one slot. "

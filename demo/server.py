@@ -64,7 +64,9 @@ class Run:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo-server", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="make demo-server", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__
+    )
     parser.add_argument("--images", metavar="DIR", help="a folder of image files (default: the pictures of make demo)")
     parser.add_argument(
         "--samples",
@@ -110,7 +112,9 @@ def pack(files: Sequence[Path], folder: Path, work: Path) -> Path:
 def read(label: str, seed: int, serving: Serving, files: Sequence[Path]) -> Reading:
     """Runs one of the readers."""
     environment = os.environ | {"STOCACHED_SOCKETS_DIR": str(serving.sockets)}
-    done = subprocess.run([*READERS[label], serving.name, str(seed)], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*READERS[label], serving.name, str(seed)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     found = LINE.fullmatch(done.stdout.strip())
     if done.returncode != 0 or found is None:
         said = done.stderr.strip() or done.stdout.strip()
@@ -153,7 +157,12 @@ def table(cold: Run, warm: Run, samples: int, crc: str) -> str:
     rows = [("", "all at once", "", "a new server", ""), ("reader", "hits", "us a sample", "hits", "us a sample")]
     rows += [(label, *cells(cold.readings[label]), *cells(warm.readings[label])) for label in READERS]
     widths = [max(len(row[k]) for row in rows) for k in range(5)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
     lines.insert(2, "-" * len(lines[1]))
     return "\n".join(line.rstrip() for line in lines) + (
         f"\n\nThe first server read and decoded each of the {samples} pictures once for all four readers (stocached_source_reads_total {cold.source_reads}).\n"
@@ -168,9 +177,13 @@ def cells(reading: Reading) -> tuple[str, str]:
 
 def demonstrate(chosen: argparse.Namespace, work: Path) -> None:
     source = images.choose(chosen.images, chosen.out, chosen.samples)
-    files = [file for file in images.pick(source, 10 * chosen.samples) if file.suffix.lower() in DECODED][: chosen.samples]
+    files = [file for file in images.pick(source, 10 * chosen.samples) if file.suffix.lower() in DECODED][
+        : chosen.samples
+    ]
     if len(files) < 2:
-        raise DemoError(f"{source.folder} has {len(files)} images that the server decodes ({', '.join(sorted(DECODED))}): at least 2 are needed")
+        raise DemoError(
+            f"{source.folder} has {len(files)} images that the server decodes ({', '.join(sorted(DECODED))}): at least 2 are needed"
+        )
     images.say(f"packing {len(files)} {source.description}")
     packed = pack(files, source.folder, work)
     name = f"demo-server-{os.getpid()}"

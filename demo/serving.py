@@ -36,7 +36,9 @@ class Serving:
 
     def start(self) -> None:
         with self._log.open("a") as log:
-            self._process = subprocess.Popen([PROGRAM, "serve", "-c", self._config], stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                [PROGRAM, "serve", "-c", self._config], stdout=subprocess.PIPE, stderr=log, text=True
+            )
         assert self._process.stdout is not None
         if not self._process.stdout.readline().startswith("serving"):
             self._process.wait(SECONDS)
@@ -53,7 +55,9 @@ class Serving:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise ServerError(f"the server did not end within {SECONDS} s and was killed: {self._log.read_text()}") from None
+            raise ServerError(
+                f"the server did not end within {SECONDS} s and was killed: {self._log.read_text()}"
+            ) from None
 
     def remove(self) -> None:
         """Removes the cache, which frees its memory."""

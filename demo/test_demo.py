@@ -28,14 +28,18 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "demo", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "demo", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize("extra", [[], pytest.param(["--torch"], marks=pytest.mark.torch)])
 def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Path, extra: list[str]) -> None:
     if extra:
         pytest.importorskip("torch")
-    done = run_demo("--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra)
+    done = run_demo(
+        "--images", str(pictures), "--samples", "24", "--batch", "4", "--out", str(tmp_path), "--json", *extra
+    )
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["samples"] == 24
@@ -52,7 +56,9 @@ def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Pat
 
 
 def test_table_has_a_row_for_each_run(pictures: Path, tmp_path: Path) -> None:
-    done = run_demo("--images", str(pictures), "--samples", "8", "--batch", "2", "--workers", "3", "--out", str(tmp_path))
+    done = run_demo(
+        "--images", str(pictures), "--samples", "8", "--batch", "2", "--workers", "3", "--out", str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     for word in ("no cache", "0%", "25%", "50%", "75%", "100%", "MB (PSS)", "demo.svg", "all 4 processes"):
         assert word in done.stdout
@@ -129,7 +135,9 @@ def test_prediction_is_a_straight_line() -> None:
     def run(slots: int | None, seconds: float) -> experiment.Run:
         return experiment.Run(slots, 100, [9.0, seconds, seconds + 1], [9.0, 9.0, 9.0], [0.0, 0.5, 0.5], 1_000_000)
 
-    result = experiment.Result("pictures", "pictures", 100, 2, 8, "multiprocessing", run(None, 8.0), [run(0, 8.0), run(50, 5.0), run(100, 0.5)])
+    result = experiment.Result(
+        "pictures", "pictures", 100, 2, 8, "multiprocessing", run(None, 8.0), [run(0, 8.0), run(50, 5.0), run(100, 0.5)]
+    )
     assert [result.predicted_seconds(c) for c in (0.0, 0.5, 1.0)] == [8.0, 4.25, 0.5]
     assert "+17.6%" in report.table(result) and "16.0 x" in report.table(result)
     for each in (result.without, *result.cached):
@@ -160,12 +168,16 @@ def readers() -> None:
 
 
 def run_server_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "demo.server", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "demo.server", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def leftovers() -> set[str]:
     """Caches and folders of the demo."""
-    return {str(path) for place in ("/tmp", f"/dev/shm/stocached-{os.geteuid()}") for path in Path(place).glob("*demo-*")}
+    return {
+        str(path) for place in ("/tmp", f"/dev/shm/stocached-{os.geteuid()}") for path in Path(place).glob("*demo-*")
+    }
 
 
 @pytest.mark.usefixtures("readers")

@@ -99,7 +99,9 @@ class WorkerPool:
         except EOFError:
             process = self._processes[self._connections.index(connection)]
             process.join(5)
-            raise WorkerError(f"worker {process.pid} ended with exit code {process.exitcode} (-9: killed, often because memory was short)") from None
+            raise WorkerError(
+                f"worker {process.pid} ended with exit code {process.exitcode} (-9: killed, often because memory was short)"
+            ) from None
         if isinstance(answer, str):
             raise WorkerError(f"a worker failed:\n{answer}")
         assert isinstance(answer, int)

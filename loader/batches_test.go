@@ -143,7 +143,7 @@ func TestLoadKeepsItsMemory(t *testing.T) {
 	}
 }
 
-// A slow sample delays only its own batch. Later samples are loaded meanwhile, and come in order.
+// A slow sample delays only its own batch. Later samples are loaded in that time, and come in order.
 func TestSlowSample(t *testing.T) {
 	d := newDataset(32, 10)
 	release := d.hold(t, 5) // in batch 1 of 4

@@ -1,7 +1,9 @@
-"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and puts the C sources into the sdist.
+"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and
+puts the C sources into the sdist.
 
-Built from a full checkout where Go is installed (`go`, or $GO), the wheel also has the program `stocached`; STOCACHED_GO=0 leaves it out. Then it has a script
-of that name, which says why, as pip shows nothing of what a build says."""
+A wheel that is built from a full checkout where Go is installed (`go`, or $GO) also has the program
+`stocached`. STOCACHED_GO=0 leaves it out. A wheel without the program has a script of that name, which
+says why: pip does not show the output of a build."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY = "libstocached.so"
-# Another installation of the program that is later on the PATH is run instead; one that is no script, else two of these might call each other for ever.
+# It runs another installation of the program that is later on the PATH instead. Not another script:
+# two of them might call each other for ever.
 WITHOUT_PROGRAM = """#!/bin/sh
 IFS=:
 for folder in $PATH; do
@@ -60,9 +63,11 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def compile(self, sources: Path, library: Path) -> None:
         command = [
-            *shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O2", "-fvisibility=hidden", "-pthread", "-fPIC", "-shared",
+            *shlex.split(os.environ.get("CC", "cc")),
+            "-std=c11", "-O2", "-fvisibility=hidden", "-pthread", "-fPIC", "-shared",
             *shlex.split(os.environ.get("CFLAGS", "")),
-            "-Wl,-soname,libstocached.so.1", f"-Wl,--version-script,{sources / 'stocached.map'}", "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
+            "-Wl,-soname,libstocached.so.1", f"-Wl,--version-script,{sources / 'stocached.map'}",
+            "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
             "-o", str(library), str(sources / "stocached.c"),
         ]  # fmt: skip
         self.app.display_info(shlex.join(command))

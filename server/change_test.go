@@ -455,8 +455,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Ensure that clients get right bytes, or the answer that a cache closes, whatever operators do
-// meanwhile, and that all ends without an error.
+// Ensure that clients get right bytes, or the answer that a cache closes, while operators
+// change the server, and that all ends without an error.
 func TestChangesUnderLoad(t *testing.T) {
 	shelf := newShelf()
 	const ids = 5

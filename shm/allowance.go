@@ -104,7 +104,7 @@ func (a *Allowance) draw(n uint64) (uint64, error) {
 
 // checkMemory asks the kernel how much memory is usable. It draws n bytes and grants a part of the
 // rest to all clients of the group. It returns false if another client has changed the grant
-// meanwhile.
+// first.
 func (a *Allowance) checkMemory(n uint64) (bool, error) {
 	group := a.Group()
 	a.group.Store(group)

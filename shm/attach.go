@@ -207,7 +207,7 @@ func (s *Segment) attach(o OpenOptions) error {
 }
 
 // readHeader reads the first page, or less if the file is shorter. It uses pread, because access to
-// a map of a file that is truncated meanwhile raises SIGBUS.
+// a map raises SIGBUS when another process truncates the file.
 func readHeader(fd int) ([]byte, error) {
 	page := make([]byte, HeaderBytes)
 	done := 0

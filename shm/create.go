@@ -157,8 +157,8 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 		return createError("allocate the control part", g, err)
 	}
 	if s.Header.Flags&FlagReserved != 0 {
-		// Other processes use memory meanwhile. Check it before each step, or the kernel kills
-		// instead of refusing.
+		// Other processes may take memory between two steps. Check it before each step, or the
+		// kernel kills instead of refusing.
 		grant := func(done, total uint64) (uint64, error) {
 			if progress != nil && done > 0 {
 				progress(done, total)

@@ -187,7 +187,8 @@ const (
 )
 
 var counterNames = [CounterCount]string{
-	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost", "retried", "corrupt", "passed", "evicted",
+	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost",
+	"retried", "corrupt", "passed", "evicted",
 }
 
 // String returns the counter's name in docs/spec/segment.md.

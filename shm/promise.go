@@ -14,7 +14,7 @@ import (
 // promises holds caches of this user, by file.
 type promises map[inode]*promise
 
-// inode identifies a file, whatever its name.
+// inode identifies a file under any name.
 type inode struct{ dev, ino uint64 }
 
 // promise is the number of bytes that one cache may still fill.

@@ -57,7 +57,8 @@ func (l WordLayout) Place(w Word) uint64 { return uint64(w) >> l.placeShift }
 
 // Pack makes a word. The generation is taken modulo GenerationMask + 1.
 func (l WordLayout) Pack(s State, owner uint32, generation, place uint64) Word {
-	return Word(uint64(s) | uint64(owner)<<StateBits | (generation&l.GenerationMask())<<generationShift | place<<l.placeShift)
+	return Word(uint64(s) | uint64(owner)<<StateBits |
+		(generation&l.GenerationMask())<<generationShift | place<<l.placeShift)
 }
 
 // Meta is the second word of an index record: content 32 bits, fills 24, cost 8. The content is the

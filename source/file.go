@@ -82,7 +82,7 @@ func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
 }
 
 // reading calls read while the file is open, and then checks the file. It returns ErrChanged if the
-// file has changed, whatever read returns.
+// file has changed, also if read returned an error.
 func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

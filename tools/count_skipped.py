@@ -22,7 +22,9 @@ def main(reason: str, *arguments: str) -> int:
     if done.returncode != 0 or collected is None:
         print(f"{done.stdout}{done.stderr}\n0 passed, 1 failed: pytest could not collect the tests to leave out")
         return 1
-    print(f"SKIPPED [{collected[1]}] pytest {' '.join(arguments)}: {reason}\n0 passed, 0 failed, {collected[1]} skipped")
+    print(
+        f"SKIPPED [{collected[1]}] pytest {' '.join(arguments)}: {reason}\n0 passed, 0 failed, {collected[1]} skipped"
+    )
     return 0
 
 

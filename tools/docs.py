@@ -137,7 +137,10 @@ def run_c(example: Example, folder: Path) -> list[str]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    lines = [".*" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", "[^\n]*") for line in expected.rstrip().splitlines()]
+    lines = [
+        ".*" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", "[^\n]*")
+        for line in expected.rstrip().splitlines()
+    ]
     text = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
     return re.fullmatch("\n".join(lines), text, re.DOTALL) is not None
 

@@ -131,7 +131,9 @@ class Epoch:
     def contiguous(self, items: int) -> float:
         """The fraction of rows that continue, from one batch to the next, with the next item of
         their file or the first item of another file."""
-        pairs = [(a, b) for before, after in itertools.pairwise(self.numbers) for a, b in zip(before, after, strict=True)]
+        pairs = [
+            (a, b) for before, after in itertools.pairwise(self.numbers) for a, b in zip(before, after, strict=True)
+        ]
         return statistics.fmean(b == a + 1 or (b % items == 0 and a % items == items - 1) for a, b in pairs)
 
     def workers(self) -> list[int]:
@@ -228,7 +230,10 @@ class SideBySide:
 
     def __init__(self, files: Files, workers: int) -> None:
         share = ROWS // workers
-        self.loaders = [torch_loader(Rows(list(range(worker, files.files, workers)), share, files), share, 1) for worker in range(workers)]
+        self.loaders = [
+            torch_loader(Rows(list(range(worker, files.files, workers)), share, files), share, 1)
+            for worker in range(workers)
+        ]
 
     def __iter__(self) -> Iterator[Any]:
         loaders = [iter(loader) for loader in self.loaders]
@@ -243,7 +248,9 @@ class Ours:
     """stocached.streams, as tensors."""
 
     def __init__(self, files: Files, workers: int) -> None:
-        self.streams = Streams(range(files.files), ROWS, files.read, num_workers=workers, multiprocessing_context="fork", seed=0)
+        self.streams = Streams(
+            range(files.files), ROWS, files.read, num_workers=workers, multiprocessing_context="fork", seed=0
+        )
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self.streams.dataset())  # starts the workers, as iter() of a DataLoader does
@@ -251,7 +258,9 @@ class Ours:
 
 
 STREAMS: dict[str, Callable[[Files, int], Iterable[Any]]] = {
-    "torch, one DataLoader": lambda files, workers: torch_loader(Rows(list(range(files.files)), ROWS, files), ROWS, workers),
+    "torch, one DataLoader": lambda files, workers: torch_loader(
+        Rows(list(range(files.files)), ROWS, files), ROWS, workers
+    ),
     "torch, a DataLoader a share of the rows": SideBySide,
     "stocached.streams": Ours,
 }
@@ -328,7 +337,9 @@ def colour(batch: int) -> str:
 def loop(axes: Axes, epoch: Epoch) -> None:
     """The training loop: waits and steps, numbered."""
     bar(axes, 0, list(zip([0.0, *epoch.ends[:-1]], epoch.arrivals, strict=True)), WAIT)
-    bar(axes, 0, list(zip(epoch.arrivals, epoch.ends, strict=True)), [colour(batch) for batch in range(len(epoch.ends))])
+    bar(
+        axes, 0, list(zip(epoch.arrivals, epoch.ends, strict=True)), [colour(batch) for batch in range(len(epoch.ends))]
+    )
     until = axes.get_xlim()[1]
     for batch, (start, end) in enumerate(zip(epoch.arrivals, epoch.ends, strict=True)):
         if 1e3 * start < until:
@@ -474,7 +485,9 @@ def draw_panels(figure: Figure, runs: Runs, workers: list[int], top: float) -> N
     seconds.append((f"the steps alone: {steps:g} s", GREY, ":", [steps] * len(workers)))
     first = [(label, tint, "-o", [1e3 * runs[kind, count].first for count in workers]) for kind, label, tint in kinds]
     slowest = max(max(curve[3]) for curve in seconds)
-    lines(place(figure, 0.6, top, 4.2, 1.75), "seconds an epoch", workers, seconds, (0.9 * steps, slowest + 0.1 * steps))
+    lines(
+        place(figure, 0.6, top, 4.2, 1.75), "seconds an epoch", workers, seconds, (0.9 * steps, slowest + 0.1 * steps)
+    )
     lines(
         place(figure, 5.4, top, 4.2, 1.75),
         "milliseconds to the first batch",
@@ -573,7 +586,9 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
         "torch, a DataLoader a share of the rows",
         "stocached.streams",
     )
-    curves += [(labels[k], tints[k], "-o", [runs[kind, count].rate for count in SHOWN_STREAMS]) for k, kind in enumerate(kinds)]
+    curves += [
+        (labels[k], tints[k], "-o", [runs[kind, count].rate for count in SHOWN_STREAMS]) for k, kind in enumerate(kinds)
+    ]
     lines(axes, "items/s", list(SHOWN_STREAMS), curves, (0, 1.05 * ideal[-1]))
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="center left", bbox_to_anchor=(1.03, 0.5))
     save(figure, path)
@@ -582,7 +597,9 @@ def draw_streams(runs: Runs, items: int, path: Path) -> None:
 # ------------------------------------------------------------ all of it
 
 
-def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]) -> Runs:
+def measure(
+    one: Measured, kinds: Iterable[str], workers: Iterable[int], size: int, repeats: int, cost: Callable[[Epoch], float]
+) -> Runs:
     """An epoch for each kind and number of workers: the cheapest of the repeats, because other
     programs only add to the cost. Kinds take turns."""
     runs: dict[tuple[str, int], list[Epoch]] = {}
@@ -593,17 +610,29 @@ def measure(one: Measured, kinds: Iterable[str], workers: Iterable[int], size: i
 
 def table(runs: Runs, streams: Runs, items: int) -> str:
     told = ["workers  loader               epoch      first batch"]
-    told += [f"{count:7}  {kind:17} {epoch.seconds:7.3f} s {1e3 * epoch.first:11.1f} ms" for (kind, count), epoch in runs.items()]
+    told += [
+        f"{count:7}  {kind:17} {epoch.seconds:7.3f} s {1e3 * epoch.first:11.1f} ms"
+        for (kind, count), epoch in runs.items()
+    ]
     told.append("\nworkers  streams                                  items/s  rows go on")
-    told += [f"{count:7}  {kind:40} {epoch.rate:7.0f} {epoch.contiguous(items):11.0%}" for (kind, count), epoch in streams.items()]
+    told += [
+        f"{count:7}  {kind:40} {epoch.rate:7.0f} {epoch.contiguous(items):11.0%}"
+        for (kind, count), epoch in streams.items()
+    ]
     return "\n".join(told)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures and draws docs/images/workers.png and streams-workers.png: ours and torch's.")
+    parser = argparse.ArgumentParser(
+        description="Measures and draws docs/images/workers.png and streams-workers.png: ours and torch's."
+    )
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the two pictures (docs/images)")
-    parser.add_argument("--quick", action="store_true", help="two batches and no repeats: shows that it works, in seconds")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each loader, alternating, of which the quickest is drawn (5)")
+    parser.add_argument(
+        "--quick", action="store_true", help="two batches and no repeats: shows that it works, in seconds"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="runs of each loader, alternating, of which the quickest is drawn (5)"
+    )
     arguments = parser.parse_args()
     if not arguments.out.is_dir():
         parser.error(f"--out {arguments.out}: there is no such folder; make it first")

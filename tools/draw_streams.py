@@ -45,7 +45,9 @@ def draw(given: list[StreamBatch]) -> str:
         f'<text x="{LEFT}" y="18" fill="{GREY}">step</text>',
     ]
     for step in range(0, len(given), 5):
-        parts.append(f'<text x="{LEFT + CELL * (step + 0.5)}" y="{TOP - 10}" fill="{GREY}" text-anchor="middle">{step}</text>')
+        parts.append(
+            f'<text x="{LEFT + CELL * (step + 0.5)}" y="{TOP - 10}" fill="{GREY}" text-anchor="middle">{step}</text>'
+        )
     for row in range(ROWS):
         y = TOP + LINE * row
         parts.append(f'<text x="{LEFT - 12}" y="{y + 20}" fill="{INK}" text-anchor="end">row {row}</text>')
@@ -55,7 +57,9 @@ def draw(given: list[StreamBatch]) -> str:
         f'<rect x="{LEFT + CELL * 7}" y="{TOP - 4}" width="{CELL}" height="{LINE * ROWS}" rx="3" fill="none" stroke="{INK}" stroke-width="1.6"/>'
     )
     parts.append(f'<text x="{LEFT + CELL * 7.5}" y="{y + 14}" fill="{INK}" text-anchor="middle">a batch</text>')
-    parts.append(f'<text x="{LEFT + CELL * len(given)}" y="{y + 14}" fill="{GREY}" text-anchor="end">hatched: no file is left (ends="pad")</text>')
+    parts.append(
+        f'<text x="{LEFT + CELL * len(given)}" y="{y + 14}" fill="{GREY}" text-anchor="end">hatched: no file is left (ends="pad")</text>'
+    )
     parts.append(hatching())
     return "\n".join([*parts, "</svg>", ""])
 

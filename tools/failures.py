@@ -37,7 +37,11 @@ def failures(lines: list[str]) -> list[str]:
     for k, line in enumerate(lines):
         reader.take(lines, k, line)
     reader.end_package("")
-    told = reader.told or [line for line in lines if COMPILER.match(line)][:10] or [line for line in lines if line.strip()][-5:]
+    told = (
+        reader.told
+        or [line for line in lines if COMPILER.match(line)][:10]
+        or [line for line in lines if line.strip()][-5:]
+    )
     return [cut(line) for line in told]
 
 
@@ -87,7 +91,11 @@ class _Reader:
 def few(messages: list[str]) -> list[str]:
     """The first messages and the last one: the first is usually the cause, the last is where the
     test ended."""
-    return messages if len(messages) <= EACH else [*messages[: EACH - 1], f"... ({len(messages) - EACH} more)", messages[-1]]
+    return (
+        messages
+        if len(messages) <= EACH
+        else [*messages[: EACH - 1], f"... ({len(messages) - EACH} more)", messages[-1]]
+    )
 
 
 def more(lines: list[str], k: int) -> list[str]:
@@ -128,4 +136,6 @@ def goroutines(lines: list[str], k: int) -> list[str]:
             text = f"{found[2]} {' < '.join(frames)}"
             seen[text] = seen.get(text, 0) + 1
     told = [f"goroutine {text}" if n == 1 else f"{n} goroutines {text}" for text, n in seen.items()]
-    return told if len(told) <= GOROUTINES else [*told[:GOROUTINES], f"... and {len(told) - GOROUTINES} other goroutines"]
+    return (
+        told if len(told) <= GOROUTINES else [*told[:GOROUTINES], f"... and {len(told) - GOROUTINES} other goroutines"]
+    )

@@ -15,14 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from failures import failures
+from worktree import worktree
 
-ROOT = Path(__file__).resolve().parents[1]
 MOST = 600  # seconds of one command; a test that hangs has found the defect
 WIDTH = 110  # characters of a failure's text
 
@@ -481,18 +479,6 @@ def first(lines: list[str]) -> str:
     return told[0][:WIDTH] if told else "no message"
 
 
-@contextmanager
-def worktree() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="stocached-mutations-") as folder:
-        tree = Path(folder, "tree")
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), "HEAD"], check=True)
-        try:
-            yield tree
-        finally:
-            subprocess.run([*git, "remove", "--force", str(tree)], check=False)
-
-
 def try_all(defects: list[Defect], tree: Path) -> int:
     """Prints a row for each defect. Returns how many no test finds."""
     passed: set[Test] = set()
@@ -513,7 +499,7 @@ def main(words: list[str]) -> int:
     if not chosen:
         print(f"no defect has a name with {' or '.join(words)}")
         return 1
-    with worktree() as tree:
+    with worktree("HEAD") as tree:
         return 1 if try_all(chosen, tree) else 0
 
 

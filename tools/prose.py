@@ -74,7 +74,13 @@ def wide_lines(text: str) -> Iterator[int]:
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced and len(line) > COLUMNS and not _NO_PROSE.match(line) and not line.startswith("    ") and _breaks(line):
+        elif (
+            not fenced
+            and len(line) > COLUMNS
+            and not _NO_PROSE.match(line)
+            and not line.startswith("    ")
+            and _breaks(line)
+        ):
             yield number
 
 
@@ -105,7 +111,11 @@ def main() -> int:
             return 2
         found = list(sentences(text))
         mean = sum(sentence.words for sentence in found) / max(len(found), 1)
-        complaints = [f"{path}:{each.line}: a sentence of {each.words} words, more than {MOST}: {each.text}" for each in found if each.words > MOST]
+        complaints = [
+            f"{path}:{each.line}: a sentence of {each.words} words, more than {MOST}: {each.text}"
+            for each in found
+            if each.words > MOST
+        ]
         complaints += [f"{path}:{number}: a line of more than {COLUMNS} columns" for number in wide_lines(text)]
         if limits_mean(path) and mean > MEAN:
             complaints.append(f"{path}: sentences have {mean:.1f} words on average, more than {MEAN:g}")

@@ -136,9 +136,15 @@ def extract(lines: list[str]) -> list[str]:
 
 def table(stages: list[Stage]) -> str:
     rows = [("stage", "result", "passed", "failed", "skipped", "processor", "seconds")]
-    rows += [(s.name, s.result, str(s.passed), str(s.failed), str(s.skipped), f"{s.processor:.1f}", f"{s.seconds:.1f}") for s in stages]
+    rows += [
+        (s.name, s.result, str(s.passed), str(s.failed), str(s.skipped), f"{s.processor:.1f}", f"{s.seconds:.1f}")
+        for s in stages
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(7)]
-    text = [f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  " + "  ".join(f"{row[k]:>{widths[k]}}" for k in range(2, 7)) for row in rows]
+    text = [
+        f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  " + "  ".join(f"{row[k]:>{widths[k]}}" for k in range(2, 7))
+        for row in rows
+    ]
     text.insert(1, "-" * len(text[0]))
     return "\n".join(text)
 

@@ -19,10 +19,15 @@ SCRIPT = Path(__file__).parent / "draw_experiments.py"
 
 
 def test_both_pictures_are_drawn_and_their_numbers_printed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "--quick", "--out", tmp_path], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--quick", "--out", tmp_path], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr
     told = [line.split() for line in done.stdout.splitlines()]
-    assert sum(line[-1:] == ["ms"] for line in told) == 9 and sum(line[-1:] != [] and line[-1].endswith("%") for line in told) == 9, done.stdout
+    assert (
+        sum(line[-1:] == ["ms"] for line in told) == 9
+        and sum(line[-1:] != [] and line[-1].endswith("%") for line in told) == 9
+    ), done.stdout
     for name in ("workers.png", "streams-workers.png"):
         with Image.open(tmp_path / name) as picture:
             assert picture.width == 1600 and picture.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
@@ -55,7 +60,9 @@ def test_an_epoch_that_lacks_a_sample_is_refused() -> None:
         experiments.check(epoch, "torch", 3, 3)
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_there_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--out", str(tmp_path / "gone")])
     with pytest.raises(SystemExit, match="2"):
         experiments.main()

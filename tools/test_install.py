@@ -56,22 +56,32 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prefix
 
 
-@pytest.mark.parametrize(("example", "arguments"), [("loader", ["40", "2", "2"]), ("watch", ["--self-test"]), ("fetch", None)])
-def test_an_example_compiles_by_the_line_in_its_first_comment(prefix: Path, tmp_path: Path, example: str, arguments: list[str] | None) -> None:
+@pytest.mark.parametrize(
+    ("example", "arguments"), [("loader", ["40", "2", "2"]), ("watch", ["--self-test"]), ("fetch", None)]
+)
+def test_an_example_compiles_by_the_line_in_its_first_comment(
+    prefix: Path, tmp_path: Path, example: str, arguments: list[str] | None
+) -> None:
     source = (ROOT / f"cclient/examples/{example}.c").read_text()
     (tmp_path / f"{example}.c").write_text(source)
     line = re.search(r"^ \*     (cc .*pkg-config.*)$", source, re.MULTILINE)
     assert line is not None
-    subprocess.run(line[1], shell=True, check=True, cwd=tmp_path, env={**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"})
+    subprocess.run(
+        line[1], shell=True, check=True, cwd=tmp_path, env={**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
+    )
     if arguments is not None:  # fetch needs a server
         assert output(tmp_path / example, *arguments, LD_LIBRARY_PATH=f"{prefix}/lib")
 
 
 def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> None:
-    found = output("pkg-config", "--static", "--cflags", "--libs", "stocached >= 0.1", PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig").split()
+    found = output(
+        "pkg-config", "--static", "--cflags", "--libs", "stocached >= 0.1", PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig"
+    ).split()
     assert "-pthread" in found
     archive = [f"{prefix}/lib/libstocached.a" if word == "-lstocached" else word for word in found]
-    subprocess.run(["cc", str(ROOT / "cclient/examples/loader.c"), *archive, "-o", str(tmp_path / "loader")], check=True)
+    subprocess.run(
+        ["cc", str(ROOT / "cclient/examples/loader.c"), *archive, "-o", str(tmp_path / "loader")], check=True
+    )
     assert "epoch 2: 30 of 40 samples from the cache" in output(tmp_path / "loader", "40", "2", "2")
 
 
@@ -89,7 +99,9 @@ def test_a_package_has_the_same_files_and_no_path_of_the_place_it_is_made_in(pre
     install("PREFIX=/opt/stocached", f"DESTDIR={tmp_path}/package")
     packaged = tmp_path / "package/opt/stocached"
     files = {str(path.relative_to(packaged)) for path in packaged.rglob("*") if not path.is_dir()}
-    assert files >= FILES and files == {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+    assert files >= FILES and files == {
+        str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()
+    }
     assert [path.name for path in (tmp_path / "package").iterdir()] == ["opt"]
     for name in files - {"bin/stocached", "lib/libstocached.a", "lib/libstocached.so", "lib/libstocached.so.1"}:
         assert str(tmp_path) not in (packaged / name).read_text(), name

@@ -151,7 +151,9 @@ def test_each_failed_test_is_told_with_its_message() -> None:
         "  x.c:4: not so: b",
     ]
     summary = "FAILED tests/test_a.py::test_b - AssertionError: 3"
-    assert told(f"tests/test_a.py F\n==== short test summary info ====\n{summary}\n== 1 failed, 3 passed in 2.7s ==") == [summary]
+    assert told(
+        f"tests/test_a.py F\n==== short test summary info ====\n{summary}\n== 1 failed, 3 passed in 2.7s =="
+    ) == [summary]
 
 
 def test_a_hang_is_told_with_the_tests_that_ran_and_our_goroutines() -> None:
@@ -163,7 +165,9 @@ def test_a_hang_is_told_with_the_tests_that_ran_and_our_goroutines() -> None:
 
 
 def test_a_failure_without_tests_is_told_by_its_complaints_or_last_lines() -> None:
-    assert told("cc -o x x.c\nx.c:7:3: error: no such thing\nmake: *** [Makefile:3: x] Error 1") == ["x.c:7:3: error: no such thing"]
+    assert told("cc -o x x.c\nx.c:7:3: error: no such thing\nmake: *** [Makefile:3: x] Error 1") == [
+        "x.c:7:3: error: no such thing"
+    ]
     assert told("\n".join(f"line {k}" for k in range(9))) == [f"line {k}" for k in range(4, 9)]
     assert told("") == []
     long = told("x" * 1000)
@@ -178,7 +182,9 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
         (["good"], 0, "2 passed, 0 failed, 0 skipped"),
     ):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        done = subprocess.run([sys.executable, script, *names], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, script, *names], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == status
         assert done.stdout.splitlines()[-1] == last
         assert ("why it broke" in done.stdout) == (status == 1)
@@ -191,10 +197,14 @@ def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> No
     # first and beside wait for each other; late reads the file of first
     wait = "\t@touch {0}-began; for k in $$(seq 600); do [ ! -e {1}-began ] || exit 0; sleep 0.1; done; exit 1\n"
     makefile = "first:\n" + wait.format("first", "beside") + "beside:\n" + wait.format("beside", "first")
-    (tmp_path / "Makefile").write_text(makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n")
+    (tmp_path / "Makefile").write_text(
+        makefile + "late:\n\t@test -e first-began && touch late-began\nlast:\n\t@test -e late-began; exit 3\n"
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = [sys.executable, stages.__file__, "first,late+beside", "last"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90
+    )
     assert done.returncode == 1
     rows = [line.split()[:2] for line in done.stdout.split("seconds\n", 1)[1].splitlines() if line]
     assert rows[1:5] == [["first", "pass"], ["late", "pass"], ["beside", "pass"], ["last", "FAIL"]]

@@ -31,12 +31,16 @@ MESSAGE = 1 << 17  # bytes of a request, most of them for the environment
 
 
 class Warm:
-    def __init__(self, python: str | Path, packages: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, python: str | Path, packages: Sequence[str], environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._forked: list[Warm] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [python, __file__, str(theirs.fileno()), *packages]
-            process = subprocess.Popen(command, env={**environment}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, env={**environment}, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
         self._process: subprocess.Popen[bytes] | None = process
 
     def more(self, packages: Sequence[str]) -> Warm:

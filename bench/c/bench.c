@@ -45,7 +45,9 @@ static struct usage usage_now(void)
 {
     struct rusage u;
     CHECK(getrusage(RUSAGE_SELF, &u) == 0);
-    return (struct usage){wall_now(), (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6, (double)u.ru_minflt};
+    double seconds = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec);
+    double microseconds = (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+    return (struct usage){wall_now(), seconds + microseconds / 1e6, (double)u.ru_minflt};
 }
 
 static struct usage once(const struct subject *s)
@@ -58,7 +60,8 @@ static struct usage once(const struct subject *s)
     if (s->clean)
         s->clean(s->context);
     double n = (double)s->samples;
-    return (struct usage){(after.wall - before.wall) / n, (after.cpu - before.cpu) / n, (after.faults - before.faults) / n};
+    return (struct usage){(after.wall - before.wall) / n, (after.cpu - before.cpu) / n,
+                          (after.faults - before.faults) / n};
 }
 
 static void print_list(const char *name, const struct usage *all, size_t offset)
@@ -99,8 +102,8 @@ void alternate(const char *name, const struct size *size, const struct subject *
 stoc_cache *create_cache(const char *name, const struct size *size, size_t slots, int reserve)
 {
     struct stoc_error error = {0};
-    struct stoc_options options = {.struct_bytes = sizeof options, .samples = size->samples, .slots = slots, .sample_bytes = size->bytes,
-                                   .reserve = reserve != 0, .directory = directory};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = size->samples, .slots = slots,
+                                   .sample_bytes = size->bytes, .reserve = reserve != 0, .directory = directory};
     stoc_cache *cache;
     if (stoc_create(name, &options, &cache, &error) < 0)
         DIE("create: %s", error.message);

@@ -10,7 +10,8 @@ static void run_create(void *context)
     (void)context;
     struct stoc_error error = {0};
     const uint64_t gib = 1 << 30;
-    struct stoc_options options = {.struct_bytes = sizeof options, .samples = gib / 150528, .limit_bytes = gib, .sample_bytes = 150528, .directory = directory};
+    struct stoc_options options = {.struct_bytes = sizeof options, .samples = gib / 150528,
+                                   .limit_bytes = gib, .sample_bytes = 150528, .directory = directory};
     if (stoc_create("create", &options, &cache, &error) < 0)
         DIE("create: %s", error.message);
 }
@@ -21,7 +22,10 @@ static void drop(void *context)
     remove_cache(cache, "create");
 }
 
-void create(void) { alternate("c/create", NULL, (struct subject[]){{"stoc_create", 1, NULL, run_create, drop, NULL}}, 1); }
+void create(void)
+{
+    alternate("c/create", NULL, (struct subject[]){{"stoc_create", 1, NULL, run_create, drop, NULL}}, 1);
+}
 
 static void run_open(void *context)
 {
@@ -39,5 +43,6 @@ static void drop_handle(void *context)
 
 void attach(const char *path)
 {
-    alternate("c/attach", NULL, (struct subject[]){{"stoc_open", 1, NULL, run_open, drop_handle, (void *)(uintptr_t)path}}, 1);
+    alternate("c/attach", NULL,
+              (struct subject[]){{"stoc_open", 1, NULL, run_open, drop_handle, (void *)(uintptr_t)path}}, 1);
 }

@@ -125,7 +125,8 @@ void orders(int is_quick)
     for (int d = -1; d < SIZES; d++) { /* first of all, while this program is small */
         struct way w = {.order = plain, .batches = batches};
         w.order.samples = d < 0 ? 1000 : datasets[d].samples;
-        printf("%s{\"name\":\"%s\",\"unit\":\"MB\",\"samples\":1,\"value\":[", d < 0 ? "" : ",", d < 0 ? "1,000" : datasets[d].name);
+        printf("%s{\"name\":\"%s\",\"unit\":\"MB\",\"samples\":1,\"value\":[", d < 0 ? "" : ",",
+               d < 0 ? "1,000" : datasets[d].name);
         for (int run = 0; run < runs; run++)
             printf("%s%.6g", run ? "," : "", memory_of(&w));
         printf("]}");
@@ -139,7 +140,8 @@ void orders(int is_quick)
             ways[k].order.samples = datasets[d].samples;
         }
         ways[0].batches = 1000;
-        alternate("order/first", &size, (struct subject[]){{"open, first index", ways[0].batches, NULL, run_first, NULL, &ways[0]}}, 1);
+        alternate("order/first", &size,
+                  (struct subject[]){{"open, first index", ways[0].batches, NULL, run_first, NULL, &ways[0]}}, 1);
         ways[2].order.kind = STOC_ORDER_WINDOWS;
         ways[2].order.window = 10000;
         ways[3].order.kind = STOC_ORDER_BLOCKS;

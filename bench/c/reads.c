@@ -106,12 +106,15 @@ void reads(const struct size *z, const char *view_case, int only_views)
         CHECK(stoc_set(cache, (int64_t)i, data.samples[i % data.n], z->bytes, 0) == STOC_STORED);
     struct stoc_info info = {.struct_bytes = sizeof info};
     CHECK(stoc_info(cache, &info) == 0 && info.slot_stride == z->bytes);
-    struct reader r = {z, cache, info.payload, random_order(z->samples, 1), 0, NULL, malloc(z->batch * z->bytes), malloc(z->batch)};
+    struct reader r = {z, cache, info.payload, random_order(z->samples, 1), 0, NULL,
+                       malloc(z->batch * z->bytes), malloc(z->batch)};
     size_t table_bytes = 2 * z->samples * sizeof *r.table;
-    r.table = mmap(NULL, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* pages as an index has them, not huge ones */
+    /* Shared: pages as an index has them, not huge ones. */
+    r.table = mmap(NULL, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(r.table != MAP_FAILED && r.out && r.hit);
     memset(r.table, 1, table_bytes);
-    CHECK(stoc_view_offset(cache, (int64_t)z->samples - 1) == (int64_t)((z->samples - 1) * z->bytes)); /* sample i in slot i */
+    /* sample i in slot i */
+    CHECK(stoc_view_offset(cache, (int64_t)z->samples - 1) == (int64_t)((z->samples - 1) * z->bytes));
     memset(r.out, 1, z->batch * z->bytes);
     for (size_t at = 0; at < z->samples * z->bytes; at += 4096) /* map all pages */
         r.out[0] ^= r.payload[at];
@@ -123,7 +126,10 @@ void reads(const struct size *z, const char *view_case, int only_views)
               3);
     if (only_views)
         goto end;
-    alternate("c/get", z, (struct subject[]){{"stoc_get", z->reads, forward, run_get, NULL, &r}, {"memcpy", z->reads, forward, run_memcpy, NULL, &r}}, 2);
+    alternate("c/get", z,
+              (struct subject[]){{"stoc_get", z->reads, forward, run_get, NULL, &r},
+                                 {"memcpy", z->reads, forward, run_memcpy, NULL, &r}},
+              2);
     alternate("c/gather", z,
               (struct subject[]){{"gather", z->reads, forward, run_gather, NULL, &r},
                                  {"memcpy loop", z->reads, forward, run_loop, NULL, &r},

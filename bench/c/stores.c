@@ -52,7 +52,8 @@ static void run_pwrite(void *context)
 {
     struct writer *w = context;
     for (size_t k = 0; k < w->size->sets; k++)
-        CHECK(pwrite(w->fd, w->data.samples[k % w->data.n], w->size->bytes, (off_t)(k * w->size->bytes)) == (ssize_t)w->size->bytes);
+        CHECK(pwrite(w->fd, w->data.samples[k % w->data.n], w->size->bytes, (off_t)(k * w->size->bytes)) ==
+              (ssize_t)w->size->bytes);
 }
 
 static void drop_file(void *context)
@@ -64,7 +65,8 @@ static void drop_file(void *context)
 void stores(const struct size *z)
 {
     struct writer w = {.size = z, .data = make_data(z->bytes)};
-    const struct subject subjects[] = {{"set", z->sets, make_cache, run_set, drop_cache, &w}, {"pwrite", z->sets, make_file, run_pwrite, drop_file, &w}};
+    const struct subject subjects[] = {{"set", z->sets, make_cache, run_set, drop_cache, &w},
+                                       {"pwrite", z->sets, make_file, run_pwrite, drop_file, &w}};
     alternate("c/set-new", z, subjects, 2);
     w.reserve = 1;
     alternate("c/set-reserved", z, subjects, 2);

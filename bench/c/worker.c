@@ -53,7 +53,8 @@ int hits_worker(const char *path, int core, uint64_t seed)
                 if (++at == info.samples)
                     at = 0;
             }
-        printf("%" PRId64 " %" PRId64 " %" PRId64 "\n", views, clock_ns(CLOCK_MONOTONIC) - start, clock_ns(CLOCK_THREAD_CPUTIME_ID) - before);
+        printf("%" PRId64 " %" PRId64 " %" PRId64 "\n", views, clock_ns(CLOCK_MONOTONIC) - start,
+               clock_ns(CLOCK_THREAD_CPUTIME_ID) - before);
         fflush(stdout);
     }
     free(order);

@@ -26,7 +26,9 @@ GO_BENCHMARKS = {  # by package: a pattern of benchmarks. Their names are the sa
     "loader": "^BenchmarkAllHit$/.*/batches",
 }
 SIZES = {"3 KiB": ((3, 32, 32), 20_000, 256), "147 KiB": ((3, 224, 224), 1_000, 64)}  # shape, samples, batch size
-FIRST = 10_000  # samples of the first epoch, whose work is that of `make bench`; in a shorter one the check for random samples counts more
+# Samples of the first epoch, whose work is that of `make bench`. In a shorter one the check for random
+# samples counts more.
+FIRST = 10_000
 EPOCHS = 15  # of one run, the fastest of which counts
 _GO_RESULT = re.compile(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op", re.MULTILINE)
 
@@ -136,39 +138,16 @@ def measure_python() -> dict[str, float]:
 # ------------------------------------------------------------------------------- both versions in turn
 
 
-def build(name: str, commit: str | None) -> None:
-    """Builds a version, `commit` or this checkout, into build/against/<name>: the package for
-    Python and the test binaries for Go."""
+def build(name: str, source: Path) -> None:
+    """Builds the version of a source tree into build/against/<name>: the package for Python and the
+    test binaries for Go."""
     into = BUILT / name
-    source = ROOT
     into.mkdir(parents=True, exist_ok=True)
-    if commit is not None:
-        source = into / "source"
-        subprocess.run(["git", "worktree", "remove", "--force", source], cwd=ROOT, stderr=subprocess.DEVNULL)
-        subprocess.run(
-            ["git", "worktree", "add", "--quiet", "--force", "--detach", source, commit], cwd=ROOT, check=True
-        )
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--upgrade",
-        "--target",
-        into / "python",
-        "./python",
-    ]
-    subprocess.run(pip, cwd=source, check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
+    subprocess.run([*pip, "--target", into / "python", "./python"], cwd=source, check=True)
     for package in GO_BENCHMARKS:
-        subprocess.run(
-            [os.environ.get("GO", "go"), "test", "-c", "-o", into / f"{package}.test", f"./{package}"],
-            cwd=source,
-            check=True,
-        )
-    if commit is not None:
-        subprocess.run(["git", "worktree", "remove", "--force", source], cwd=ROOT, check=True)
+        go = [os.environ.get("GO", "go"), "test", "-c", "-o", into / f"{package}.test", f"./{package}"]
+        subprocess.run(go, cwd=source, check=True)
 
 
 def run(name: str) -> dict[str, float]:
@@ -223,8 +202,12 @@ def main() -> int:
     if arguments.base is None:
         parser.error("give the commit to compare with")
     if not arguments.keep:
-        build("base", arguments.base)
-        build("ours", None)
+        sys.path.append(str(ROOT / "tools"))
+        from worktree import worktree
+
+        with worktree(arguments.base) as source:
+            build("base", source)
+        build("ours", ROOT)
     found: dict[str, list[dict[str, float]]] = {"ours": [], "base": []}
     for k in range(arguments.runs):
         for name in ("ours", "base") if k % 2 else ("base", "ours"):  # so that neither always runs second

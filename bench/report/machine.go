@@ -59,7 +59,8 @@ func DescribeMachine(python, cc string) Machine {
 func (m *Machine) python(python string) {
 	const script = `import sys, importlib.metadata as m
 print("python", sys.version.split()[0])
-for name in ("numpy", "torch", "stocaching", "pillow", "datasets", "grain", "litdata", "monai", "mosaicml-streaming", "spdl", "torchdata", "webdataset"):
+for name in ("numpy", "torch", "stocaching", "pillow", "datasets", "grain", "litdata", "monai",
+             "mosaicml-streaming", "spdl", "torchdata", "webdataset"):
     try: print(name, m.version(name))
     except m.PackageNotFoundError: pass`
 	out, _ := exec.Command(python, "-c", script).Output()

@@ -173,7 +173,7 @@ static void memory_is_promised_once(void)
         }
     }
     CHECK(code != 0);
-    CHECK(n > 0 || memory_left() < third); /* other programs may have taken it meanwhile */
+    CHECK(n > 0 || memory_left() < third); /* unless other programs have taken it */
     if (n > 0) {
         int status = IN_CHILD({
             struct stoc_options o = OPTIONS(.samples = 1 << 20, .slots = (third >> 20) * 5 / 2, .sample_bytes = M);
@@ -401,7 +401,7 @@ static stoc_cache *writer;
 static uint64_t changes; /* number of changes that the copy waits for; 0: none */
 
 /*
- * Copies one half and waits. Meanwhile the sample is overwritten with B and A in turn, one time
+ * Copies one half and waits while the sample is overwritten with B and A in turn, one time
  * less than a full wrap of its generation. Then copies the other half, which is B's, and waits for
  * the last overwrite, with A.
  */

@@ -1,6 +1,6 @@
 /* unit.c - parts of the library alone: checksum, copies, helpers, memory limits, names. The library
  * is compiled into this program. */
-#define STAY_MS 0 /* helpers end as soon as they have worked, so that some calls come meanwhile */
+#define STAY_MS 0 /* helpers end as soon as they have worked, so that some calls come while they end */
 #include "../stocached.c"
 
 #include "check.h"

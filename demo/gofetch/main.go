@@ -80,6 +80,7 @@ func read(c *client.Served, seed uint64, batch int, out io.Writer) error {
 			crc ^= crc32.Checksum(sample, castagnoli)
 		}
 	}
-	_, err := fmt.Fprintf(out, "samples=%d hits=%d failed=0 bytes=%d crc=%08x seconds=%.3f\n", len(order), hits, size, crc, waited.Seconds())
+	_, err := fmt.Fprintf(out, "samples=%d hits=%d failed=0 bytes=%d crc=%08x seconds=%.3f\n",
+		len(order), hits, size, crc, waited.Seconds())
 	return err
 }

@@ -78,7 +78,7 @@ func exitCode(err error) int {
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
-	if errors.Is(err, stocclient.ErrNoServer) { // whatever system error it wraps
+	if errors.Is(err, stocclient.ErrNoServer) { // with any system error in it
 		return exitNoServer
 	}
 	for _, e := range exits {

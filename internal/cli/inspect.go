@@ -360,7 +360,7 @@ func indexRecordOf(seg *shm.Segment, reader *cache.Cache, index int) (*sample, e
 		return nil, err
 	}
 	s := &sample{index: uint64(index), state: state, layout: seg.WordLayout(), seg: seg}
-	// The two words match if neither has changed meanwhile. If other processes keep changing them,
+	// The two words match if neither has changed between the loads. If other processes keep changing them,
 	// take the last pair.
 	for range 100 {
 		s.word, s.meta = shm.Word(seg.Word(s.index).Load()), shm.Meta(seg.Meta(s.index).Load())

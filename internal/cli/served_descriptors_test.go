@@ -41,7 +41,7 @@ func (s *served) leave(room int) (before unix.Rlimit) {
 
 // Ensure that a server with a full table of descriptors goes on for connected clients and reports
 // what it could not open. It logs the problem once and not ten times a second, uses no processor
-// time meanwhile, and recovers when descriptors are free.
+// time as long as the table is full, and recovers when descriptors are free.
 func TestServerOutOfDescriptors(t *testing.T) {
 	const n = 60
 	s := configureServed(t, "source: {kind: dir, path: records, descriptors: 0}")

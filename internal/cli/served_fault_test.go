@@ -473,7 +473,7 @@ func dieSending(d *doomed, point string) {
 	d.noClaims(c.Cache)
 }
 
-// change sends a change to the admin socket of a server that dies meanwhile.
+// change sends a change to the admin socket of a server that dies before it answers.
 func (d *doomed) change(method, path, body string) {
 	d.t.Helper()
 	socket, err := net.Dial("unix", filepath.Join(d.sockets, control.AdminSocket))

@@ -246,7 +246,7 @@ func TestServerOfHostileClients(t *testing.T) {
 }
 
 // Ensure that many clients that read nothing cost a server together at most limits.clients, however
-// much each requests, and that others are served meanwhile.
+// much each requests, and that others are served.
 func TestSumOfClientsThatNeverRead(t *testing.T) {
 	const clients, limit = 60, 64 * mebibyte
 	for name, n := range map[string]int{"large samples": 300, "many indices": control.MaxIndices / 2} {

@@ -13,7 +13,7 @@ import (
 )
 
 // Ensure that programs survive restarts of their server. A fetch waits for the next server and gets
-// every sample if its server is ending, ends meanwhile, or has not started yet.
+// every sample if its server is ending, ends during the fetch, or has not started yet.
 func TestFetchAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	const n = 3000

@@ -486,7 +486,7 @@ func TestWarmInterrupted(t *testing.T) {
 	wantFields(t, d.warm("pets"), jsonObject{"ready": n, "failed_samples": 0})
 }
 
-// Ensure that other clients may fill meanwhile, and that warm reports a sample that another client
+// Ensure that other clients may fill during a warm, and that warm reports a sample that another client
 // never finishes.
 func TestWarmBesideOthers(t *testing.T) {
 	t.Parallel()

@@ -269,8 +269,8 @@ func TestMerge(t *testing.T) {
 		tr.names = []string{fmt.Sprintf("by %d", rank)}
 		return tr
 	}
-	// Rank 1 began 1 ms before rank 0 on the same machine, whose time of day was set back by a
-	// second meanwhile. Rank 2 began on another machine, 2 ms after rank 0.
+	// Rank 1 began 1 ms before rank 0 on the same machine, whose time of day was then set back
+	// by a second. Rank 2 began on another machine, 2 ms after rank 0.
 	got, err := Merge(one(0, Clock{"a", 5_000_000, 1e18}), one(1, Clock{"a", 4_000_000, 1e18 + 1e9}),
 		one(2, Clock{"b", 77, 1e18 + 2_000_000}))
 	if err != nil {

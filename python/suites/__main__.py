@@ -1,6 +1,8 @@
-"""Runs the DataLoader suites of torch and torchdata with their own class and with ours, and compares the outcomes with differences.py.
+"""Runs the DataLoader suites of torch and torchdata with their own class and with ours, and compares
+the outcomes with differences.py.
 
-The suites are not here: --torch and --torchdata say where the `test` folders of the two projects lie. Nothing in them is changed."""
+The suites are not here: --torch and --torchdata say where the `test` folders of the two projects lie.
+Nothing in them is changed."""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def main() -> int:
 
 
 def run(suite: Suite, folder: Path, replaces: str, processes: int, expression: str) -> dict[str, str]:
-    """The outcome of each test: passed, failed or skipped. Tests that fail run once more, one at a time: many of them look at the clock."""
+    """The outcome of each test: passed, failed or skipped. Tests that fail run once more, one at a time:
+    many of them look at the clock."""
     start = time.monotonic()
     outcomes = _pytest(
         suite,
@@ -151,7 +154,8 @@ def _outcome(case: ElementTree.Element) -> tuple[str, str]:
 
 
 def compare(suite: Suite, theirs: dict[str, str] | None, ours: dict[str, str], *, whole: bool) -> bool:
-    """Prints each test that passes with the suite's class and fails with ours. Whether these are the ones that differences.py names."""
+    """Prints each test that passes with the suite's class and fails with ours. Returns whether these are
+    the ones that differences.py names."""
     expected = DIFFERENCES[suite.file]
     failed = {
         test

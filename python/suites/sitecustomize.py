@@ -1,4 +1,5 @@
-"""Python runs this file at its start, in spawned children too: puts our DataLoader in the place of the class that a suite tests."""
+"""Python runs this file at its start, in spawned children too. It puts our DataLoader in the place
+of the class that a suite tests."""
 
 import os
 

@@ -82,7 +82,7 @@ def gone(pids: Iterable[int]) -> float:
 
 def held() -> set[Any]:
     """Descriptors, child processes and threads of this process. An entry that appears later is new.
-    Entries of other tests may disappear meanwhile, such as loader threads in the middle of a
+    Entries of other tests may disappear at any time, such as loader threads in the middle of a
     sample."""
     gc.collect()
     found: set[Any] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 from stocached._workers.processes import Owner, Start, WorkerProcess, start_context
 
@@ -38,6 +40,14 @@ def echo(pipe):
             pipe.send(pipe.recv())
         except EOFError:
             return
+
+
+def touch_at_the_end(pipe, folder):
+    """Makes a file when the parent has closed the pipe."""
+    pipe.send("ready")
+    with contextlib.suppress(EOFError):
+        pipe.recv()
+    Path(folder, str(os.getpid())).touch()
 
 
 def refuse_to_end(pipe):

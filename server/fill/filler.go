@@ -256,7 +256,8 @@ func (f *Filler) serve(r *reader) {
 	}
 }
 
-// complete answers the waiters of a sample. The caller holds mu; complete unlocks it meanwhile.
+// complete answers the waiters of a sample. The caller holds mu; complete unlocks it
+// while it answers.
 func (f *Filler) complete(waiters []*waiter, result result) {
 	var answered, late []*waiter
 	for _, w := range waiters {

@@ -283,8 +283,8 @@ func (p *Schedule) Take(uint32, *fill.Buffer) bool {
 	return false
 }
 
-// noSlot records that the cache has no slot for a sample that was read. The filler calls it and
-// keeps the cache open meanwhile.
+// noSlot records that the cache has no slot for a sample that was read. The filler calls it
+// while it keeps the cache open.
 func (p *Schedule) noSlot() {
 	p.held.Store(true)
 	p.mu.Lock()

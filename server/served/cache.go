@@ -103,7 +103,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		case errors.Is(err, shm.ErrNotFound):
 			h.segment, err = shm.Create(p.want)
 			if errors.Is(err, shm.ErrExists) {
-				continue // another process has created it meanwhile
+				continue // another process has created it first
 			}
 			if err != nil {
 				return nil, err

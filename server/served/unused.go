@@ -78,7 +78,7 @@ func (h *Cache) LeaveUnused() (bool, error) {
 	if h.gone || h.connected.Load() > 0 {
 		return false, nil
 	}
-	// The lock is exclusive, so that no client attaches meanwhile. A client that has found the name
+	// The lock is exclusive, so that no client attaches during the removal. A client that has found the name
 	// waits for this lock, and then finds the segment removed.
 	if last, err := h.locks.LastUser(); !last || err != nil {
 		return false, err

@@ -70,7 +70,7 @@ func TestAnswersKeepTheirOrder(t *testing.T) {
 			t.Fatalf("sender %d: %+v, %v; want %q", h.Request, got, err, want)
 		}
 		if next[h.Request]++; next[h.Request]%97 == 0 {
-			time.Sleep(100 * time.Microsecond) // frames sent meanwhile fill the socket
+			time.Sleep(100 * time.Microsecond) // frames that are sent in this time fill the socket
 		}
 	}
 	senders.Wait()

@@ -73,7 +73,7 @@ func (f *file) Close() error {
 	return f.File.Close()
 }
 
-// find returns the entry of the k-th sample of the file. Even if the file changes meanwhile, the
+// find returns the entry of the k-th sample of the file. Even if the file changes during the call, the
 // entry lies inside the file and within the limits of samples.
 func (f *file) find(k int) (e entry, err error) {
 	if err := f.Look(func() { e = f.entry(k) }); err != nil {

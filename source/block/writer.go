@@ -197,7 +197,7 @@ func (w *Writer) lockPart(ctx context.Context) error {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		mine, statErr := w.lock.Stat()
 		there, thereErr := os.Stat(w.part)
-		// the folder may have been renamed meanwhile
+		// the folder may have been renamed before the lock
 		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) {
 			return w.locked()
 		}

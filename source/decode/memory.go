@@ -45,7 +45,7 @@ func (m *memory) acquire(ctx context.Context, n int64) error {
 	if k := slices.Index(m.waiting, t); k >= 0 {
 		m.waiting = slices.Delete(m.waiting, k, k+1)
 	} else {
-		m.used -= n // serve has given it the bytes meanwhile
+		m.used -= n // serve has given it the bytes
 	}
 	m.serve()
 	return context.Cause(ctx)

@@ -20,7 +20,8 @@ type scratch struct {
 const mostKept = 4 << 20
 
 func (s *scratch) small() bool {
-	return cap(s.encoded)+cap(s.decoded)+cap(s.pixels)+cap(s.lines)+cap(s.rows)+cap(s.planes)+4*(cap(s.sums)+cap(s.across.weights)+cap(s.down.weights)) <= mostKept
+	bytes := cap(s.encoded) + cap(s.decoded) + cap(s.pixels) + cap(s.lines) + cap(s.rows) + cap(s.planes)
+	return bytes+4*(cap(s.sums)+cap(s.across.weights)+cap(s.down.weights)) <= mostKept
 }
 
 // grow returns n items of a buffer, with any content.

@@ -149,7 +149,7 @@ func mayOpen() uint64 {
 
 // readFrom reads a whole open file with a known stamp. It checks the stamp once, after the read. A
 // write changes a file's time before its bytes, so a file with the same stamp has not changed
-// meanwhile. (A check before the read would add a tenth to the time of small files and find nothing
+// during the read. (A check before the read would add a tenth to the time of small files and find nothing
 // more.)
 func (t *tree) readFrom(fd int, path string, listed source.Stamp, data []byte) error {
 	read := source.ReadFull

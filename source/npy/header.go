@@ -135,7 +135,8 @@ func dims(v any) ([]uint64, error) {
 
 // dtypes maps numpy's names, without the byte order, to our item types. numpy has no bfloat16.
 var dtypes = map[string]shm.DType{
-	"b1": shm.Bool, "u1": shm.Uint8, "i1": shm.Int8, "u2": shm.Uint16, "i2": shm.Int16, "u4": shm.Uint32, "i4": shm.Int32, "u8": shm.Uint64, "i8": shm.Int64,
+	"b1": shm.Bool, "u1": shm.Uint8, "i1": shm.Int8, "u2": shm.Uint16, "i2": shm.Int16,
+	"u4": shm.Uint32, "i4": shm.Int32, "u8": shm.Uint64, "i8": shm.Int64,
 	"f2": shm.Float16, "f4": shm.Float32, "f8": shm.Float64, "c8": shm.Complex64, "c16": shm.Complex128,
 }
 
@@ -145,7 +146,8 @@ func dtype(descr any, headerBytes int) (shm.DType, error) {
 	switch descr.(type) {
 	case string:
 	case list, tuple:
-		return 0, fmt.Errorf(`holds records of several fields; save each field by itself: numpy.save(out, numpy.load(path)["name"])`)
+		return 0, fmt.Errorf("holds records of several fields; save each field by itself: " +
+			`numpy.save(out, numpy.load(path)["name"])`)
 	default:
 		ok = false
 	}

@@ -99,7 +99,8 @@ func (b *builder) encode() []byte {
 	binary.LittleEndian.PutUint32(data[8:], indexVersion)
 	for at, n := range map[int]uint64{atBytes: uint64(b.stamp.Bytes), atModified: uint64(b.stamp.ModifiedNs),
 		atSamples: samples, atMembers: members, atFields: uint64(len(b.fields)),
-		atFieldBytes: b.names, atKeyBytes: uint64(len(b.keys)), atLinks: b.links, atIgnored: b.ignored, atTrailing: b.trailing} {
+		atFieldBytes: b.names, atKeyBytes: uint64(len(b.keys)), atLinks: b.links,
+		atIgnored: b.ignored, atTrailing: b.trailing} {
 		binary.LittleEndian.PutUint64(data[at:], n)
 	}
 	pad := func() { data = append(data, make([]byte, roundUp(uint64(len(data)), 8)-uint64(len(data)))...) }

@@ -31,7 +31,8 @@ import (
 //	    sizes, uint32 x members: bytes of data
 //	    names of the fields: each its length, 1 byte, and its text
 //	    key blocks, uint64 x ceil(samples / 64): where the keys of samples 64 b..64 b + 63 begin
-//	    keys: for each sample, as unsigned varints, how many bytes it shares with the previous key (0 for the first of a block), and how many follow; then these bytes
+//	    keys: for each sample, as unsigned varints, how many bytes it shares with the previous key
+//	          (0 for the first of a block), and how many follow; then these bytes
 //
 // The index is read in place, in a mapping, so that 10 million samples need no objects. Any change
 // of the format needs a new version.

@@ -27,7 +27,7 @@ var SecondsBounds = [...]float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5
 	100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60}
 
 // Snapshot is a copy of Counts. Its numbers are read one after the other, so a read that ends
-// meanwhile may count in some of them only.
+// during the copy may count in some of them only.
 type Snapshot struct {
 	Reads      uint64 // calls of Read that ended, failed ones too
 	BlockReads uint64 // calls of ReadBlock

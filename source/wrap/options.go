@@ -41,9 +41,9 @@ type aheads struct {
 // Apply wraps s as settings say, in this order from the source on: rate, concurrency, retry,
 // read-ahead. Keys:
 //
-//	limits:     {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}    Concurrency and RateOptions; all optional
-//	retry:      {tries: 5, seconds: 30}                                               RetryOptions; {} means the defaults
-//	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                    ReadAheadOptions; the result is an Ahead
+//	limits:     {concurrency: 16, bytes_per_second: 150MB, latency: 8ms, heads: 1}   Concurrency and RateOptions; all optional
+//	retry:      {tries: 5, seconds: 30}                                              RetryOptions; {} means the defaults
+//	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                   ReadAheadOptions; the result is an Ahead
 //
 // A missing key adds no wrapper; without keys the result is s. It returns ErrInvalid, with the key,
 // for unknown keys and invalid values. Then s stays open, and the caller owns it.

@@ -357,7 +357,7 @@ func (a *ahead) find(i int) (u *unit, mine bool) {
 func (a *ahead) taken(u *unit, i int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.units[u.number] == u && !u.queued { // not dropped meanwhile
+	if a.units[u.number] == u && !u.queued { // it has not been dropped since
 		u.touched = time.Now()
 		a.held.MoveToBack(u.place)
 	}

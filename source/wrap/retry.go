@@ -45,13 +45,14 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	return through(s, retry(o)), nil
 }
 
-// passing are errors that another try may not meet. final are errors that it will meet, whatever
-// else they wrap.
+// passing are errors that another try may not meet. final are errors that it will meet, also if they
+// wrap others.
 //
 //	EIO EREMOTEIO                          a device or a server failed once
 //	EAGAIN EINTR EBUSY ENOMEM ENOBUFS      temporary
 //	EMFILE ENFILE                          too many open files: others may close theirs
-//	ESTALE                                 a network file was replaced, or its server restarted: the next try opens it by name
+//	ESTALE                                 a network file was replaced, or its server restarted: the next try
+//	                                       opens it by name
 //	ETIMEDOUT and other errors of networks the connection may come back
 //	ErrIndex ErrShort ErrInvalid           a mistake of the caller
 //	ErrChanged ErrCorrupt                  a fault of the data
@@ -62,7 +63,8 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 var (
 	passing = []error{unix.EIO, unix.EREMOTEIO, unix.EAGAIN, unix.EINTR, unix.EBUSY, unix.ENOMEM, unix.ENOBUFS,
 		unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
-		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
+		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH,
+		unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
 		os.ErrDeadlineExceeded}
 	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt,
 		source.ErrClosed, context.Canceled, context.DeadlineExceeded,

@@ -55,7 +55,7 @@ def main(kind: str, settings: dict[str, Any]) -> None:
     from . import kinds
 
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever loaders print
+    os.dup2(2, 1)  # all that loaders print
 
     def answer(**values: Any) -> None:
         print(json.dumps(values), file=answers, flush=True)

@@ -99,7 +99,7 @@ INTERNAL int pwrite_all(int fd, const void *data, size_t length, uint64_t offset
 /*
  * Allocates the pages of a range: 0, or -1 with errno. Works in steps, because a signal makes the
  * kernel undo a call. grant (NULL: no limit) returns how many more bytes it may take. It asks at
- * the beginning, whenever these are used up, and at the end. 0 before the end stops it with
+ * the beginning, each time that these are used up, and at the end. 0 before the end stops it with
  * ECANCELED.
  */
 INTERNAL int allocate(int fd, uint64_t offset, uint64_t length,

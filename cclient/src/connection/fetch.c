@@ -216,7 +216,7 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
 }
 
 /* Asks for the first m missing samples, and waits for the answer. Samples that came stay valid,
- * whatever it returns. */
+ * also if it returns an error. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
     int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->deadline);
@@ -278,7 +278,7 @@ static int fetch_missing(struct wanted *w)
         if (left < w->missing_count)
             breaks = 0;
         if ((w->missing_count = left) == 0) {
-            no_error(w->deadline.error); /* of a connection that ended meanwhile */
+            no_error(w->deadline.error); /* of a connection that ended after it had sent all samples */
             return 0;
         }
         struct link *l;

@@ -25,7 +25,7 @@ INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *err
 
 /* Whether a call goes on: 0, ETIMEOUT, EINTERRUPTED. Callers ask before each system call, because a
  * server that sends single bytes never makes the call wait. It asks the caller if `ask`, and
- * whenever ASK_MS have passed. */
+ * each time that ASK_MS have passed. */
 static int go_on(struct deadline *p, uint64_t until, bool ask)
 {
     uint64_t now = now_ns();

@@ -7,7 +7,7 @@
 /* How much of the usable memory clients may take before one of them checks again. */
 INTERNAL uint64_t grant_of(uint64_t usable) { return MIN(usable / STOC_GRANT_DIVISOR, STOC_GRANT_MAX); }
 
-/* The largest number of bytes of pages that a place may take, wherever it begins. */
+/* The largest number of bytes of pages that a place of this length may take, at any offset. */
 INTERNAL uint64_t pages_of(uint64_t length)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -45,7 +45,7 @@ static uint64_t drawn_by_others(const stoc_cache *c, uint32_t record, uint64_t n
 }
 
 /* Asks the kernel for the free memory, and grants a part of it to all clients of the group, less n
- * bytes for us. 1: granted. 0: the word has changed meanwhile. -1: memory is short. Takes about 100
+ * bytes for us. 1: granted. 0: another client has changed the word. -1: memory is short. Takes about 100
  * us. */
 static int check_memory(stoc_cache *c, uint32_t record, uint64_t n)
 {

@@ -77,9 +77,9 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
 
 /*
  * Takes the clear of a dead client over, if the phase word is still phase. 1: taken. 0: the phase
- * has changed. -1: the clearer lives, or another thread of this handle probes it. Holds the lock on
- * the dead client's record meanwhile: no new client may get its number while the phase word names
- * it.
+ * has changed. -1: the clearer lives, or another thread of this handle probes it. While it
+ * changes the word it holds the lock on the dead client's record: no new client may get its number
+ * while the phase word names it.
  */
 static int take_over_clear(stoc_cache *c, uint64_t phase, uint32_t owner)
 {

@@ -170,8 +170,8 @@ struct reserving {
     struct room room; /* the limit that left too little */
 };
 
-/* Other programs take memory meanwhile. Checks before each step, because the kernel kills instead
- * of refusing. */
+/* Other programs may take memory between two steps. Checks before each step, because the kernel
+ * kills instead of refusing. */
 static uint64_t grant_to_reserve(void *context, uint64_t done, uint64_t total)
 {
     struct reserving *r = context;

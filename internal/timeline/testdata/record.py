@@ -1,7 +1,8 @@
 """Records run.json, a real timeline for the tests: `python record.py run.json`.
 
-A loop of steps over batches whose samples three processes load, one at a time to whoever is free; the parent gathers what an epoch before loaded. Nothing of a loader is in it but the
-recorder, so that the format can be tested without one."""
+A loop of steps over batches. Three processes load the samples; each takes the next sample when it is
+free. The parent gathers what an earlier epoch loaded. Of a loader it has only the recorder, so that the
+format can be tested without one."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@ package model
 
 import "fmt"
 
-// Bounds of a configuration. Every state has memory for these numbers, whatever the configuration
-// uses, so a larger bound makes every state larger.
+// Bounds of a configuration. Every state has memory for these numbers, also if the configuration
+// uses less, so a larger bound makes every state larger.
 const (
 	maxSamples = 3
 	maxPlaces  = 4 // slots, or units of an arena

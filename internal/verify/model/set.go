@@ -163,8 +163,8 @@ func init() {
 		}
 		x.toPlace()
 	}
-	// An extent is kept because of the length that was read beside its word. Meanwhile the word may
-	// have come back with another length.
+	// An extent is kept because of the length that was read beside its word. After that the word
+	// may have come back with another length.
 	table[setKept] = func(x *execution) {
 		t := x.t()
 		if x.load(metaOf(x.op().Sample)) != t.meta {

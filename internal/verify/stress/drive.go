@@ -54,7 +54,7 @@ type Report struct {
 	Kills int // sent
 	// of these: hits on a client that was filling a sample, so that its claim was reclaimed
 	InWriting uint64
-	Clears    uint64         // clears of the whole cache meanwhile
+	Clears    uint64         // clears of the whole cache during the run
 	Stored    uint64         // samples published
 	Reads     uint64         // hits of workers and driver
 	Killed    map[string]int // workers, by language

@@ -233,7 +233,7 @@ class SharedCache:
         return self._len
 
     def __getitem__(self, idx: Any) -> torch.Tensor:
-        """A private copy of the bytes of slots, whatever their state: zeros if never written.
+        """A private copy of the bytes of slots, in any state: zeros if never written.
 
         idx: any index of a tensor of shape (len, *data_dims). Copies the slots that it names: all
         slots for an index that begins with `...` or `None`."""

@@ -573,7 +573,7 @@ def test_nothing_of_a_refused_preparation_stays(tmp_path):
 
 
 def test_one_thread_loads_alone():
-    """Meanwhile another thread neither goes on nor begins."""
+    """While it loads, no other thread continues or begins a load."""
     entered, inside, order = threading.Event(), threading.Event(), []
 
     def other():

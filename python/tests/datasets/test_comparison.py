@@ -176,7 +176,7 @@ def path(tmp_path):
 def test_the_dataset_is_left_as_it_is(filled, path):
     dataset = Opens(path)
     cached = CachedSamples(dataset, name=filled)
-    dataset.epoch = 3  # set meanwhile, and not reset
+    dataset.epoch = 3  # the program sets it during the comparison, which does not reset it
     cached._comparison.wait()
     assert (dataset.file, dataset.files, dataset.seen, dataset.epoch) == (None, {}, [], 3)
     cached.cache.clear()
@@ -191,7 +191,7 @@ def test_the_program_and_the_thread_load_one_after_the_other(filled):
         def __getitem__(self, index):
             if threading.current_thread().name == "stocached compare":
                 inside.set()
-                # if the program can load meanwhile, it does so within that time
+                # if the program can load now, it does so within that time
                 met.append(entered.wait(0.0 if met else 0.5))
             elif inside.is_set():
                 entered.set()

@@ -1,4 +1,4 @@
-"""Our threads can be started and ended whatever a signal handler does meanwhile."""
+"""Our threads can be started and ended during any signal handler."""
 
 from __future__ import annotations
 

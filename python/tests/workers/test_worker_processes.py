@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from helpers import python
@@ -18,6 +19,7 @@ from processes import gone, held, limit, lives, nothing_new, until
 from worker_team import Team, close_the_pipe, die, echo, end_at_once, refuse_to_end, sleep
 
 from stocached._workers import processes
+from stocached._workers.pool import Pool
 from stocached._workers.processes import Owner, Start, WorkerProcess, start_context
 
 TESTS = os.path.dirname(os.path.dirname(__file__))
@@ -175,6 +177,26 @@ def test_the_garbage_collector_ends_workers():
     assert not any(map(lives, pids))
 
 
+def test_the_garbage_collector_ends_a_pool_s_workers_before_it_closes_the_files():
+    """A worker that is just starting opens the files of task queue and ring."""
+    lived, pids = [], []
+
+    class File:
+        def stop(self):
+            pass
+
+        def __del__(self):
+            lived.extend(map(lives, pids))
+
+    job = types.SimpleNamespace(workers=2, process=True, iterable=False)
+    pool = Pool(job, lambda *_: time.sleep(100), "fork", File(), File(), restart=False)
+    pids += pool.pids
+    pool.itself = pool
+    del pool
+    gc.collect()
+    assert lived == [False] * 4
+
+
 @pytest.mark.parametrize("ending", [os._exit, sys.exit], ids=["os._exit", "sys.exit"])
 def test_a_forked_child_leaves_workers_alone(ending):
     """multiprocessing would end them in `sys.exit`, as if they were the child's own."""
@@ -213,6 +235,26 @@ def test_a_forked_child_does_not_hold_pipes_open():
     team.close()
     child.kill()
     child.join()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("first", ["", "weakref.finalize(weakref, int)"], ids=["ours", "program"])
+def test_the_interpreter_ends_workers_as_a_call_of_close_does(tmp_path, method, first):
+    """After the program's exit handlers, and before multiprocessing kills workers. first: the program makes a finalizer
+    before ours, so weakref's exit handler runs late."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import atexit, sys, weakref; {first}\n"
+        f"sys.path.insert(0, {TESTS!r})\n"
+        "from worker_team import Team, touch_at_the_end\n"
+        "if __name__ == '__main__':\n"
+        "    atexit.register(lambda: print(*[worker.alive for worker in team.workers]))\n"
+        f"    team = Team(touch_at_the_end, {str(tmp_path)!r}, number=2, method={method!r})\n"
+        "    for worker in team.workers: worker.receive()\n"
+    )
+    done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    assert done.stdout == "True True\n"
+    assert len([path for path in tmp_path.iterdir() if path != program]) == 2
 
 
 ORPHANS = """

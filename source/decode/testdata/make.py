@@ -1,7 +1,9 @@
-"""Makes the pictures of the tests, and what Pillow makes of each: NAME.rgb is convert("RGB").resize((40, 30), BILINEAR), height 30; NAME.cropped keeps the proportions.
+"""Makes the pictures of the tests, and what Pillow makes of each: NAME.rgb is
+convert("RGB").resize((40, 30), BILINEAR), height 30; NAME.cropped keeps the proportions.
 
 python3 make.py, in this folder. The results are committed; Pillow 13.0.0 made them.
-python3 make.py FOLDER SEED COUNT makes other pictures, and of each COUNT.rgb and COUNT.cropped: for the test that has Pillow at hand.
+python3 make.py FOLDER SEED COUNT makes other pictures, and of each COUNT.rgb and COUNT.cropped: for the
+test that has Pillow at hand.
 """
 
 import io
@@ -58,7 +60,8 @@ def cropped(data: bytes, w: int, h: int) -> bytes:
 
 
 def others(folder: Path, seed: int, count: int) -> None:
-    """Pictures of any size and noise, in all formats, each with what Pillow makes of it. The name says format, height and width."""
+    """Pictures of any size and noise, in all formats, each with what Pillow makes of it. The name says
+    format, height and width."""
     rng = np.random.default_rng(seed)
     forms = {
         "420.jpg": {"format": "JPEG", "subsampling": "4:2:0"},

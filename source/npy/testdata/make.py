@@ -1,6 +1,7 @@
 """Makes the golden files beside it with numpy: python make.py [FOLDER] [SEED].
 
-Every dtype in format 1.0, some in 2.0 and 3.0. golden.json has, for each file, its dtype, the shape of a row and the bytes of each row in hex.
+Every dtype in format 1.0, some in 2.0 and 3.0. golden.json has, for each file, its
+dtype, the shape of a row and the bytes of each row in hex.
 """
 
 import json

@@ -225,8 +225,8 @@ class Cache(Attachment):
         """The samples of a batch: hits as `gather` gives them, and misses from the server that
         fills this cache, in one request.
 
-        If all samples are hits, it costs what `gather` costs and needs no server. It waits for a
-        server that is away, and other threads run meanwhile. A full cache is no error: the other
+        If all samples are hits, it costs what `gather` costs and needs no server. While it
+        waits for a server that is away, other threads run. A full cache is no error: the other
         samples come through the server's socket each time.
 
         Returns `(out, ok)` as `gather` does; `ok` is true for every sample that was read. A
@@ -281,7 +281,7 @@ class Cache(Attachment):
         return storing.get_or_load(self, index, fn, allow_random) if value is None else value
 
     def clear(self, timeout: float = 60.0) -> None:
-        """Empties the cache. It waits for fills that run, and new ones get BUSY meanwhile.
+        """Empties the cache. It waits for fills that run. New ones get BUSY until it ends.
 
         Raises CacheTimeoutError (TimeoutError) after `timeout` seconds."""
         storing.clear(self, timeout)

@@ -1,4 +1,4 @@
-"""The bytes of slots, whatever the state of their samples: read, written and zeroed in place."""
+"""The bytes of slots, in any state of their samples: read, written and zeroed in place."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Alone:
     def __init__(self) -> None:
         self.thread = get_ident()
         self.others = frozenset(sys._current_frames())  # threads that wait for this one
-        self.joined = False  # a thread that started meanwhile loads too
+        self.joined = False  # a thread that started during this load loads too
         self.disturbed = False  # a thread loads too, after its timeout
 
 

@@ -90,7 +90,7 @@ class UndecidedError(Exception):
 
 
 def watched(load: Callable[[], Any]) -> tuple[Any, bool]:
-    """The result of `load`, and whether a global generator has moved meanwhile."""
+    """The result of `load`, and whether a global generator has moved during it."""
     loading.enter()
     try:
         before = observe()
@@ -235,7 +235,7 @@ class Guard:
         again: loads it once more; some of the samples are compared so."""
         fills = self._fills
         fills.add(index)
-        if fills.error.flag[0]:  # another worker has found an error meanwhile
+        if fills.error.flag[0]:  # another worker has found an error since
             self._take_back(fills)
             fills.error.check()
         if again is not None and fills.compared():

@@ -11,7 +11,7 @@ _END = 2**64  # of what the C library takes
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = _END - 1) -> int:
-    """The number, of whatever type (NumPy's and tensors too). Raises InvalidError, naming the
+    """The number, of any type (NumPy's and tensors too). Raises InvalidError, naming the
     argument, for one that is not whole or not within these."""
     try:
         number = operator.index(value)

@@ -307,7 +307,7 @@ class CachedSamples(CacheBacked):
 
     def load_record(self, i: int) -> Any:
         """As `peek`, without a count. The sample may be a mix if another client overwrites it
-        meanwhile."""
+        during the call."""
         value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None

@@ -104,7 +104,7 @@ class GatherIterator(BatchIterator):
                 self._background.put(batch)
 
     def _hides(self) -> bool:
-        """Whether a gather in the background saves time: the training loop computes meanwhile, or
+        """Whether a gather in the background saves time: the training loop computes during it, or
         its step is not known yet."""
         return not self._returned or self._step > _MIN_OVERLAP_NS
 
@@ -233,7 +233,10 @@ class GatherIterator(BatchIterator):
         follow, pending, runtime = self._context.follow, self._pending, self._runtime
         if follow is None or (
             pending
-            and (pending[-1].left is not None or len(pending) + runtime.ahead(self._context) > runtime.ring.most - 2)
+            and (
+                pending[-1].left is not None
+                or len(pending) + runtime.ahead(self._context) > runtime.ring.max_buffers - 2
+            )
         ):
             return  # this epoch's batches need the task queue, or the ring
         if pending and self._all_hit and not self._hides():

@@ -51,7 +51,7 @@ class WorkerRuntime:
             # For batches without a part of a worker.
             self.own = Ring(context.ring_bytes, shared=False)
             self.ring.share_limit(self.own)
-        self.ring.hold = self.own.hold = reserve_of(context)
+        self.ring.reserve = self.own.reserve = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
         self.pool: Pool | None = None
@@ -83,7 +83,7 @@ class WorkerRuntime:
             self.pool.close()
         # Else a batch that the training loop keeps would keep all memory of its ring.
         for ring in (self.ring, self.own):
-            ring.rest()
+            ring.free_idle()
 
     def begin(self, context: EpochContext) -> list[Asked]:
         """Tells workers that make whole batches to begin an epoch. `heard` gives their answers."""
@@ -127,7 +127,9 @@ class WorkerRuntime:
         has and the one that it gets."""
         if not self.ring.buffer_bytes:
             return context.ahead
-        return min(context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.most - 2, 1))
+        return min(
+            context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.max_buffers - 2, 1)
+        )
 
     def push(self, tasks: Any) -> int | None:
         """Posts the tasks of a batch. None: the task queue is full until earlier tasks are

@@ -19,7 +19,7 @@ from .shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
-_LEAST = 3  # batches that exist at a time if the training loop keeps none
+_MIN_BATCHES = 3  # batches that exist at a time if the training loop keeps none
 
 
 class Mark(Protocol):
@@ -86,14 +86,15 @@ class Ring:
     One thread at a time may call `take` and `buffer`. Leases may end in any thread at any moment,
     also in the garbage collector."""
 
-    def __init__(self, most: int, *, shared: bool = True, device: Device | None = None) -> None:
-        """most: bytes of all buffers together; further batches come in ordinary memory. shared:
+    def __init__(self, max_bytes: int, *, shared: bool = True, device: Device | None = None) -> None:
+        """max_bytes: of all buffers together; further batches come in ordinary memory. shared:
         with other processes."""
         self.file = SharedFile("ring") if shared else None
         self.buffer_bytes = 0
-        self.most = self._limit = most  # buffers given out at a time; bytes
-        self._beside: Callable[[], Ring | None] = _none
-        self.hold: BatchReserve | None = None  # keeps memory free for buffers
+        self._max_bytes = max_bytes
+        self.max_buffers = max_bytes  # given out at a time; known after `resize`
+        self._other: Callable[[], Ring | None] = _none
+        self.reserve: BatchReserve | None = None  # keeps memory free for buffers
         self._start(device)
 
     def _start(self, device: Device | None) -> None:
@@ -103,16 +104,21 @@ class Ring:
         self._released: deque[int] = deque()  # leases have ended, but the device may still read
         self._marked: deque[tuple[Mark, list[int]]] = deque()  # the same with their marks, the oldest first
         self._made = 0
-        self._fresh: set[int] = set()  # buffers that may have no memory yet
-        self._told = False
+        self._without_memory: set[int] = set()  # buffers that may have no memory yet
+        self._warned = False
         self._short = False  # memory is short: fewer buffers than the limit allows
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file, "buffer_bytes": self.buffer_bytes, "most": self.most, "_limit": self._limit}
+        return {
+            "file": self.file,
+            "buffer_bytes": self.buffer_bytes,
+            "max_buffers": self.max_buffers,
+            "_max_bytes": self._max_bytes,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._beside, self.hold = _none, None
+        self._other, self.reserve = _none, None
         self._start(None)
 
     def enter_worker(self) -> None:
@@ -124,11 +130,11 @@ class Ring:
     def resize(self, buffer_bytes: int) -> None:
         """Call it once, before the first `take`."""
         self.buffer_bytes = -(-max(buffer_bytes, 1) // _PAGE) * _PAGE
-        self.most = max(self._limit // self.buffer_bytes, 1)
-        if self.hold is not None:
-            allowed = max(self.hold.begin(self.buffer_bytes, self.most), _LEAST)
-            self._short = allowed < self.most
-            self.most = min(self.most, allowed)
+        self.max_buffers = max(self._max_bytes // self.buffer_bytes, 1)
+        if self.reserve is not None:
+            allowed = max(self.reserve.begin(self.buffer_bytes, self.max_buffers), _MIN_BATCHES)
+            self._short = allowed < self.max_buffers
+            self.max_buffers = min(self.max_buffers, allowed)
 
     @property
     def shared(self) -> bool:
@@ -137,7 +143,7 @@ class Ring:
     def share_limit(self, other: Ring) -> None:
         """Two rings share one limit: their leases count together. If one ring needs more buffers,
         the other frees the memory of its idle buffers."""
-        self._beside, other._beside = weakref.ref(other), weakref.ref(self)
+        self._other, other._other = weakref.ref(other), weakref.ref(self)
 
     def buffer(self, number: int) -> Raw:
         """The memory of a buffer, in this process or a worker."""
@@ -171,30 +177,30 @@ class Ring:
         time. It waits for the device before it returns None."""
         if self._device is not None:
             self._take_back(self._device)
-        beside = self._beside()
-        out = self._made - len(self._idle) + (0 if beside is None else beside._made - len(beside._idle))
-        if out >= self.most and self._marked:
+        other = self._other()
+        out = self._made - len(self._idle) + (0 if other is None else other._made - len(other._idle))
+        if out >= self.max_buffers and self._marked:
             mark, numbers = self._marked.popleft()
             mark.wait()
             self._idle.extend(numbers)
             out -= len(numbers)
-        if out >= self.most:
-            if not self._told:
-                self._told = True
-                if beside is not None:
-                    beside._told = True
-                self._tell(out)
+        if out >= self.max_buffers:
+            if not self._warned:
+                self._warned = True
+                if other is not None:
+                    other._warned = True
+                self._warn(out)
             return None
         if self._idle:
             number = self._idle.pop()
-            if number in self._fresh:  # a batch takes its memory now
-                self._fresh.discard(number)
+            if number in self._without_memory:  # a batch takes its memory now
+                self._without_memory.discard(number)
                 self._take_memory(self.buffer_bytes)
             return self._lease(number)
-        if beside is not None:
-            beside.rest()
+        if other is not None:
+            other.free_idle()
         number, self._made = self._made, self._made + 1
-        self._fresh.add(number)
+        self._without_memory.add(number)
         if self.file is not None:
             self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
@@ -209,14 +215,14 @@ class Ring:
             self._idle.extend(self._marked.popleft()[1])
 
     def _take_memory(self, count: int) -> None:
-        if self.hold is not None:
-            self.hold.take(count)
+        if self.reserve is not None:
+            self.reserve.take(count)
 
-    def rest(self) -> None:
+    def free_idle(self) -> None:
         """Frees the memory of idle buffers until they are taken again."""
         for number in list(self._idle):
-            if number not in self._fresh:
-                self._fresh.add(number)
+            if number not in self._without_memory:
+                self._without_memory.add(number)
                 self._take_memory(-self.buffer_bytes)
             if self.file is None:
                 mapping.forget(self._buffer(number)[1], self.buffer_bytes)
@@ -227,21 +233,21 @@ class Ring:
         memory, address = self._buffer(number)
         return Lease(number, memory, address, self._idle.append if self._device is None else self._released.append)
 
-    def _tell(self, made: int) -> None:
+    def _warn(self, made: int) -> None:
         size, slower = sizes.show_size(self.buffer_bytes), "Further batches come in ordinary memory, which is slower."
         if self._short:
             text = (
                 f"memory is short, so only {made} batches of {size} fit at a time, and all of them are in use. {slower} Copy batches that you keep, make the "
                 "batches or the cache smaller, or give the program more memory"
             )
-        elif self.most < _LEAST:
+        elif self.max_buffers < _MIN_BATCHES:
             text = (
-                f"ring_bytes={self._limit} holds {made} batches of {size}, and {_LEAST} are needed: one that the training loop has, one that it gets, "
-                f"and one that is made meanwhile. {slower} Raise it to {_LEAST * self.buffer_bytes} or more"
+                f"ring_bytes={self._max_bytes} holds {made} batches of {size}, and {_MIN_BATCHES} are needed: one that the training loop has, "
+                f"one that it gets, and one that is made meanwhile. {slower} Raise it to {_MIN_BATCHES * self.buffer_bytes} or more"
             )
         else:
             text = (
                 f"the {made} batches of {size} in the ring are all in use, so the program keeps batches. {slower} Copy batches that you keep, "
-                f"or raise ring_bytes={self._limit}"
+                f"or raise ring_bytes={self._max_bytes}"
             )
         warnings.warn(f"stocached: {text}", stacklevel=2)

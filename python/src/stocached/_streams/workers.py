@@ -21,7 +21,7 @@ from .._common.errors import InvalidError, StreamError
 from .._memory.ring import Lease, Ring
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
-from .._workers.processes import Owner, Start, WorkerProcess, start_context
+from .._workers.processes import Owner, Start, WorkerProcess, end, start_context
 from .items import Array, Items
 from .open_files import Assignment, Failure, FileFailed, first_item
 from .scheduler import Step, StepScheduler
@@ -71,7 +71,7 @@ class StreamWorkers(Owner):
         self._woken, self._wake = os.pipe()
         self._forking = False  # the thread is to end, and another begins after the fork
         self._thread: threading.Thread | None = None  # that leads
-        super().__init__()
+        super().__init__(self._finish)
         try:
             self._start_workers()
             with self._lock:
@@ -361,14 +361,14 @@ class StreamWorkers(Owner):
         late = [worker for worker in self._workers if worker.low <= self._scheduler.step]
         return ", ".join(f"worker {w.number} reads {self._reading(w)[0]}" for w in late) or "no worker is late"
 
-    def _end(self) -> None:
+    def _finish(self, workers: list[_Worker]) -> None:
         with self._lock:
             thread = self._thread
             self._changed.notify_all()
         os.write(self._wake, b"x")
         if thread is not None:
             threads.join(thread)
-        super()._end()
+        end(workers)
         self._leases.clear()  # no process writes into these buffers any more
         os.close(self._woken)
         os.close(self._wake)

@@ -16,7 +16,7 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class RemoteError:
-    """An exception of a worker as a record that can be pickled, whatever the exception is."""
+    """An exception of a worker as a record that can be pickled, also if the exception cannot."""
 
     where: str  # the exception was raised, such as "in worker 1, which prepared sample 60"
     summary: str  # its class and message

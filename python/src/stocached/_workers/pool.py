@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from .._common import threads
@@ -60,27 +60,24 @@ class Pool(Owner):
         *,
         restart: bool,
     ) -> None:
-        self.job, self._run, self.task_queue, self._ring, self._restart = job, run, task_queue, ring, restart
+        self.job, self._run, self._restart = job, run, restart
+        self.task_queue, self._ring = task_queue, ring
         sent = "the dataset, collate_fn, augment and worker_init_fn"
-        self._how = Start(start_context(context), run, sent, piped=False)
+        self._process_start = Start(start_context(context), run, sent, piped=False)
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever
         # Workers that tasks have cost, by position; -1: that died between two tasks.
         self._cost: Counter[int] = Counter()
         self.processes: list[Any] = []  # of the workers; they stay here when they have ended
-        super().__init__()
-        # Not by a method: the garbage collector ends the workers before it closes the files of task
-        # queue and ring, which a worker that is just starting opens.
-        self._finalizer = weakref.finalize(self, _finish, self._pid, self._workers, task_queue, ring)
-        self._finalizer.atexit = False
+        super().__init__(partial(_finish, task_queue))
         self._start_all(self._start(number) for number in range(job.workers))
         self._list_processes()
 
     def _start(self, number: int) -> WorkerProcess | _WorkerThread:
         arguments = number, self.job, self.task_queue, self._ring
         if self.job.process:
-            return WorkerProcess(self._how, number, *arguments)
+            return WorkerProcess(self._process_start, number, *arguments)
         thread = _WorkerThread(target=self._run, args=arguments, daemon=True, name=f"stocached worker thread {number}")
         threads.start(thread)
         return thread
@@ -126,19 +123,14 @@ class Pool(Owner):
             advice = f"; it is number {attempts} that this has happened to, so no other is started"
         elif begun and not self.job.iterable:
             advice = "; restart_workers=True has a new worker do it again"
-        torchs = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
+        torch_words = "DataLoader worker exited unexpectedly"  # programs look for torch's words in logs
         code = worker.process.exitcode if self.job.process else None
         if code is not None and code < 0:
-            torchs = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
-        return f"{worker.death(doing, begun=begun)}{advice}; {torchs}"
-
-    def _end(self) -> None:
-        self._finalizer()
+            torch_words = f"DataLoader worker (pid {worker.process.pid}) is killed by signal: {signal.strsignal(-code)}"
+        return f"{worker.death(doing, begun=begun)}{advice}; {torch_words}"
 
 
-def _finish(pid: int, workers: list[Any], task_queue: TaskQueue, ring: Ring) -> None:
-    if os.getpid() != pid:
-        return
+def _finish(task_queue: TaskQueue, workers: list[Any]) -> None:
     task_queue.stop()
     until = time.monotonic() + _GRACE
     for worker in workers:

@@ -128,47 +128,6 @@ class WorkerProcess:
             self.pipe.close()
 
 
-class Owner:
-    """What has worker processes, and ends them when it is closed: by its user, by the garbage
-    collector, or at the end of the interpreter. In a forked child all this does nothing."""
-
-    _closed = True  # until the constructor has come this far
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._closed = False
-        self._workers: list[Any] = []
-        _owners.add(self)
-
-    @property
-    def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self._workers if isinstance(worker, WorkerProcess)]
-
-    def _start_all(self, workers: Iterable[Any]) -> None:
-        """Starts workers, each when it is taken out of the iterable. If one cannot start, none is
-        left."""
-        try:
-            for worker in workers:
-                self._workers.append(worker)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Ends the workers, within a second; they do not finish what takes longer. May be called
-        again."""
-        if os.getpid() == self._pid and not self._closed:
-            self._closed = True
-            self._end()
-
-    def _end(self) -> None:
-        """Workers with a pipe end when the parent has closed it. A subclass tells others before."""
-        end(self._workers)
-
-    def __del__(self) -> None:
-        self.close()
-
-
 def end(workers: list[Any]) -> None:
     """Waits until the processes among these workers have ended by themselves, which they were told
     to; those that do not get SIGTERM, then SIGKILL. Takes 0.8 s at most. Empties the list."""
@@ -184,6 +143,53 @@ def end(workers: list[Any]) -> None:
         for worker in left:
             if stronger:
                 getattr(worker.process, stronger)()
+
+
+class Owner:
+    """What has worker processes. A finalizer ends them once: when the user or the garbage collector
+    closes the owner, or when the interpreter ends. In a forked child it does nothing."""
+
+    def __init__(self, finish: Callable[[list[Any]], None] = end) -> None:
+        """finish: ends the workers of this list; called once. The garbage collector cannot close an
+        owner that it refers to."""
+        self._pid = os.getpid()
+        self._workers: list[Any] = []
+        # Not __del__: the garbage collector calls weak references before any __del__, so workers end
+        # before it closes the files that a worker which is just starting opens.
+        self._finalizer = weakref.finalize(self, _finish, self._pid, finish, self._workers)
+        # `_close_all` ends them after the program's exit handlers and before multiprocessing kills them.
+        self._finalizer.atexit = False
+        _owners.add(self)
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.process.pid for worker in self._workers if isinstance(worker, WorkerProcess)]
+
+    @property
+    def _closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def _start_all(self, workers: Iterable[Any]) -> None:
+        """Starts workers, each when it is taken out of the iterable. If one cannot start, none is
+        left."""
+        try:
+            for worker in workers:
+                self._workers.append(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the workers, within a second; they do not finish what takes longer. May be called
+        again."""
+        # weakref's own exit handler may run before `_close_all`. A call does nothing after it.
+        if (finalizer := self._finalizer.detach()) is not None:
+            finalizer[1](*finalizer[2])
+
+
+def _finish(pid: int, finish: Callable[[list[Any]], None], workers: list[Any]) -> None:
+    if os.getpid() == pid:
+        finish(workers)
 
 
 _started: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()

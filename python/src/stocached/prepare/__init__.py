@@ -4,7 +4,7 @@ some hundred MB, of which one sample is one read.
 from stocached.prepare import DatasetInfo, DataPreparer, BlockStorage, PreparedDataset, prepare
 
 A DataPreparer makes the samples, a DataStorage keeps them, prepare() has one or several processes
-do it, once, whatever is killed on the way. split() and BlockSampler say which samples are read, and
+do it, once, even if processes are killed. split() and BlockSampler say which samples are read, and
 in which order. NumPy alone is needed."""
 
 from __future__ import annotations

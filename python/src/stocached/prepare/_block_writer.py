@@ -154,7 +154,7 @@ class BlockWriter:
             _locks.add(self)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # And not one that was renamed meanwhile.
+                # The folder may have been renamed before the lock.
                 if os.path.samestat(os.fstat(self._lock), os.stat(self.part)):
                     break
             except (BlockingIOError, FileNotFoundError):

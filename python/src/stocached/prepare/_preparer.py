@@ -20,7 +20,7 @@ class DataPreparer(ABC):
     @abstractmethod
     def dataset_info(self) -> DatasetInfo:
         """What the dataset is. Called once a preparation, in the process that began it; the place
-        for whatever all parts need."""
+        for what all parts need."""
 
     @abstractmethod
     def samples(self, first: int, stop: int | None) -> Iterator[Any]:

@@ -38,7 +38,7 @@ def prepare(
 
     A call that was interrupted, by Ctrl-C, an exception or kill -9, leaves nothing that could be
     taken for the whole dataset; the next one continues after the last block file that is whole, and
-    the result is the same to the last byte, whatever the number of processes.
+    the result is the same to the last byte for any number of processes.
 
     processes: that prepare a part each; 0: this one does it. This one writes.
     context: how they are started: "fork", "forkserver", "spawn"; None: Python's default.
