@@ -327,7 +327,7 @@ DEFECTS = [
     ),
     Defect(
         "Python: memory of a batch is given to another batch as well",
-        "python/src/stocached/_memory/ring.py",
+        "python/src/stocached/_memory/batch_pool.py",
         "number = self._idle.pop()",
         "number = self._idle[-1]",
         python("loader/test_loader_kept.py", "batches_never_change and not tensors"),

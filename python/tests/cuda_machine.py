@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
+from stocached._memory.batch_pool import BatchPool
 from stocached._memory.pinned import Cuda
-from stocached._memory.ring import Ring
 from stocached.torch import DataLoader
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
@@ -73,9 +73,9 @@ def test_batches_arrive_on_a_slow_device(workers, extra):
 def test_ring_is_pinned_where_it_lies():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ring = Ring(1 << 30, device=Cuda())
-        ring.resize(BATCH * 3 * 256 * 256)
-        batch = ring.take().array()
+        batch_pool = BatchPool(1 << 30, device=Cuda())
+        batch_pool.resize(BATCH * 3 * 256 * 256)
+        batch = batch_pool.take().array()
     assert torch.from_numpy(batch).is_pinned()
     assert torch.from_numpy(batch[4096:8192]).pin_memory().data_ptr() == batch.ctypes.data + 4096, (
         "it is not copied again"
@@ -84,11 +84,11 @@ def test_ring_is_pinned_where_it_lies():
 
 def test_what_is_unregistered_can_be_registered_again():
     for _ in range(20):
-        ring = Ring(1 << 30, device=Cuda())
-        ring.resize(64 << 20)
-        batch = ring.take().array()
+        batch_pool = BatchPool(1 << 30, device=Cuda())
+        batch_pool.resize(64 << 20)
+        batch = batch_pool.take().array()
         there = torch.from_numpy(batch).to("cuda", non_blocking=True)
-        del ring, batch
+        del batch_pool, batch
         gc.collect()
         assert there.shape == (64 << 20,)
     torch.cuda.synchronize()
@@ -105,15 +105,15 @@ def test_memory_that_cannot_be_registered_leaves_no_error():
 
 
 def test_forked_child_reads_what_is_registered():
-    ring = Ring(1 << 24, device=Cuda())
-    ring.resize(1 << 20)
-    lease = ring.take()
+    batch_pool = BatchPool(1 << 24, device=Cuda())
+    batch_pool.resize(1 << 20)
+    lease = batch_pool.take()
     number = lease.number
     lease.array()[:] = 9
     child = os.fork()
     if not child:
-        ring.enter_worker()
-        os._exit(0 if (ring.buffer(number) == 9).all() else 1)
+        batch_pool.enter_worker()
+        os._exit(0 if (batch_pool.buffer(number) == 9).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
     torch.cuda.synchronize()
 

@@ -23,7 +23,7 @@ class LazyDevice:
         self.refuses_from = 1 << 62  # number of registrations before it refuses one
         self._pid = os.getpid()
 
-    # ------------------------------------------------------------ what the ring asks of it
+    # ------------------------------------------------------------ what the batch pool asks of it
 
     def register(self, memory: Any) -> Any:
         assert os.getpid() == self._pid, "a forked child must not call a driver"

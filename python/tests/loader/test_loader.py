@@ -17,7 +17,7 @@ from processes import until
 
 import stocached
 from stocached import InvalidError, Loader, Order, SampleIndexError, StateError
-from stocached._memory.ring import Ring
+from stocached._memory.batch_pool import BatchPool
 
 N = 61
 Point = collections.namedtuple("Point", "place value")
@@ -415,11 +415,11 @@ def test_sample_gone_from_the_cache_between_look_and_gather_is_loaded():
 
 
 def test_two_rings_have_one_limit():
-    shared, own = Ring(5 * 4096), Ring(5 * 4096, shared=False)
+    shared, own = BatchPool(5 * 4096), BatchPool(5 * 4096, shared=False)
     shared.resize(4096)
     own.resize(4096)
     shared.share_limit(own)
-    leases = [ring.take() for ring in (shared, own, shared, own, shared)]
+    leases = [batch_pool.take() for batch_pool in (shared, own, shared, own, shared)]
     assert None not in leases
     with pytest.warns(UserWarning, match="the 5 batches of 4,096 bytes"):
         assert own.take() is None
@@ -437,26 +437,26 @@ def test_two_rings_have_one_limit():
 
 
 def test_lease_outlives_slices_and_views():
-    ring = Ring(1 << 20)
-    ring.resize(4096)
+    batch_pool = BatchPool(1 << 20)
+    batch_pool.resize(4096)
 
     def leased():
-        lease = ring.take()
+        lease = batch_pool.take()
         return lease.array()[64:1088].view(np.float32).reshape(16, 16)
 
     rows = leased()
-    number = ring._made
+    number = batch_pool._made
     for keep in (rows[3:], rows.T, rows.reshape(-1)[5:7], memoryview(rows[2]), rows[:, None]):
-        assert len(ring._idle) == 0
+        assert len(batch_pool._idle) == 0
         other = keep
     del rows
-    assert len(ring._idle) == 0, "the last one is still in use"
+    assert len(batch_pool._idle) == 0, "the last one is still in use"
     del keep
     del other
-    assert len(ring._idle) == number
+    assert len(batch_pool._idle) == number
     again = leased()
-    assert ring._made == number
-    assert len(ring._idle) == number - 1
+    assert batch_pool._made == number
+    assert len(batch_pool._idle) == number - 1
     del again
 
 
@@ -470,7 +470,7 @@ def test_dropped_batches_need_no_garbage_collection():
             batches = iter(Loader(Numbers(), 4, size="16MiB", num_workers=workers))
             for _ in batches:
                 pass
-            assert batches._runtime.ring._made <= batches._context.ahead + 2
+            assert batches._runtime.batch_pool._made <= batches._context.ahead + 2
     finally:
         gc.enable()
 

@@ -137,8 +137,8 @@ def test_memory_comes_back_when_the_last_view_is_gone(way):
     read(loader)
     read(loader)
     batches = iter(loader)
-    ring = batches._runtime.ring
-    made = ring._made
+    batch_pool = batches._runtime.batch_pool
+    made = batch_pool._made
     assert made > 0
     view = next(batches)[1:3].reshape(-1)[5:50]
     was, number = view.copy(), int(view[0])
@@ -149,13 +149,13 @@ def test_memory_comes_back_when_the_last_view_is_gone(way):
     batches.close()
     loader.close()
     gc.collect()
-    assert ring._made <= made + 2, "a batch that is kept takes one buffer"
-    in_use = [each._made - len(each._idle) for each in {batches._runtime.ring, batches._runtime.own}]
+    assert batch_pool._made <= made + 2, "a batch that is kept takes one buffer"
+    in_use = [each._made - len(each._idle) for each in {batches._runtime.batch_pool, batches._runtime.own}]
     assert sum(in_use) == 1, "only the buffer of the view is in use"
     assert int(view[0]) == number
     del view
     gc.collect()
-    assert len(ring._idle) == ring._made
+    assert len(batch_pool._idle) == batch_pool._made
 
 
 @pytest.mark.parametrize("way", ["cached", "rows", "cached rows", "batches", "threads"])
@@ -168,15 +168,15 @@ def test_ring_has_a_limit_and_what_lies_beyond_is_right_as_well(way):
     told = [str(warning.message) for warning in caught if "the program keeps batches" in str(warning.message)]
     assert len(told) == 1
     assert read(kept) == 2 * list(range(N))
-    ring = loader._kept.ring if loader._kept is not None else None
+    batch_pool = loader._kept.batch_pool if loader._kept is not None else None
     del kept
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:  # one warning is enough
         warnings.simplefilter("always")
         assert read(loader) == list(range(N))
         assert caught == []
-    if ring is not None:
-        assert ring._made * ring.buffer_bytes <= 20 * 32768
+    if batch_pool is not None:
+        assert batch_pool._made * batch_pool.buffer_bytes <= 20 * 32768
     loader.close()
 
 

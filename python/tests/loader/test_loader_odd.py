@@ -1,5 +1,5 @@
 """The loader in rare cases: unusual samplers, batches larger than the task queue, states after
-errors, small rings, and caches without gather."""
+errors, small batch pools, and caches without gather."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_state_is_not_lost_where_iterating_fails():
     assert read(after) == list(range(4, 16))
 
 
-# ------------------------------------------------------------ small rings, interruptions
+# ------------------------------------------------------------ small batch pools, interruptions
 
 
 @pytest.mark.parametrize(
@@ -357,9 +357,11 @@ def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
         for batch, before in kept:
             np.testing.assert_array_equal(batch, before)
         addresses = {batch.ctypes.data for batch, _ in kept}
-    ring = batches._runtime.own
-    assert ring.buffer_bytes >= 3 * 8 * 500
-    assert addresses & {address for _, address in ring._buffers.values()}, "no batch of the last epoch lies in the ring"
+    batch_pool = batches._runtime.own
+    assert batch_pool.buffer_bytes >= 3 * 8 * 500
+    assert addresses & {address for _, address in batch_pool._buffers.values()}, (
+        "no batch of the last epoch lies in the ring"
+    )
     loader.close()
 
 

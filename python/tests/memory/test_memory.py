@@ -19,7 +19,7 @@ from helpers import python
 import stocached
 from stocached import Cache, Loader
 from stocached._memory import mapping
-from stocached._memory.ring import Ring
+from stocached._memory.batch_pool import BatchPool
 
 MIB = 2**20
 
@@ -49,10 +49,10 @@ def test_payload_and_batches_are_not_dumped(folder):
         with Cache.attach(folder / "dumped", read_only=True) as reader:
             assert "dd" in flags(reader._payload.ctypes.data)
     for shared in (True, False):
-        ring = Ring(64 * MIB, shared=shared)
-        ring.resize(4 * MIB)
-        lease = ring.take()
-        assert "dd" in flags(ring.buffer(lease.number).ctypes.data)
+        batch_pool = BatchPool(64 * MIB, shared=shared)
+        batch_pool.resize(4 * MIB)
+        lease = batch_pool.take()
+        assert "dd" in flags(batch_pool.buffer(lease.number).ctypes.data)
     file = os.memfd_create("control")
     try:
         os.truncate(file, 4096)
@@ -72,14 +72,14 @@ def test_a_core_has_no_payload(tmp_path):
         import os, resource, signal, sys
         import numpy as np
         from stocached import Cache
-        from stocached._memory.ring import Ring
+        from stocached._memory.batch_pool import BatchPool
 
         cache = Cache.attach(sys.argv[1])
         sample = np.full(2**20, 0xA7, np.uint8)
         for index in range(11):
             cache.put(index, sample)
         sample[:] = 0
-        ring = Ring(2**30)
+        ring = BatchPool(2**30)
         ring.resize(100 * 2**20)
         leases = [ring.take() for _ in range(10)]  # holes
         print(os.fstat(ring.file.fd).st_size, flush=True)
@@ -204,8 +204,8 @@ def test_a_batch_that_is_kept_does_not_keep_the_others_memory():
     kept = [next(iter(loader))]
     for batch in loader:
         kept = [batch]
-    rings = [fd for fd in Path("/proc/self/fd").iterdir() if _is_ring(fd)]
-    taken = [os.stat(fd).st_blocks * 512 for fd in rings]
+    batch_pools = [fd for fd in Path("/proc/self/fd").iterdir() if _is_ring(fd)]
+    taken = [os.stat(fd).st_blocks * 512 for fd in batch_pools]
     assert all(count <= 3 * 2 * MIB for count in taken), taken
     assert kept[0][0, 0] == 192
 

@@ -1,5 +1,5 @@
 """Batches in memory that a device reads from: what the loader does, with the slowest possible
-device. test_pinned_ring.py tests the ring alone, and cuda_machine.py a real device."""
+device. test_pinned_ring.py tests the batch pool alone, and cuda_machine.py a real device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stocached._common.errors import InvalidError
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
-ROOM = 5  # batches in the ring
+ROOM = 5  # batches in the batch pool
 WORKERS = [0, 2]
 
 
@@ -113,7 +113,7 @@ def test_hits_are_not_copied_once_more(loader, workers):
     made = loader(Images(), 8, seed=1, num_workers=workers, size="8MiB", persistent_workers=workers > 0)
     list(made)
     for batch in made:
-        memory = [lease for lease in device.registered.items() if lease[1] == made._kept.ring.buffer_bytes]
+        memory = [lease for lease in device.registered.items() if lease[1] == made._kept.batch_pool.buffer_bytes]
         assert len(memory) == len(device.registered), "no memory is pinned for one batch only"
         assert all(device.reads(tensor.numpy()) for tensor in batch)
     made.close()
@@ -194,8 +194,8 @@ def test_without_a_device_cuda_refuses_and_the_ring_goes_on():
 import warnings
 import torch
 from stocached._memory.pinned import Cuda
-from stocached._memory.ring import Ring
-ring = Ring(1 << 20, device=Cuda())
+from stocached._memory.batch_pool import BatchPool
+ring = BatchPool(1 << 20, device=Cuda())
 ring.resize(8192)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")

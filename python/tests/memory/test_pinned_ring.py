@@ -1,4 +1,4 @@
-"""Memory of batches that a device reads from, with the slowest possible device: the ring alone,
+"""Memory of batches that a device reads from, with the slowest possible device: the batch pool alone,
 which needs no torch. test_pinned.py tests the loader."""
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import warnings
 import pytest
 from lazy_device import LazyDevice
 
-from stocached._memory.ring import Ring
+from stocached._memory.batch_pool import BatchPool
 
-ROOM = 5  # batches in the ring
+ROOM = 5  # batches in the batch pool
 
 
 def ring_of(device):
-    ring = Ring(ROOM * 4096, device=device)
-    ring.resize(4096)
-    return ring
+    batch_pool = BatchPool(ROOM * 4096, device=device)
+    batch_pool.resize(4096)
+    return batch_pool
 
 
 def test_buffer_is_used_again_when_the_device_has_read_it():
     device, copies = LazyDevice(), []
-    ring = ring_of(device)
+    batch_pool = ring_of(device)
     for k in range(4 * ROOM):
-        batch = ring.take().array()
+        batch = batch_pool.take().array()
         batch[:] = k
         device.copy(batch, copies)
         del batch
@@ -36,9 +36,9 @@ def test_buffer_is_used_again_when_the_device_has_read_it():
 
 def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
     device = LazyDevice()
-    ring = ring_of(device)
+    batch_pool = ring_of(device)
     for _ in range(10):
-        batch = ring.take().array()
+        batch = batch_pool.take().array()
         device.copy(batch, [])
         device.run()
         del batch
@@ -47,8 +47,8 @@ def test_buffer_that_the_device_has_read_is_taken_before_another_is_made():
 
 def test_lease_that_ends_while_the_mark_is_set_is_not_after_it():
     device = LazyDevice()
-    ring = ring_of(device)
-    first, second = ring.take(), ring.take()
+    batch_pool = ring_of(device)
+    first, second = batch_pool.take(), batch_pool.take()
     late = [second.array()]
     numbers = first.number, second.number
     del first, second
@@ -61,18 +61,18 @@ def test_lease_that_ends_while_the_mark_is_set_is_not_after_it():
         return made
 
     device.mark = ends_within
-    third = ring.take()
+    third = batch_pool.take()
     assert third.number == numbers[0], "the device has finished with this buffer"
-    assert ring.take().number not in numbers, "the copy from the second buffer has not happened yet"
+    assert batch_pool.take().number not in numbers, "the copy from the second buffer has not happened yet"
 
 
 def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
     device, copies = LazyDevice(), []
-    ring = ring_of(device)
-    batch = ring.take().array()
+    batch_pool = ring_of(device)
+    batch = batch_pool.take().array()
     batch[:] = 7
     device.copy(batch, copies)
-    del ring
+    del batch_pool
     gc.collect()
     assert device.reads(batch), "the program still sees it"
     del batch
@@ -84,37 +84,37 @@ def test_nothing_is_registered_when_the_ring_and_its_batches_are_gone():
 def test_memory_that_cannot_be_registered_is_said_once():
     device = LazyDevice()
     device.refuses_from = 1
-    ring = ring_of(device)
-    first = ring.take().array()
+    batch_pool = ring_of(device)
+    first = batch_pool.take().array()
     with pytest.warns(UserWarning, match='as with pin_memory="copy": out of pages'):
-        second = ring.take().array()
+        second = batch_pool.take().array()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        third = ring.take().array()
+        third = batch_pool.take().array()
     assert [device.reads(array) for array in (first, second, third)] == [True, False, False]
     copies = []
     first[:] = 3
     device.copy(first, copies)
     del first
-    assert ring.take().number != 0, "the ring still waits for memory that was registered before"
+    assert batch_pool.take().number != 0, "the ring still waits for memory that was registered before"
     device.run()
     assert (copies[0] == 3).all()
 
 
 def test_forked_child_leaves_the_device_alone():
     device = LazyDevice()
-    ring = ring_of(device)
-    lease = ring.take()
+    batch_pool = ring_of(device)
+    lease = batch_pool.take()
     number = lease.number
     lease.array()[:] = 9
     child = os.fork()
     if not child:
         status = 1
         try:
-            ring.enter_worker()
-            same = bool((ring.buffer(number) == 9).all())  # mapped again, and the same memory
-            ring.file.grow((number + 2) * 4096)
-            ring.buffer(number + 1)  # register would raise here
+            batch_pool.enter_worker()
+            same = bool((batch_pool.buffer(number) == 9).all())  # mapped again, and the same memory
+            batch_pool.file.grow((number + 2) * 4096)
+            batch_pool.buffer(number + 1)  # register would raise here
             status = 0 if same else 2
         finally:
             os._exit(status)

@@ -212,7 +212,7 @@ def test_rank_from_the_environment(monkeypatch):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("ring_bytes", ["64KiB", "1GiB"])
 def test_kept_batches_never_change(workers, ring_bytes):
-    """Whole batches, and slices of dropped batches; below the limit of the ring and far above
+    """Whole batches, and slices of dropped batches; below the limit of the batch pool and far above
     it."""
     lengths = [40] * 20
     loader = streams(lengths, 4, num_workers=workers, ring_bytes=ring_bytes)

@@ -220,14 +220,14 @@ def test_an_iterator_without_references_is_closed_at_once():
     del batches
     assert time.monotonic() - begin < limit(1)
     del batch
-    loader.ring = None
+    loader.batch_pool = None
     assert not [one for one in held() - before if not isinstance(one, tuple)], "no process and no thread"
     batches = iter(loader)
     batches.itself = [batches]  # only the garbage collector finds this one
     next(batches)
     del batches
     gc.collect()
-    loader.ring = None
+    loader.batch_pool = None
     nothing_new(before)
 
 
@@ -418,7 +418,7 @@ def test_no_warnings_and_no_leaks_in_an_interpreter_of_its_own():
         for epoch in range(3):
             for batch in loader: pass
         del batch
-        loader.ring = None
+        loader.batch_pool = None
         assert len(os.listdir("/proc/self/fd")) == before
         """
     )

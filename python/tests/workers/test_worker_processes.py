@@ -178,7 +178,7 @@ def test_the_garbage_collector_ends_workers():
 
 
 def test_the_garbage_collector_ends_a_pool_s_workers_before_it_closes_the_files():
-    """A worker that is just starting opens the files of task queue and ring."""
+    """A worker that is just starting opens the files of task queue and batch pool."""
     lived, pids = [], []
 
     class File:

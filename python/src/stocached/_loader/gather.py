@@ -17,7 +17,7 @@ from .._cache.gathering import gather_error
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
-from .._memory.ring import Lease
+from .._memory.batch_pool import Lease
 from .epoch_context import EpochContext
 
 Indices = npt.NDArray[np.int64]

@@ -72,17 +72,17 @@ class GatherIterator(BatchIterator):
 
     def _announce(self, layout: Layout) -> None:
         runtime = self._runtime
-        if not runtime.ring.buffer_bytes:
-            runtime.ring.resize(layout.bytes)
+        if not runtime.batch_pool.buffer_bytes:
+            runtime.batch_pool.resize(layout.bytes)
             runtime.own.resize(layout.bytes)
         if runtime.announced is None:
             runtime.announced = layout
-            runtime.task_queue.announce(pickle.dumps((layout, runtime.ring.buffer_bytes), 5))
+            runtime.task_queue.announce(pickle.dumps((layout, runtime.batch_pool.buffer_bytes), 5))
         self._layout = runtime.announced
 
     def _fill(self) -> None:
         """Plans and begins batches, as far ahead as allowed."""
-        if not self._most and self._runtime.ring.buffer_bytes:
+        if not self._most and self._runtime.batch_pool.buffer_bytes:
             self._most = self._runtime.ahead(self._context)
         most = self._most or self._context.ahead
         while self._more and len(self._pending) < most:
@@ -167,8 +167,8 @@ class GatherIterator(BatchIterator):
         if layout is None:
             return
         fits = n <= layout.rows
-        ring = self._runtime.ring if batch.hit is None or batch.rows is not None else self._runtime.own
-        batch.lease = ring.take() if fits else None
+        batch_pool = self._runtime.batch_pool if batch.hit is None or batch.rows is not None else self._runtime.own
+        batch.lease = batch_pool.take() if fits else None
         if batch.lease is not None:
             batch.arrays = layout.arrays(batch.lease.array(), n)
         elif self._gatherer is not None:
@@ -235,10 +235,10 @@ class GatherIterator(BatchIterator):
             pending
             and (
                 pending[-1].left is not None
-                or len(pending) + runtime.ahead(self._context) > runtime.ring.max_buffers - 2
+                or len(pending) + runtime.ahead(self._context) > runtime.batch_pool.max_buffers - 2
             )
         ):
-            return  # this epoch's batches need the task queue, or the ring
+            return  # this epoch's batches need the task queue, or the batch pool
         if pending and self._all_hit and not self._hides():
             return  # its gathers would only compete with this epoch's
         self._context.follow = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._memory.ring import Device
+from .._memory.batch_pool import Device
 from .._random.generator import Generator
 from .._random.generators import NumpyGenerator, PythonGenerator
 from .._samples import schema

@@ -10,7 +10,7 @@ import torch.utils.data
 from torch import _utils
 from torch.utils.data import _utils as _data_utils
 
-from .._memory.ring import Device
+from .._memory.batch_pool import Device
 from .._random.torch_generator import TorchGenerator
 from .._samples.tree import Leaf, as_tensor
 from .._workers.errors import pickled

@@ -13,7 +13,7 @@ from typing import Any
 from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
-from .._memory.ring import Ring
+from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
 from .._samples.batch_layout import Layout
@@ -30,18 +30,18 @@ _MOST = 32  # the most tasks to take at a time
 _TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so that other workers get some
 
 
-def run_worker(worker: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
+def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
     """Runs a worker, a process or a thread, until the task queue is stopped."""
     if job.process:
-        ring.enter_worker()
+        batch_pool.enter_worker()
         job.backend.seed_worker(job.base_seed, worker)
         job.backend.enter_worker(worker, job.workers, job.base_seed, job.users)
-    Worker(worker, job, task_queue, ring).run()
+    Worker(worker, job, task_queue, batch_pool).run()
 
 
 class Worker:
-    def __init__(self, number: int, job: Job, task_queue: TaskQueue, ring: Ring) -> None:
-        self._number, self._job, self._task_queue, self._ring = number, job, task_queue, ring
+    def __init__(self, number: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
+        self._number, self._job, self._task_queue, self._batch_pool = number, job, task_queue, batch_pool
         self._layout: Layout | None = None
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | None = None
@@ -180,8 +180,8 @@ class Worker:
         wanted, buffer_bytes, tell = self._task_queue.get_object(task.argument, task.index)
         memory = None
         if buffer_bytes:
-            self._ring.buffer_bytes = buffer_bytes
-            memory = self._ring.buffer(task.buffer)
+            self._batch_pool.buffer_bytes = buffer_bytes
+            memory = self._batch_pool.buffer(task.buffer)
         given, spent = getattr(self._job.dataset, "given", 0), spent_ns()
         try:
             data = self._fetcher.fetch(wanted)
@@ -262,11 +262,11 @@ class Worker:
     def _learn_layout(self) -> Layout | None:
         notice = self._task_queue.notice()
         if notice is not None:
-            self._layout, self._ring.buffer_bytes = pickle.loads(notice)
+            self._layout, self._batch_pool.buffer_bytes = pickle.loads(notice)
         return self._layout
 
     def _arrays(self, layout: Layout, buffer: int) -> list[Any]:
         arrays = self._rows.get(buffer)
         if arrays is None:
-            arrays = self._rows[buffer] = layout.arrays(self._ring.buffer(buffer), layout.rows)
+            arrays = self._rows[buffer] = layout.arrays(self._batch_pool.buffer(buffer), layout.rows)
         return arrays

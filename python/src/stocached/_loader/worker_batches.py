@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._common.errors import WorkerLostError
-from .._memory.ring import Lease
+from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.dataset_states import Snapshots, Told
 from .._workers.task_queue import TASK
@@ -112,9 +112,9 @@ class WorkerBatchIterator(BatchIterator):
                 return
             indices, samples = as_request(wanted, context.job.batched)
             self._next_turn = (worker + 1) % context.job.workers
-            lease = self._runtime.ring.take() if self._runtime.batch_bytes else None
+            lease = self._runtime.batch_pool.take() if self._runtime.batch_bytes else None
             tell = self._snapshots is not None and self._snapshots.wanted(len(self._pending))
-            request = task_queue.put_object((indices, self._runtime.ring.buffer_bytes if lease else 0, tell))
+            request = task_queue.put_object((indices, self._runtime.batch_pool.buffer_bytes if lease else 0, tell))
             task = np.zeros(1, TASK)
             task["kind"], task["only"], task["argument"], task["index"] = BATCH, worker + 1, request[0], request[1]
             task["buffer"] = lease.number if lease else NO_BUFFER
@@ -190,8 +190,8 @@ class WorkerBatchIterator(BatchIterator):
             task_queue.take_object(offset, length).reraise()
         (data, samples, hits, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
         if not runtime.batch_bytes and nbytes:
-            runtime.ring.resize(nbytes + nbytes // 4 + 4096)
-            runtime.batch_bytes = runtime.ring.buffer_bytes
+            runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
+            runtime.batch_bytes = runtime.batch_pool.buffer_bytes
         return Delivered(data, made.number, samples, hits, nbytes, Told(made.worker, snapshot, made.tells))
 
     def _stop(self, harshly: bool) -> None:

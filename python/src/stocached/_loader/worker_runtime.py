@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
-from .._memory.ring import Lease, Ring
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue
 from .epoch_context import EpochContext
@@ -46,17 +46,17 @@ class WorkerRuntime:
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
         # A device must not read private memory: after a fork, a store moves its pages, and the
         # device reads the old ones.
-        self.ring = self.own = Ring(context.ring_bytes, shared=shared or device is not None, device=device)
+        self.batch_pool = self.own = BatchPool(context.ring_bytes, shared=shared or device is not None, device=device)
         if shared and device is None:
             # For batches without a part of a worker.
-            self.own = Ring(context.ring_bytes, shared=False)
-            self.ring.share_limit(self.own)
-        self.ring.reserve = self.own.reserve = reserve_of(context)
+            self.own = BatchPool(context.ring_bytes, shared=False)
+            self.batch_pool.share_limit(self.own)
+        self.batch_pool.reserve = self.own.reserve = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
         self.pool: Pool | None = None
         if context.job.workers:
-            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.ring, restart=restart)
+            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.batch_pool, restart=restart)
         self.batch_bytes = 0  # of a whole batch; 0: not known yet
         self.announced: Any = None  # the layout that workers know
         self.epochs = 0  # of whole batches that workers have begun
@@ -81,9 +81,9 @@ class WorkerRuntime:
         self._abandoned.clear()
         if self.pool is not None:
             self.pool.close()
-        # Else a batch that the training loop keeps would keep all memory of its ring.
-        for ring in (self.ring, self.own):
-            ring.free_idle()
+        # Else a batch that the training loop keeps would keep all memory of its batch pool.
+        for batch_pool in (self.batch_pool, self.own):
+            batch_pool.free_idle()
 
     def begin(self, context: EpochContext) -> list[Asked]:
         """Tells workers that make whole batches to begin an epoch. `heard` gives their answers."""
@@ -123,12 +123,14 @@ class WorkerRuntime:
         return value
 
     def ahead(self, context: EpochContext) -> int:
-        """The most batches that may be begun. The ring also holds the batch that the training loop
+        """The most batches that may be begun. The batch pool also holds the batch that the training loop
         has and the one that it gets."""
-        if not self.ring.buffer_bytes:
+        if not self.batch_pool.buffer_bytes:
             return context.ahead
         return min(
-            context.ahead, max(context.ahead_bytes // self.ring.buffer_bytes, 1), max(self.ring.max_buffers - 2, 1)
+            context.ahead,
+            max(context.ahead_bytes // self.batch_pool.buffer_bytes, 1),
+            max(self.batch_pool.max_buffers - 2, 1),
         )
 
     def push(self, tasks: Any) -> int | None:

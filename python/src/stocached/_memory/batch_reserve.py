@@ -16,7 +16,7 @@ class BatchReserve:
     take it.
 
     Without a reserve, fills take all memory above the floor, and the kernel kills a process when
-    batches need more. A reserve belongs to a loader; the loader's rings begin and end with its
+    batches need more. A reserve belongs to a loader; the loader's batch pools begin and end with its
     epochs."""
 
     def __init__(self, handle: Any, ahead: int, ahead_bytes: int, epochs: int) -> None:
@@ -26,7 +26,7 @@ class BatchReserve:
         self._taken = 0  # of these, the bytes that batches have now
 
     def begin(self, buffer_bytes: int, most: int) -> int:
-        """How many buffers of this size a new ring may have: at most `most`, fewer if memory is
+        """How many buffers of this size a new batch pool may have: at most `most`, fewer if memory is
         short."""
         if self._pid != os.getpid():
             return most

@@ -80,7 +80,7 @@ def _array(address: int, length: int) -> npt.NDArray[np.uint8]:
 
 class _Mapping:
     """Memory that is unmapped when the last array over it is gone. Python's mmap would keep a
-    descriptor open for each, and a ring has many."""
+    descriptor open for each, and a batch pool has many."""
 
     __slots__ = ("__array_interface__", "_address", "_length")
 

@@ -1,4 +1,4 @@
-"""The ring's buffers as pinned memory: registered with CUDA, so that a device reads batches in
+"""The batch pool's buffers as pinned memory: registered with CUDA, so that a device reads batches in
 place while the program continues (docs/spec/workers.md)."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .ring import Raw
+from .batch_pool import Raw
 
 _PORTABLE = 1  # cudaHostRegisterPortable of driver_types.h: pinned for all devices
 _cuda: Any = torch.cuda  # Any: torch has no types for parts of it
@@ -21,7 +21,7 @@ _has_context: Any = getattr(torch._C, "_cuda_hasPrimaryContext", None)
 
 
 class Cuda:
-    """What the ring needs of CUDA, through torch. Only the thread that iterates calls it; memory
+    """What the batch pool needs of CUDA, through torch. Only the thread that iterates calls it; memory
     may end in any thread."""
 
     def register(self, memory: Raw) -> Raw:

@@ -1,5 +1,5 @@
 """Files in memory without a name, which a process shares with its workers. They hold a loader's
-task queue, ring and overflow (docs/spec/workers.md)."""
+task queue, batch pool and overflow (docs/spec/workers.md)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._common.errors import ClosedError, StateError, StreamError
 from .._common.sizes import parse_size
-from .._memory.ring import Ring
+from .._memory.batch_pool import BatchPool
 from .assignment import NONE
 from .batch import StreamBatch
 from .items import Array, Items
@@ -23,8 +23,8 @@ from .workers import StreamWorkers
 class InProcessReader:
     """Reads in the thread that asks, if there are no workers."""
 
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._streams, self._scheduler, self._ring = streams, scheduler, ring
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, batch_pool: BatchPool) -> None:
+        self._streams, self._scheduler, self._batch_pool = streams, scheduler, batch_pool
         self._known = streams.lengths is not None
         self._open_files = OpenFiles(
             streams.reader, streams.files, streams.errors == "skip", streams.snapshot_every_n_steps
@@ -72,8 +72,8 @@ class InProcessReader:
 
     def _new(self, items: Items) -> list[Array]:
         rows = self._streams.batch_size
-        self._ring.resize(items.nbytes(rows))
-        lease = self._ring.take()
+        self._batch_pool.resize(items.nbytes(rows))
+        lease = self._batch_pool.take()
         return items.arrays(lease.array() if lease is not None else np.empty(items.nbytes(rows), np.uint8), rows)
 
     def failures(self) -> list[Failure]:
@@ -108,13 +108,13 @@ class StreamIterator(Iterator[StreamBatch]):
         self._numbers = np.arange(streams.batch_size) + streams.rank * streams.batch_size
         self._source: InProcessReader | StreamWorkers | None = None
         self._pid = os.getpid()
-        ring, pid = streams.ring or (None, 0)
-        if ring is None or pid != self._pid:  # a forked child must not write into its parent's batches
-            ring = Ring(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
-        streams.ring = None  # one iteration at a time has it
-        self._ring = ring
+        batch_pool, pid = streams.batch_pool or (None, 0)
+        if batch_pool is None or pid != self._pid:  # a forked child must not write into its parent's batches
+            batch_pool = BatchPool(parse_size(streams.ring_bytes), shared=streams.num_workers > 0)
+        streams.batch_pool = None  # one iteration at a time has it
+        self._batch_pool = batch_pool
         kind = StreamWorkers if streams.num_workers else InProcessReader
-        self._source = kind(streams, scheduler, ring)
+        self._source = kind(streams, scheduler, batch_pool)
 
     def __next__(self) -> StreamBatch:
         if os.getpid() != self._pid:
@@ -172,7 +172,7 @@ class StreamIterator(Iterator[StreamBatch]):
         source, self._source = self._source, None
         if source is not None:
             source.close()
-            self._streams.ring = self._ring, self._pid
+            self._streams.batch_pool = self._batch_pool, self._pid
 
     def __del__(self) -> None:
         self.close()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .._memory.ring import Ring
+from .._memory.batch_pool import BatchPool
 from .items import Items
 from .reader import Reader
 
@@ -37,7 +37,7 @@ class StreamSettings:
     uneven: bool
     reader: Reader
     items: Items | None = None  # what items are made of, once that is known
-    ring: tuple[Ring, int] | None = None  # of the last iteration, and its process
+    batch_pool: tuple[BatchPool, int] | None = None  # of the last iteration, and its process
 
     @property
     def rows(self) -> int:

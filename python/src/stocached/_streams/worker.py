@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .._memory.ring import Ring
+from .._memory.batch_pool import BatchPool
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
 from .items import Array, Items
@@ -39,7 +39,7 @@ class Job:
     skip: bool
     every: int  # steps between two snapshots of a row
     init: Callable[[int], None] | None
-    ring: Ring
+    batch_pool: BatchPool
     doing: SharedFile
 
 
@@ -149,7 +149,7 @@ class _Worker:
                 self.open_files.add(assignment)
         elif isinstance(message, Layout):
             self.items = message.items
-            self._job.ring.resize(self.items.nbytes(self._job.rows))
+            self._job.batch_pool.resize(self.items.nbytes(self._job.rows))
         elif isinstance(message, Grant):
             self._buffers[message.step] = message.buffer
             self._buffers.pop(message.step - 2 * self._job.ahead, None)
@@ -178,7 +178,7 @@ class _Worker:
         self._step = step
         buffer = self._buffers[step]
         if buffer not in self._arrays:
-            self._arrays[buffer] = self.items.arrays(self._job.ring.buffer(buffer), self._job.rows)
+            self._arrays[buffer] = self.items.arrays(self._job.batch_pool.buffer(buffer), self._job.rows)
         self.arrays = self._arrays[buffer]
 
     def learn(self, row: int, value: Any) -> None:

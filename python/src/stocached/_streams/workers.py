@@ -18,7 +18,7 @@ import numpy as np
 
 from .._common import threads
 from .._common.errors import InvalidError, StreamError
-from .._memory.ring import Lease, Ring
+from .._memory.batch_pool import BatchPool, Lease
 from .._memory.shared_file import SharedFile
 from .._workers.errors import RemoteError
 from .._workers.processes import Owner, Start, WorkerProcess, end, start_context
@@ -50,8 +50,8 @@ class StreamWorkers(Owner):
 
     _workers: list[_Worker]
 
-    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, ring: Ring) -> None:
-        self._streams, self._scheduler, self._ring = streams, scheduler, ring
+    def __init__(self, streams: StreamSettings, scheduler: StepScheduler, batch_pool: BatchPool) -> None:
+        self._streams, self._scheduler, self._batch_pool = streams, scheduler, batch_pool
         self._known = streams.lengths is not None
         self._first = scheduler.step
         # Protects what follows. The garbage collector may take it again in a thread that has it.
@@ -124,11 +124,11 @@ class StreamWorkers(Owner):
         step, items, rows = self._settled.popleft(), self._streams.items, self._streams.batch_size
         assert items is not None
         lease = self._leases.pop(step.number)
-        fresh = None if self._over else self._ring.take()
+        fresh = None if self._over else self._batch_pool.take()
         if self._over or fresh is not None:
             arrays = items.arrays(lease.array(), rows)
         else:  # the user keeps batches: this one is copied, and its buffer used for the next
-            arrays = [array.copy() for array in items.arrays(self._ring.buffer(lease.number), rows)]
+            arrays = [array.copy() for array in items.arrays(self._batch_pool.buffer(lease.number), rows)]
             fresh = lease
         if fresh is not None:
             self._grant(fresh)
@@ -267,10 +267,10 @@ class StreamWorkers(Owner):
 
     def _lay_out(self, items: Items) -> None:
         self._streams.items = items
-        self._ring.resize(items.nbytes(self._streams.batch_size))
+        self._batch_pool.resize(items.nbytes(self._streams.batch_size))
         self._send_all(Layout(-1, items))
         while self._horizon < self._first + self._streams.prefetch_batches and not self._over:
-            lease = self._ring.take()
+            lease = self._batch_pool.take()
             if lease is None:
                 break
             self._grant(lease)
@@ -337,7 +337,7 @@ class StreamWorkers(Owner):
                 streams.errors == "skip",
                 streams.snapshot_every_n_steps,
                 streams.worker_init_fn,
-                self._ring,
+                self._batch_pool,
                 self._doing,
             )
             self._workers.append(_Worker(start, job, self._first if self._known else _FAR))

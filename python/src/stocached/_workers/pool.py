@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from .._common import threads
 from .._common.errors import WorkerLostError
-from .._memory.ring import Ring
+from .._memory.batch_pool import BatchPool
 from .processes import Owner, Start, WorkerProcess, end, start_context
 from .task_queue import TaskQueue
 
@@ -46,7 +46,7 @@ class _WorkerThread(threading.Thread):
 class Pool(Owner):
     """Workers of a loader, which start when it is made. The first daemon thread comes after it.
 
-    run: a function of the worker's number, the job, the task queue and the ring, which runs in the
+    run: a function of the worker's number, the job, the task queue and the batch pool, which runs in the
     worker until the task queue is stopped. All methods are for the thread that iterates, of the
     process that made the pool."""
 
@@ -56,12 +56,12 @@ class Pool(Owner):
         run: Callable[..., None],
         context: Any,
         task_queue: TaskQueue,
-        ring: Ring,
+        batch_pool: BatchPool,
         *,
         restart: bool,
     ) -> None:
         self.job, self._run, self._restart = job, run, restart
-        self.task_queue, self._ring = task_queue, ring
+        self.task_queue, self._batch_pool = task_queue, batch_pool
         sent = "the dataset, collate_fn, augment and worker_init_fn"
         self._process_start = Start(start_context(context), run, sent, piped=False)
         self.restarts = 0
@@ -75,7 +75,7 @@ class Pool(Owner):
         self._list_processes()
 
     def _start(self, number: int) -> WorkerProcess | _WorkerThread:
-        arguments = number, self.job, self.task_queue, self._ring
+        arguments = number, self.job, self.task_queue, self._batch_pool
         if self.job.process:
             return WorkerProcess(self._process_start, number, *arguments)
         thread = _WorkerThread(target=self._run, args=arguments, daemon=True, name=f"stocached worker thread {number}")

@@ -1,5 +1,5 @@
 """Values between processes: pickled, but for the memory of arrays and tensors, which goes into a
-buffer of the ring or after the pickle."""
+buffer of the batch pool or after the pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._memory.ring import Lease
+from .._memory.batch_pool import Lease
 from .._samples import dtypes, schema
 from .._samples.containers import Container, container_of
 from .._samples.tree import as_tensor
@@ -74,7 +74,7 @@ def dump(value: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def send(task_queue: TaskQueue, value: Any, memory: Any = None) -> tuple[int, int]:
-    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the ring) if they
+    """Puts a value into the overflow, its arrays into `memory` (of a buffer of the batch pool) if they
     fit; where it lies in the overflow, for `receive`."""
     text, buffers = dump(value)
     offsets, end = [], 0
@@ -102,13 +102,13 @@ def receive(task_queue: TaskQueue, offset: int, length: int, lease: Lease | None
     data = memoryview(task_queue.get(offset, length))
     task_queue.drop(offset, length)
     size = int.from_bytes(data[:8], "little")
-    in_ring = data[8] == 1
+    in_batch_pool = data[8] == 1
     text_bytes, sizes = pickle.loads(data[9 : 9 + size])
     used = 9 + size
     text = data[used : used + text_bytes]
     used += text_bytes
     source: Any = data
-    if in_ring and lease is not None:
+    if in_batch_pool and lease is not None:
         source, used = lease.array(), 0
     buffers: list[Any] = []
     for nbytes in sizes:

@@ -1,4 +1,4 @@
-"""The ring: memory for batches, reused when no array of a batch exists any more
+"""The batch pool: memory for batches, reused when no array of a batch exists any more
 (docs/spec/workers.md)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _none() -> None:
 
 class Lease:
     """The memory of one batch. Every array and tensor of the batch refers to it, slices and views
-    included. When the last of them is gone, the memory returns to the ring.
+    included. When the last of them is gone, the memory returns to the batch pool.
 
     The base of a slice of a slice is the first array, in NumPy. That array's base is the lease, so
     the lease outlives all slices."""
@@ -75,7 +75,7 @@ class Lease:
             self._give_back(self.number)
 
 
-class Ring:
+class BatchPool:
     """Buffers of equal size, given out as leases. They lie in shared memory, where worker processes
     find them by number, or in memory of this process.
 
@@ -93,7 +93,7 @@ class Ring:
         self.buffer_bytes = 0
         self._max_bytes = max_bytes
         self.max_buffers = max_bytes  # given out at a time; known after `resize`
-        self._other: Callable[[], Ring | None] = _none
+        self._other: Callable[[], BatchPool | None] = _none
         self.reserve: BatchReserve | None = None  # keeps memory free for buffers
         self._start(device)
 
@@ -140,8 +140,8 @@ class Ring:
     def shared(self) -> bool:
         return self.file is not None
 
-    def share_limit(self, other: Ring) -> None:
-        """Two rings share one limit: their leases count together. If one ring needs more buffers,
+    def share_limit(self, other: BatchPool) -> None:
+        """Two batch pools share one limit: their leases count together. If one batch pool needs more buffers,
         the other frees the memory of its idle buffers."""
         self._other, other._other = weakref.ref(other), weakref.ref(self)
 
