@@ -16,11 +16,12 @@ GOLANGCI_VERSION := v2.15.0
 # a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Go and C need neither torch nor the
 # demo, so `setup-rest` installs these while Go and C are tested.
 COMPILED := setup-rest,test-bench,test-go-faults,test-c+test-go,test-go-race,test-model,test-conform,test-languages
-TESTS := $(COMPILED) test-python test-torch test-stress+test-demo
+INSTALLED := test-python,test-torch+test-stress,test-demo
+TESTS := $(COMPILED) $(INSTALLED)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together. Linters and examples run while other stages wait.
-CI := setup-lint,$(COMPILED),lint-cross test-python,test-torch+~lint-go,lint-python,lint-prose,test-docs
-CI += test-stress+test-demo lint-generate
+CI := setup-lint-python,$(COMPILED)+~setup-lint-go,lint-go,lint-cross
+CI += $(INSTALLED)+~lint-python,lint-prose,test-docs lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
@@ -347,15 +348,18 @@ setup-c-tests: setup-system
 setup-promtool:
 	@tools/setup.sh promtool
 
-.PHONY: setup-python setup-demo setup-torch setup-lint setup-first setup-rest
+.PHONY: setup-python setup-demo setup-torch setup-lint setup-lint-python setup-lint-go setup-first setup-rest
 setup-python: setup-system
 	@tools/setup.sh python
 setup-demo: setup-python
 	@tools/setup.sh demo
 setup-torch: setup-python
 	@tools/setup.sh torch
-setup-lint: setup-python
-	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint
+setup-lint: setup-lint-python setup-lint-go
+setup-lint-python: setup-python
+	@tools/setup.sh lint-python
+setup-lint-go: setup-system
+	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint-go
 # setup-first installs what the first tests need, and setup-rest what later tests need.
 setup-first: setup-c-tests setup-promtool setup-python build
 setup-rest: setup-demo

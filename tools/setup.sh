@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint
+#   tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -190,13 +190,15 @@ others)
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-peers.txt
     touch "$stamp"
     ;;
-lint)
+lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
+    ;;
+lint-go)
     version=${GOLANGCI_VERSION:?}
     "$tools/golangci-lint" version 2>/dev/null | grep -qF "${version#v}" && exit
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go" ;;
 esac
