@@ -97,15 +97,15 @@ func follow(mean, distance int) int {
 func (s Spread) observe(x, old int, known, confirmed bool) Spread {
 	last, between, within, tail := s.part(0), s.part(1), s.part(2), s.part(3)
 	switch {
-	case last == 0: // the first measurement
-		tail = x * tailUnit
+	case last == 0: // the first measurement: others may be up to four times as long
+		tail = (x + 2*octave) * tailUnit
 	case between == 0:
 		between = max(distance(x, last)*distanceUnit, 1)
 	default:
 		between = follow(between, distance(x, last))
 	}
 	if x*tailUnit > tail {
-		tail = min(tail+99, maxFine*tailUnit)
+		tail = min(tail+99, (maxFine+2*octave)*tailUnit)
 	} else {
 		tail--
 	}
@@ -135,17 +135,19 @@ func (s Spread) Trust() int {
 	return 256 - within*within/((between*between+255)/256)
 }
 
-// Cost keeps the samples that cost most, per byte where they differ in size.
-func cost(_, seed uint64) Rule { return &costRule{sampled: sampled{seed}} }
-
-type costRule struct {
+// costly keeps the samples that cost most, per byte where they differ in size. Of a few random ones
+// the cheapest goes, if the new one costs 25 % more and this difference is not the noise of
+// measurements. Samples of unknown cost neither go nor make others go.
+type costly struct {
 	sampled
 	unreferenced
 }
 
-func (*costRule) Looks() int { return looks }
+func newCostly(_, seed uint64) Rule { return &costly{sampled: sampled{seed}} }
 
-func (*costRule) Worth(c *Candidate, _ uint64) uint32 {
+func (*costly) Looks() int { return looks }
+
+func (*costly) Worth(c *Candidate, _ uint64) uint32 {
 	if c.Cost == 0 || c.Awaited {
 		return Kept
 	}
@@ -155,12 +157,9 @@ func (*costRule) Worth(c *Candidate, _ uint64) uint32 {
 // density is the logarithm of the cost of a byte.
 func density(c *Candidate) int { return c.Cost.fine() - fine(c.Size) }
 
-// margin is 25 %.
+// margin is 25 % in fine units.
 const margin = 82
 
-func (*costRule) Yields(newcomer, victim *Candidate, spread Spread) bool {
+func (*costly) Yields(newcomer, victim *Candidate, spread Spread) bool {
 	return newcomer.Cost != 0 && (density(newcomer)-density(victim))*spread.Trust() > margin*256
 }
-
-// Measures marks the rule that needs the costs of loads.
-func (*costRule) Measures() {}

@@ -1,11 +1,16 @@
-// Package policy decides which sample may have which slot of a fixed-size cache. Its functions are
-// pure functions of numbers, without locks, clock, history or I/O, so that the protocol in package
-// cache and a simulator run the same code.
+// Package policy decides which sample may have which slot of a cache. Its functions are pure
+// functions of numbers, without locks, clock, history or I/O, so that the protocol in package cache,
+// its C port and the simulator (internal/simulate) decide alike. docs/spec/policies.md is normative.
 //
-// A cache asks twice. Admit says whether a sample may have a slot, and which. For the answer Any,
-// Next gives the slots in the order in which the cache tries them until one is free. No sample is
-// ever evicted: each sample is read once per epoch, so with C slots for N samples no policy can hit
-// more than C of N in an epoch, and a cache that keeps its samples does.
+// A cache asks in two steps. Admit says whether a sample may have a slot, and which. For the answer
+// Any, Next gives the slots in the order in which the cache tries them until one is free. If none is
+// free and the policy has a Rule, a Search looks at some slots and says which sample goes, if any.
+// Without a Rule no sample ever goes: if each sample is read once an epoch, no policy can hit more
+// than C of N samples with C slots, and a cache that keeps its samples does.
+//
+// What policies remember lies in the cache: the cost of each sample in a byte (Cost), a reference
+// byte for each slot, and two words that all clients share, the hand and the spread of costs
+// (Spread). There is one file for each policy that evicts. The table kinds has all names.
 package policy
 
 import (
@@ -44,11 +49,11 @@ type Policy struct {
 	rule  Rule // nil: no sample ever goes
 }
 
-// Kind is a policy by its name. It is a small enum and no interface, because each set and state calls
-// Admit, which inlines this way.
+// Kind is a policy by its name. Policy has a small enum and no interface for what each
+// set and state asks: Admit inlines this way.
 type Kind uint8
 
-// The numbers are those of the header's field policy plus 1.
+// The numbers are those of the field policy in the header of a segment, plus 1.
 const (
 	None Kind = iota
 	KindFirstCome
@@ -61,20 +66,22 @@ const (
 	KindLFU
 )
 
-// kinds has the name of each policy, and makes the rule of those that evict.
+// kinds is the table of all policies.
 var kinds = [...]struct {
-	name string
-	rule func(slots, seed uint64) Rule
+	name       string
+	rule       func(slots, seed uint64) Rule // nil: no sample ever goes
+	costs      bool                          // it needs the costs of loads
+	references bool                          // hits write reference bytes
 }{
-	None:             {"none", nil},
-	KindFirstCome:    {"first-come", nil},
-	KindFirstIndices: {"first-indices", nil},
-	KindCost:         {"cost", cost},
-	KindRandom:       {"random", newRandom},
-	KindClock:        {"clock", newClock},
-	KindFIFO:         {"fifo", newFIFO},
-	KindLRU:          {"lru", newLRU},
-	KindLFU:          {"lfu", newLFU},
+	None:             {name: "none"},
+	KindFirstCome:    {name: "first-come"},
+	KindFirstIndices: {name: "first-indices"},
+	KindCost:         {name: "cost", rule: newCostly, costs: true},
+	KindRandom:       {name: "random", rule: newRandom},
+	KindClock:        {name: "clock", rule: newClock, references: true},
+	KindFIFO:         {name: "fifo", rule: newFIFO},
+	KindLRU:          {name: "lru", rule: newLRU, references: true},
+	KindLFU:          {name: "lfu", rule: newLFU, references: true},
 }
 
 // ErrUnknown is the error of Parse. Its text has the names that exist.
@@ -109,6 +116,12 @@ func (k Kind) String() string {
 // Evicts says whether a cache with this policy may give the slot of one sample to another.
 func (k Kind) Evicts() bool { return int(k) < len(kinds) && kinds[k].rule != nil }
 
+// NeedsCosts says whether the policy decides by the costs of loads.
+func (k Kind) NeedsCosts() bool { return int(k) < len(kinds) && kinds[k].costs }
+
+// NeedsHits says whether a hit may change the reference byte of its slot.
+func (k Kind) NeedsHits() bool { return int(k) < len(kinds) && kinds[k].references }
+
 // New returns the policy of a cache. The seed decides which slots a set looks at.
 func (k Kind) New(slots, seed uint64) Policy {
 	p := Policy{kind: k, slots: slots}
@@ -141,7 +154,9 @@ func (p Policy) Admit(sample uint64) (Verdict, uint64) {
 
 // Next returns the slot to try after all slots below from were taken. It returns false when none is
 // left.
-func (p Policy) Next(from uint64) (uint64, bool) { return from, p.kind != KindFirstIndices && from < p.slots }
+func (p Policy) Next(from uint64) (uint64, bool) {
+	return from, p.kind != KindFirstIndices && from < p.slots
+}
 
 // Rule returns the rule by which samples go; nil if none ever goes.
 func (p Policy) Rule() Rule { return p.rule }

@@ -1,6 +1,6 @@
 package policy
 
-// random takes any slot.
+// random takes the sample of any slot.
 type random struct {
 	sampled
 	unreferenced

@@ -7,6 +7,7 @@ type ours struct {
 	trace   *Trace
 	options *Options
 	policy  policy.Policy
+	kind    policy.Kind
 	rule    policy.Rule
 	room    uint64 // in units of Trace.size
 	used    uint64
@@ -33,7 +34,7 @@ func newOurs(t *Trace, o *Options, kind policy.Kind, room uint64) *ours {
 	if t.Sizes != nil {
 		slots = min(room*uint64(t.Samples)/max(t.Bytes(), 1), uint64(t.Samples))
 	}
-	c := &ours{trace: t, options: o, policy: kind.New(slots, o.Seed), room: room, slotOf: make([]int32, t.Samples),
+	c := &ours{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room, slotOf: make([]int32, t.Samples),
 		costs: make([]policy.Cost, t.Samples)}
 	c.rule = c.policy.Rule()
 	for k := range c.slotOf {
@@ -56,7 +57,7 @@ func (c *ours) access(sample uint32, epoch int) bool {
 	}
 	if slot := c.slotOf[sample]; slot >= 0 {
 		c.hits++
-		if c.rule != nil {
+		if c.kind.NeedsHits() {
 			e := &c.entries[slot]
 			if left := c.rule.Hit(e.reference, c.hand, c.hits); left != e.reference {
 				e.reference = left
@@ -65,7 +66,7 @@ func (c *ours) access(sample uint32, epoch int) bool {
 		return true
 	}
 	c.loads++
-	if _, measures := c.rule.(interface{ Measures() }); measures {
+	if c.kind.NeedsCosts() {
 		ns := c.trace.measured(c.options.Seed, sample, epoch, c.options.Noise, c.options.Stalls)
 		c.costs[sample], c.spread = c.costs[sample].Loaded(ns, c.spread, policy.Random(c.options.Seed, c.loads))
 	}
