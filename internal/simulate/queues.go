@@ -1,7 +1,5 @@
 package simulate
 
-import "slices"
-
 // list is a queue of samples from which any can be removed. Sample s is node s + 1, node 0 is the ends.
 type list struct {
 	newer, older []uint32
@@ -152,40 +150,3 @@ func (c *s3FIFO) evict() {
 		c.main.push(sample)
 	}
 }
-
-// ideal keeps one set from the second epoch on: the samples that are read most, weighed by their
-// cost, per byte.
-type ideal struct {
-	counted
-	chosen []bool
-}
-
-func newIdeal(t *Trace, room uint64) cache {
-	c := &ideal{counted: counted{trace: t, room: room}, chosen: make([]bool, t.Samples)}
-	worth := make([]float64, t.Samples)
-	for _, sample := range t.Accesses {
-		worth[sample] += t.seconds(sample) / float64(max(t.size(sample), 1))
-	}
-	order := make([]uint32, t.Samples)
-	for k := range order {
-		order[k] = uint32(k)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int {
-		switch {
-		case worth[a] > worth[b]:
-			return -1
-		case worth[a] < worth[b]:
-			return 1
-		}
-		return 0
-	})
-	for _, sample := range order {
-		if !c.full(sample) {
-			c.enters(sample)
-			c.chosen[sample] = true
-		}
-	}
-	return c
-}
-
-func (c *ideal) access(sample uint32, epoch int) bool { return epoch > 0 && c.chosen[sample] }

@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"cmp"
 	"container/heap"
+	"slices"
 
 	"github.com/hashicorp/golang-lru/arc/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -10,22 +12,20 @@ import (
 
 // reference is an exact policy to compare with. No cache of ours has it.
 type reference struct {
-	name string
-	help string
-	// counts says that it counts samples and no bytes.
-	counts bool
+	name   string
+	counts bool // samples, and not bytes
 	make   func(t *Trace, room uint64) cache
 }
 
 var references = []reference{
-	{"exact-lru", "exact LRU", false, newExactLRU},
-	{"2q", "2Q", true, func(_ *Trace, room uint64) cache { return newTwoQueues(room) }},
-	{"arc", "ARC", true, func(_ *Trace, room uint64) cache { return newARC(room) }},
-	{"exact-lfu", "LFU that counts the hits of the samples that it holds", false, newExactLFU},
-	{"sieve", "SIEVE", false, newSieve},
-	{"s3-fifo", "S3-FIFO", false, newS3FIFO},
-	{"belady", "keeps what is read next: most hits", false, newBelady},
-	{"ideal", "keeps, from the second epoch on, the set that saves most time", false, newIdeal},
+	{"exact-lru", false, newExactLRU},
+	{"2q", true, newTwoQueues},
+	{"arc", true, newARC},
+	{"exact-lfu", false, newExactLFU},
+	{"sieve", false, newSieve},
+	{"s3-fifo", false, newS3FIFO},
+	{"belady", false, newBelady},
+	{"ideal", false, newIdeal},
 }
 
 // counted counts replaced samples, and the room that is taken.
@@ -33,10 +33,10 @@ type counted struct {
 	trace *Trace
 	room  uint64
 	used  uint64
-	gone  int
+	gone  uint64
 }
 
-func (c *counted) replaced() int { return c.gone }
+func (c *counted) replaced() uint64 { return c.gone }
 
 // fits says whether a sample fits after others have gone.
 func (c *counted) fits(sample uint32) bool { return c.trace.size(sample) <= c.room }
@@ -79,12 +79,12 @@ func (c *exactLRU) access(sample uint32, _ int) bool {
 	return false
 }
 
-// adapter makes a cache of one of golang-lru.
+// adapter makes a cache of one of golang-lru. The zero value has no room.
 type adapter struct {
 	get   func(uint32) bool
 	add   func(uint32)
 	len   func() int
-	added int
+	added uint64
 }
 
 func (c *adapter) access(sample uint32, _ int) bool {
@@ -99,30 +99,37 @@ func (c *adapter) access(sample uint32, _ int) bool {
 	return false
 }
 
-func (c *adapter) replaced() int {
+func (c *adapter) replaced() uint64 {
 	if c.get == nil {
 		return 0
 	}
-	return c.added - c.len()
+	return c.added - uint64(c.len())
 }
 
-func newTwoQueues(room uint64) cache {
+// lookup is what 2Q and ARC of golang-lru have in common.
+type lookup interface {
+	Get(uint32) (struct{}, bool)
+	Len() int
+}
+
+func adapt(c lookup, add func(uint32, struct{})) cache {
+	return &adapter{func(s uint32) bool { _, hit := c.Get(s); return hit }, func(s uint32) { add(s, struct{}{}) }, c.Len, 0}
+}
+
+func newTwoQueues(_ *Trace, room uint64) cache {
 	c, err := lru.New2Q[uint32, struct{}](int(room))
-	if err != nil { // no room
+	if err != nil || room < 2 { // its queues are too small
 		return &adapter{}
 	}
-	return &adapter{func(s uint32) bool { _, hit := c.Get(s); return hit }, func(s uint32) { c.Add(s, struct{}{}) }, c.Len, 0}
+	return adapt(c, c.Add)
 }
 
-func newARC(room uint64) cache {
-	if room == 0 {
-		return &adapter{}
-	}
+func newARC(_ *Trace, room uint64) cache {
 	c, err := arc.NewARC[uint32, struct{}](int(room))
-	if err != nil {
+	if err != nil || room == 0 {
 		return &adapter{}
 	}
-	return &adapter{func(s uint32) bool { _, hit := c.Get(s); return hit }, func(s uint32) { c.Add(s, struct{}{}) }, c.Len, 0}
+	return adapt(c, c.Add)
 }
 
 // ranked is a heap of the samples of a cache, with the one that goes first on top.
@@ -241,4 +248,37 @@ func (c *belady) access(sample uint32, _ int) bool {
 	c.enters(sample)
 	c.set(sample, next)
 	return false
+}
+
+// ideal keeps one set: the samples whose loads take most time in the whole trace, per byte. The first
+// read of each is no hit.
+type ideal struct {
+	counted
+	chosen, read []bool
+}
+
+func newIdeal(t *Trace, room uint64) cache {
+	c := &ideal{counted{trace: t, room: room}, make([]bool, t.Samples), make([]bool, t.Samples)}
+	worth := make([]float64, t.Samples)
+	for _, sample := range t.Accesses {
+		worth[sample] += t.seconds(sample) / float64(t.size(sample))
+	}
+	best := make([]uint32, t.Samples)
+	for k := range best {
+		best[k] = uint32(k)
+	}
+	slices.SortStableFunc(best, func(a, b uint32) int { return cmp.Compare(worth[b], worth[a]) })
+	for _, sample := range best {
+		if !c.full(sample) {
+			c.enters(sample)
+			c.chosen[sample] = true
+		}
+	}
+	return c
+}
+
+func (c *ideal) access(sample uint32, _ int) bool {
+	hit := c.chosen[sample] && c.read[sample]
+	c.read[sample] = true
+	return hit
 }

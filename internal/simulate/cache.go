@@ -2,8 +2,8 @@ package simulate
 
 import "github.com/stocached/stocached/policy"
 
-// ours is a cache with a policy of package policy: what the protocol does, in one process.
-type ours struct {
+// policyCache is a cache with a policy of package policy: what the protocol does, in one process.
+type policyCache struct {
 	trace   *Trace
 	options *Options
 	policy  policy.Policy
@@ -15,7 +15,7 @@ type ours struct {
 	spread  policy.Spread
 	hits    uint64
 	loads   uint64
-	moved   int
+	moved   uint64
 	slotOf  []int32 // of each sample; -1: none
 	costs   []policy.Cost
 	read    []int32 // epoch of the last read; nil: no hints
@@ -29,12 +29,12 @@ type entry struct {
 	taken     bool
 }
 
-func newOurs(t *Trace, o *Options, kind policy.Kind, room uint64) *ours {
+func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policyCache {
 	slots := room
 	if t.Sizes != nil {
-		slots = min(room*uint64(t.Samples)/max(t.Bytes(), 1), uint64(t.Samples))
+		slots = uint64(float64(room) / float64(t.Room()) * float64(t.Samples)) // about
 	}
-	c := &ours{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room, slotOf: make([]int32, t.Samples),
+	c := &policyCache{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room, slotOf: make([]int32, t.Samples),
 		costs: make([]policy.Cost, t.Samples)}
 	c.rule = c.policy.Rule()
 	for k := range c.slotOf {
@@ -49,9 +49,9 @@ func newOurs(t *Trace, o *Options, kind policy.Kind, room uint64) *ours {
 	return c
 }
 
-func (c *ours) replaced() int { return c.moved }
+func (c *policyCache) replaced() uint64 { return c.moved }
 
-func (c *ours) access(sample uint32, epoch int) bool {
+func (c *policyCache) access(sample uint32, epoch int) bool {
 	if c.read != nil {
 		c.read[sample] = int32(epoch)
 	}
@@ -67,7 +67,7 @@ func (c *ours) access(sample uint32, epoch int) bool {
 	}
 	c.loads++
 	if c.kind.NeedsCosts() {
-		ns := c.trace.measured(c.options.Seed, sample, epoch, c.options.Noise, c.options.Stalls)
+		ns := c.trace.measured(c.options, sample, epoch)
 		c.costs[sample], c.spread = c.costs[sample].Loaded(ns, c.spread, policy.Random(c.options.Seed, c.loads))
 	}
 	verdict, home := c.policy.Admit(uint64(sample))
@@ -96,7 +96,7 @@ func (c *ours) access(sample uint32, epoch int) bool {
 // maxVictims is the most samples that go for one.
 const maxVictims = 64
 
-func (c *ours) freeSlot() int32 {
+func (c *policyCache) freeSlot() int32 {
 	if n := len(c.free); n > 0 {
 		slot := c.free[n-1]
 		c.free = c.free[:n-1]
@@ -105,7 +105,7 @@ func (c *ours) freeSlot() int32 {
 	return int32(len(c.entries))
 }
 
-func (c *ours) place(sample uint32, slot int32) {
+func (c *policyCache) place(sample uint32, slot int32) {
 	for int(slot) >= len(c.entries) {
 		c.entries = append(c.entries, entry{})
 	}
@@ -118,7 +118,7 @@ func (c *ours) place(sample uint32, slot int32) {
 	c.used += c.trace.size(sample)
 }
 
-func (c *ours) evict(sample uint32) bool {
+func (c *policyCache) evict(sample uint32) bool {
 	newcomer := policy.Candidate{Sample: uint64(sample), Size: c.trace.size(sample), Cost: c.costs[sample]}
 	s := policy.NewSearch(c.rule, newcomer, uint64(len(c.entries)))
 	for !s.Done() {
