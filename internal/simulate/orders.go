@@ -15,21 +15,30 @@ type Jobs struct {
 	Jobs    int
 }
 
-// Trace returns what the jobs read.
-func (j Jobs) Trace() (*Trace, error) {
+// Check returns an error for jobs that cannot be simulated. It does not look at weights and orders.
+func (j Jobs) Check() error {
 	samples := j.Order.Samples
 	switch {
 	case samples < 1 || samples > math.MaxUint32:
-		return nil, fmt.Errorf("%w: %d samples are not in 1..%d", ErrInvalid, samples, uint32(math.MaxUint32))
+		return fmt.Errorf("%w: %d samples are not in 1..%d", ErrInvalid, samples, uint32(math.MaxUint32))
 	case j.Epochs < 1:
-		return nil, fmt.Errorf("%w: %d epochs; there is at least 1", ErrInvalid, j.Epochs)
+		return fmt.Errorf("%w: %d epochs; there is at least 1", ErrInvalid, j.Epochs)
 	case j.Jobs < 1:
-		return nil, fmt.Errorf("%w: %d jobs; there is at least 1", ErrInvalid, j.Jobs)
+		return fmt.Errorf("%w: %d jobs; there is at least 1", ErrInvalid, j.Jobs)
 	case float64(samples)*float64(j.Epochs)*float64(j.Jobs) > MaxAccesses:
-		return nil, fmt.Errorf("%w: %d samples, %d epochs and %d jobs are more than %d reads; simulate a part: hit rates "+
+		return fmt.Errorf("%w: %d samples, %d epochs and %d jobs are more than %d reads; simulate a part: hit rates "+
 			"depend on the cached fraction, and hardly on the number of samples", ErrInvalid, samples, j.Epochs, j.Jobs,
 			MaxAccesses)
 	}
+	return nil
+}
+
+// Trace returns what the jobs read.
+func (j Jobs) Trace() (*Trace, error) {
+	if err := j.Check(); err != nil {
+		return nil, err
+	}
+	samples := j.Order.Samples
 	epoch, err := j.orders()
 	if err != nil {
 		return nil, err

@@ -34,10 +34,10 @@ func TestReferencesByHand(t *testing.T) {
 		room        uint64
 		trace, want string
 	}{
-		{"exact-lru", 2, "abacb", "..H.."},   // c makes b go
-		{"exact-lfu", 2, "aabcba", ".H...H"}, // c makes b go, then b makes c go
-		{"exact-lfu", 3, "abcda", "....."},   // without hits, the oldest goes
-		{"sieve", 3, "abcadabc", "...H.H.."}, // d: the hand leaves a, which had a hit, and takes b; b: takes c; c: takes d
+		{"exact-lru", 2, "abacb", "..H.."},    // c makes b go
+		{"exact-lfu", 2, "aabcba", ".H...H"},  // c makes b go, then b makes c go
+		{"exact-lfu", 3, "abcda", "....."},    // without hits, the oldest goes
+		{"sieve", 3, "abcadabc", "...H.H.."},  // d: the hand leaves a, which had a hit, and takes b; b: takes c; c: takes d
 		{"belady", 2, "abcabcab", "...HH.HH"}, // c never enters
 		{"belady", 1, "abbba", "..HH."},
 		{"ideal", 1, "abbba", "..HH."},
