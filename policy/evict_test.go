@@ -239,7 +239,7 @@ func TestReferenceOfLRU(t *testing.T) {
 			writes++
 		}
 	}
-	if writes < 30 || writes > 64 {
+	if writes < 8 || writes > 16 {
 		t.Error(writes)
 	}
 }

@@ -3,7 +3,7 @@ package policy
 import "math/bits"
 
 // lru takes the sample of a few random ones whose last hit is longest ago, as Redis does. The
-// reference byte is the time of the last hit, in ticks of 1/32 of the looks that go once over all
+// reference byte is the time of the last hit, in ticks of about 1/8 of the looks that go once over all
 // slots.
 type lru struct {
 	sampled
@@ -12,7 +12,7 @@ type lru struct {
 }
 
 func newLRU(slots, seed uint64) Rule {
-	return &lru{sampled: sampled{seed}, shift: max(bits.Len64(slots*looks/32)-1, 0)}
+	return &lru{sampled: sampled{seed}, shift: max(bits.Len64(slots*looks/8)-1, 0)}
 }
 
 func (l *lru) tick(now uint64) uint8 { return uint8(now >> l.shift) }

@@ -77,7 +77,7 @@ func TestLRU(t *testing.T) {
 		sample := k/4 + policy.Random(4, k)%800 // what was read lately is read again
 		slot, victim, hit := c.read(sample, 1)
 		for _, other := range looked {
-			if tick := uint64(slots * 5 / 32); victim >= 0 && last[slot] > last[other]+tick {
+			if tick := uint64(slots * 5 / 8); victim >= 0 && last[slot] > last[other]+tick {
 				t.Fatalf("the sample read at %d goes, and not the one read at %d", last[slot], last[other])
 			}
 		}

@@ -299,3 +299,19 @@ func BenchmarkPolicies(b *testing.B) {
 		}
 	}
 }
+
+// Samples that differ in size: cost keeps what costs most for a byte.
+func TestCostPerByte(t *testing.T) {
+	const samples = 5000
+	trace := shuffled(t, samples, 6, 1)
+	trace.Seconds = Lognormal(samples, 0.6, 1)
+	for k := range uint64(samples) {
+		trace.Sizes = append(trace.Sizes, uint64(1e5*math.Exp(0.6*normal(policy.Random(7, k)))))
+	}
+	room := trace.Room() / 4
+	last := func(name string) float64 { return run(t, trace, name, room, busy)[5].TimeSaved() }
+	cost, first, ideal := last("cost"), last("first-come"), last("ideal")
+	if cost < first+0.15 || cost < ideal-0.05 {
+		t.Errorf("cost saves %.3f, first-come %.3f, the ideal set %.3f", cost, first, ideal)
+	}
+}
