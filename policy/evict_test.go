@@ -246,23 +246,34 @@ func TestReferenceOfLRU(t *testing.T) {
 
 var update = flag.Bool("update", false, "write testdata")
 
-// The decisions of all policies, for the port in C. One line a read:
-//
-//	POLICY SAMPLE NANOSECONDS -> hit SLOT | slot SLOT victim SAMPLE | none, the cost byte, the spread
+// The decisions of all policies, for C and for docs/spec/policies.md in Python.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Decisions of each policy: docs/spec/policies.md. 16 slots, seed 42. The file is made by\n" +
-		"# go test ./policy -run Vectors -update\n" +
-		"# policy sample nanoseconds slot victim hit cost spread hand; -1: none\n")
+	b.WriteString("# Decisions of each policy: docs/spec/policies.md. go test ./policy -run Vectors -update makes this file.\n" +
+		"# generator seed n value\n" +
+		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes; it is awaited if s mod 7 is 3.\n" +
+		"# name sample ns slot victim hit cost spread hand reference: those of the sample after the read; -1: none\n")
 	for k := range uint64(5) {
-		fmt.Fprintf(&b, "random 42 %d %d\n", k, policy.Random(42, k))
+		fmt.Fprintf(&b, "generator 42 %d %d\n", k, policy.Random(42, k))
 	}
 	for _, kind := range evicting() {
 		c := newCacheOf(kind, 16, 42)
-		for _, r := range trace(7, 400, 60) {
-			r[1] += policy.Random(r[0], c.loads) % 1e6
-			slot, victim, hit := c.read(r[0], r[1])
-			fmt.Fprintln(&b, kind, r[0], r[1], slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand)
+		c.awaited = func(sample uint64) bool { return sample%7 == 3 }
+		c.sizes = func(sample uint64) uint64 { return 100 + 7919*sample%900 }
+		for k, r := range trace(7, 600, 60) {
+			ns := r[1] + policy.Random(r[0], uint64(k))%5e6
+			switch k % 50 {
+			case 17:
+				ns *= 100 // a stall
+			case 18:
+				ns /= 1e5 // below the range
+			}
+			slot, victim, hit := c.read(r[0], ns)
+			reference := 0
+			if slot >= 0 {
+				reference = int(c.slots[slot].reference)
+			}
+			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand, reference)
 		}
 	}
 	const file = "testdata/policies.txt"

@@ -15,6 +15,7 @@ type cacheOf struct {
 	seed    uint64
 	loads   uint64
 	awaited func(sample uint64) bool
+	sizes   func(sample uint64) uint64 // nil: alike
 	// looked is called for each look.
 	looked func(slot uint64)
 }
@@ -51,6 +52,15 @@ func (c *cacheOf) load(sample, nanoseconds uint64) {
 	c.costs[sample], c.spread = c.costs[sample].Loaded(nanoseconds, c.spread, policy.Random(c.seed, c.loads))
 }
 
+func (c *cacheOf) candidate(sample uint64, reference uint8) policy.Candidate {
+	o := policy.Candidate{Sample: sample, Size: 1, Cost: c.costs[sample], Reference: reference,
+		Awaited: c.awaited != nil && c.awaited(sample)}
+	if c.sizes != nil {
+		o.Size = c.sizes(sample)
+	}
+	return o
+}
+
 // set stores a sample, and returns its slot and the sample that went; -1: none.
 func (c *cacheOf) set(sample uint64) (slot, victim int) {
 	rule := c.policy.Rule()
@@ -59,7 +69,7 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 		c.free++
 		return c.free - 1, -1
 	}
-	s := policy.NewSearch(rule, policy.Candidate{Sample: sample, Size: 1, Cost: c.costs[sample]}, uint64(len(c.slots)))
+	s := policy.NewSearch(rule, c.candidate(sample, 0), uint64(len(c.slots)))
 	for !s.Done() {
 		number := c.hand
 		c.hand++
@@ -68,8 +78,8 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 			c.looked(at)
 		}
 		h := &c.slots[at]
-		h.reference = s.Look(number, at, &policy.Candidate{Sample: h.sample, Size: 1, Cost: c.costs[h.sample],
-			Reference: h.reference, Awaited: c.awaited != nil && c.awaited(h.sample)})
+		held := c.candidate(h.sample, h.reference)
+		h.reference = s.Look(number, at, &held)
 	}
 	gone, at, ok := s.Victim(c.spread)
 	if !ok {
