@@ -182,14 +182,13 @@ func TestEqualAndUnknownCosts(t *testing.T) {
 			for epoch := range 4 {
 				for k := range uint64(64) {
 					sample := policy.Random(uint64(epoch), k) % 64
-					victim := -1
 					if c.find(sample) >= 0 {
 						continue
 					}
 					if known {
 						c.load(sample, 5e6)
 					}
-					if _, victim = c.set(sample); victim >= 0 {
+					if _, victim := c.set(sample); victim >= 0 {
 						moved++
 					}
 				}
@@ -249,9 +248,11 @@ var update = flag.Bool("update", false, "write testdata")
 // The decisions of all policies, for C and for docs/spec/policies.md in Python.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Decisions of each policy: docs/spec/policies.md. go test ./policy -run Vectors -update makes this file.\n" +
+	b.WriteString("# Decisions of each policy: docs/spec/policies.md.\n" +
+		"# go test ./policy -run Vectors -update makes this file.\n" +
 		"# generator seed n value\n" +
-		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes; it is awaited if s mod 7 is 3.\n" +
+		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes.\n" +
+		"# It is awaited if s mod 7 is 3.\n" +
 		"# name sample ns slot victim hit cost spread hand reference: those of the sample after the read; -1: none\n")
 	for k := range uint64(5) {
 		fmt.Fprintf(&b, "generator 42 %d %d\n", k, policy.Random(42, k))
@@ -273,7 +274,8 @@ func TestVectors(t *testing.T) {
 			if slot >= 0 {
 				reference = int(c.slots[slot].reference)
 			}
-			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand, reference)
+			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand,
+				reference)
 		}
 	}
 	const file = "testdata/policies.txt"

@@ -52,7 +52,8 @@ var simulateColumns = table.Columns[simulated]{
 	table.InJSON("reads", "of all jobs", func(s simulated) any { return table.Count(s.result().Reads) }),
 	table.InJSON("hits", "reads of samples that the cache had",
 		func(s simulated) any { return table.Count(s.result().Hits) }),
-	table.Shown("hit_rate", "hit rate", "hits of all reads", func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
+	table.Shown("hit_rate", "hit rate", "hits of all reads",
+		func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
 	table.Shown("time_saved", "time saved", "part of the time to load all reads that hits saved",
 		func(s simulated) any { return table.Ratio(s.result().TimeSaved()) }),
 	table.Shown("replaced", "replaced", "samples that went for others in this epoch",
@@ -83,10 +84,10 @@ func newSimulate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "simulate (--samples N | --trace FILE) [--size 50%|8GiB ...] [--policy first-come,cost ...]",
 		Short: "Say how often policies would hit, and how much time they would save",
-		Long: paragraphs(`Runs policies over the reads of a job, before you buy memory or choose a policy. It runs the code that
-caches run, and needs no cache. The reads come from an order of stocached, from a recorded timeline of a
-loader (trace="run.json"), or from a file with one index a line or in the format oracleGeneral of
-libCacheSim; files may be compressed by gzip or zstd.`,
+		Long: paragraphs(`Runs policies over the reads of a job, before you buy memory or choose a policy. It runs the code
+that caches run, and needs no cache. The reads come from an order of stocached, from a recorded timeline
+of a loader (trace="run.json"), or from a file with one index a line or in the format oracleGeneral of
+libCacheSim. Files may be compressed by gzip or zstd.`,
 			`POLICIES of caches: `+strings.Join(ours, ", ")+`.
 To compare with: `+strings.Join(others, ", ")+`.
 belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
@@ -282,7 +283,8 @@ func parseSize(text string, t *simulate.Trace, stderr io.Writer) (*simulatedSize
 			return nil, usage("--size: %w; or a part of the dataset such as 50%%", err)
 		}
 		if s.unit == 0 {
-			return nil, usage("--size %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%", text)
+			return nil, usage("--size %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
+				text)
 		}
 		s.room = n / s.unit
 	}

@@ -10,7 +10,9 @@ import (
 
 // Ensure that simulate shows a line for each policy, and a chart.
 func TestSimulate(t *testing.T) {
-	out := ok(t, "simulate", "--samples", "4000", "--costs", "lognormal:0.6", "--policy", "first-come,cost", "--size", "25%")
+	args := []string{"simulate", "--samples", "4000", "--costs", "lognormal:0.6", "--policy", "first-come,cost", "--size",
+		"25%"}
+	out := ok(t, args...)
 	contains(t, out, "POLICY      SIZE  SLOTS  EPOCH  HIT RATE  TIME SAVED  REPLACED\n",
 		"first-come  25%   1,000  8      0.2500    0.2", "\ncost        25%   1,000  8      0.24",
 		"\nTIME SAVED (bar) and HIT RATE (mark) in epoch 8\n", "\ncost        25%  ███")
@@ -19,8 +21,7 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	if again := ok(t, "simulate", "--samples", "4000", "--costs", "lognormal:0.6", "--policy", "first-come,cost", "--size",
-		"25%"); again != out {
+	if again := ok(t, args...); again != out {
 		t.Errorf("another result:\n%s", again)
 	}
 }
@@ -35,13 +36,13 @@ func TestSimulateSizes(t *testing.T) {
 
 // Ensure that programs get hit_rate and time_saved of each policy, size and epoch.
 func TestSimulateJSON(t *testing.T) {
-	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size", "50%,100KiB",
-		"--policy", "first-come,fifo", "--policy", "belady", "--epochs", "3", "--jobs", "2", "--json"))
+	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size",
+		"50%,100KiB", "--policy", "first-come,fifo", "--policy", "belady", "--epochs", "3", "--jobs", "2", "--json"))
 	if len(rows) != 3*2*3 {
 		t.Fatal(len(rows))
 	}
-	wantFields(t, rows[0], jsonObject{"policy": "first-come", "size": "50%", "slots": 500, "size_bytes": 512000, "epoch": 1,
-		"reads": 2000, "replaced": 0})
+	wantFields(t, rows[0], jsonObject{"policy": "first-come", "size": "50%", "slots": 500, "size_bytes": 512000,
+		"epoch": 1, "reads": 2000, "replaced": 0})
 	wantFields(t, rows[2], jsonObject{"policy": "first-come", "epoch": 3, "hits": 1000, "hit_rate": 0.5})
 	wantFields(t, rows[5], jsonObject{"policy": "first-come", "size": "100KiB", "slots": 100, "hit_rate": 0.1})
 	if saved := rows[5]["time_saved"].(float64); math.Abs(saved-0.1) > 1e-9 {
@@ -68,7 +69,8 @@ func TestSimulateTrace(t *testing.T) {
 		t.Fatal(code, out, stderr)
 	}
 	wantFields(t, rows[2], jsonObject{"policy": "first-come", "slots": 60, "reads": 240, "hit_rate": 0.25})
-	contains(t, stderr, "stocached: epoch 1 is left out: the recording names 150 of its 240 samples, because 90 were hits\n",
+	contains(t, stderr,
+		"stocached: epoch 1 is left out: the recording names 150 of its 240 samples, because 90 were hits\n",
 		"epochs from 2 on are not recorded")
 	ok(t, "simulate", "--trace", recording, "--size", "100KB") // the recording says how large a sample is
 	file := filepath.Join(t.TempDir(), "indices")
@@ -95,12 +97,14 @@ func TestSimulateTrace(t *testing.T) {
 	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--size", "16", "--json"))
 	wantFields(t, rows[0], jsonObject{"slots": nil, "size_bytes": 16})
 	fails(t, exitUsage, []string{"--policy", "arc counts samples"}, "simulate", "--trace", file, "--policy", "arc")
-	fails(t, exitUsage, []string{"--sample-bytes", "sizes of their own"}, "simulate", "--trace", file, "--sample-bytes", "7")
+	fails(t, exitUsage, []string{"--sample-bytes", "sizes of their own"}, "simulate", "--trace", file, "--sample-bytes",
+		"7")
 }
 
 // Ensure that a size above the dataset is fine, and said.
 func TestSimulateLargeCache(t *testing.T) {
-	code, out, stderr := cli(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size", "8GiB", "--epochs", "2")
+	code, out, stderr := cli(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size", "8GiB", "--epochs",
+		"2")
 	contains(t, stderr, "stocached: --size 8GiB holds all 1,000 samples: no policy is needed\n")
 	contains(t, out, "first-come  8GiB  1,000  2      1.0000    1.0000      0\n")
 	if code != exitOK {

@@ -21,6 +21,8 @@ type policyCache struct {
 	read    []int32 // epoch of the last read; nil: no hints
 	entries []entry // slots
 	free    []int32 // slots below len(entries) that hold nothing
+	given   uint64  // nanoseconds of the next load; 0: as the trace measures
+	victim  int     // of the last read; -1: none
 }
 
 type entry struct {
@@ -34,8 +36,8 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 	if t.Sizes != nil {
 		slots = uint64(float64(room) / float64(t.Room()) * float64(t.Samples)) // about
 	}
-	c := &policyCache{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room, slotOf: make([]int32, t.Samples),
-		costs: make([]policy.Cost, t.Samples)}
+	c := &policyCache{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room,
+		slotOf: make([]int32, t.Samples), costs: make([]policy.Cost, t.Samples)}
 	c.rule = c.policy.Rule()
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
@@ -67,7 +69,10 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 	}
 	c.loads++
 	if c.kind.NeedsCosts() {
-		ns := c.trace.measured(c.options, sample, epoch)
+		ns := c.given
+		if ns == 0 {
+			ns = c.trace.measured(c.options, sample, epoch)
+		}
 		c.costs[sample], c.spread = c.costs[sample].Loaded(ns, c.spread, policy.Random(c.options.Seed, c.loads))
 	}
 	verdict, home := c.policy.Admit(uint64(sample))
@@ -139,6 +144,7 @@ func (c *policyCache) evict(sample uint32) bool {
 		return false
 	}
 	c.moved++
+	c.victim = int(victim.Sample)
 	c.slotOf[victim.Sample] = -1
 	c.entries[slot].taken = false
 	c.used -= c.trace.size(uint32(victim.Sample))

@@ -132,7 +132,8 @@ func (t *Trace) oracleGeneral(in io.Reader) error {
 			break
 		}
 		fail := func(what string) error {
-			return fmt.Errorf("%w: it is binary, and record %d (24 bytes, oracleGeneral of libCacheSim) %s", ErrTrace, k, what)
+			return fmt.Errorf("%w: it is binary, and record %d (24 bytes, oracleGeneral of libCacheSim) %s", ErrTrace, k,
+				what)
 		}
 		if err == io.ErrUnexpectedEOF {
 			return fail(fmt.Sprintf("has only %d bytes", n))

@@ -113,7 +113,8 @@ type lookup interface {
 }
 
 func adapt(c lookup, add func(uint32, struct{})) cache {
-	return &adapter{func(s uint32) bool { _, hit := c.Get(s); return hit }, func(s uint32) { add(s, struct{}{}) }, c.Len, 0}
+	has := func(s uint32) bool { _, hit := c.Get(s); return hit }
+	return &adapter{has, func(s uint32) { add(s, struct{}{}) }, c.Len, 0}
 }
 
 func newTwoQueues(_ *Trace, room uint64) cache {
@@ -187,7 +188,8 @@ type exactLFU struct {
 }
 
 func newExactLFU(t *Trace, room uint64) cache {
-	return &exactLFU{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples), hits: make([]uint32, t.Samples)}
+	return &exactLFU{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
+		hits: make([]uint32, t.Samples)}
 }
 
 func (c *exactLFU) access(sample uint32, _ int) bool {
@@ -218,7 +220,8 @@ type belady struct {
 }
 
 func newBelady(t *Trace, room uint64) cache {
-	c := &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples), next: make([]uint32, len(t.Accesses))}
+	c := &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
+		next: make([]uint32, len(t.Accesses))}
 	last := make([]uint32, t.Samples)
 	for k := range last {
 		last[k] = 1<<32 - 1

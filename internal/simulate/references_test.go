@@ -37,7 +37,7 @@ func TestReferencesByHand(t *testing.T) {
 		{"exact-lru", 2, "abacb", "..H.."},    // c makes b go
 		{"exact-lfu", 2, "aabcba", ".H...H"},  // c makes b go, then b makes c go
 		{"exact-lfu", 3, "abcda", "....."},    // without hits, the oldest goes
-		{"sieve", 3, "abcadabc", "...H.H.."},  // d: the hand leaves a, which had a hit, and takes b; b: takes c; c: takes d
+		{"sieve", 3, "abcadabc", "...H.H.."},  // d: the hand passes a, which had a hit, and takes b
 		{"belady", 2, "abcabcab", "...HH.HH"}, // c never enters
 		{"belady", 1, "abbba", "..HH."},
 		{"ideal", 1, "abbba", "..HH."},

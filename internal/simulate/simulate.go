@@ -3,7 +3,8 @@
 //
 // A Trace is made from orders (orders.go), a recorded timeline (recorded.go) or a file (files.go).
 // The policies of package policy run unchanged (cache.go). Others are exact references to compare
-// with, which no cache of ours has: references.go, queues.go.
+// with, which no cache of ours has: references.go, queues.go. Replay gives single decisions, to
+// compare a real cache with.
 package simulate
 
 import (

@@ -229,7 +229,8 @@ func TestRoom(t *testing.T) {
 func TestStraightLine(t *testing.T) {
 	trace := shuffled(t, 1000, 3, 9)
 	for _, name := range []string{"first-come", "first-indices"} {
-		if e := run(t, trace, name, 300, busy); e[0].Hits != 0 || e[1].Hits != 300 || e[2].Hits != 300 || e[2].Replaced != 0 {
+		e := run(t, trace, name, 300, busy)
+		if e[0].Hits != 0 || e[1].Hits != 300 || e[2].Hits != 300 || e[2].Replaced != 0 {
 			t.Error(name, e)
 		}
 	}
@@ -253,9 +254,10 @@ func TestJobs(t *testing.T) {
 			t.Fatal(sample, n)
 		}
 	}
-	for _, j := range []Jobs{{Epochs: 1, Jobs: 1}, {Order: order.Order{Samples: 5}, Jobs: 1}, {Order: order.Order{Samples: 5},
-		Epochs: 1}, {Order: order.Order{Samples: 1 << 31}, Epochs: 1, Jobs: 1}, {Order: order.Order{Samples: 1 << 33},
-		Epochs: 1, Jobs: 1}, {Order: order.Order{Samples: 5, Kind: order.Windows}, Epochs: 1, Jobs: 1},
+	for _, j := range []Jobs{{Epochs: 1, Jobs: 1}, {Order: order.Order{Samples: 5}, Jobs: 1},
+		{Order: order.Order{Samples: 5}, Epochs: 1}, {Order: order.Order{Samples: 1 << 31}, Epochs: 1, Jobs: 1},
+		{Order: order.Order{Samples: 1 << 33}, Epochs: 1, Jobs: 1}, {Order: order.Order{Samples: 5,
+			Kind: order.Windows}, Epochs: 1, Jobs: 1},
 		{Order: order.Order{Samples: 2}, Weights: []float64{-1, 1}, Epochs: 1, Jobs: 1}} {
 		if _, err := j.Trace(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", j, err)
@@ -293,7 +295,8 @@ func processorTime(b *testing.B) float64 {
 // other programs do. Two in three reads of the shuffled trace are misses.
 func BenchmarkPolicies(b *testing.B) {
 	const samples = 100_000
-	weighted, err := Jobs{Order: order.Order{Samples: samples, Seed: 1}, Weights: Zipf(samples, 1), Epochs: 4, Jobs: 1}.Trace()
+	weighted, err := Jobs{Order: order.Order{Samples: samples, Seed: 1}, Weights: Zipf(samples, 1), Epochs: 4,
+		Jobs: 1}.Trace()
 	if err != nil {
 		b.Fatal(err)
 	}
