@@ -30,7 +30,7 @@ func TestColumns(t *testing.T) {
 		"rm": fieldsOf(rmColumns), "gc": fieldsOf(gcColumns), "version": fieldsOf(versionColumns),
 		"header": fieldsOf(headerColumns), "field": fieldsOf(fieldColumns),
 		"region": fieldsOf(regionColumns), "control": fieldsOf(controlColumns), "client": fieldsOf(clientColumns),
-		"sample": fieldsOf(sampleColumns),
+		"sample": fieldsOf(sampleColumns), "simulate": fieldsOf(simulateColumns),
 	} {
 		seen := map[string]bool{}
 		for _, f := range fields {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/simulate"
 	"github.com/stocached/stocached/internal/timeline"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
@@ -40,10 +41,12 @@ var exits = []struct {
 	{exitFailed, "another failure; the message says why", nil},
 	{exitUsage, "invalid: a flag, an option of a cache or source, a configuration, an " +
 		"index out of range",
-		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid}},
+		[]error{shm.ErrInvalid, shm.ErrIndex, source.ErrInvalid, source.ErrIndex, config.ErrInvalid,
+			simulate.ErrInvalid}},
 	{exitNotFound, "no such cache or file", []error{shm.ErrNotFound, fs.ErrNotExist}},
 	{exitCorrupt, "corrupt: verify found bad samples, or a file has the wrong format",
-		[]error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat}},
+		[]error{shm.ErrCorrupt, shm.ErrFormat, source.ErrCorrupt, timeline.ErrFormat,
+			simulate.ErrTrace}},
 	{exitMemory, "it does not fit: limit, tmpfs, cgroup, machine or disk",
 		[]error{shm.ErrMemory, shm.ErrFull, unix.ENOSPC, unix.EDQUOT}},
 	{exitExists, "a cache of that name exists, or another server or file prevents it",

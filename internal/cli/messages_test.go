@@ -57,7 +57,7 @@ func TestMessagesOfFlags(t *testing.T) {
 		"rm": {"nothing", "--dir", segments}, "gc": {"--dir", segments}, "ls": {"--dir", segments},
 		"serve": {"-c", config, "--check"}, "config print": {"-c", config}, "man": {filepath.Join(dir, "man")},
 		"warm": append([]string{"pets", "--timeout", "1ms"}, at...), "ping": append([]string{"pets"}, at...),
-		"health": at, "trace": {records}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
+		"health": at, "trace": {records}, "simulate": {"--samples", "100"}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
 		"source info": raw, "source verify": raw, "source cat": append([]string{records, "1"}, raw[1:]...),
 	}
 	tried, refused := 0, 0

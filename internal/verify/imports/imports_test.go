@@ -40,6 +40,9 @@ var rules = map[string]rule{
 	"internal/size": {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
 	"internal/sockets": {[]string{"control", "shm"}, system,
 		"clients and servers look at each other the same way, so it knows neither"},
+	"internal/simulate": {[]string{"policy", "order", "internal/timeline"},
+		[]string{"github.com/hashicorp/golang-lru", "github.com/klauspost/compress"},
+		"a simulator runs policies over reads, and needs no cache"},
 	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
 	"cache": {low, system,
 		"the protocol joins segment and policy, and knows nothing of sources, servers and users"},
@@ -72,7 +75,7 @@ var rules = map[string]rule{
 		"the conformance tests drive Go and C side by side"},
 	"cmd": {[]string{"internal/cli"}, nil, "a program is its command line"},
 	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control",
-		"internal/size", "internal/sockets", "internal/timeline"}, low...), []string{"*"},
+		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate"}, low...), []string{"*"},
 		"the command line is on top"},
 }
 

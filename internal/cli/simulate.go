@@ -1,0 +1,441 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/simulate"
+	bytesize "github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/order"
+)
+
+// simulated is one epoch of a policy in a cache of one size.
+type simulated struct {
+	policy string
+	size   *simulatedSize
+	epoch  int // from 1
+	of     []simulate.Epoch
+}
+
+func (s simulated) result() simulate.Epoch { return s.of[s.epoch-1] }
+
+// simulatedSize is a value of --size.
+type simulatedSize struct {
+	text    string
+	room    uint64 // in units of the trace
+	unit    uint64 // bytes; 0: unknown
+	samples any    // nil: samples differ in size
+}
+
+var simulateColumns = table.Columns[simulated]{
+	table.Shown("policy", "policy", "its name", func(s simulated) any { return s.policy }),
+	table.Shown("size", "size", "of the cache, as given", func(s simulated) any { return s.size.text }),
+	table.Shown("slots", "slots", "samples that it holds; unknown if they differ in size",
+		func(s simulated) any { return s.size.samples }),
+	table.InJSON("size_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulated) any {
+		if s.size.unit == 0 {
+			return nil
+		}
+		return table.Bytes(s.size.room * s.size.unit)
+	}),
+	table.Shown("epoch", "epoch", "from 1 on, which begins with an empty cache; for people the last one",
+		func(s simulated) any { return s.epoch }),
+	table.InJSON("reads", "of all jobs", func(s simulated) any { return table.Count(s.result().Reads) }),
+	table.InJSON("hits", "reads of samples that the cache had",
+		func(s simulated) any { return table.Count(s.result().Hits) }),
+	table.Shown("hit_rate", "hit rate", "hits of all reads",
+		func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
+	table.Shown("time_saved", "time saved", "part of the time to load all reads that hits saved",
+		func(s simulated) any { return table.Ratio(s.result().TimeSaved()) }),
+	table.Shown("replaced", "replaced", "samples that went for others in this epoch",
+		func(s simulated) any { return table.Count(s.result().Replaced) }),
+}
+
+type simulateFlags struct {
+	samples     uint64
+	sizes       []string
+	sampleBytes size
+	policies    []string
+	epochs      int
+	jobs        int
+	seed        uint64
+	order       string
+	weights     string
+	costs       string
+	noise       float64
+	stalls      bool
+	hints       bool
+	trace       string
+	json        bool
+}
+
+func newSimulate() *cobra.Command {
+	f := &simulateFlags{}
+	ours, others := simulate.Names()
+	c := &cobra.Command{
+		Use:   "simulate (--samples N | --trace FILE) [--size 50%|8GiB ...] [--policy first-come,cost ...]",
+		Short: "Say how often policies would hit, and how much time they would save",
+		Long: paragraphs(`Runs policies over the reads of a job, before you buy memory or choose a policy. It runs the code
+that caches run, and needs no cache. The reads come from an order of stocached, from a recorded timeline
+of a loader (trace="run.json"), or from a file with one index a line or in the format oracleGeneral of
+libCacheSim. Files may be compressed by gzip or zstd.`,
+			`POLICIES of caches: `+strings.Join(ours, ", ")+`.
+To compare with: `+strings.Join(others, ", ")+`.
+belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
+time.`,
+			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
+replayed. Further epochs read the same samples in shuffled orders.`,
+			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),
+			`Several sizes make two tables of policies and sizes. The chart shows the time saved as a bar, and the hit
+rate as a mark.`,
+			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost,ideal --costs lognormal:0.6
+  stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
+  stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru,sieve
+  stocached simulate --trace run.json --size 8GiB --epochs 4`,
+		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			t, err := f.reads(c)
+			if err != nil {
+				return err
+			}
+			return f.run(t, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	flags := c.Flags()
+	flags.Uint64Var(&f.samples, "samples", 0, "number of samples of the dataset")
+	flags.StringArrayVar(&f.sizes, "size", []string{"50%"},
+		"of the cache: a part of the dataset such as 50%, or bytes such as 8GiB;\nseveral, with commas between them, or "+
+			"repeated\n")
+	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample; needed for a --size in bytes")
+	flags.StringArrayVar(&f.policies, "policy", []string{"first-come,cost,ideal"},
+		"policies, with commas between them, or repeated")
+	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
+		"traces are divided into so many equal parts\n")
+	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
+	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
+	flags.StringVar(&f.order, "order", "shuffled",
+		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")
+	flags.StringVar(&f.weights, "weights", "", "draw samples by weight: zipf:1.0 has weights of 1/k^1.0")
+	flags.StringVar(&f.costs, "costs", "equal",
+		"times of loads: equal, or lognormal:SIGMA; without it a timeline has its own")
+	flags.Float64Var(&f.noise, "noise", 0.3, "error of measured times, as the standard deviation of their logarithm")
+	flags.BoolVar(&f.stalls, "stalls", true, "one load in 200 takes 20 times as long")
+	flags.BoolVar(&f.hints, "hints", false, "the cache knows which samples the one job has read in this epoch")
+	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
+	jsonFlag(c, &f.json)
+	for _, flag := range []string{"samples", "order", "weights", "jobs"} {
+		exclusive(c, "trace", flag)
+	}
+	for flag, values := range map[string][]string{"policy": slices.Concat(ours, others), "size": {"25%", "50%"},
+		"order": {"shuffled", "sequential", "windows:", "blocks:"}, "weights": {"zipf:1.0"},
+		"costs": {"equal", "lognormal:0.6"}} {
+		if err := c.RegisterFlagCompletionFunc(flag,
+			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err) // the flag exists
+		}
+	}
+	return c
+}
+
+// reads returns the trace to simulate.
+func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
+	given := c.Flags().Changed
+	switch {
+	case f.trace == "" && !given("samples"):
+		return nil, usage("--samples or --trace is needed: what is read")
+	case f.trace == "" && f.samples == 0:
+		return nil, usage("--samples is 0; a dataset has at least one sample")
+	case f.epochs < 1 && given("epochs"):
+		return nil, usage("--epochs is %d; there is at least 1", f.epochs)
+	case f.jobs < 1:
+		return nil, usage("--jobs is %d; there is at least 1", f.jobs)
+	case !(f.noise >= 0 && f.noise <= 3):
+		return nil, usage("--noise is %g, which is not in 0..3", f.noise)
+	case f.weights != "" && given("order"):
+		return nil, usage("--weights and --order: give one of them, not both")
+	}
+	sigma, err := f.sigma()
+	if err != nil {
+		return nil, err
+	}
+	t, err := f.source()
+	if err != nil {
+		return nil, err
+	}
+	if given("sample-bytes") {
+		if t.Sizes != nil {
+			return nil, usage("--sample-bytes: the samples of this trace have sizes of their own")
+		}
+		t.SampleBytes = uint64(f.sampleBytes)
+	}
+	if given("costs") {
+		t.Seconds = nil
+	}
+	if sigma > 0 {
+		t.Seconds = simulate.Lognormal(t.Samples, sigma, f.seed)
+	}
+	return t, nil
+}
+
+func (f *simulateFlags) source() (*simulate.Trace, error) {
+	if f.trace != "" {
+		return simulate.ReadFile(f.trace, f.epochs, f.seed)
+	}
+	o, err := f.parseOrder()
+	if err != nil {
+		return nil, err
+	}
+	j := simulate.Jobs{Order: o, Epochs: f.epochs, Jobs: f.jobs}
+	if j.Epochs == 0 {
+		j.Epochs = 8
+	}
+	if err := j.Check(); err != nil || f.weights == "" {
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return j.Trace()
+	}
+	s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
+	if err != nil {
+		return nil, err
+	}
+	j.Weights = simulate.Zipf(int(f.samples), s)
+	return j.Trace()
+}
+
+// sigma returns the standard deviation of --costs; 0: equal.
+func (f *simulateFlags) sigma() (float64, error) {
+	if f.costs == "equal" {
+		return 0, nil
+	}
+	return parameter("costs", f.costs, "lognormal", "equal or lognormal:0.6", 5)
+}
+
+// parameter reads "NAME:NUMBER" of a flag.
+func parameter(flag, text, name, want string, most float64) (float64, error) {
+	number, named := strings.CutPrefix(text, name+":")
+	x, err := strconv.ParseFloat(number, 64)
+	if !named || err != nil || !(x >= 0 && x <= most) {
+		return 0, usage("--%s: %q is not %s, with a number of 0 to %g", flag, text, want, most)
+	}
+	return x, nil
+}
+
+func (f *simulateFlags) parseOrder() (order.Order, error) {
+	o := order.Order{Samples: f.samples, Seed: f.seed}
+	kind, rest, _ := strings.Cut(f.order, ":")
+	first, second, two := strings.Cut(rest, ":")
+	a, aErr := strconv.ParseUint(first, 10, 32)
+	b, bErr := strconv.ParseUint(second, 10, 32)
+	switch {
+	case f.order == "shuffled":
+		o.Kind = order.Shuffled
+	case f.order == "sequential":
+		o.Kind = order.Sequential
+	case kind == "windows" && aErr == nil && a > 0 && !two:
+		o.Kind, o.Window = order.Windows, a
+	case kind == "blocks" && aErr == nil && bErr == nil && a > 0 && b > 0:
+		o.Kind, o.Block, o.Window = order.Blocks, a, b
+	default:
+		return o, usage("--order: %q is not shuffled, sequential, windows:1000 or blocks:64:16", f.order)
+	}
+	return o, nil
+}
+
+// values splits the values of a flag that may be repeated and have commas.
+func values(flag string, given []string) (all []string, err error) {
+	for _, text := range given {
+		for value := range strings.SplitSeq(text, ",") {
+			if value = strings.TrimSpace(value); value == "" {
+				return nil, usage("--%s: %q has an empty value", flag, text)
+			}
+			if !slices.Contains(all, value) {
+				all = append(all, value)
+			}
+		}
+	}
+	return all, nil
+}
+
+// parseSize reads a size, and says on stderr if it holds everything.
+func parseSize(text string, t *simulate.Trace, stderr io.Writer) (*simulatedSize, error) {
+	s := &simulatedSize{text: text, unit: t.Unit()}
+	if part, isPart := strings.CutSuffix(text, "%"); isPart {
+		percent, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(percent > 0 && percent <= 1e6) {
+			return nil, usage("--size: %q is not a part of the dataset; write a number above 0 and %%", text)
+		}
+		s.room = uint64(math.Round(percent / 100 * float64(t.Room())))
+	} else {
+		n, err := bytesize.Parse(text)
+		if err != nil {
+			return nil, usage("--size: %w; or a part of the dataset such as 50%%", err)
+		}
+		if s.unit == 0 {
+			return nil, usage("--size %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
+				text)
+		}
+		s.room = n / s.unit
+	}
+	if s.room == 0 {
+		return nil, usage("--size %s holds no sample", text)
+	}
+	if s.room >= t.Room() {
+		fmt.Fprintf(stderr, "stocached: --size %s holds all %s samples: no policy is needed\n", text,
+			table.Count(t.Samples))
+	}
+	if t.Sizes == nil {
+		s.samples = table.Count(min(s.room, uint64(t.Samples)))
+	}
+	return s, nil
+}
+
+func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
+	policies, err := values("policy", f.policies)
+	if err != nil {
+		return err
+	}
+	for _, name := range policies {
+		if err := t.Check(name); err != nil {
+			return usage("--policy: %w", err)
+		}
+	}
+	texts, err := values("size", f.sizes)
+	if err != nil {
+		return err
+	}
+	var sizes []*simulatedSize
+	for _, text := range texts {
+		s, err := parseSize(text, t, stderr)
+		if err != nil {
+			return err
+		}
+		sizes = append(sizes, s)
+	}
+	for _, note := range t.Notes {
+		complain(stderr, note)
+	}
+	all, last, err := f.simulate(t, policies, sizes, stderr)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return simulateColumns.Rows(stdout, all, true)
+	}
+	if len(sizes) > 1 {
+		err = matrices(stdout, policies, sizes, last)
+	} else {
+		err = simulateColumns.Table(stdout, last)
+	}
+	if err != nil {
+		return err
+	}
+	width, _ := terminalSize(stdout)
+	_, err = io.WriteString(stdout, simulatedChart(last, width))
+	return err
+}
+
+// simulate returns all epochs, and the last ones.
+func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*simulatedSize, stderr io.Writer) (
+	all, last []simulated, err error) {
+	reads := len(t.Accesses)
+	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
+	defer bar.end()
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Hints: f.hints}
+	done := 0
+	for _, name := range policies {
+		for _, s := range sizes {
+			epochs, err := t.Run(name, s.room, o, func(reads int) error {
+				bar.set(uint64(done + reads))
+				return nil
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			done += reads
+			bar.set(uint64(done))
+			for k := range epochs {
+				all = append(all, simulated{name, s, k + 1, epochs})
+			}
+			last = append(last, all[len(all)-1])
+		}
+	}
+	return all, last, nil
+}
+
+// matrices writes a table of policies and sizes for each figure.
+func matrices(w io.Writer, policies []string, sizes []*simulatedSize, last []simulated) error {
+	for k, figure := range []struct {
+		title string
+		value func(simulate.Epoch) float64
+	}{{"HIT RATE", simulate.Epoch.HitRate}, {"TIME SAVED", simulate.Epoch.TimeSaved}} {
+		if k > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s in epoch %d\n", figure.title, last[0].epoch)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprint(tw, "POLICY")
+		for _, s := range sizes {
+			fmt.Fprintf(tw, "\t%s", s.text)
+		}
+		fmt.Fprintln(tw)
+		for p, name := range policies {
+			fmt.Fprint(tw, name)
+			for s := range sizes {
+				fmt.Fprintf(tw, "\t%v", table.Ratio(figure.value(last[p*len(sizes)+s].result())))
+			}
+			fmt.Fprintln(tw)
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// simulatedChart draws a bar of the time saved for each row, with a mark at the hit rate.
+func simulatedChart(rows []simulated, width int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nTIME SAVED (bar) and HIT RATE (mark) in epoch %d\n", rows[0].epoch)
+	policies, sizes := 0, 0
+	for _, r := range rows {
+		policies, sizes = max(policies, len(r.policy)), max(sizes, utf8.RuneCountInString(r.size.text))
+	}
+	wide := max(width-policies-sizes-4, 10)
+	at := func(part float64) int { // column of a part; none for an unknown one
+		if !table.Ratio(part).Known() {
+			return -1
+		}
+		return int(math.Round(min(max(part, 0), 1) * float64(wide)))
+	}
+	for _, r := range rows {
+		saved, mark := at(r.result().TimeSaved()), at(r.result().HitRate())-1
+		line := make([]rune, wide)
+		for k := range line {
+			switch {
+			case k == mark && k < saved:
+				line[k] = '▓'
+			case k == mark:
+				line[k] = '│'
+			case k < saved:
+				line[k] = '█'
+			default:
+				line[k] = ' '
+			}
+		}
+		text := fmt.Sprintf("%-*s  %*s  %s", policies, r.policy, sizes, r.size.text, string(line))
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	return b.String()
+}

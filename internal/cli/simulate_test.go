@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Ensure that simulate shows a line for each policy, and a chart.
+func TestSimulate(t *testing.T) {
+	args := []string{"simulate", "--samples", "4000", "--costs", "lognormal:0.6", "--policy", "first-come,cost", "--size",
+		"25%"}
+	out := ok(t, args...)
+	contains(t, out, "POLICY      SIZE  SLOTS  EPOCH  HIT RATE  TIME SAVED  REPLACED\n",
+		"first-come  25%   1,000  8      0.2500    0.2", "\ncost        25%   1,000  8      0.24",
+		"\nTIME SAVED (bar) and HIT RATE (mark) in epoch 8\n", "\ncost        25%  ███")
+	for _, line := range lines(out) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if again := ok(t, args...); again != out {
+		t.Errorf("another result:\n%s", again)
+	}
+}
+
+// Ensure that several sizes make tables of policies and sizes.
+func TestSimulateSizes(t *testing.T) {
+	out := ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1MiB", "--size", "10%, 50%", "--size", "750MiB",
+		"--policy", "first-come,lru", "--epochs", "2")
+	contains(t, out, "HIT RATE in epoch 2\nPOLICY      10%     50%     750MiB\nfirst-come  0.1000  0.5000  0.7500\n",
+		"\nTIME SAVED in epoch 2\n", "\nfirst-come  750MiB  ██")
+}
+
+// Ensure that programs get hit_rate and time_saved of each policy, size and epoch.
+func TestSimulateJSON(t *testing.T) {
+	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size",
+		"50%,100KiB", "--policy", "first-come,fifo", "--policy", "belady", "--epochs", "3", "--jobs", "2", "--json"))
+	if len(rows) != 3*2*3 {
+		t.Fatal(len(rows))
+	}
+	wantFields(t, rows[0], jsonObject{"policy": "first-come", "size": "50%", "slots": 500, "size_bytes": 512000,
+		"epoch": 1, "reads": 2000, "replaced": 0})
+	wantFields(t, rows[2], jsonObject{"policy": "first-come", "epoch": 3, "hits": 1000, "hit_rate": 0.5})
+	wantFields(t, rows[5], jsonObject{"policy": "first-come", "size": "100KiB", "slots": 100, "hit_rate": 0.1})
+	if saved := rows[5]["time_saved"].(float64); math.Abs(saved-0.1) > 1e-9 {
+		t.Error(saved)
+	}
+	rows = decode[[]jsonObject](t, ok(t, "simulate", "--samples", "100", "--epochs", "1", "--json"))
+	wantFields(t, rows[0], jsonObject{"size_bytes": nil, "hit_rate": 0, "time_saved": 0})
+	rows = decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--weights", "zipf:1.0", "--size", "10%",
+		"--policy", "clock", "--epochs", "1", "--json"))
+	if rate := rows[0]["hit_rate"].(float64); rate < 0.3 {
+		t.Error(rate)
+	}
+	for _, kind := range []string{"sequential", "windows:10", "blocks:10:3"} {
+		rows = decode[[]jsonObject](t, ok(t, "simulate", "--samples", "1000", "--order", kind, "--epochs", "2", "--json"))
+		wantFields(t, rows[1], jsonObject{"policy": "first-come", "hit_rate": 0.5})
+	}
+}
+
+// Ensure that traces are read, and notes about them shown.
+func TestSimulateTrace(t *testing.T) {
+	code, out, stderr := cli(t, "simulate", "--trace", recording, "--size", "25%", "--epochs", "3", "--json")
+	rows := decode[[]jsonObject](t, out)
+	if code != exitOK || len(rows) != 9 {
+		t.Fatal(code, out, stderr)
+	}
+	wantFields(t, rows[2], jsonObject{"policy": "first-come", "slots": 60, "reads": 240, "hit_rate": 0.25})
+	contains(t, stderr,
+		"stocached: epoch 1 is left out: the recording names 150 of its 240 samples, because 90 were hits\n",
+		"epochs from 2 on are not recorded")
+	ok(t, "simulate", "--trace", recording, "--size", "100KB") // the recording says how large a sample is
+	file := filepath.Join(t.TempDir(), "indices")
+	if err := os.WriteFile(file, []byte("1\n2\n1\n3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--policy", "lru", "--size", "67%", "--json"))
+	wantFields(t, rows[0], jsonObject{"slots": 2, "reads": 4, "hits": 1})
+	fails(t, exitUsage, []string{"--sample-bytes is needed"}, "simulate", "--trace", file, "--size", "1KiB")
+	fails(t, exitUsage, []string{"4 reads cannot be divided into 5 epochs"}, "simulate", "--trace", file, "--epochs", "5")
+	for content, want := range map[string]string{"": "empty", "one\n": `line 1 is "one"`, "\x00\x01\x02": "record 0",
+		"{}": "not a timeline"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, exitCorrupt, []string{file, want}, "simulate", "--trace", file)
+	}
+	fails(t, exitNotFound, []string{"no such file"}, "simulate", "--trace", file+"x")
+	sized := "\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff"
+	if err := os.WriteFile(file, []byte(sized), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--size", "16", "--json"))
+	wantFields(t, rows[0], jsonObject{"slots": nil, "size_bytes": 16})
+	fails(t, exitUsage, []string{"--policy", "arc counts samples"}, "simulate", "--trace", file, "--policy", "arc")
+	fails(t, exitUsage, []string{"--sample-bytes", "sizes of their own"}, "simulate", "--trace", file, "--sample-bytes",
+		"7")
+}
+
+// Ensure that a size above the dataset is fine, and said.
+func TestSimulateLargeCache(t *testing.T) {
+	code, out, stderr := cli(t, "simulate", "--samples", "1000", "--sample-bytes", "1KiB", "--size", "8GiB", "--epochs",
+		"2")
+	contains(t, stderr, "stocached: --size 8GiB holds all 1,000 samples: no policy is needed\n")
+	contains(t, out, "first-come  8GiB  1,000  2      1.0000    1.0000      0\n")
+	if code != exitOK {
+		t.Error(code)
+	}
+}
+
+// Ensure that simulate shows a bar on a terminal, as wide a chart as it, and no bar elsewhere.
+func TestSimulateTerminal(t *testing.T) {
+	stderr, written := terminal(t)
+	stdout, shown := terminal(t)
+	if code := Run([]string{"simulate", "--samples", "1000", "--size", "100%"}, stdout, stderr); code != exitOK {
+		t.Error(code)
+	}
+	contains(t, written(), "simulate", "100 %", "24000 / 24000")
+	contains(t, shown(), strings.Repeat("█", 80)) // of 100 columns, 14 have names
+}
+
+// Ensure that bad settings are refused, with the reason.
+func TestSimulateErrors(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"", "--samples or --trace is needed"},
+		{"--samples 0", "--samples is 0; a dataset has at least one sample"},
+		{"--samples 10 --policy mru", `--policy: unknown policy "mru"; caches have first-come, first-indices, cost`},
+		{"--samples 10 --policy lru,,cost", `--policy: "lru,,cost" has an empty value`},
+		{"--samples 10 --size 0%", `--size: "0%" is not a part`},
+		{"--samples 10 --size -5%", "not a part"},
+		{"--samples 10 --size NaN%", "not a part"},
+		{"--samples 10 --size 8Gi", `"8Gi" is not a size`},
+		{"--samples 10 --size 8GiB", "--sample-bytes is needed"},
+		{"--samples 10 --size 1%", "--size 1% holds no sample"},
+		{"--samples 10 --size 1KiB --sample-bytes 2KiB", "--size 1KiB holds no sample"},
+		{"--samples 10 --epochs 0", "--epochs is 0"},
+		{"--samples 10 --jobs 0", "--jobs is 0"},
+		{"--samples 10 --noise -1", "--noise is -1"},
+		{"--samples 10 --noise NaN", "--noise is NaN"},
+		{"--samples 10 --costs cheap", `--costs: "cheap" is not equal or lognormal:0.6`},
+		{"--samples 10 --costs lognormal:-1", `"lognormal:-1" is not`},
+		{"--samples 10 --weights zipf", `--weights: "zipf" is not zipf:1.0`},
+		{"--samples 10 --weights zipf:NaN", `"zipf:NaN" is not`},
+		{"--samples 10 --weights zipf:1 --order shuffled", "give one of them"},
+		{"--samples 10 --order windows", `--order: "windows" is not`},
+		{"--samples 10 --order blocks:0:1", "is not shuffled"},
+		{"--samples 10 --trace x", "give one of them, not both"},
+		{"--trace x --jobs 2", "give one of them, not both"},
+		{"--samples 99999999999", "samples are not in 1..4294967295"},
+		{"--samples 999999999", "more than 536870912 reads; simulate a part"},
+		{"--samples 999999999 --weights zipf:1", "more than 536870912 reads"},
+		{"x", "1 argument, expected none"},
+	} {
+		fails(t, exitUsage, []string{"stocached: ", c.want}, append([]string{"simulate"}, strings.Fields(c.line)...)...)
+	}
+}

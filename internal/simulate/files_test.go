@@ -1,0 +1,177 @@
+package simulate
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/policy"
+)
+
+// record is one of oracleGeneral.
+type record struct {
+	time   uint32
+	object uint64
+	size   uint32
+	next   int64
+}
+
+func oracle(records ...record) []byte {
+	var b []byte
+	for _, r := range records {
+		b = binary.LittleEndian.AppendUint32(b, r.time)
+		b = binary.LittleEndian.AppendUint64(b, r.object)
+		b = binary.LittleEndian.AppendUint32(b, r.size)
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.next))
+	}
+	return b
+}
+
+func TestReadLines(t *testing.T) {
+	trace, err := Read(strings.NewReader("# a comment\n7\r\n  3 \n\n7\n900000000000\n3"), 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(trace.Accesses, []uint32{0, 1, 0, 2, 1}) || trace.Samples != 3 ||
+		!slices.Equal(trace.Ends, []int{2, 5}) || trace.Sizes != nil || trace.Unit() != 0 {
+		t.Errorf("%+v", trace)
+	}
+}
+
+func TestReadOracleGeneral(t *testing.T) {
+	alike := oracle(record{0, 5, 100, 2}, record{0, 1 << 60, 100, -1}, record{9, 5, 100, math.MaxInt64})
+	trace, err := Read(bytes.NewReader(alike), 0, 0)
+	if err != nil || !slices.Equal(trace.Accesses, []uint32{0, 1, 0}) || trace.SampleBytes != 100 || trace.Sizes != nil ||
+		!slices.Equal(trace.Ends, []int{3}) || trace.Unit() != 100 {
+		t.Errorf("%+v, %v", trace, err)
+	}
+	trace, err = Read(bytes.NewReader(oracle(record{1, 5, 100, 2}, record{1, 6, 0, -1})), 0, 0)
+	if err != nil || !slices.Equal(trace.Sizes, []uint64{100, 1}) || trace.Room() != 101 || trace.Unit() != 1 {
+		t.Errorf("%+v, %v", trace, err)
+	}
+	var zipped, squeezed bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	w.Write(alike)
+	w.Close()
+	z, err := zstd.NewWriter(&squeezed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.Write(alike)
+	z.Close()
+	for _, b := range [][]byte{zipped.Bytes(), squeezed.Bytes()} {
+		if trace, err := Read(bytes.NewReader(b), 0, 0); err != nil || len(trace.Accesses) != 3 {
+			t.Errorf("%+v, %v", trace, err)
+		}
+		if _, err := Read(bytes.NewReader(b[:len(b)-3]), 0, 0); err == nil && len(b) > 60 {
+			t.Error("a file that was cut off")
+		}
+	}
+}
+
+// Ensure that what is no trace is refused, with the place.
+func TestReadGarbage(t *testing.T) {
+	garbage := make([]byte, 24*100)
+	for k := range garbage {
+		garbage[k] = byte(policy.Random(3, uint64(k)))
+	}
+	for what, c := range map[string]struct {
+		content, want string
+		epochs        int
+	}{
+		"empty":       {"", "empty", 0},
+		"comments":    {"# nothing\n\n", "no index", 0},
+		"words":       {"1\n2\nthree\n", `line 3 is "three"`, 0},
+		"negative":    {"1\n-2\n", `line 2 is "-2"`, 0},
+		"too large":   {"18446744073709551616\n", "line 1", 0},
+		"a long line": {strings.Repeat("7", 100_000), "not a trace", 0},
+		"garbage":     {string(garbage), "record", 0},
+		"cut off": {string(oracle(record{1, 5, 1, 2}, record{1, 5, 1, -1})[:40]),
+			"record 1 (24 bytes, oracleGeneral of libCacheSim) has only 16 bytes", 0},
+		"time goes back": {string(oracle(record{2, 5, 1, 2}, record{1, 5, 1, -1})), "time of 1 after 2", 0},
+		"next access":    {string(oracle(record{2, 5, 1, -7})), "next access of -7", 0},
+		"gzip":           {"\x1f\x8bxxxxxxxx", "gzip", 0},
+		"zstd":           {"\x28\xb5\x2f\xfdxxxxxxxxxxxx", "not a trace", 0},
+		"JSON":           {`{"a": 1}`, "timeline", 0},
+		"more epochs":    {"1\n2\n", "3 epochs", 3},
+	} {
+		_, err := Read(strings.NewReader(c.content), c.epochs, 0)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrTrace) && !errors.Is(err, ErrInvalid) &&
+			!errors.Is(err, timeline.ErrFormat) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := ReadFile(dir, 0, 0); !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "folder") {
+		t.Error(err)
+	}
+	if _, err := ReadFile(filepath.Join(dir, "none"), 0, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "words")
+	if err := os.WriteFile(file, []byte("words\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadFile(file, 0, 0); err == nil || !strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+}
+
+// A recorded timeline: three epochs of 240 samples, of which the first had no hits.
+func TestTimeline(t *testing.T) {
+	trace, err := ReadFile("../timeline/testdata/run.json", 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trace.Samples != 240 || !slices.Equal(trace.Ends, []int{240}) || !trace.Once || len(trace.Seconds) != 240 ||
+		len(trace.Notes) != 2 || !strings.Contains(trace.Notes[0], "epoch 1 is left out") || trace.SampleBytes == 0 {
+		t.Errorf("%d samples, ends %v, once %v, notes %q, %d bytes", trace.Samples, trace.Ends, trace.Once, trace.Notes,
+			trace.SampleBytes)
+	}
+	for sample, s := range trace.Seconds {
+		if s < 1e-5 || s > 1 {
+			t.Errorf("sample %d took %g s", sample, s)
+		}
+	}
+	trace, err = ReadFile("../timeline/testdata/run.json", 4, 1)
+	if err != nil || len(trace.Ends) != 4 || !trace.once() {
+		t.Fatal(trace.Ends, err)
+	}
+	if e := run(t, trace, "first-come", 60, Options{}); e[3].Hits != 60 {
+		t.Error(e)
+	}
+	cost, first := run(t, trace, "cost", 60, Options{}), run(t, trace, "first-come", 60, Options{})
+	if cost[3].TimeSaved() < first[3].TimeSaved() {
+		t.Error(cost, first)
+	}
+}
+
+// Epochs that are not wholly named, and timelines without names.
+func TestTimelineWithoutNames(t *testing.T) {
+	track := &timeline.Track{Spans: []timeline.Span{{Kind: timeline.Wait, Samples: 2, Hits: 1, Index: -1}}}
+	loader := &timeline.Loader{PID: 1, Tracks: []*timeline.Track{track}}
+	if _, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 0, 0); !errors.Is(err, ErrTrace) {
+		t.Error(err)
+	}
+	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Load, Index: 4, End: 1000})
+	if _, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 0, 0); !errors.Is(err, ErrTrace) ||
+		!strings.Contains(err.Error(), "empty cache") {
+		t.Error(err)
+	}
+	track.Spans = append(track.Spans, timeline.Span{Kind: timeline.Gather, Index: 9, Start: 5, End: 6})
+	trace, err := Timeline(&timeline.Trace{Loaders: []*timeline.Loader{loader}}, 1, 0)
+	if err != nil || trace.Samples != 2 || !trace.Once || trace.Seconds[0] != 1e-6 || trace.Seconds[1] != 1e-6 {
+		t.Errorf("%+v, %v", trace, err)
+	}
+}

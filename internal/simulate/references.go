@@ -1,0 +1,287 @@
+package simulate
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/hashicorp/golang-lru/arc/v2"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// reference is an exact policy to compare with. No cache of ours has it.
+type reference struct {
+	name   string
+	counts bool // samples, and not bytes
+	make   func(t *Trace, room uint64) cache
+}
+
+var references = []reference{
+	{"exact-lru", false, newExactLRU},
+	{"2q", true, newTwoQueues},
+	{"arc", true, newARC},
+	{"exact-lfu", false, newExactLFU},
+	{"sieve", false, newSieve},
+	{"s3-fifo", false, newS3FIFO},
+	{"belady", false, newBelady},
+	{"ideal", false, newIdeal},
+}
+
+// counted counts replaced samples, and the room that is taken.
+type counted struct {
+	trace *Trace
+	room  uint64
+	used  uint64
+	gone  uint64
+}
+
+func (c *counted) replaced() uint64 { return c.gone }
+
+// fits says whether a sample fits after others have gone.
+func (c *counted) fits(sample uint32) bool { return c.trace.size(sample) <= c.room }
+
+func (c *counted) full(sample uint32) bool { return c.used+c.trace.size(sample) > c.room }
+
+func (c *counted) enters(sample uint32) { c.used += c.trace.size(sample) }
+
+func (c *counted) leaves(sample uint32) {
+	c.used -= c.trace.size(sample)
+	c.gone++
+}
+
+type exactLRU struct {
+	counted
+	list *simplelru.LRU[uint32, struct{}]
+}
+
+func newExactLRU(t *Trace, room uint64) cache {
+	list, err := simplelru.NewLRU[uint32, struct{}](t.Samples+1, nil)
+	if err != nil {
+		panic(err) // the size is above 0
+	}
+	return &exactLRU{counted{trace: t, room: room}, list}
+}
+
+func (c *exactLRU) access(sample uint32, _ int) bool {
+	if _, hit := c.list.Get(sample); hit {
+		return true
+	}
+	if !c.fits(sample) {
+		return false
+	}
+	for c.full(sample) {
+		victim, _, _ := c.list.RemoveOldest()
+		c.leaves(victim)
+	}
+	c.enters(sample)
+	c.list.Add(sample, struct{}{})
+	return false
+}
+
+// adapter makes a cache of one of golang-lru. The zero value has no room.
+type adapter struct {
+	get   func(uint32) bool
+	add   func(uint32)
+	len   func() int
+	added uint64
+}
+
+func (c *adapter) access(sample uint32, _ int) bool {
+	if c.get == nil {
+		return false
+	}
+	if c.get(sample) {
+		return true
+	}
+	c.add(sample)
+	c.added++
+	return false
+}
+
+func (c *adapter) replaced() uint64 {
+	if c.get == nil {
+		return 0
+	}
+	return c.added - uint64(c.len())
+}
+
+// lookup is what 2Q and ARC of golang-lru have in common.
+type lookup interface {
+	Get(uint32) (struct{}, bool)
+	Len() int
+}
+
+func adapt(c lookup, add func(uint32, struct{})) cache {
+	has := func(s uint32) bool { _, hit := c.Get(s); return hit }
+	return &adapter{has, func(s uint32) { add(s, struct{}{}) }, c.Len, 0}
+}
+
+func newTwoQueues(_ *Trace, room uint64) cache {
+	c, err := lru.New2Q[uint32, struct{}](int(room))
+	if err != nil || room < 2 { // its queues are too small
+		return &adapter{}
+	}
+	return adapt(c, c.Add)
+}
+
+func newARC(_ *Trace, room uint64) cache {
+	c, err := arc.NewARC[uint32, struct{}](int(room))
+	if err != nil || room == 0 {
+		return &adapter{}
+	}
+	return adapt(c, c.Add)
+}
+
+// ranked is a heap of the samples of a cache, with the one that goes first on top.
+type ranked struct {
+	samples []uint32
+	key     []uint64 // of each sample
+	place   []int32  // of each sample in samples; -1: none
+}
+
+func newRanked(samples int) ranked {
+	r := ranked{key: make([]uint64, samples), place: make([]int32, samples)}
+	for k := range r.place {
+		r.place[k] = -1
+	}
+	return r
+}
+
+func (r *ranked) Len() int           { return len(r.samples) }
+func (r *ranked) Less(a, b int) bool { return r.key[r.samples[a]] < r.key[r.samples[b]] }
+func (r *ranked) Swap(a, b int) {
+	r.samples[a], r.samples[b] = r.samples[b], r.samples[a]
+	r.place[r.samples[a]], r.place[r.samples[b]] = int32(a), int32(b)
+}
+
+func (r *ranked) Push(x any) {
+	r.place[x.(uint32)] = int32(len(r.samples))
+	r.samples = append(r.samples, x.(uint32))
+}
+
+func (r *ranked) Pop() any {
+	last := len(r.samples) - 1
+	sample := r.samples[last]
+	r.samples, r.place[sample] = r.samples[:last], -1
+	return sample
+}
+
+func (r *ranked) has(sample uint32) bool { return r.place[sample] >= 0 }
+func (r *ranked) top() uint32            { return r.samples[0] }
+
+func (r *ranked) set(sample uint32, key uint64) {
+	r.key[sample] = key
+	if r.has(sample) {
+		heap.Fix(r, int(r.place[sample]))
+	} else {
+		heap.Push(r, sample)
+	}
+}
+
+// exactLFU evicts the sample with the fewest hits since it came; of those, the oldest.
+type exactLFU struct {
+	counted
+	ranked
+	hits []uint32
+	time uint64
+}
+
+func newExactLFU(t *Trace, room uint64) cache {
+	return &exactLFU{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
+		hits: make([]uint32, t.Samples)}
+}
+
+func (c *exactLFU) access(sample uint32, _ int) bool {
+	c.time++
+	if c.has(sample) {
+		c.hits[sample]++
+		c.set(sample, uint64(min(c.hits[sample], 1<<24-1))<<40|c.time)
+		return true
+	}
+	if !c.fits(sample) {
+		return false
+	}
+	for c.full(sample) {
+		c.leaves(heap.Pop(&c.ranked).(uint32))
+	}
+	c.enters(sample)
+	c.hits[sample] = 0
+	c.set(sample, c.time)
+	return false
+}
+
+// belady evicts the sample whose next read is farthest away, the new one too.
+type belady struct {
+	counted
+	ranked
+	next []uint32 // position of the next read of the sample at each position
+	at   int
+}
+
+func newBelady(t *Trace, room uint64) cache {
+	c := &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
+		next: make([]uint32, len(t.Accesses))}
+	last := make([]uint32, t.Samples)
+	for k := range last {
+		last[k] = 1<<32 - 1
+	}
+	for k := len(t.Accesses) - 1; k >= 0; k-- {
+		c.next[k], last[t.Accesses[k]] = last[t.Accesses[k]], uint32(k)
+	}
+	return c
+}
+
+func (c *belady) access(sample uint32, _ int) bool {
+	next := uint64(1<<32 - 1 - c.next[c.at])
+	c.at++
+	if c.has(sample) {
+		c.set(sample, next)
+		return true
+	}
+	if !c.fits(sample) || next == 0 {
+		return false
+	}
+	for c.full(sample) {
+		if c.key[c.top()] >= next {
+			return false
+		}
+		c.leaves(heap.Pop(&c.ranked).(uint32))
+	}
+	c.enters(sample)
+	c.set(sample, next)
+	return false
+}
+
+// ideal keeps one set: the samples whose loads take most time in the whole trace, per byte. The first
+// read of each is no hit.
+type ideal struct {
+	counted
+	chosen, read []bool
+}
+
+func newIdeal(t *Trace, room uint64) cache {
+	c := &ideal{counted{trace: t, room: room}, make([]bool, t.Samples), make([]bool, t.Samples)}
+	worth := make([]float64, t.Samples)
+	for _, sample := range t.Accesses {
+		worth[sample] += t.seconds(sample) / float64(t.size(sample))
+	}
+	best := make([]uint32, t.Samples)
+	for k := range best {
+		best[k] = uint32(k)
+	}
+	slices.SortStableFunc(best, func(a, b uint32) int { return cmp.Compare(worth[b], worth[a]) })
+	for _, sample := range best {
+		if !c.full(sample) {
+			c.enters(sample)
+			c.chosen[sample] = true
+		}
+	}
+	return c
+}
+
+func (c *ideal) access(sample uint32, _ int) bool {
+	hit := c.chosen[sample] && c.read[sample]
+	c.read[sample] = true
+	return hit
+}

@@ -1,0 +1,117 @@
+// Package simulate runs policies over a trace of reads, and says how often each hits and how much
+// time it saves: what `stocached simulate` shows.
+//
+// A Trace is made from orders (orders.go), a recorded timeline (recorded.go) or a file (files.go).
+// The policies of package policy run unchanged (cache.go). Others are exact references to compare
+// with, which no cache of ours has: references.go, queues.go. Replay gives single decisions, to
+// compare a real cache with.
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stocached/stocached/policy"
+)
+
+// Options say how loads are measured, and what a cache knows.
+type Options struct {
+	Seed   uint64
+	Noise  float64 // standard deviation of the logarithm of a measured time
+	Stalls bool    // 1 load in 200 takes 20 times as long
+	Hints  bool    // a cache knows which samples this epoch has read already
+}
+
+// Epoch is what a policy did in one epoch.
+type Epoch struct {
+	Reads, Hits uint64
+	Replaced    uint64  // samples that went for others
+	Seconds     float64 // to load all samples that were read
+	Saved       float64 // of these, by hits
+}
+
+// HitRate returns the hits of all reads.
+func (e Epoch) HitRate() float64 { return float64(e.Hits) / float64(e.Reads) }
+
+// TimeSaved returns the part of the time of loads that hits saved.
+func (e Epoch) TimeSaved() float64 { return e.Saved / e.Seconds }
+
+// cache is a policy at work.
+type cache interface {
+	// access reads a sample, and says whether it was a hit.
+	access(sample uint32, epoch int) bool
+	// replaced is the number of samples that went for others so far.
+	replaced() uint64
+}
+
+// Names returns the names of the policies that caches have, and those of the references.
+func Names() (ours, others []string) {
+	for _, r := range references {
+		others = append(others, r.name)
+	}
+	return policy.Names(), others
+}
+
+// Check returns an error for a name that is not one of Names, and for a policy that cannot run over a
+// trace.
+func (t *Trace) Check(name string) error {
+	if _, err := policy.Parse(name); err == nil {
+		return nil
+	}
+	for _, r := range references {
+		if r.name == name {
+			if r.counts && t.Sizes != nil {
+				return fmt.Errorf("%w: %s counts samples and not bytes, and the samples of this trace differ in size; leave "+
+					"it out", ErrInvalid, name)
+			}
+			return nil
+		}
+	}
+	ours, others := Names()
+	return fmt.Errorf("%w %q; caches have %s; to compare with, there are %s", policy.ErrUnknown, name,
+		strings.Join(ours, ", "), strings.Join(others, ", "))
+}
+
+// Run reads a trace through a cache with this room: in samples, or in bytes if the trace has Sizes.
+// It calls progress now and then with the reads that are done, and ends with its error.
+func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int) error) ([]Epoch, error) {
+	if err := t.Check(name); err != nil {
+		return nil, err
+	}
+	c := t.cache(name, room, &o)
+	epochs := make([]Epoch, len(t.Ends))
+	at := 0
+	for number, end := range t.Ends {
+		e := &epochs[number]
+		before := c.replaced()
+		e.Reads = uint64(end - at)
+		for ; at < end; at++ {
+			if at&0xffff == 0 && progress != nil {
+				if err := progress(at); err != nil {
+					return nil, err
+				}
+			}
+			sample := t.Accesses[at]
+			seconds := t.seconds(sample)
+			e.Seconds += seconds
+			if c.access(sample, number) {
+				e.Hits++
+				e.Saved += seconds
+			}
+		}
+		e.Replaced = c.replaced() - before
+	}
+	return epochs, nil
+}
+
+func (t *Trace) cache(name string, room uint64, o *Options) cache {
+	if kind, err := policy.Parse(name); err == nil {
+		return newPolicyCache(t, o, kind, room)
+	}
+	for _, r := range references {
+		if r.name == name {
+			return r.make(t, room)
+		}
+	}
+	panic(name) // Check has seen it
+}

@@ -1,0 +1,129 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/stocached/stocached/policy"
+)
+
+// ErrInvalid is the error of settings that make no sense.
+var ErrInvalid = errors.New("invalid simulation")
+
+// ErrTrace is the error of a file that is no trace.
+var ErrTrace = errors.New("not a trace")
+
+// MaxAccesses is the most reads of a trace. Each takes 4 bytes.
+const MaxAccesses = 1 << 29
+
+// Trace is what jobs read, in this order.
+type Trace struct {
+	Samples  int      // their number; accesses are below it
+	Accesses []uint32 // samples, of all epochs
+	Ends     []int    // of each epoch in Accesses
+	Once     bool     // one job reads each sample once an epoch
+
+	Seconds     []float64 // to load each sample; nil: alike
+	Sizes       []uint64  // bytes of each sample; nil: alike
+	SampleBytes uint64    // bytes of a sample if all are alike; 0: unknown
+	Notes       []string  // for people, about what the trace does not hold
+}
+
+// secondsAlike is the time of a load if all loads take the same.
+const secondsAlike = 0.01
+
+func (t *Trace) seconds(sample uint32) float64 {
+	if t.Seconds == nil {
+		return secondsAlike
+	}
+	return t.Seconds[sample]
+}
+
+// size is in units of the room of a cache: bytes, or samples if all are alike.
+func (t *Trace) size(sample uint32) uint64 {
+	if t.Sizes == nil {
+		return 1
+	}
+	return t.Sizes[sample]
+}
+
+// Room returns the size of all samples in units of the room of a cache.
+func (t *Trace) Room() (total uint64) {
+	if t.Sizes == nil {
+		return uint64(t.Samples)
+	}
+	for _, n := range t.Sizes {
+		total += n
+	}
+	return total
+}
+
+// Unit returns the bytes of a unit of room; 0: unknown.
+func (t *Trace) Unit() uint64 {
+	if t.Sizes != nil {
+		return 1
+	}
+	return t.SampleBytes
+}
+
+// Stalls: one load in stallEvery takes stall times as long.
+const (
+	stallEvery = 200
+	stall      = 20
+)
+
+// measured returns the nanoseconds that a load of a sample takes in an epoch. They are the same for
+// all policies.
+func (t *Trace) measured(o *Options, sample uint32, epoch int) uint64 {
+	r := policy.Random(o.Seed, uint64(sample)<<24|uint64(epoch))
+	s := t.seconds(sample)
+	if o.Noise > 0 {
+		s *= math.Exp(o.Noise * normal(r))
+	}
+	if o.Stalls && policy.Random(r, 2)%stallEvery == 0 {
+		s *= stall
+	}
+	return uint64(min(s*1e9, math.MaxInt64/2))
+}
+
+// normal returns a number of the standard normal distribution.
+func normal(r uint64) float64 {
+	u := (float64(policy.Random(r, 0)>>11) + 0.5) / (1 << 53)
+	v := float64(policy.Random(r, 1)>>11) / (1 << 53)
+	return math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v)
+}
+
+// Lognormal returns times of loads whose logarithms have this standard deviation.
+func Lognormal(samples int, sigma float64, seed uint64) []float64 {
+	const costs = 0x636f737473 // so that costs and order differ
+	seconds := make([]float64, samples)
+	for k := range seconds {
+		seconds[k] = secondsAlike * math.Exp(sigma*normal(policy.Random(seed^costs, uint64(k))))
+	}
+	return seconds
+}
+
+// cut divides a trace into epochs of the same length.
+func (t *Trace) cut(epochs int) error {
+	n := len(t.Accesses)
+	if epochs < 1 || epochs > max(n, 1) {
+		return fmt.Errorf("%w: %d reads cannot be divided into %d epochs", ErrInvalid, n, epochs)
+	}
+	for k := range epochs {
+		t.Ends = append(t.Ends, int(uint64(n)*uint64(k+1)/uint64(epochs)))
+	}
+	return nil
+}
+
+// dense numbers samples in the order in which they come.
+type dense map[uint64]uint32
+
+func (d dense) number(sample uint64) uint32 {
+	n, known := d[sample]
+	if !known {
+		n = uint32(len(d))
+		d[sample] = n
+	}
+	return n
+}

@@ -1,0 +1,165 @@
+package policy
+
+import "math/bits"
+
+// Cost is what a sample costs to load, in one byte: a level from 1 to 127 in the upper 7 bits, and in
+// the lowest bit whether a second load has confirmed it. 0: unknown. Level l stands for
+// 1.024 us * 2^(l/4): 1.2 us to 62 minutes in steps of 19 %. So a greater byte is a higher cost.
+type Cost uint8
+
+const (
+	octave    = 256         // units of a fine logarithm in a factor of 2
+	levelUnit = octave / 4  // fine units of a level
+	levelZero = 10 * octave // 2^10 ns
+	maxLevel  = 127
+	maxFine   = levelZero + maxLevel*levelUnit
+)
+
+// fine returns 256 * log2(n), rounded; off by at most 3. 0 has the logarithm of 1.
+func fine(n uint64) int {
+	if n < 2 {
+		return 0
+	}
+	exponent := bits.Len64(n) - 1
+	f := int(n << (63 - exponent) << 1 >> 56) // 8 bits of the mantissa after its first
+	return exponent*octave + f + f*(octave-f)*87>>16
+}
+
+// fine returns the logarithm of the cost in nanoseconds.
+func (c Cost) fine() int { return levelZero + int(c>>1)*levelUnit }
+
+// Confirmed says whether the cost is an average over two loads or more.
+func (c Cost) Confirmed() bool { return c&1 != 0 }
+
+// costOf rounds a logarithm to a level. draw makes the rounding right on average.
+func costOf(x int, draw uint64, confirmed Cost) Cost {
+	level := (x - levelZero + int(draw>>58)) / levelUnit
+	return Cost(min(max(level, 1), maxLevel))<<1 | confirmed
+}
+
+// Nanoseconds returns about what the cost stands for; 0: unknown.
+func (c Cost) Nanoseconds() uint64 {
+	level := c >> 1
+	if level == 0 {
+		return 0
+	}
+	return [4]uint64{1024, 1218, 1448, 1722}[level&3] << (level >> 2)
+}
+
+// Loaded returns the cost of a sample and the spread of a cache after one more load. draw is random.
+//
+// The second load counts as much as the first, later ones a quarter. A load far above what was seen
+// before, for example of a process that was stopped, counts as the 99th percentile until a second
+// load confirms it.
+func (c Cost) Loaded(nanoseconds uint64, spread Spread, draw uint64) (Cost, Spread) {
+	x := min(max(fine(nanoseconds), levelZero+levelUnit), maxFine)
+	old := c.fine()
+	known := c != 0
+	spread = spread.observe(x, old, known, c.Confirmed())
+	if tail := spread.tail(); x > tail && (!known || old+octave < tail) {
+		x = tail
+	}
+	switch {
+	case !known:
+		return costOf(x, draw, 0), spread
+	case c.Confirmed():
+		return costOf((3*old+x)/4, draw, 1), spread
+	}
+	return costOf((old+x)/2, draw, 1), spread
+}
+
+// Spread is what all loads of a cache have in common, in one shared word: how far costs of different
+// samples lie apart, how far two measurements of one sample do, and the 99th percentile. 0: nothing
+// is known. Clients load the word, call Loaded and store it. An update that is lost does no harm.
+//
+// From bit 0 on, 16 bits each: the last measurement; between: the mean distance of two measurements
+// of different samples; within: that of two of one sample; tail: the 99th percentile.
+type Spread uint64
+
+const (
+	distanceUnit = 32 // of between and within, in a fine unit
+	decay        = 7  // 128 measurements
+	tailUnit     = 2  // of tail, in a fine unit
+	maxDistance  = 8*octave - 1
+)
+
+func (s Spread) part(k int) int { return int(uint16(s >> (16 * k))) }
+
+func (s Spread) tail() int { return s.part(3) / tailUnit }
+
+func distance(x, y int) int { return min(max(x-y, y-x), maxDistance) }
+
+// follow moves a mean towards a distance.
+func follow(mean, distance int) int {
+	return mean - mean>>decay + distance*distanceUnit>>decay
+}
+
+func (s Spread) observe(x, old int, known, confirmed bool) Spread {
+	last, between, within, tail := s.part(0), s.part(1), s.part(2), s.part(3)
+	switch {
+	case last == 0: // the first measurement: others may be up to four times as long
+		tail = (x + 2*octave) * tailUnit
+	case between == 0:
+		between = max(distance(x, last)*distanceUnit, 1)
+	default:
+		between = follow(between, distance(x, last))
+	}
+	if x*tailUnit > tail {
+		tail = min(tail+99, (maxFine+2*octave)*tailUnit)
+	} else {
+		tail--
+	}
+	if known {
+		d := distance(x, old)
+		if confirmed { // the old cost is an average, which is nearer to the true one
+			d += d / 4
+		}
+		if within == 0 { // no difference is believed until measurements say otherwise
+			within = max(between, 1)
+		}
+		within = follow(within, d)
+	}
+	return Spread(x) | Spread(between)<<16 | Spread(within)<<32 | Spread(tail)<<48
+}
+
+// Trust says how much of the differences between costs is real and not noise, in 1/256. While no
+// sample was loaded twice, it is 256.
+func (s Spread) Trust() int {
+	between, within := s.part(1), s.part(2)
+	if within == 0 {
+		return 256
+	}
+	if within >= between {
+		return 0
+	}
+	return 256 - within*within/((between*between+255)/256)
+}
+
+// costly keeps the samples that cost most, per byte where they differ in size. Of a few random ones
+// the cheapest goes, if the new one costs 25 % more and this difference is not the noise of
+// measurements. Samples of unknown cost neither go nor make others go.
+type costly struct {
+	sampled
+	unreferenced
+}
+
+func newCostly(_, seed uint64) Rule { return &costly{sampled: sampled{seed}} }
+
+func (*costly) Looks() int { return looks }
+
+func (*costly) Worth(c *Candidate, _ uint64) uint32 {
+	if c.Cost == 0 || c.Awaited {
+		return Kept
+	}
+	return uint32(density(c) + 1<<16)
+}
+
+// density is the logarithm of the cost of a byte.
+func density(c *Candidate) int { return c.Cost.fine() - fine(c.Size) }
+
+// margin is 25 % in fine units.
+const margin = 82
+
+func (*costly) Yields(newcomer, victim *Candidate, spread Spread) bool {
+	return newcomer.Cost != 0 && (density(newcomer)-density(victim))*spread.Trust() > margin*256
+}

@@ -1,0 +1,294 @@
+package policy_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/policy"
+)
+
+// evicting returns the policies that evict.
+func evicting() (kinds []policy.Kind) {
+	for _, name := range policy.Names() {
+		if k, err := policy.Parse(name); err == nil && k.Evicts() {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// forAll runs a test for each policy that evicts.
+func forAll(t *testing.T, test func(t *testing.T, kind policy.Kind)) {
+	if len(evicting()) < 6 {
+		t.Fatal(evicting())
+	}
+	for _, kind := range evicting() {
+		t.Run(kind.String(), func(t *testing.T) { test(t, kind) })
+	}
+}
+
+func TestNames(t *testing.T) {
+	want := []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
+	if !slices.Equal(policy.Names(), want) {
+		t.Error(policy.Names())
+	}
+	for _, name := range want {
+		k, err := policy.Parse(name)
+		if err != nil || k.String() != name || k.New(3, 0).Rule() != nil != k.Evicts() {
+			t.Error(name, k, err)
+		}
+	}
+	for _, name := range []string{"", "none", "LRU", "lru ", "planned"} {
+		if k, err := policy.Parse(name); !errors.Is(err, policy.ErrUnknown) || k != policy.None ||
+			!strings.Contains(err.Error(), "first-come, first-indices, cost") {
+			t.Error(name, k, err)
+		}
+	}
+	if s := policy.Kind(99).String(); s != "policy 99" || policy.Kind(99).Evicts() || policy.Kind(99).NeedsCosts() ||
+		policy.Kind(99).NeedsHits() {
+		t.Error(s)
+	}
+}
+
+// Ensure that all slots are used before a sample goes, and that a policy that evicts admits any
+// sample.
+func TestFillsFirst(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		if verdict, _ := kind.New(2, 0).Admit(1 << 39); verdict != policy.Any {
+			t.Error(verdict)
+		}
+		if verdict, _ := kind.New(0, 0).Admit(0); verdict != policy.Never {
+			t.Error(verdict)
+		}
+		if got := run(kind.New(3, 0), 3, []uint64{7, 8, 9}); !slices.Equal(got, []int{0, 1, 2}) {
+			t.Error(got)
+		}
+	})
+}
+
+// Ensure that no search looks outside the slots, takes more looks than it may, or makes the new
+// sample go, for any number of slots.
+func TestStaysInside(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		for _, slots := range []uint64{1, 2, 3, 64, 1 << 40} {
+			rule := kind.New(slots, 5).Rule()
+			for _, number := range []uint64{0, 1, 1 << 20, 1<<64 - 1} {
+				if at := rule.Slot(number, slots); at >= slots {
+					t.Fatalf("slot %d of %d", at, slots)
+				}
+				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255}, slots)
+				looks := 0
+				for ; !s.Done(); looks++ {
+					at := s.Slot(number)
+					s.Look(number, at, &policy.Candidate{Sample: 9, Size: 1, Cost: 2, Reference: uint8(looks)})
+					number++
+				}
+				if looks > rule.Looks() || looks == 0 {
+					t.Errorf("%d looks", looks)
+				}
+				if victim, _, ok := s.Victim(0); ok {
+					t.Errorf("the new sample goes itself: %+v", victim)
+				}
+			}
+		}
+		s := policy.NewSearch(kind.New(0, 0).Rule(), policy.Candidate{}, 0)
+		if _, _, ok := s.Victim(0); ok || !s.Done() {
+			t.Error("a search in a cache without slots")
+		}
+		s = policy.NewSearch(kind.New(4, 0).Rule(), policy.Candidate{Cost: 255}, 4)
+		for !s.Done() {
+			s.Skip() // all slots are in use
+		}
+		if _, _, ok := s.Victim(0); ok {
+			t.Error("a sample goes that was not looked at")
+		}
+	})
+}
+
+// trace returns reads of random samples with random costs.
+func trace(seed uint64, reads int, samples uint64) (out [][2]uint64) {
+	for k := range uint64(reads) {
+		sample := policy.Random(seed, 2*k) % samples
+		if policy.Random(seed, 2*k+1)%2 == 0 {
+			sample %= samples/4 + 1 // some are read often
+		}
+		out = append(out, [2]uint64{sample, 1e6 * (1 + policy.Random(99, sample)%50)})
+	}
+	return out
+}
+
+// Ensure that the same reads and the same seed give the same decisions, and that no sample ever has
+// two slots or a slot two samples.
+func TestDeterministic(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		decisions := func(seed uint64) (out []int) {
+			c := newCacheOf(kind, 8, seed)
+			for _, r := range trace(1, 3000, 40) {
+				slot, victim, _ := c.read(r[0], r[1])
+				out = append(out, slot, victim)
+				seen := map[uint64]bool{}
+				for _, h := range c.slots[:c.free] {
+					if seen[h.sample] {
+						t.Fatal("a sample has two slots")
+					}
+					seen[h.sample] = true
+				}
+				if victim >= 0 && seen[uint64(victim)] || slot >= 0 && !seen[r[0]] {
+					t.Fatal("a victim stays, or the new sample is not there")
+				}
+			}
+			return out
+		}
+		if !slices.Equal(decisions(1), decisions(1)) {
+			t.Error("not deterministic")
+		}
+		swept := kind == policy.KindFIFO || kind == policy.KindClock
+		if slices.Equal(decisions(1), decisions(2)) != swept {
+			t.Error("the seed does not decide which slots are looked at")
+		}
+	})
+}
+
+// Ensure that a cache with one slot works: all but cost give it to each new sample.
+func TestOneSlot(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		c := newCacheOf(kind, 1, 3)
+		c.read(7, 1e6)
+		c.read(7, 1e6)
+		if _, victim, _ := c.read(8, 3e6); victim != 7 {
+			t.Error(victim)
+		}
+		want := 8
+		if kind == policy.KindCost {
+			want = -1
+		}
+		if _, victim, _ := c.read(9, 1e6); victim != want {
+			t.Error(victim)
+		}
+	})
+}
+
+// Ensure that only cost keeps its samples when costs are equal, or when none is known.
+func TestEqualAndUnknownCosts(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		for _, known := range []bool{true, false} {
+			c := newCacheOf(kind, 16, 1)
+			moved := 0
+			for epoch := range 4 {
+				for k := range uint64(64) {
+					sample := policy.Random(uint64(epoch), k) % 64
+					if c.find(sample) >= 0 {
+						continue
+					}
+					if known {
+						c.load(sample, 5e6)
+					}
+					if _, victim := c.set(sample); victim >= 0 {
+						moved++
+					}
+				}
+			}
+			if moved > 0 == (kind == policy.KindCost) {
+				t.Errorf("known %v: %d samples went", known, moved)
+			}
+		}
+	})
+}
+
+// Ensure that reference bytes stay in range, settle under hits without sets, and that policies that
+// need no hits leave the byte alone.
+func TestReferences(t *testing.T) {
+	forAll(t, func(t *testing.T, kind policy.Kind) {
+		rule := kind.New(100, 1).Rule()
+		for b := range 256 {
+			reference := uint8(b)
+			hit, looked := rule.Hit(reference, 1000, 7), rule.Looked(reference, 7)
+			if !kind.NeedsHits() && (hit != reference || looked != reference) {
+				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
+			}
+			if kind != policy.KindLRU && (hit < reference || looked > reference) { // of lru it is a time
+				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
+			}
+		}
+		reference, writes := rule.Placed(0), 0
+		for draw := range uint64(1_000_000) {
+			if next := rule.Hit(reference, 0, draw); next != reference {
+				reference = next
+				writes++
+			}
+		}
+		if most := map[bool]int{false: 0, true: 254}[kind.NeedsHits()]; writes > most {
+			t.Errorf("a million hits write %d times", writes)
+		}
+	})
+}
+
+// A hit in a row of sets writes at most once a tick.
+func TestReferenceOfLRU(t *testing.T) {
+	rule := policy.KindLRU.New(1000, 1).Rule()
+	reference, writes := rule.Placed(0), 0
+	for now := range uint64(5000) { // once over all slots
+		if next := rule.Hit(reference, now, 0); next != reference {
+			reference = next
+			writes++
+		}
+	}
+	if writes < 8 || writes > 16 {
+		t.Error(writes)
+	}
+}
+
+var update = flag.Bool("update", false, "write testdata")
+
+// The decisions of all policies, for C and for docs/spec/policies.md in Python.
+func TestVectors(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Decisions of each policy: docs/spec/policies.md.\n" +
+		"# go test ./policy -run Vectors -update makes this file.\n" +
+		"# generator seed n value\n" +
+		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes.\n" +
+		"# It is awaited if s mod 7 is 3.\n" +
+		"# name sample ns slot victim hit cost spread hand reference: those of the sample after the read; -1: none\n")
+	for k := range uint64(5) {
+		fmt.Fprintf(&b, "generator 42 %d %d\n", k, policy.Random(42, k))
+	}
+	for _, kind := range evicting() {
+		c := newCacheOf(kind, 16, 42)
+		c.awaited = func(sample uint64) bool { return sample%7 == 3 }
+		c.sizes = func(sample uint64) uint64 { return 100 + 7919*sample%900 }
+		for k, r := range trace(7, 600, 60) {
+			ns := r[1] + policy.Random(r[0], uint64(k))%5e6
+			switch k % 50 {
+			case 17:
+				ns *= 100 // a stall
+			case 18:
+				ns /= 1e5 // below the range
+			}
+			slot, victim, hit := c.read(r[0], ns)
+			reference := 0
+			if slot >= 0 {
+				reference = int(c.slots[slot].reference)
+			}
+			fmt.Fprintln(&b, kind, r[0], ns, slot, victim, hit, uint8(c.costs[r[0]]), uint64(c.spread), c.hand,
+				reference)
+		}
+	}
+	const file = "testdata/policies.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Error("decisions differ from ", file)
+	}
+}

@@ -1,0 +1,307 @@
+package policy_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stocached/stocached/policy"
+)
+
+// fifo: samples go in the order in which they came.
+func TestFIFO(t *testing.T) {
+	c := newCacheOf(policy.KindFIFO, 5, 0)
+	for sample := range uint64(23) {
+		want := int(sample) - 5
+		if _, victim, _ := c.read(sample, 1); victim != max(want, -1) {
+			t.Fatalf("sample %d makes %d go", sample, victim)
+		}
+		c.hit(int(sample % 5)) // changes nothing
+	}
+}
+
+// random: each slot goes equally often.
+func TestRandom(t *testing.T) {
+	c := newCacheOf(policy.KindRandom, 10, 1)
+	var taken [10]float64
+	for sample := range uint64(10_010) {
+		if slot, victim, _ := c.read(sample, 1); victim >= 0 {
+			taken[slot]++
+		}
+	}
+	chi := 0.0
+	for _, n := range taken {
+		chi += (n - 1000) * (n - 1000) / 1000
+	}
+	if chi > 27.9 { // one in a thousand for 9 degrees of freedom
+		t.Error(taken, chi)
+	}
+}
+
+// clock: a sample that was hit outlives those that were not, and one that is no longer hit goes.
+func TestClock(t *testing.T) {
+	c := newCacheOf(policy.KindClock, 8, 0)
+	for sample := range uint64(8) {
+		c.read(sample, 1)
+	}
+	for sample := uint64(100); sample < 200; sample++ {
+		if _, _, hit := c.read(3, 1); !hit {
+			t.Fatal("a sample that is hit between all sets went")
+		}
+		c.read(sample, 1)
+	}
+	for sample := uint64(200); c.find(3) >= 0; sample++ {
+		if c.read(sample, 1); sample > 1000 {
+			t.Fatal("a sample that is no longer hit stays")
+		}
+	}
+	// All bytes are at their most: the search ends, and takes one.
+	for k := range c.slots {
+		c.slots[k].reference = 3
+	}
+	before := c.hand
+	if _, victim, _ := c.read(5000, 1); victim < 0 || c.hand-before > 64 {
+		t.Error(victim, c.hand-before)
+	}
+}
+
+// lru: of the samples that it looks at, the one goes whose last hit is longest ago.
+func TestLRU(t *testing.T) {
+	const slots = 1000
+	c, random := newCacheOf(policy.KindLRU, slots, 2), newCacheOf(policy.KindRandom, slots, 2)
+	var looked []uint64
+	c.looked = func(slot uint64) { looked = append(looked, slot) }
+	last := make([]uint64, slots) // hand at the last read of each slot
+	hits, randomHits := 0, 0
+	for k := range uint64(20_000) {
+		looked = looked[:0]
+		sample := k/4 + policy.Random(4, k)%800 // what was read lately is read again
+		slot, victim, hit := c.read(sample, 1)
+		for _, other := range looked {
+			if tick := uint64(slots * 5 / 8); victim >= 0 && last[slot] > last[other]+tick {
+				t.Fatalf("the sample read at %d goes, and not the one read at %d", last[slot], last[other])
+			}
+		}
+		last[slot] = c.hand
+		if hit {
+			hits++
+		}
+		if _, _, hit := random.read(sample, 1); hit {
+			randomHits++
+		}
+	}
+	if hits < randomHits+500 {
+		t.Error(hits, randomHits)
+	}
+}
+
+// lfu: of the samples that it looks at, the one with the fewest hits goes; what is no longer read
+// goes in time.
+func TestLFU(t *testing.T) {
+	const slots = 64
+	c := newCacheOf(policy.KindLFU, slots, 2)
+	for sample := range uint64(slots) {
+		c.read(sample, 1)
+		for range sample * 20 {
+			c.hit(int(sample))
+		}
+	}
+	next := uint64(1000)
+	for range 300 {
+		c.read(next, 1)
+		next++
+	}
+	frequent := 0
+	for sample := uint64(slots / 2); sample < slots; sample++ {
+		if c.find(sample) >= 0 {
+			frequent++
+		}
+	}
+	if frequent < slots/2-4 { // all 8 that are looked at may be frequent
+		t.Errorf("%d of %d frequent samples are left", frequent, slots/2)
+	}
+	for range 60_000 {
+		c.read(next, 1)
+		next++
+	}
+	for sample := range uint64(slots) {
+		if c.find(sample) >= 0 {
+			t.Errorf("sample %d stays though nothing reads it", sample)
+		}
+	}
+}
+
+func candidate(sample uint64, nanoseconds, size uint64) *policy.Candidate {
+	cost, _ := policy.Cost(0).Loaded(nanoseconds, 0, 0)
+	return &policy.Candidate{Sample: sample, Size: size, Cost: cost}
+}
+
+// cost: the cheapest of those looked at goes, if the new sample costs 25 % more, per byte.
+func TestCost(t *testing.T) {
+	rule := policy.KindCost.New(10, 1).Rule()
+	for _, c := range []struct {
+		what     string
+		newcomer *policy.Candidate
+		held     []*policy.Candidate
+		want     int // index of the one that goes; -1: none
+	}{
+		{"the cheapest", candidate(9, 9e6, 1),
+			[]*policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1), candidate(3, 4e6, 1)}, 1},
+		{"all are costlier", candidate(9, 1e6, 1), []*policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1)}, -1},
+		{"less than 25 % costlier", candidate(9, 2.2e6, 1), []*policy.Candidate{candidate(1, 2e6, 1)}, -1},
+		{"costlier, and a step more", candidate(9, 3e6, 1), []*policy.Candidate{candidate(1, 2e6, 1)}, 0},
+		{"per byte", candidate(9, 8e6, 8000), []*policy.Candidate{candidate(1, 2e6, 1000), candidate(2, 2e6, 8000)}, 1},
+		{"costlier, but less for a byte", candidate(9, 8e6, 9000), []*policy.Candidate{candidate(1, 2e6, 1000)}, -1},
+		{"unknown", &policy.Candidate{Sample: 9, Size: 1}, []*policy.Candidate{candidate(1, 2e6, 1)}, -1},
+		{"beside unknown", candidate(9, 9e6, 1), []*policy.Candidate{{Sample: 1, Size: 1}}, -1},
+		{"awaited", candidate(9, 9e6, 1), []*policy.Candidate{candidate(1, 3e6, 1),
+			{Sample: 2, Size: 1, Cost: candidate(2, 1e6, 1).Cost, Awaited: true}}, 0},
+	} {
+		s := policy.NewSearch(rule, *c.newcomer, 10)
+		for k, held := range c.held {
+			s.Look(uint64(k), uint64(k), held)
+		}
+		_, slot, ok := s.Victim(0)
+		if ok != (c.want >= 0) || ok && slot != uint64(c.want) {
+			t.Errorf("%s: slot %d, %v; want %d", c.what, slot, ok, c.want)
+		}
+	}
+}
+
+// The byte of a cost: monotone, 1.2 us to 62 minutes, at most half a step off.
+func TestCostByte(t *testing.T) {
+	last := policy.Cost(0)
+	for ns := uint64(1); ns < 1<<62; ns += ns/64 + 1 {
+		c, _ := policy.Cost(0).Loaded(ns, 0, 0)
+		if c < last || c == 0 || c.Confirmed() {
+			t.Fatalf("%d ns: %d after %d", ns, c, last)
+		}
+		last = c
+		if ns > 1300 && ns < 3700e9 {
+			// Without a draw the level is rounded down.
+			if ratio := float64(ns) / float64(c.Nanoseconds()); ratio < 0.98 || ratio > 1.21 {
+				t.Fatalf("%d ns became %d ns", ns, c.Nanoseconds())
+			}
+		}
+	}
+	if last != 254 || policy.Cost(0).Nanoseconds() != 0 {
+		t.Error(last)
+	}
+	if c, _ := policy.Cost(0).Loaded(0, 0, math.MaxUint64); c.Nanoseconds() != 1218 {
+		t.Error(c.Nanoseconds())
+	}
+	// On average it is not off.
+	sum := 0.0
+	for k := range uint64(10_000) {
+		c, _ := policy.Cost(0).Loaded(1_234_567, 0, policy.Random(1, k))
+		sum += math.Log2(float64(c.Nanoseconds()))
+	}
+	if got := math.Exp2(sum / 10_000); got < 1_215_000 || got > 1_255_000 {
+		t.Error(got)
+	}
+}
+
+// noisy returns a load of about ns with 30 % noise.
+func noisy(ns float64, draw uint64) uint64 {
+	sum := 0.0
+	for k := range uint64(12) {
+		sum += float64(policy.Random(draw, k)>>11) / (1 << 53)
+	}
+	return uint64(ns * math.Exp(0.3*(sum-6)))
+}
+
+// A cost is averaged over loads.
+func TestCostIsAveraged(t *testing.T) {
+	off := func(loads uint64) float64 { // mean deviation, in factors of e
+		sum := 0.0
+		for sample := range uint64(2000) {
+			var c policy.Cost
+			for load := range loads {
+				c, _ = c.Loaded(noisy(5e6, 100*sample+load), policy.Spread(0), policy.Random(sample, load))
+			}
+			sum += math.Abs(math.Log(float64(c.Nanoseconds()) / 5e6))
+		}
+		return sum / 2000
+	}
+	one, two, eight := off(1), off(2), off(8)
+	if one > 0.27 || two > 0.85*one || eight > 0.7*one {
+		t.Error(one, two, eight)
+	}
+}
+
+// settle returns the spread after loads of samples with costs of the given sigma, each loaded twice.
+func settle(sigma float64, stalls bool) policy.Spread {
+	var spread policy.Spread
+	costs := make([]policy.Cost, 3000)
+	for round := range uint64(2) {
+		for sample := range uint64(3000) {
+			truth := 5e6 * math.Exp(sigma*math.Log(float64(noisy(1e9, sample+1<<40))/1e9)/0.3)
+			ns := noisy(truth, sample*2+round)
+			if stalls && policy.Random(round, sample)%200 == 0 {
+				ns *= 20
+			}
+			costs[sample], spread = costs[sample].Loaded(ns, spread, policy.Random(round, sample))
+		}
+	}
+	return spread
+}
+
+// Differences that are only noise are not believed, real ones are, with stalls too.
+func TestTrust(t *testing.T) {
+	if policy.Spread(0).Trust() != 256 {
+		t.Error("before anything is known, differences are believed")
+	}
+	for _, stalls := range []bool{false, true} {
+		equal, lognormal := settle(0, stalls).Trust(), settle(0.6, stalls).Trust()
+		if equal > 90 || lognormal < 160 {
+			t.Errorf("stalls %v: trust %d for equal costs, %d for lognormal ones", stalls, equal, lognormal)
+		}
+	}
+}
+
+// A single measurement far above all others, as of a process that was stopped for an hour, counts at
+// most as the 99th percentile until a second load confirms it.
+func TestStall(t *testing.T) {
+	spread := settle(0.6, false)
+	const hour = 3600e9
+	c, after := policy.Cost(0).Loaded(hour, spread, 0)
+	if ns := float64(c.Nanoseconds()); ns < 8e6 || ns > 40e6 {
+		t.Errorf("a first load of an hour counts as %g ms", ns/1e6)
+	}
+	known, _ := policy.Cost(0).Loaded(5e6, spread, 0)
+	late, _ := known.Loaded(hour, spread, 0)
+	if ns := float64(late.Nanoseconds()); ns > 15e6 {
+		t.Errorf("a second load of an hour counts as %g ms after one of 5 ms", ns/1e6)
+	}
+	again, _ := c.Loaded(hour, after, 0)
+	if ns := float64(again.Nanoseconds()); ns < 3e9 {
+		t.Errorf("two loads of an hour count as %g ms", ns/1e6)
+	}
+	again, _ = c.Loaded(5e6, after, 0)
+	if ns := float64(again.Nanoseconds()); ns > 15e6 {
+		t.Errorf("a load of an hour and one of 5 ms count as %g ms", ns/1e6)
+	}
+}
+
+// The machine is slow for a while, so what is loaded then looks costly: nothing moves for that.
+func TestSlowPeriods(t *testing.T) {
+	const slots, samples = 500, 1000
+	c := newCacheOf(policy.KindCost, slots, 1)
+	loads := uint64(0)
+	for epoch := range uint64(8) {
+		moved := 0
+		for k := range uint64(samples) {
+			sample := (k*389 + epoch*157) % samples
+			loads++
+			ns := noisy(5e6, loads)
+			if loads/100%3 == 0 {
+				ns *= 3
+			}
+			if _, victim, _ := c.read(sample, ns); victim >= 0 {
+				moved++
+			}
+		}
+		if epoch >= 2 && moved > slots/100 {
+			t.Errorf("epoch %d moves %d of %d slots", epoch+1, moved, slots)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+"""docs/spec/policies.md written again in Python, word for word, slow and without the library. Go and C
+must do what the document says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+GOLDEN = 0x9E3779B97F4A7C15
+WORD = 2**64
+KEPT = 2**32 - 1
+LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8}
+
+
+def random(seed: int, n: int) -> int:
+    x = (seed + (n + 1) * GOLDEN) % WORD
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % WORD
+    return x ^ (x >> 31)
+
+
+def below(x: int, n: int) -> int:
+    return x * n >> 64
+
+
+def fine(n: int) -> int:
+    if n < 2:
+        return 0
+    e = n.bit_length() - 1
+    f = (n << 8 >> e) % 256
+    return e * 256 + f + ((f * (256 - f) * 87) >> 16)
+
+
+def logarithm(c: int) -> int:
+    return 2560 + (c >> 1) * 64
+
+
+def distance(x: int, y: int) -> int:
+    return min(abs(x - y), 2047)
+
+
+def follow(mean: int, d: int) -> int:
+    return mean - (mean >> 7) + ((d * 32) >> 7)
+
+
+def observe(spread: int, x: int, old: int, c: int) -> int:
+    last, between, within, tail = ((spread >> 16 * k) % 65536 for k in range(4))
+    if last == 0:
+        tail = (x + 512) * 2
+    elif between == 0:
+        between = max(distance(x, last) * 32, 1)
+    else:
+        between = follow(between, distance(x, last))
+    tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
+    if c != 0:
+        d = distance(x, old)
+        if c & 1:
+            d = d + d // 4
+        if within == 0:
+            within = max(between, 1)
+        within = follow(within, d)
+    return x | between << 16 | within << 32 | tail << 48
+
+
+def trust(spread: int) -> int:
+    between, within = (spread >> 16) % 65536, (spread >> 32) % 65536
+    if within == 0:
+        return 256
+    if within >= between:
+        return 0
+    return 256 - within**2 // ((between**2 + 255) // 256)
+
+
+def load(c: int, ns: int, spread: int, draw: int) -> tuple[int, int]:
+    x = min(max(fine(ns), 2624), 10688)
+    old = logarithm(c)
+    spread = observe(spread, x, old, c)
+    tail = (spread >> 48) // 2
+    if x > tail and (c == 0 or old + 256 < tail):
+        x = tail
+    if c == 0:
+        y, bit = x, 0
+    elif c & 1 == 0:
+        y, bit = (old + x) // 2, 1
+    else:
+        y, bit = (3 * old + x) // 4, 1
+    level = min(max((y - 2560 + (draw >> 58)) // 64, 1), 127)
+    return level * 2 + bit, spread
+
+
+@dataclass
+class Sample:
+    index: int
+    size: int
+    cost: int = 0
+    awaited: bool = False
+    reference: int = 0
+
+
+def density(s: Sample) -> int:
+    return logarithm(s.cost) - fine(s.size)
+
+
+@dataclass
+class Cache:
+    """A cache in one process."""
+
+    name: str
+    slots: int
+    seed: int
+    sample: Callable[[int], Sample]
+    hand: int = 0
+    spread: int = 0
+    hits: int = 0
+    loads: int = 0
+    samples: dict[int, Sample] = field(default_factory=dict)
+    held: list[Sample] = field(default_factory=list)
+
+    def tick(self, n: int) -> int:
+        shift = max((self.slots * 5 // 8).bit_length() - 1, 0)
+        return (n >> shift) % 256
+
+    def look(self, n: int) -> int:
+        if self.name in ("fifo", "clock"):
+            return n % self.slots
+        return below(random(self.seed, n), self.slots)
+
+    def worth(self, s: Sample, n: int) -> int:
+        if self.name == "cost":
+            return KEPT if s.cost == 0 or s.awaited else density(s) + 65536
+        if self.name == "clock":
+            return s.reference
+        if self.name == "lru":
+            return 256 - (self.tick(n) - s.reference) % 256
+        return s.reference + 1 if self.name == "lfu" else 0
+
+    def yields(self, newcomer: Sample, victim: Sample) -> bool:
+        if self.name != "cost":
+            return True
+        return newcomer.cost != 0 and (density(newcomer) - density(victim)) * trust(self.spread) > 82 * 256
+
+    def looked(self, r: int, n: int) -> int:
+        if self.name == "clock" and r > 0 and random(0, n) % 8 == 0:
+            return r - 1
+        if self.name == "lfu" and r > 0 and random(WORD - 1 - self.seed, n) % 32 == 0:
+            return r - (r + 3) // 4
+        return r
+
+    def hit(self, r: int) -> int:
+        self.hits += 1
+        if self.name == "clock":
+            return min(r + 1, 3)
+        if self.name == "lru":
+            return self.tick(self.hand)
+        if self.name == "lfu" and r < 255 and below(random(self.seed, self.hits), max(r, 1)) == 0:
+            return r + 1
+        return r
+
+    def placed(self) -> int:
+        return {"lru": self.tick(self.hand), "lfu": 1}.get(self.name, 0)
+
+    def search(self, newcomer: Sample) -> int:
+        best, least = -1, KEPT
+        for _ in range(LOOKS[self.name]):
+            n = self.hand
+            self.hand += 1
+            slot = self.look(n)
+            s = self.held[slot]
+            if s is newcomer:
+                continue
+            w = self.worth(s, n)
+            if w < least:
+                best, least = slot, w
+            if w == 0:
+                break
+            s.reference = self.looked(s.reference, n)
+        return best if best >= 0 and self.yields(newcomer, self.held[best]) else -1
+
+    def read(self, index: int, ns: int) -> tuple[int, int, bool]:
+        """The slot of the sample and the sample that went, -1: none; and whether it was a hit."""
+        s = self.samples.setdefault(index, self.sample(index))
+        for slot, other in enumerate(self.held):
+            if other is s:
+                s.reference = self.hit(s.reference)
+                return slot, -1, True
+        self.loads += 1
+        s.cost, self.spread = load(s.cost, ns, self.spread, random(self.seed, self.loads))
+        victim = -1
+        if len(self.held) < self.slots:
+            self.held.append(s)
+            slot = len(self.held) - 1
+        else:
+            slot = self.search(s)
+            if slot < 0:
+                return -1, -1, False
+            victim, self.held[slot] = self.held[slot].index, s
+        s.reference = self.placed()
+        return slot, victim, False
