@@ -313,6 +313,13 @@ var notServers = map[string]string{
 	"clear.open":    "as above",
 	"copy.half":     "who reads: ./cache",
 	"copy.done":     "as above",
+
+	"evict.listed":   "who evicts, which no server does yet: ./cache",
+	"evict.retired":  "as above",
+	"evict.moved":    "as above",
+	"evict.emptied":  "as above",
+	"evict.unlisted": "as above",
+	"reclaim.victim": "as above",
 }
 
 // Ensure that a server dies at each fault point in its sources, and in those of the packages that
