@@ -16,14 +16,15 @@ const adoptAtClaim = 100 * time.Millisecond
 // fill is a fill of this client, from claim to publish or abort.
 type fill struct {
 	sample uint64
-	length uint64   // of the sample in bytes
-	offset uint64   // of its slot or extent in the payload, once it has a place
-	word   shm.Word // the index word that our claim wrote: WRITING, and the old value of each further CAS
-	entry  int      // of our record, which lists the claim
-	crc    uint32   // of the bytes written
-	drawn  uint64   // drawn from the allowance and not settled
-	memory bool     // memory for a new place is drawn, or the cache has it already
-	short  bool     // there is no memory for a new place
+	length uint64        // of the sample in bytes
+	offset uint64        // of its slot or extent in the payload, once it has a place
+	word   shm.Word      // the index word that our claim wrote: WRITING, and the old value of each further CAS
+	entry  int           // of our record, which lists the claim
+	crc    uint32        // of the bytes written
+	drawn  uint64        // drawn from the allowance and not settled
+	memory bool          // memory for a new place is drawn, or the cache has it already
+	short  bool          // there is no memory for a new place
+	took   time.Duration // what the load took; 0: unknown
 }
 
 // claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
@@ -123,7 +124,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.word")
-		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn, memory: memory, short: short}
+		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn, memory: memory, short: short, took: f.took}
+		c.loaded(f, f.took)
 		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
 			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
-	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -38,11 +37,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 		variable: seg.Variable(), readOnly: seg.ReadOnly(), locks: o.Locks}
 	if !c.variable {
 		c.units = 0
-		if c.policy = policy.FirstIndices(c.slots); seg.HasSlotTable() {
-			c.policy = policy.FirstCome(c.slots) // which slots are free; evict.go has the rest
-		}
-		c.evicts = seg.Policy.Evicts()
-		c.oneWordView = !c.evicts
+		c.setPolicy()
 	}
 	for k := range c.stripes {
 		c.stripes[k].countIn(&c.stripes[k].uncounted[0], &c.stripes[k].uncounted[1])

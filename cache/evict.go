@@ -1,71 +1,113 @@
 package cache
 
 import (
+	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
-// evictTries bounds how many slots one set looks at. Only slots whose samples other clients are
-// filling or evicting make it look at another.
-const evictTries = 64
+// searches bounds how often one set searches for a victim, when other clients take its victims.
+const searches = 4
+
+// setPolicy sets the policy of a cache with slots.
+func (c *Cache) setPolicy() {
+	kind := policy.Kind(c.seg.Policy) + 1
+	c.seed = binary.LittleEndian.Uint64(c.seg.Header.UUID[:])
+	c.policy = kind.New(c.slots, c.seed)
+	c.rule = c.policy.Rule()
+	c.evicts, c.oneWordView = c.rule != nil, c.rule == nil
+	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
+}
 
 // evict gives the slot of another sample to a claimed one: docs/spec/eviction.md, Evict. It returns
-// Stored when the word names the slot, and Full, with the claim as it was, when it finds no victim.
+// Stored when the word names the slot, and Full, with the claim as it was, when the policy lets no
+// sample go.
 func (c *Cache) evict(f *fill) (Result, error) {
-	_, intent := c.seg.Claim(c.record, f.entry)
-	list := c.seg.Victim(c.record, f.entry)
-	for range min(c.slots, evictTries) {
-		s := (c.seg.Hand().Add(1) - 1) % c.slots
-		table := c.seg.SlotSample(s)
-		listed := table.Load()
-		switch {
-		case listed == 0: // it was freed, and free_from may never say so: who freed it may be dead
-			if c.hasMemory(f) && c.tryFreeSlot(f, s) {
-				return c.nameSlot(f, s)
+	newcomer := policy.Candidate{Sample: f.sample, Size: f.length,
+		Cost: policy.Cost(shm.Meta(c.seg.Meta(f.sample).Load()).Cost())}
+	for range searches {
+		search := policy.NewSearch(c.rule, newcomer, c.slots)
+		for !search.Done() {
+			number := c.seg.Hand().Add(1) - 1
+			s := search.Slot(number)
+			listed := c.seg.SlotSample(s).Load()
+			if listed > c.samples {
+				return Busy, errors.Join(c.corrupt("slot %d is given to sample %d", s, listed-1), c.abort(f))
 			}
-			continue
-		case listed == f.sample+1: // a dead client's, not reclaimed yet
-			continue
-		case listed > c.samples:
-			return Busy, errors.Join(c.corrupt("slot %d is given to sample %d", s, listed-1), c.abort(f))
+			if listed == 0 { // it was freed, and free_from may never say so: who freed it may be dead
+				if c.hasMemory(f) && c.tryFreeSlot(f, s) {
+					return c.nameSlot(f, s)
+				}
+				search.Skip()
+				continue
+			}
+			w := shm.Word(c.seg.Word(listed - 1).Load())
+			if w.State() != shm.Ready || c.layout.Place(w) != s+1 || listed == f.sample+1 {
+				search.Skip() // others fill or evict it, or it came back in another slot
+				continue
+			}
+			candidate := policy.Candidate{Sample: listed - 1, Size: f.length,
+				Cost: policy.Cost(shm.Meta(c.seg.Meta(listed - 1).Load()).Cost())}
+			if c.references {
+				candidate.Reference = c.seg.Reference(s)
+			}
+			if left := search.Look(number, s, &candidate); left != candidate.Reference {
+				c.seg.SetReference(s, left)
+			}
 		}
-		word := c.seg.Word(listed - 1)
-		w := shm.Word(word.Load())
-		if w.State() != shm.Ready || c.layout.Place(w) != s+1 {
-			continue // it is on its way out, or was evicted and came back in another slot
+		victim, s, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
+		if !ok {
+			return Full, nil
 		}
-		intent.Store(s + 1)
-		list.Store(listed)
-		fault.At("evict.listed")
-		retiring := c.layout.Pack(shm.Retiring, c.owner, c.layout.Generation(w)+1, s+1)
-		if !word.CompareAndSwap(uint64(w), uint64(retiring)) {
-			list.Store(0)
-			fault.At("evict.unlisted")
-			continue
+		if retired, err := c.retire(f, victim.Sample, s); err != nil {
+			return Busy, errors.Join(err, c.abort(f))
+		} else if retired {
+			return c.nameSlot(f, s)
 		}
-		fault.At("evict.retired")
-		// No client changes the entry and the word but the owner of RETIRING.
-		moved := table.CompareAndSwap(listed, f.sample+1)
-		if moved {
-			fault.At("evict.moved")
-		}
-		gone := c.layout.Pack(shm.Empty, 0, c.layout.Generation(retiring)+1, 0)
-		emptied := word.CompareAndSwap(uint64(retiring), uint64(gone))
-		if emptied {
-			fault.At("evict.emptied")
-		}
-		list.Store(0)
-		fault.At("evict.unlisted")
-		if !moved || !emptied {
-			return Busy, errors.Join(c.corrupt("slot %d and its sample %d changed during an eviction", s, listed-1),
-				c.abort(f))
-		}
-		c.count(shm.Evicted, 1)
-		return c.nameSlot(f, s)
 	}
 	return Full, nil
+}
+
+// retire evicts the victim from slot s, which is the claim's then. It returns false when the victim
+// has changed since the search.
+func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
+	_, intent := c.seg.Claim(c.record, f.entry)
+	list, table, word := c.seg.Victim(c.record, f.entry), c.seg.SlotSample(s), c.seg.Word(victim)
+	w := shm.Word(word.Load())
+	if w.State() != shm.Ready || c.layout.Place(w) != s+1 {
+		return false, nil
+	}
+	intent.Store(s + 1)
+	list.Store(victim + 1)
+	fault.At("evict.listed")
+	retiring := c.layout.Pack(shm.Retiring, c.owner, c.layout.Generation(w)+1, s+1)
+	if !word.CompareAndSwap(uint64(w), uint64(retiring)) {
+		list.Store(0)
+		fault.At("evict.unlisted")
+		return false, nil
+	}
+	fault.At("evict.retired")
+	// No client changes the entry and the word but the owner of RETIRING.
+	moved := table.CompareAndSwap(victim+1, f.sample+1)
+	if moved {
+		fault.At("evict.moved")
+	}
+	gone := c.layout.Pack(shm.Empty, 0, c.layout.Generation(retiring)+1, 0)
+	emptied := word.CompareAndSwap(uint64(retiring), uint64(gone))
+	if emptied {
+		fault.At("evict.emptied")
+	}
+	list.Store(0)
+	fault.At("evict.unlisted")
+	if !moved || !emptied {
+		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
+	}
+	c.count(shm.Evicted, 1)
+	return true, nil
 }
 
 // hasMemory draws memory for a free slot, once.
@@ -76,6 +118,35 @@ func (c *Cache) hasMemory(f *fill) bool {
 		f.memory, f.short = err == nil, err != nil
 	}
 	return f.memory
+}
+
+// placed stores the reference byte of a sample that has just got its slot.
+func (c *Cache) placed(s uint64) {
+	if c.references {
+		c.seg.SetReference(s, c.rule.Placed(c.seg.Hand().Load()))
+	}
+}
+
+// referred stores what a hit leaves for the policy.
+func (c *Cache) referred(w shm.Word) {
+	s := c.layout.Place(w) - 1
+	old := c.seg.Reference(s)
+	if b := c.rule.Hit(old, c.seg.Hand().Load(), c.draws.Add(1)); b != old {
+		c.seg.SetReference(s, b)
+	}
+}
+
+// loaded stores in the meta of a claimed sample that a load took so long.
+func (c *Cache) loaded(f *fill, took time.Duration) {
+	if took <= 0 || !c.costs {
+		return
+	}
+	meta, spread := c.seg.Meta(f.sample), c.seg.Spread()
+	m := shm.Meta(meta.Load())
+	cost, now := policy.Cost(m.Cost()).Loaded(uint64(took), policy.Spread(spread.Load()),
+		policy.Random(c.seed, c.loads.Add(1)))
+	spread.Store(uint64(now)) // an update that is lost does no harm
+	meta.Store(uint64(m.WithCost(uint8(cost))))
 }
 
 // endEviction ends an eviction of a dead client: the victim is READY again if the slot is still its

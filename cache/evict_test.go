@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -91,29 +92,24 @@ func TestEvictFromOneSlot(t *testing.T) {
 	checkSound(t, seg)
 }
 
-// Goroutines of several clients set and get samples of a cache with few slots. Each copy has one
-// sample's bytes. The segment lies on the heap, so that the race detector sees its words.
-func TestEvictTogether(t *testing.T) {
-	o := evicting
-	o.Samples, o.Slots = 100, 8
-	seg := heap(t, o)
+// evictTogether has goroutines of several clients set and get samples of a cache with few slots. Each
+// copy has one sample's bytes. The segment lies on the heap, so that the race detector sees its words.
+func evictTogether(t *testing.T, seg *shm.Segment) {
+	t.Helper()
 	var clients sync.WaitGroup
 	for k := range 4 {
 		c := attach(t, seg)
 		clients.Go(func() {
 			dst := make([]byte, evictBytes)
-			for n := range 2000 {
-				i := (n*7 + k*13) % 100
+			for n := range 1000 {
+				i := (n*7 + k*13) % int(seg.Samples)
 				hit := false
 				var err error
 				if !cache.RaceDetector { // a copy races with the fill that its check detects
 					_, hit, err = c.Get(i, dst)
 				}
 				if err == nil && !hit {
-					var r cache.Result
-					if r, err = c.Set(i, payload(i, 1, evictBytes), 0); r == cache.Full {
-						err = fmt.Errorf("set %d is full", i)
-					}
+					_, err = c.SetLoaded(i, payload(i, 1, evictBytes), 0, time.Duration(1+i)*time.Millisecond)
 				} else if string(dst) != string(payload(i, 1, evictBytes)) {
 					err = fmt.Errorf("sample %d has other bytes", i)
 				}
@@ -126,7 +122,7 @@ func TestEvictTogether(t *testing.T) {
 	}
 	clients.Wait()
 	c := attach(t, seg)
-	if s := stats(t, c); s.Ready != 8 || s.Evicted == 0 || s.Corrupt != 0 || s.Lost != 0 {
+	if s := stats(t, c); s.Ready != seg.Slots || s.Evicted == 0 || s.Corrupt != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
 	}
 	checkSound(t, seg)

@@ -285,6 +285,9 @@ func (g *gather) row(k int) (bool, error) {
 			if !placed {
 				return false, c.corruptWord(sample, w, m)
 			}
+			if c.references && matches {
+				c.referred(w)
+			}
 			return matches, nil
 		}
 		if placed && matches {

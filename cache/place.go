@@ -81,6 +81,7 @@ func (c *Cache) nameSlot(f *fill, s uint64) (Result, error) {
 		return Busy, c.lost(f)
 	}
 	fault.At("slot.named")
+	c.placed(s)
 	return Stored, nil
 }
 

@@ -197,6 +197,9 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 		case !fits:
 			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
+			if c.references {
+				c.referred(w)
+			}
 			return int(n), true, nil
 		}
 	}

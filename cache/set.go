@@ -16,11 +16,22 @@ const waitAtMost = time.Minute
 // (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) {
 	parts := [1][]byte{data}
-	return c.SetParts(i, parts[:], flags)
+	return c.setParts(i, parts[:], flags, 0)
+}
+
+// SetLoaded is Set of a sample whose load took so long. A cache with the policy cost keeps the samples
+// that cost most; others ignore the time.
+func (c *Cache) SetLoaded(i int, data []byte, flags Flags, took time.Duration) (Result, error) {
+	parts := [1][]byte{data}
+	return c.setParts(i, parts[:], flags, took)
 }
 
 // SetParts is Set of a sample that consists of the parts, one after the other.
 func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
+	return c.setParts(i, parts, flags, 0)
+}
+
+func (c *Cache) setParts(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
 	var length uint64
 	for _, p := range parts {
 		length += uint64(len(p))
@@ -33,7 +44,7 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 		l.leave()
 		return Busy, err
 	}
-	var f fill
+	f := fill{took: took}
 	r, err := c.claimOrWait(uint64(i), length, flags, &f)
 	if r == Stored && err == nil {
 		if r, err = c.write(&f, parts); r == Stored && err == nil {

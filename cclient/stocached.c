@@ -37,6 +37,7 @@
 #include "src/protocol/open.c"           /* open, close, unlink */
 #include "src/protocol/create.c"         /* create */
 #include "src/protocol/read.c"           /* get, view, gather */
+#include "src/protocol/policy.c"         /* which sample goes */
 #include "src/protocol/evict.c"          /* a slot goes to another sample */
 #include "src/protocol/write.c"          /* set, claim, write, publish, abort */
 #include "src/protocol/inspect.c"        /* info, states, stats, verify, explain */

@@ -271,6 +271,10 @@ STOC_API int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capac
 /* Stores a sample if the cache does not have it: STORED, EXISTS, BUSY, FULL, OUT or an error. data
  * is copied. Fixed size: length MUST be sample_bytes (else ESCHEMA). */
 STOC_API int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
+/* stoc_set of a sample whose load took so many nanoseconds; 0: unknown. Caches whose policy keeps what
+ * costs most use the time, others ignore it. */
+STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags,
+                             uint64_t nanoseconds);
 STOC_API int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
 
 /* A fill in pieces: stoc_claim (STORED: claimed), then stoc_write any number of times, then

@@ -122,7 +122,7 @@ func TestDocumentNumbers(t *testing.T) {
 	doc := tables(t)
 	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset,
 		"clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
-		"allowance": AllowanceOffset, "reserved to 8,192": AllowanceOffset + AllowanceWords*ControlLineBytes}
+		"allowance": AllowanceOffset, "spread": SpreadOffset, "reserved to 8,192": SpreadOffset + ControlLineBytes}
 	for _, r := range doc["Control, 4,096 bytes at 4,096"] {
 		if want, ok := control[r.cells[1]]; !ok || want != number(t, r.cells[0]) {
 			t.Errorf("control word %q at %s, in the code at %d", r.cells[1], r.cells[0], want)

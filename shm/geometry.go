@@ -15,6 +15,7 @@ type Geometry struct {
 	IndexOffset     uint64
 	SumsOffset      uint64 // 0: no table of checksums
 	SlotTableOffset uint64 // 0: no slot table
+	ReferenceOffset uint64 // 0: no reference bytes
 	PayloadOffset   uint64
 	SegmentBytes    uint64 // size of the file
 }
@@ -73,6 +74,10 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 	if g.HasSlotTable() {
 		g.SlotTableOffset = roundUp(end, RegionAlign)
 		end = g.SlotTableOffset + slots*SlotRecordBytes
+	}
+	if policy.References() {
+		g.ReferenceOffset = roundUp(end, RegionAlign)
+		end = roundUp(g.ReferenceOffset+slots, 8)
 	}
 	g.PayloadOffset = roundUp(end, PayloadAlign)
 	g.SegmentBytes = roundUp(g.PayloadOffset+g.PayloadBytes, RegionAlign)

@@ -51,6 +51,7 @@ func (h *Header) encode(g *Geometry) []byte {
 	le.PutUint32(b[HeaderFieldCount:], uint32(len(h.Fields)))
 	le.PutUint64(b[HeaderLimitBytes:], h.Limit)
 	le.PutUint64(b[HeaderSumsOffset:], g.SumsOffset)
+	le.PutUint64(b[HeaderReferenceOffset:], g.ReferenceOffset)
 	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
 	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
 	for k := range h.Fields {

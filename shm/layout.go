@@ -111,6 +111,7 @@ const (
 	HandOffset        = 4736
 	AllowanceOffset   = 4864
 	AllowanceWords    = 16
+	SpreadOffset      = 6912
 	ControlLineBytes  = 128 // from word to word
 )
 
@@ -216,5 +217,6 @@ const (
 	_ = uint(CounterStripeBytes - 8*CountersPerStripe)
 	_ = uint(CountersPerStripe - CounterCount)
 	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
-	_ = uint(ClientsOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
+	_ = uint(SpreadOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
+	_ = uint(ClientsOffset - (SpreadOffset + ControlLineBytes))
 )

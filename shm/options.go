@@ -17,23 +17,30 @@ const (
 	AssignFirstCome    Assign = iota // each sample that is set, while slots are free
 	AssignFirstIndices               // sample i < slots has slot i; other samples have no slot
 
-	// AssignFIFO gives the slots in turn to the samples that are set, so it evicts. Only tests create
-	// such caches yet: the parts that give out views, and the servers, do not know them.
-	AssignFIFO Assign = 5
+
+	// These evict, by the rules of docs/spec/policies.md. Only tests create such caches yet: the parts
+	// that give out views, and the servers, do not know them.
+	AssignCost
+	AssignRandom
+	AssignClock
+	AssignFIFO
+	AssignLRU
+	AssignLFU
 )
 
-// Evicts says whether a set into a full cache gives the slot of another sample to its own.
-func (a Assign) Evicts() bool { return a == AssignFIFO }
+// Evicts says whether a set into a full cache may give the slot of another sample to its own.
+func (a Assign) Evicts() bool { return a >= AssignCost && a <= AssignLFU }
+
+// References says whether the policy keeps a byte for each slot, which hits change.
+func (a Assign) References() bool { return a == AssignClock || a == AssignLRU || a == AssignLFU }
 
 // String returns the name that the command line takes.
 func (a Assign) String() string {
-	switch a {
-	case AssignFirstIndices:
-		return "first-indices"
-	case AssignFIFO:
-		return "fifo"
+	names := [...]string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
+	if a < 0 || int(a) >= len(names) {
+		return fmt.Sprintf("policy %d", int(a))
 	}
-	return "first-come"
+	return names[a]
 }
 
 // Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
@@ -98,7 +105,7 @@ func (o *Options) validate() error {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
 	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices && !o.Assign.Evicts() {
-		complain("assign: %d is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
+		complain("assign: %s is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
 			AssignFirstIndices)
 	}
 	if o.SampleBytes > MaxSampleBytes {

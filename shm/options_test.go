@@ -39,7 +39,7 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.SampleBytes = MaxSampleBytes + 1 }, []string{"sample bytes: 4294967296"}},
 		{func(o *Options) { o.Slots = 11 }, []string{"slots: 11", "samples 10"}},
 		{func(o *Options) { o.ClientRecords = 4096 }, []string{"client records: 4096"}},
-		{func(o *Options) { o.Assign = 2 }, []string{"assign: 2"}},
+		{func(o *Options) { o.Assign = 8 }, []string{"assign: policy 8"}},
 		{func(o *Options) { o.Fingerprint = strings.Repeat("x", 65) }, []string{"fingerprint", "64"}},
 		{func(o *Options) { o.Fingerprint = "\xff" }, []string{"fingerprint", "UTF-8"}},
 		{func(o *Options) { o.Fingerprint = "a\x00b" }, []string{"fingerprint"}},
@@ -100,7 +100,7 @@ func TestLimit(t *testing.T) {
 			Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
 		switch random.IntN(3) {
 		case 0:
-			o.SampleBytes, o.Assign = 1+random.Uint64N(1<<random.IntN(24)), Assign(random.IntN(2))
+			o.SampleBytes, o.Assign = 1+random.Uint64N(1<<random.IntN(24)), Assign(random.IntN(8))
 		case 1:
 			o.Fields = []Field{{Name: "a", DType: Uint8, Dims: []uint64{1 + random.Uint64N(1000)}}, {Name: "b", DType: Float64}}
 		case 2:

@@ -63,8 +63,27 @@ func (r *Region) Victim(record uint32, entry int) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+ClientVictims+uint64(entry)*8)
 }
 
-// Hand is the word that says where the next search for a victim begins.
+// Hand is the word that counts the looks at slots of all searches for a victim.
 func (r *Region) Hand() *atomic.Uint64 { return word(r.control, HandOffset) }
+
+// Spread is the word that says how the costs of all loads are spread.
+func (r *Region) Spread() *atomic.Uint64 { return word(r.control, SpreadOffset) }
+
+// Reference returns the reference byte of a slot. Only if Policy.References.
+func (r *Region) Reference(slot uint64) uint8 {
+	at := r.ReferenceOffset + slot
+	return uint8(word(r.control, at&^7).Load() >> (at % 8 * 8))
+}
+
+// SetReference stores the reference byte of a slot, unless one of its eight neighbours changes at the
+// same time: reference bytes are advice. Go has no atomic bytes.
+func (r *Region) SetReference(slot uint64, b uint8) {
+	at := r.ReferenceOffset + slot
+	shift := at % 8 * 8
+	w := word(r.control, at&^7)
+	old := w.Load()
+	w.CompareAndSwap(old, old&^(0xff<<shift)|uint64(b)<<shift)
+}
 
 // Counter is one counter of one stripe of a client record.
 func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {

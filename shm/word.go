@@ -83,6 +83,14 @@ func (m Meta) Content() uint32 { return uint32(m & metaContentMask) }
 // Fills returns the number of publishes of the sample, modulo 2^24.
 func (m Meta) Fills() uint32 { return uint32(m>>metaContentBits) & metaFillsMask }
 
+// Cost returns what the sample cost to load, as docs/spec/policies.md encodes it; 0: unknown.
+func (m Meta) Cost() uint8 { return uint8(m >> (metaContentBits + metaFillsBits)) }
+
+// WithCost returns m with another cost.
+func (m Meta) WithCost(c uint8) Meta {
+	return m&(1<<(metaContentBits+metaFillsBits)-1) | Meta(c)<<(metaContentBits+metaFillsBits)
+}
+
 // With returns m with another content. Fills and cost stay.
 func (m Meta) With(content uint32) Meta { return m&^metaContentMask | Meta(content) }
 

@@ -22,6 +22,7 @@ type client interface {
 	states(first, n int) (int, []uint8)
 	peek(i int, dst []byte) int
 	set(i int, parts [][]byte, flags cache.Flags) int
+	setLoaded(i int, data []byte, nanoseconds uint64) int
 	begin(i, length int, flags cache.Flags) int
 	write(offset int, data []byte) int
 	publish() int
@@ -118,6 +119,11 @@ func (g *goClient) peek(i int, dst []byte) int {
 
 func (g *goClient) set(i int, parts [][]byte, flags cache.Flags) int {
 	r, err := g.c.SetParts(i, parts, flags)
+	return either(int(r), err)
+}
+
+func (g *goClient) setLoaded(i int, data []byte, nanoseconds uint64) int {
+	r, err := g.c.SetLoaded(i, data, 0, time.Duration(nanoseconds))
 	return either(int(r), err)
 }
 

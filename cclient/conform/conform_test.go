@@ -84,6 +84,7 @@ var kinds = map[string]shm.Options{
 	"first-come":    {Samples: 20, Slots: 6, SampleBytes: 300},
 	"first-indices": {Samples: 20, Slots: 6, SampleBytes: 300, Assign: shm.AssignFirstIndices},
 	"fifo":          {Samples: 20, Slots: 6, SampleBytes: 300, Assign: shm.AssignFIFO},
+	"clock":         {Samples: 20, Slots: 6, SampleBytes: 300, Assign: shm.AssignClock},
 	"fields": {Samples: 20, Limit: 2<<20 + 8192, Fields: []shm.Field{{Name: "flag", DType: shm.Bool},
 		{Name: "image", DType: shm.Float32, Dims: []uint64{3, 5, 7}},
 		{Name: "label", DType: shm.Int64}}},

@@ -199,6 +199,11 @@ func (c *cClient) set(i int, parts [][]byte, flags cache.Flags) int {
 		C.int(len(parts)), C.unsigned(flags)))
 }
 
+func (c *cClient) setLoaded(i int, data []byte, nanoseconds uint64) int {
+	return int(C.call_stoc_set_loaded(c.handle, C.int64_t(i), pointer(append([]byte{}, append(data, 0)...)),
+		C.size_t(len(data)), 0, C.uint64_t(nanoseconds)))
+}
+
 func (c *cClient) begin(i, length int, flags cache.Flags) int {
 	return int(C.call_stoc_claim(c.handle, C.int64_t(i), C.size_t(length), C.unsigned(flags), c.claim))
 }

@@ -83,7 +83,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 struct geometry {
     uint64_t samples, slots, slot_stride, payload_bytes;
     uint32_t client_records, flags, policy;
-    uint64_t index_offset, sums_offset, slot_table_offset, payload_offset, segment_bytes;
+    uint64_t index_offset, sums_offset, slot_table_offset, reference_offset, payload_offset, segment_bytes;
 };
 
 /* A connection to a server. */
@@ -119,6 +119,14 @@ struct thread_pool {
     struct helper helpers[MAX_THREADS - 1];
 };
 
+/* How a cache that evicts chooses a victim: protocol/policy.c. */
+struct policy {
+    uint32_t code;   /* of the header */
+    unsigned shift;  /* of the ticks of lru */
+    int bytes;       /* logarithm of the bytes of a sample */
+    uint64_t slots, seed;
+};
+
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the
  * atomic members. Those of one process are reset in a forked child (protocol/client.c).
@@ -139,7 +147,9 @@ struct stoc_cache {
     uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
     uint64_t generation_mask;
     bool variable, read_only;
-    bool evicts;         /* a set into a full cache gives the slot of another sample to its own */
+    bool evicts;         /* a set into a full cache may give the slot of another sample to its own */
+    struct policy rule;  /* of a cache that evicts */
+    _Atomic unsigned char *references; /* a byte a slot, which hits change; NULL: none, or read-only */
     unsigned last_state; /* states above it are corrupt */
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
     int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
@@ -154,6 +164,8 @@ struct stoc_cache {
     _Atomic int64_t memory_left;    /* bytes that this client may draw before it checks memory itself */
     _Atomic uint32_t memory_group;  /* of this process, at its last check */
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
+    _Atomic uint64_t draws;         /* hits, if they change reference bytes */
+    _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
     struct link *links;             /* to the server, under handles_lock; no link leaves the list before close */

@@ -3,56 +3,123 @@
  */
 #include "protocol.h"
 
-enum { TRIES = 64 }; /* slots that one set looks at: samples that others fill or evict are no victims */
+enum { SEARCHES = 4 }; /* of one set, when other clients take its victims */
+
+static uint8_t reference_of(const stoc_cache *c, uint64_t slot)
+{
+    return c->references ? atomic_load_explicit(&c->references[slot], memory_order_relaxed) : 0;
+}
+
+/* Stores a reference byte only if it differs: readers of other processes share its line. */
+static void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value)
+{
+    if (c->references && value != old)
+        atomic_store_explicit(&c->references[slot], value, memory_order_relaxed);
+}
+
+/* The reference byte of a sample that has just got its slot. */
+INTERNAL void mark_placed(stoc_cache *c, uint64_t slot)
+{
+    if (c->references)
+        set_reference(c, slot, reference_of(c, slot), policy_placed(&c->rule, load(hand_word(c))));
+}
+
+/* What a hit leaves for the policy. */
+INTERNAL void mark_hit(const stoc_cache *c, uint64_t w)
+{
+    uint64_t slot = place_of(c, w) - 1, draw = atomic_fetch_add((_Atomic uint64_t *)(uintptr_t)&c->draws, 1) + 1;
+    uint8_t old = reference_of(c, slot);
+    set_reference(c, slot, old, policy_hit(&c->rule, load(hand_word(c)), draw, old));
+}
+
+/* Stores in the meta of a claimed sample that a load took so long. */
+INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds)
+{
+    if (c->policy != STOC_POLICY_COST)
+        return;
+    uint64_t meta = load(meta_word(c, sample)), spread = load(spread_word(c));
+    uint64_t draw = policy_random(c->rule.seed, atomic_fetch_add(&c->loads, 1) + 1);
+    uint8_t cost = policy_loaded(cost_of(meta), nanoseconds, draw, &spread);
+    store(spread_word(c), spread); /* an update that is lost does no harm */
+    store(meta_word(c, sample), meta_with_cost(meta, cost));
+}
+
+enum { RETIRED = 1, CHANGED = 0 };
+
+/* Evicts the victim from a slot, which is the claim's then: RETIRED. CHANGED: the victim is another
+ * client's now. ECORRUPT: words changed that only this client may change. */
+static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64_t slot)
+{
+    stoc_cache *c = k->cache;
+    stoc_word *list = victim_word(c, record, k->entry), *word = index_word(c, victim);
+    uint64_t w = load(word);
+    if (state_of(w) != READY || place_of(c, w) != slot + 1)
+        return CHANGED;
+    store(intent_word(c, record, k->entry), slot + 1);
+    store(list, victim + 1);
+    STOC_FAULT("evict.listed");
+    uint64_t retiring = pack(c, RETIRING, record + 1, generation_of(c, w) + 1, slot + 1);
+    if (!cas(word, w, retiring)) {
+        store(list, 0);
+        STOC_FAULT("evict.unlisted");
+        return CHANGED;
+    }
+    STOC_FAULT("evict.retired");
+    /* only the owner of RETIRING changes the entry and the word */
+    bool moved = cas(slot_word(c, slot), victim + 1, k->sample + 1);
+    if (moved)
+        STOC_FAULT("evict.moved");
+    bool emptied = cas(word, retiring, pack(c, EMPTY, 0, generation_of(c, retiring) + 1, 0));
+    if (emptied)
+        STOC_FAULT("evict.emptied");
+    store(list, 0);
+    STOC_FAULT("evict.unlisted");
+    if (!moved || !emptied)
+        return corrupt(c);
+    count(c, STOC_COUNTER_EVICTED, 1);
+    return RETIRED;
+}
 
 /*
  * Takes the slot of another sample for the claim. STORED: the slot table names the claim's sample;
- * the intent says which slot. FULL: there is no victim. ECORRUPT: words changed that only this
- * client may change. is_short: there is no memory for the pages of a slot that is free.
+ * the intent says which slot. FULL: the policy lets no sample go. ECORRUPT. is_short: there is no
+ * memory for the pages of a slot that is free.
  */
 INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short)
 {
     stoc_cache *c = k->cache;
-    stoc_word *list = victim_word(c, record, k->entry);
-    for (uint64_t tries = MIN(c->slots, TRIES); tries > 0; tries--) {
-        uint64_t s = atomic_fetch_add(hand_word(c), 1) % c->slots, listed = load(slot_word(c, s));
-        if (listed == 0) { /* it was freed, and free_from may never say so: who freed it may be dead */
-            is_short = is_short || !draw_claim(k, record);
-            if (!is_short && try_free_slot(k, record, s))
-                return STOC_STORED;
-            continue;
+    uint8_t newcomer = cost_of(load(meta_word(c, k->sample)));
+    for (int search = 0; search < SEARCHES; search++) {
+        uint64_t victim = 0, slot = 0;
+        uint32_t least = POLICY_KEPT;
+        uint8_t cost = 0;
+        for (unsigned left = policy_looks(&c->rule); left > 0; left--) {
+            uint64_t number = atomic_fetch_add(hand_word(c), 1), s = policy_slot(&c->rule, number);
+            uint64_t listed = load(slot_word(c, s));
+            if (listed > c->samples)
+                return corrupt(c);
+            if (listed == 0) { /* it was freed, and free_from may never say so: who freed it may be dead */
+                is_short = is_short || !draw_claim(k, record);
+                if (!is_short && try_free_slot(k, record, s))
+                    return STOC_STORED;
+                continue;
+            }
+            uint64_t w = load(index_word(c, listed - 1));
+            if (state_of(w) != READY || place_of(c, w) != s + 1 || listed == k->sample + 1)
+                continue; /* others fill or evict it, or it came back in another slot */
+            uint8_t reference = reference_of(c, s), its_cost = cost_of(load(meta_word(c, listed - 1)));
+            uint32_t worth = policy_worth(&c->rule, number, its_cost, reference);
+            if (worth < least)
+                victim = listed - 1, slot = s, least = worth, cost = its_cost;
+            if (worth == 0)
+                break;
+            set_reference(c, s, reference, policy_looked(&c->rule, number, reference));
         }
-        if (listed == k->sample + 1) /* a dead client's, not reclaimed yet */
-            continue;
-        if (listed > c->samples)
-            return corrupt(c);
-        stoc_word *word = index_word(c, listed - 1);
-        uint64_t w = load(word);
-        if (state_of(w) != READY || place_of(c, w) != s + 1)
-            continue; /* others fill or evict it, or it came back in another slot */
-        store(intent_word(c, record, k->entry), s + 1);
-        store(list, listed);
-        STOC_FAULT("evict.listed");
-        uint64_t retiring = pack(c, RETIRING, record + 1, generation_of(c, w) + 1, s + 1);
-        if (!cas(word, w, retiring)) {
-            store(list, 0);
-            STOC_FAULT("evict.unlisted");
-            continue;
-        }
-        STOC_FAULT("evict.retired");
-        /* only the owner of RETIRING changes the entry and the word */
-        bool moved = cas(slot_word(c, s), listed, k->sample + 1);
-        if (moved)
-            STOC_FAULT("evict.moved");
-        bool emptied = cas(word, retiring, pack(c, EMPTY, 0, generation_of(c, retiring) + 1, 0));
-        if (emptied)
-            STOC_FAULT("evict.emptied");
-        store(list, 0);
-        STOC_FAULT("evict.unlisted");
-        if (!moved || !emptied)
-            return corrupt(c);
-        count(c, STOC_COUNTER_EVICTED, 1);
-        return STOC_STORED;
+        if (least == POLICY_KEPT || !policy_yields(&c->rule, newcomer, cost, load(spread_word(c))))
+            return STOC_FULL;
+        int result = retire(k, record, victim, slot);
+        if (result != CHANGED)
+            return result == RETIRED ? STOC_STORED : result;
     }
     return STOC_FULL;
 }

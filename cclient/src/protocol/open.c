@@ -62,6 +62,8 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->evicts = policy_evicts(g->policy);
     c->last_state = c->evicts ? RETIRING : READY;
     c->view_slots = c->evicts ? 0 : g->slots;
+    if (c->evicts)
+        c->rule = make_policy(g->policy, g->slots, h->sample_bytes, h->uuid);
     c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
     c->layout_minor = h->minor;
@@ -90,6 +92,8 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->index = word_at(c, g->index_offset);
     c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
     c->slot_table = g->slot_table_offset ? word_at(c, g->slot_table_offset) : NULL;
+    c->references = g->reference_offset && !c->read_only ? (_Atomic unsigned char *)(c->control + g->reference_offset)
+                                                         : NULL;
     atomic_store(&c->counters, c->read_only ? c->sink : NULL);
     atomic_store(&c->huge_after, c->read_only || !huge_pages_allowed() ? HUGE_NEVER : 0);
     return 0;

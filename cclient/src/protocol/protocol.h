@@ -61,7 +61,23 @@ INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const cha
 INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *counters, enum stoc_counter which);
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
+/* policy.c */
+#define POLICY_KEPT UINT32_MAX
+INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, uint64_t sample_bytes, const unsigned char uuid[16]);
+INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n);
+INTERNAL unsigned policy_looks(const struct policy *p);
+INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number);
+INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference);
+INTERNAL bool policy_yields(const struct policy *p, uint8_t newcomer, uint8_t victim, uint64_t spread);
+INTERNAL uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t reference);
+INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw, uint8_t reference);
+INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
+INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
+
 /* evict.c */
+INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
+INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
+INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry);
 

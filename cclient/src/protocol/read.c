@@ -40,6 +40,8 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
         if (unchanged(record, w, meta)) {
             if (length && placed)
                 *length = bytes;
+            if (UNLIKELY(c->references && result == STOC_HIT))
+                mark_hit(c, w);
             return result;
         }
         *retried += copied;

@@ -131,6 +131,7 @@ static int take_slot(struct stoc_claim *k, uint32_t record, bool is_short)
     if (!name_place(k, load(intent_word(k->cache, record, k->entry))))
         return lost(k);
     STOC_FAULT("slot.named");
+    mark_placed(k->cache, place_of(k->cache, k->word) - 1);
     return STOC_STORED;
 }
 
@@ -195,7 +196,7 @@ static bool is_full(const stoc_cache *c, uint64_t length)
 
 /* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT or an error. Counts only
  * failures inside. */
-static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, struct stoc_claim *k)
+static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, uint64_t nanoseconds, struct stoc_claim *k)
 {
     uint32_t owner;
     int code = require_owner(c, &owner);
@@ -275,6 +276,8 @@ again:;
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
                              .open = OPEN | claim.open};
+    if (nanoseconds)
+        store_cost(c, i, nanoseconds);
     /* the word is the same again, but its extent has changed */
     if (fits && c->variable && load(meta_word(c, i)) != meta)
         return abort_claim(k, STOC_BUSY);
@@ -347,15 +350,16 @@ static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsign
 }
 
 /* Calls begin, repeats it while BUSY if the caller waits, and counts the result. */
-static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned flags, struct stoc_claim *k)
+static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned flags, uint64_t nanoseconds,
+                         struct stoc_claim *k)
 {
-    int result = begin(c, i, length, flags & STOC_OVERWRITE, k);
+    int result = begin(c, i, length, flags & STOC_OVERWRITE, nanoseconds, k);
     if (result == STOC_BUSY && (flags & STOC_WAIT)) {
         uint64_t deadline = now_ns() + WAIT_NS, pause = 20000;
         do {
             sleep_ns(pause);
             pause = MIN(pause * 2, 2000000);
-            result = begin(c, i, length, flags & STOC_OVERWRITE, k);
+            result = begin(c, i, length, flags & STOC_OVERWRITE, nanoseconds, k);
         } while (result == STOC_BUSY && now_ns() < deadline);
     }
     if (result == STOC_EXISTS)
@@ -369,7 +373,8 @@ static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned fl
     return result;
 }
 
-int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags)
+static int set_parts(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
+                     uint64_t nanoseconds)
 {
     struct stoc_claim k;
     uint64_t length = 0, at = 0;
@@ -382,7 +387,7 @@ int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count
         length = parts[part].iov_len > UINT64_MAX - length ? UINT64_MAX : length + parts[part].iov_len;
     }
     int result = check_set(c, index, length, flags);
-    if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, &k)) != STOC_STORED)
+    if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, nanoseconds, &k)) != STOC_STORED)
         return result;
     for (int part = 0; part < count_of_parts; at += parts[part++].iov_len) {
         result = write_bytes(&k, at, parts[part].iov_base, parts[part].iov_len, &crc);
@@ -396,10 +401,20 @@ int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count
     return publish(&k, crc);
 }
 
-int stoc_set(stoc_cache *c, int64_t index, const void *data, size_t length, unsigned flags)
+int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags)
+{
+    return set_parts(c, index, parts, count_of_parts, flags, 0);
+}
+
+int stoc_set_loaded(stoc_cache *c, int64_t index, const void *data, size_t length, unsigned flags, uint64_t nanoseconds)
 {
     struct iovec whole = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
-    return stoc_setv(c, index, &whole, 1, flags);
+    return set_parts(c, index, &whole, 1, flags, nanoseconds);
+}
+
+int stoc_set(stoc_cache *c, int64_t index, const void *data, size_t length, unsigned flags)
+{
+    return stoc_set_loaded(c, index, data, length, flags, 0);
 }
 
 /* ------------------------------------------------------------ in pieces */
@@ -412,7 +427,7 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
         return STOC_EINVAL;
     memset(k, 0, sizeof *k);
     int result = check_set(c, index, length, flags);
-    if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, k)) != STOC_STORED)
+    if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, 0, k)) != STOC_STORED)
         return result;
     /* Allocate now, so that bytes never written are 0 and not a hole. */
     if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 &&

@@ -52,6 +52,10 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     } else if (policy != STOC_FIRST_INDICES) {
         g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->slot_table_offset + slots * STOC_SLOT_RECORD_BYTES;
+        if (policy_references(policy)) {
+            g->reference_offset = ROUND_UP(end, STOC_REGION_ALIGN);
+            end = ROUND_UP(g->reference_offset + slots, 8);
+        }
     }
     g->payload_offset = ROUND_UP(end, STOC_PAYLOAD_ALIGN);
     g->segment_bytes = ROUND_UP(g->payload_offset + g->payload_bytes, STOC_REGION_ALIGN);

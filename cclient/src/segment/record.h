@@ -41,6 +41,7 @@ static inline stoc_word *slot_word(const stoc_cache *c, uint64_t slot) { return 
 static inline stoc_word *phase_word(const stoc_cache *c) { return word_at(c, STOC_PHASE_OFFSET); }
 static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c, STOC_FREE_FROM_OFFSET); }
 static inline stoc_word *arena_next_word(const stoc_cache *c) { return word_at(c, STOC_ARENA_NEXT_OFFSET); }
+static inline stoc_word *spread_word(const stoc_cache *c) { return word_at(c, STOC_SPREAD_OFFSET); }
 static inline stoc_word *hand_word(const stoc_cache *c) { return word_at(c, STOC_HAND_OFFSET); }
 static inline stoc_word *clients_high_word(const stoc_cache *c) { return word_at(c, STOC_CLIENTS_HIGH_OFFSET); }
 
@@ -100,6 +101,12 @@ static inline uint64_t meta_published(uint64_t meta, uint32_t content)
 {
     uint64_t fills = ((meta >> FILLS_SHIFT) + 1) & FILLS_MASK;
     return (meta & ~(FILLS_MASK << FILLS_SHIFT | UINT32_MAX)) | fills << FILLS_SHIFT | content;
+}
+#define COST_SHIFT 56
+static inline uint8_t cost_of(uint64_t meta) { return (uint8_t)(meta >> COST_SHIFT); }
+static inline uint64_t meta_with_cost(uint64_t meta, uint8_t cost)
+{
+    return (meta & ~(UINT64_C(0xff) << COST_SHIFT)) | (uint64_t)cost << COST_SHIFT;
 }
 /* Stores the length of an extent. Only the client that has claimed the sample, or reclaims it, may
  * do so. */

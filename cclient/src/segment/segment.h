@@ -17,7 +17,12 @@ INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool var
 
 /* geometry.c */
 /* Whether a set into a full cache gives the slot of another sample to its own. */
-static inline bool policy_evicts(uint32_t policy) { return policy == STOC_POLICY_FIFO; }
+static inline bool policy_evicts(uint32_t policy) { return policy >= STOC_POLICY_COST && policy <= STOC_POLICY_LFU; }
+/* Whether a byte for each slot belongs to it, which hits change. */
+static inline bool policy_references(uint32_t policy)
+{
+    return policy == STOC_POLICY_CLOCK || policy == STOC_POLICY_LRU || policy == STOC_POLICY_LFU;
+}
 INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
                           uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why);
 

@@ -1,11 +1,17 @@
 package model
 
+// What one set does at most, as in package policy and in the code.
+const (
+	looks    = 5 // at slots, in one search
+	searches = 4 // when other clients take its victims
+)
+
 func init() {
 	// Step 5, first-come with a policy that evicts, when no slot is free. Which slot the policy
 	// chooses does not matter to the protocol: here the hand gives one after the other, as for fifo.
 	table[evictHand] = func(x *execution) {
 		t := x.t()
-		if t.tries == x.y.Places {
+		if t.tries == looks {
 			t.result, t.pc = Full, abortWord
 			return
 		}
@@ -111,8 +117,10 @@ func init() {
 			t.pc = evictEmpty
 		case t.holds:
 			t.v, t.pc = 0, slotName
-		default: // another client has changed the victim: the hand goes on
-			t.pc = evictHand
+		case t.searches+1 == searches:
+			t.result, t.pc = Full, abortWord
+		default: // another client has changed the victim
+			t.tries, t.searches, t.pc = 0, t.searches+1, evictHand
 		}
 	}
 

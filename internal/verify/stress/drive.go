@@ -87,7 +87,7 @@ func (d Drive) Run() (Report, error) {
 	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	case Evicting:
-		o.Assign = shm.AssignFIFO
+		o.Assign = shm.AssignRandom + shm.Assign(d.Seed%5) // workers tell no costs, so not the policy cost
 	default:
 		return Report{}, fmt.Errorf("%q is none of the kinds %v", d.Kind, Kinds)
 	}

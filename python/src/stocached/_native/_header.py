@@ -467,6 +467,9 @@ peek = bind(releasing, "stoc_peek", c_int, Cache, c_int64, c_void_p, c_size_t)
 # int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
 set = bind(releasing, "stoc_set", c_int, Cache, c_int64, c_void_p, c_size_t, c_uint)
 
+# int stoc_set_loaded(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags, uint64_t nanoseconds);
+set_loaded = bind(releasing, "stoc_set_loaded", c_int, Cache, c_int64, c_void_p, c_size_t, c_uint, c_uint64)
+
 # int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
 setv = bind(releasing, "stoc_setv", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint)
 

@@ -1,0 +1,150 @@
+/*
+ * policy.c - which sample goes. docs/spec/policies.md says how, and package policy decides alike in
+ * Go. All functions are pure.
+ */
+#include "protocol.h"
+
+enum { CHEAPEST = 2624, DEAREST = 10688, ZERO = 2560, LEVEL = 64 }; /* fine logarithms, 256 for a factor of 2 */
+
+/* splitmix64 */
+INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n)
+{
+    uint64_t x = seed + (n + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* A number below n, of 64 random bits. */
+static uint64_t number_below(uint64_t x, uint64_t n)
+{
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)x * n >> 64);
+}
+
+static int fine(uint64_t n)
+{
+    if (n < 2)
+        return 0;
+    int e = 63 - __builtin_clzll(n), f = (int)((n << (63 - e)) << 1 >> 56);
+    return e * 256 + f + (f * (256 - f) * 87 >> 16);
+}
+
+static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
+
+INTERNAL unsigned policy_looks(const struct policy *p)
+{
+    return p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
+}
+
+/* The slot to look at for a number of the hand. */
+INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number)
+{
+    bool swept = p->code == STOC_POLICY_FIFO || p->code == STOC_POLICY_CLOCK;
+    return swept ? number % p->slots : number_below(policy_random(p->seed, number), p->slots);
+}
+
+static uint8_t tick(const struct policy *p, uint64_t now) { return (uint8_t)(now >> p->shift); }
+
+/* How much a sample deserves its slot: 0 goes at once, POLICY_KEPT never. bytes of all samples. */
+INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference)
+{
+    switch (p->code) {
+    case STOC_POLICY_COST:
+        return cost ? (uint32_t)(logarithm(cost) - p->bytes + 65536) : POLICY_KEPT;
+    case STOC_POLICY_CLOCK:
+        return reference;
+    case STOC_POLICY_LRU:
+        return 256 - (uint8_t)(tick(p, number) - reference);
+    case STOC_POLICY_LFU:
+        return reference + 1u;
+    default: /* fifo, random */
+        return 0;
+    }
+}
+
+/* Whether the victim goes for the newcomer. */
+INTERNAL bool policy_yields(const struct policy *p, uint8_t newcomer, uint8_t victim, uint64_t spread)
+{
+    if (p->code != STOC_POLICY_COST)
+        return true;
+    int between = (int)(spread >> 16 & UINT16_MAX), within = (int)(spread >> 32 & UINT16_MAX), trust = 256;
+    if (within >= between && within != 0)
+        trust = 0;
+    else if (within != 0)
+        trust = 256 - (int)((uint32_t)within * (uint32_t)within / (((uint32_t)between * (uint32_t)between + 255) / 256));
+    return newcomer != 0 && (logarithm(newcomer) - logarithm(victim)) * trust > 82 * 256;
+}
+
+/* The reference byte that a look leaves behind, if the sample stays. */
+INTERNAL uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t reference)
+{
+    if (p->code == STOC_POLICY_CLOCK && reference > 0 && policy_random(0, number) % 8 == 0)
+        return (uint8_t)(reference - 1);
+    if (p->code == STOC_POLICY_LFU && reference > 0 && policy_random(~p->seed, number) % 32 == 0)
+        return (uint8_t)(reference - (reference + 3) / 4);
+    return reference;
+}
+
+/* The reference byte that a hit leaves behind. draw: any number that changes from hit to hit. */
+INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw, uint8_t reference)
+{
+    switch (p->code) {
+    case STOC_POLICY_CLOCK:
+        return (uint8_t)(reference < 3 ? reference + 1 : reference);
+    case STOC_POLICY_LRU:
+        return tick(p, now);
+    case STOC_POLICY_LFU:
+        return (uint8_t)(reference < 255 && number_below(policy_random(p->seed, draw), MAX(reference, 1)) == 0 ? reference + 1
+                                                                                                       : reference);
+    default:
+        return reference;
+    }
+}
+
+/* The reference byte of a sample that has just got its slot. */
+INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now)
+{
+    return p->code == STOC_POLICY_LRU ? tick(p, now) : p->code == STOC_POLICY_LFU;
+}
+
+static int distance(int x, int y) { return MIN(x > y ? x - y : y - x, 2047); }
+static int follow(int mean, int d) { return mean - (mean >> 7) + (d * 32 >> 7); }
+
+static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
+{
+    int last = (int)(spread & UINT16_MAX), between = (int)(spread >> 16 & UINT16_MAX),
+        within = (int)(spread >> 32 & UINT16_MAX), tail = (int)(spread >> 48);
+    if (last == 0)
+        tail = (x + 512) * 2;
+    else
+        between = between == 0 ? MAX(distance(x, last) * 32, 1) : follow(between, distance(x, last));
+    tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
+    if (cost != 0) {
+        int d = distance(x, old);
+        within = follow(within ? within : MAX(between, 1), cost & 1 ? d + d / 4 : d);
+    }
+    return (uint64_t)x | (uint64_t)between << 16 | (uint64_t)within << 32 | (uint64_t)tail << 48;
+}
+
+/* The cost of a sample after one more load, and the new spread. draw is random. */
+INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread)
+{
+    int x = MIN(MAX(fine(nanoseconds), CHEAPEST), DEAREST), old = logarithm(cost);
+    *spread = observe(*spread, x, old, cost);
+    int tail = (int)(*spread >> 48) / 2;
+    if (x > tail && (cost == 0 || old + 256 < tail)) /* a stall, perhaps */
+        x = tail;
+    int y = cost == 0 ? x : cost & 1 ? (3 * old + x) / 4 : (old + x) / 2;
+    int level = (y - ZERO + (int)(draw >> 58)) / LEVEL;
+    return (uint8_t)(MIN(MAX(level, 1), 127) * 2 + (cost != 0));
+}
+
+INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, uint64_t sample_bytes, const unsigned char uuid[16])
+{
+    struct policy p = {.code = code, .slots = slots, .bytes = fine(sample_bytes)};
+    memcpy(&p.seed, uuid, sizeof p.seed);
+    for (uint64_t n = slots * 5 / 8; n > 1; n >>= 1)
+        p.shift++;
+    return p;
+}
