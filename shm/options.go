@@ -17,7 +17,6 @@ const (
 	AssignFirstCome    Assign = iota // each sample that is set, while slots are free
 	AssignFirstIndices               // sample i < slots has slot i; other samples have no slot
 
-
 	// These evict, by the rules of docs/spec/policies.md. Only tests create such caches yet: the parts
 	// that give out views, and the servers, do not know them.
 	AssignCost
