@@ -25,14 +25,12 @@ type Cache struct {
 	sampleBytes uint64 // of each sample; in an arena of the largest
 	units       uint64 // of the arena; 0 with slots
 	variable    bool
-	oneWordView bool          // the index word alone says where a view lies: fixed-size, and nothing is evicted
-	evicts      bool          // a set into a full cache may give the slot of another sample to its own
-	rule        policy.Rule   // which sample goes; nil if none ever goes
-	costs       bool          // the policy decides by the costs of loads
-	references  bool          // hits store reference bytes
-	seed        uint64        // of the policy
-	draws       atomic.Uint64 // hits of this handle, if they store reference bytes
-	loads       atomic.Uint64 // loads whose costs this handle was told
+	oneWordView bool        // the index word alone says where a view lies: fixed-size, and nothing is evicted
+	evicts      bool        // a set into a full cache may give the slot of another sample to its own
+	rule        policy.Rule // which sample goes; nil if none ever goes
+	costs       bool        // the policy decides by the costs of loads
+	references  bool        // hits store reference bytes
+	seed        uint64      // of the policy
 	readOnly    bool
 
 	record uint32 // record of this client; owner is record + 1, and 0 when read-only
@@ -47,6 +45,8 @@ type Cache struct {
 	// at a time
 	allocating sync.Mutex
 	allowance  *shm.Allowance // that fills draw on; nil when read-only
+	draws      atomic.Uint64  // hits of this handle, with the policy lfu
+	loads      atomic.Uint64  // loads whose times this handle was told
 	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first
 	shut       bool
 	closeErr   error

@@ -54,7 +54,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 func (c *Cache) register(o Options) (err error) {
 	if c.locks == nil {
 		if c.locks, err = c.seg.NewLocks(); errors.Is(err, shm.ErrReadOnly) {
-			c.readOnly = true
+			c.readOnly, c.references = true, false
 			return nil
 		} else if err != nil {
 			return err

@@ -27,8 +27,8 @@ func (c *Cache) setPolicy() {
 // Stored when the word names the slot, and Full, with the claim as it was, when the policy lets no
 // sample go.
 func (c *Cache) evict(f *fill) (Result, error) {
-	newcomer := policy.Candidate{Sample: f.sample, Size: f.length,
-		Cost: policy.Cost(shm.Meta(c.seg.Meta(f.sample).Load()).Cost())}
+	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
+	var candidate policy.Candidate
 	for range searches {
 		search := policy.NewSearch(c.rule, newcomer, c.slots)
 		for !search.Done() {
@@ -50,8 +50,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 				search.Skip() // others fill or evict it, or it came back in another slot
 				continue
 			}
-			candidate := policy.Candidate{Sample: listed - 1, Size: f.length,
-				Cost: policy.Cost(shm.Meta(c.seg.Meta(listed - 1).Load()).Cost())}
+			candidate = policy.Candidate{Sample: listed - 1, Size: f.length, Cost: c.cost(listed - 1)}
 			if c.references {
 				candidate.Reference = c.seg.Reference(s)
 			}
@@ -104,10 +103,16 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 	list.Store(0)
 	fault.At("evict.unlisted")
 	if !moved || !emptied {
+		c.freeSlot(s, f.sample, "abort.slot", "abort.cursor") // the word does not name it, so abort does not
 		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
 	}
 	c.count(shm.Evicted, 1)
+	f.memory = false // the slot has its pages
 	return true, nil
+}
+
+func (c *Cache) cost(sample uint64) policy.Cost {
+	return policy.Cost(shm.Meta(c.seg.Meta(sample).Load()).Cost())
 }
 
 // hasMemory draws memory for a free slot, once.
@@ -130,8 +135,15 @@ func (c *Cache) placed(s uint64) {
 // referred stores what a hit leaves for the policy.
 func (c *Cache) referred(w shm.Word) {
 	s := c.layout.Place(w) - 1
+	var now, draw uint64 // hits load and change no shared word that their policy does not need
+	switch c.seg.Policy {
+	case shm.AssignLRU:
+		now = c.seg.Hand().Load()
+	case shm.AssignLFU:
+		draw = c.draws.Add(1)
+	}
 	old := c.seg.Reference(s)
-	if b := c.rule.Hit(old, c.seg.Hand().Load(), c.draws.Add(1)); b != old {
+	if b := c.rule.Hit(old, now, draw); b != old {
 		c.seg.SetReference(s, b)
 	}
 }

@@ -108,7 +108,11 @@ func evictTogether(t *testing.T, seg *shm.Segment) {
 				if !cache.RaceDetector { // a copy races with the fill that its check detects
 					_, hit, err = c.Get(i, dst)
 				}
-				if err == nil && !hit {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !hit {
 					_, err = c.SetLoaded(i, payload(i, 1, evictBytes), 0, time.Duration(1+i)*time.Millisecond)
 				} else if string(dst) != string(payload(i, 1, evictBytes)) {
 					err = fmt.Errorf("sample %d has other bytes", i)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/simulate"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
@@ -80,5 +81,31 @@ func TestPoliciesTogether(t *testing.T) {
 			o.Samples, o.Slots, o.Assign = 100, 8, shm.Assign(kind-1)
 			evictTogether(t, heap(t, o))
 		})
+	}
+}
+
+// Reads that count no hit leave nothing for the policy.
+func TestUncountedReadsAreNoHits(t *testing.T) {
+	o := evicting
+	o.Assign = shm.AssignClock
+	seg := mapped(t, o)
+	c := attach(t, seg)
+	dst := make([]byte, evictBytes)
+	set(t, c, 0, payload(0, 1, evictBytes), 0, cache.Stored)
+	for range c.Ready() {
+	}
+	for range 3 {
+		if _, hit, err := c.Copy(0, dst); !hit || err != nil {
+			t.Fatal(hit, err)
+		}
+	}
+	if b := seg.Reference(0); b != 0 {
+		t.Errorf("reference byte %d after reads that are not counted", b)
+	}
+	if _, hit, err := c.Get(0, dst); !hit || err != nil {
+		t.Fatal(hit, err)
+	}
+	if b := seg.Reference(0); b != 1 {
+		t.Errorf("reference byte %d after a hit", b)
 	}
 }

@@ -150,7 +150,7 @@ func (c *Cache) Get(i int, dst []byte) (int, bool, error) {
 	if c.closed.Load() || uint64(i) >= c.samples {
 		return 0, false, c.refuseRead(l, i)
 	}
-	n, hit, err := c.copySample(uint64(i), dst)
+	n, hit, err := c.copySample(uint64(i), dst, c.references)
 	switch {
 	case hit:
 		l.hit()
@@ -170,11 +170,11 @@ func (c *Cache) Copy(i int, dst []byte) (int, bool, error) {
 		return 0, false, c.refuseRead(l, i)
 	}
 	defer l.leave()
-	return c.copySample(uint64(i), dst)
+	return c.copySample(uint64(i), dst, false)
 }
 
 // copySample copies a READY sample, and checks after the copy that the sample has not changed.
-func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
+func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, error) {
 	record := c.indexRecord(sample)
 	for range copyTries {
 		w, m, ok := record.load()
@@ -197,7 +197,7 @@ func (c *Cache) copySample(sample uint64, dst []byte) (int, bool, error) {
 		case !fits:
 			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
-			if c.references {
+			if refer {
 				c.referred(w)
 			}
 			return int(n), true, nil
@@ -239,8 +239,12 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 			shm.ErrSchema, i, c.sampleBytes, len(dst))
 	}
 	var offset uint64
+	record := c.indexRecord(uint64(i))
+	var w shm.Word
+	var m shm.Meta
 	if c.seg.HasSlotTable() {
-		w, m, ok := c.find(uint64(i))
+		var ok bool
+		w, m, ok = c.find(uint64(i))
 		if !ok {
 			return 0, false, c.checkStates(uint64(i), w)
 		}
@@ -254,6 +258,9 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	}
 	if err := c.seg.ReadPayload(dst[:c.sampleBytes], offset); err != nil {
 		return 0, false, err
+	}
+	if c.evicts && !record.unchanged(w, m) {
+		return 0, false, nil // the slot may be another sample's now
 	}
 	return int(c.sampleBytes), true, nil
 }

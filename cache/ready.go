@@ -22,14 +22,14 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 		return nil, false
 	}
 	defer l.leave()
-	if c.evicts {
-		dst := make([]byte, c.sampleBytes)
-		n, hit, err := c.copySample(sample, dst)
-		return dst[:n], hit && err == nil
-	}
 	w, m, ok := c.find(sample)
 	if !ok {
 		return nil, false
+	}
+	if c.evicts {
+		dst := make([]byte, c.sampleBytes)
+		n, hit, err := c.copySample(sample, dst, false)
+		return dst[:n], hit && err == nil
 	}
 	offset, ok := c.locate(w, c.length(m))
 	if !ok {

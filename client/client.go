@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync"
 
@@ -57,6 +58,10 @@ const (
 // Errors: ErrInvalid (all complaints about the options at once), ErrExists, ErrMemory with the
 // numbers, ErrPermission, ErrSystem. After a failure no cache is left.
 func Create(name string, o Options) (*Cache, error) {
+	if o.Assign.Evicts() {
+		return nil, fmt.Errorf("%w: assign: %s: policies that evict are for the simulator and for tests yet; use "+
+			"first-come or first-indices", shm.ErrInvalid, o.Assign)
+	}
 	seg, err := shm.Create(o.segment(name))
 	if err != nil {
 		return nil, err

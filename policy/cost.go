@@ -112,7 +112,7 @@ func (s Spread) observe(x, old int, known, confirmed bool) Spread {
 	if known {
 		d := distance(x, old)
 		if confirmed { // the old cost is an average, which is nearer to the true one
-			d += d / 4
+			d = min(d+d/4, maxDistance) // within has 16 bits
 		}
 		if within == 0 { // no difference is believed until measurements say otherwise
 			within = max(between, 1)

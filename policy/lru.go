@@ -19,7 +19,15 @@ func (l *lru) tick(now uint64) uint8 { return uint8(now >> l.shift) }
 
 func (*lru) Looks() int { return looks }
 
-func (l *lru) Worth(c *Candidate, now uint64) uint32 { return 256 - uint32(l.tick(now)-c.Reference) }
+// Worth takes a byte that is a few ticks ahead for a fresh one: the hand has moved on since the look
+// took its number.
+func (l *lru) Worth(c *Candidate, now uint64) uint32 {
+	age := l.tick(now) - c.Reference
+	if age > 250 {
+		age = 0
+	}
+	return 256 - uint32(age)
+}
 
 func (*lru) Looked(reference uint8, _ uint64) uint8 { return reference }
 

@@ -55,7 +55,7 @@ def observe(spread: int, x: int, old: int, c: int) -> int:
     if c != 0:
         d = distance(x, old)
         if c & 1:
-            d = d + d // 4
+            d = min(d + d // 4, 2047)
         if within == 0:
             within = max(between, 1)
         within = follow(within, d)
@@ -131,7 +131,8 @@ class Cache:
         if self.name == "clock":
             return s.reference
         if self.name == "lru":
-            return 256 - (self.tick(n) - s.reference) % 256
+            age = (self.tick(n) - s.reference) % 256
+            return 256 - (0 if age > 250 else age)
         return s.reference + 1 if self.name == "lfu" else 0
 
     def yields(self, newcomer: Sample, victim: Sample) -> bool:

@@ -27,9 +27,12 @@ INTERNAL void mark_placed(stoc_cache *c, uint64_t slot)
 /* What a hit leaves for the policy. */
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w)
 {
-    uint64_t slot = place_of(c, w) - 1, draw = atomic_fetch_add((_Atomic uint64_t *)(uintptr_t)&c->draws, 1) + 1;
+    /* hits load and change no shared word that their policy does not need */
+    uint64_t slot = place_of(c, w) - 1, now = c->policy == STOC_POLICY_LRU ? load(hand_word(c)) : 0, draw = 0;
+    if (c->policy == STOC_POLICY_LFU)
+        draw = atomic_fetch_add_explicit((_Atomic uint64_t *)(uintptr_t)&c->draws, 1, memory_order_relaxed) + 1;
     uint8_t old = reference_of(c, slot);
-    set_reference(c, slot, old, policy_hit(&c->rule, load(hand_word(c)), draw, old));
+    set_reference(c, slot, old, policy_hit(&c->rule, now, draw, old));
 }
 
 /* Stores in the meta of a claimed sample that a load took so long. */
@@ -74,8 +77,10 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
         STOC_FAULT("evict.emptied");
     store(list, 0);
     STOC_FAULT("evict.unlisted");
-    if (!moved || !emptied)
+    if (!moved || !emptied) {
+        free_slot(c, slot, k->sample, "abort.slot", "abort.cursor"); /* the word does not name it: abort does not */
         return corrupt(c);
+    }
     count(c, STOC_COUNTER_EVICTED, 1);
     return RETIRED;
 }
@@ -126,9 +131,11 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short)
 
 /* Ends an eviction of a dead client. The victim is READY again if the slot is still its own, else
  * EMPTY. */
-INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry)
+INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters)
 {
     uint64_t listed = load(victim_word(c, record, entry));
+    if (listed > c->samples)
+        add_to(counters, STOC_COUNTER_CORRUPT, 1);
     if (listed == 0 || listed > c->samples)
         return;
     uint64_t w = load(index_word(c, listed - 1)), place = place_of(c, w);

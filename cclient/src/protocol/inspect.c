@@ -80,6 +80,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     if (capacity < c->sample_bytes)
         return STOC_ESCHEMA;
     uint64_t offset = (uint64_t)index * c->slot_stride, bytes;
+    uint64_t w = load(index_word(c, (uint64_t)index)), meta = load(meta_word(c, (uint64_t)index));
     if (c->slot_table) {
         int found = find(c, (uint64_t)index, &offset, &bytes);
         if (found != STOC_HIT)
@@ -90,6 +91,8 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     int64_t n = pread_all(c->fd, dst, c->sample_bytes, c->payload_offset + offset);
     if (n < 0)
         return STOC_ESYSTEM;
+    if (c->evicts && !unchanged(index_word(c, (uint64_t)index), w, meta))
+        return STOC_MISS; /* the slot may be another sample's now */
     return (uint64_t)n == c->sample_bytes ? STOC_HIT : STOC_EFORMAT; /* shorter: the file was truncated */
 }
 

@@ -143,6 +143,7 @@ static int attach_file(stoc_cache *c, const char *fingerprint, const unsigned ch
     if (!c->read_only && (code = register_client(c, by_name && (c->flags & STOC_FLAG_NAMED), error)) < 0) {
         if (code == STOC_EREADONLY) { /* no lock description is possible, but reading works */
             c->read_only = true;
+            c->references = NULL;
             atomic_store(&c->counters, c->sink);
             no_error(error);
             return 0;

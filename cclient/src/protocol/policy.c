@@ -54,8 +54,10 @@ INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t 
         return cost ? (uint32_t)(logarithm(cost) - p->bytes + 65536) : POLICY_KEPT;
     case STOC_POLICY_CLOCK:
         return reference;
-    case STOC_POLICY_LRU:
-        return 256 - (uint8_t)(tick(p, number) - reference);
+    case STOC_POLICY_LRU: {
+        uint8_t age = (uint8_t)(tick(p, number) - reference);
+        return 256u - (age > 250 ? 0 : age); /* a few ticks ahead: the hand has moved on since the look took its number */
+    }
     case STOC_POLICY_LFU:
         return reference + 1u;
     default: /* fifo, random */
@@ -122,7 +124,7 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
     tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
     if (cost != 0) {
         int d = distance(x, old);
-        within = follow(within ? within : MAX(between, 1), cost & 1 ? d + d / 4 : d);
+        within = follow(within ? within : MAX(between, 1), cost & 1 ? MIN(d + d / 4, 2047) : d);
     }
     return (uint64_t)x | (uint64_t)between << 16 | (uint64_t)within << 32 | (uint64_t)tail << 48;
 }

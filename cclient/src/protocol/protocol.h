@@ -79,7 +79,7 @@ INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short);
-INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry);
+INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
 /* write.c */
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record);

@@ -86,7 +86,7 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
             continue;
         }
         if (c->evicts)
-            end_eviction(c, record, k);
+            end_eviction(c, record, k, counters);
         if (listed <= c->samples)
             taken += reclaim_sample(c, record, listed - 1);
         else

@@ -124,8 +124,10 @@ static int take_free_slot(struct stoc_claim *k, uint32_t record)
 static int take_slot(struct stoc_claim *k, uint32_t record, bool is_short)
 {
     int result = k->open & MEMORY ? take_free_slot(k, record) : STOC_FULL;
-    if (result == STOC_FULL && k->cache->evicts)
+    if (result == STOC_FULL && k->cache->evicts) {
         result = evict(k, record, is_short);
+        k->open &= ~(uint32_t)MEMORY; /* no huge pages: a victim's slot has its pages */
+    }
     if (result != STOC_STORED)
         return abort_claim(k, result);
     if (!name_place(k, load(intent_word(k->cache, record, k->entry))))

@@ -114,6 +114,12 @@ func Configs() []Config {
 		{Name: "evict-clear", Evicts: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1, Timeouts: true,
 			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll), one(set(1, 2)), reader(get(0))}},
+		{Name: "evict-wrap", Evicts: true, Wrap: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2), set(0, 3), set(1, 4)), one(recoverAll), reader(get(0))}},
+		{Name: "evict-tso", Evicts: true, TSO: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(0, 3)), reader(get(0))}},
 		// Generations that wrap around while a reader copies. Two contents alternate, so that word
 		// and checksum, or length, come back: by overwrites, deaths and clears.
 		{Name: "wrap", Wrap: true, Samples: 1, Places: 1, Records: 1, Entries: 1, Setup: ops(set(0, 1)),
