@@ -11,7 +11,8 @@
 //
 // A view is memory of the cache, mapped read-only: a write to it is a fault. It is valid until the
 // segment is closed. Its bytes change only if a client clears the cache or overwrites the sample.
-// Then it may show the old bytes, the new ones or a mix.
+// Then it may show the old bytes, the new ones or a mix. A cache that evicts gives out no views:
+// View returns ErrInvalid, and Ready yields copies.
 //
 // # Concurrency
 //

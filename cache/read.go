@@ -9,13 +9,13 @@ import (
 )
 
 // copyTries is how often a copy is made again because the sample changed during the copy. After
-// that it is a miss. Only a clear or an overwrite changes a sample, so even two changes in a row
-// are rare.
+// that it is a miss. Only a clear, an overwrite or an eviction changes a sample, so even two changes
+// in a row are rare.
 const copyTries = 16
 
 // View returns a sample as memory of the cache, and whether it was READY. The package comment,
 // Views, says what the bytes may show and how long. The caller MUST NOT write to the slice. Errors:
-// ErrIndex, ErrClosed, ErrCorrupt.
+// ErrIndex, ErrInvalid in a cache that evicts, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) {
 	l := c.stripeNow()
 	l.entered.Add(1) // enter inlined: a view costs little more than two atomic additions

@@ -9,8 +9,9 @@
  * - VIEWS: a view (stoc_view) points into the memory of the cache. That memory is mapped read-only:
  *   a write to it raises SIGSEGV. A view stays valid until stoc_close of its handle. Its bytes
  *   change only if a client clears the cache or overwrites the sample. It may then show old bytes,
- *   new bytes or a mix. Copies (stoc_get, stoc_gather) are checked after copying and never mix two
- *   versions.
+ *   new bytes or a mix. A cache that evicts gives out no views: stoc_view, stoc_locate and
+ *   their like return EINVAL. Copies (stoc_get, stoc_gather) are checked after copying and never
+ *   mix two versions.
  * - FORK: handles work in forked children. A child becomes a client of its own at its first counted
  *   call. Open claims stay with the parent. Do not use a handle in a child of a raw clone(2), which
  *   runs no pthread_atfork handlers.

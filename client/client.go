@@ -147,11 +147,11 @@ func (c *Cache) FD() int { return c.seg.FD() }
 func (c *Cache) Get(i int, dst []byte) (int, bool, error) { return c.c.Get(i, dst) }
 
 // View returns a sample as memory of the cache, and whether it was READY. See Memory in the package
-// comment. Errors: ErrIndex, ErrClosed, ErrCorrupt.
+// comment. Errors: ErrIndex, ErrInvalid in a cache that evicts, ErrClosed, ErrCorrupt.
 func (c *Cache) View(i int) ([]byte, bool, error) { return c.c.View(i) }
 
-// Ready iterates over the READY samples in the order of their indices, with a view of each, and
-// counts no hits. It ends early when the handle is closed.
+// Ready iterates over the READY samples in the order of their indices, with a view of each, or a
+// copy in a cache that evicts. It counts no hits. It ends early when the handle is closed.
 func (c *Cache) Ready() iter.Seq2[int, []byte] { return c.c.Ready() }
 
 // Gather copies n samples of a fixed-size cache, row k to dst[k*stride:], and returns how many were

@@ -3,7 +3,8 @@
 //
 // A cache holds samples of a dataset, or some of them, addressed by index 0..N-1. Any process (Go,
 // C, Python) may fill a sample at its first read. The sample stays until a client clears the cache
-// or overwrites the sample. A hit is plain memory access: no system call, no message, no daemon.
+// or overwrites the sample, or until a cache that evicts gives its slot to another one. A hit is
+// plain memory access: no system call, no message, no daemon.
 //
 //	c, err := client.Create("imagenet", client.Options{Samples: 1281167, SampleBytes: 3 * 224 * 224, Size: 64 << 30})
 //	if errors.Is(err, client.ErrExists) {
@@ -17,8 +18,9 @@
 //
 // View and Ready return memory of the cache, mapped read-only: a write to it is a fault. It is
 // valid until Close of its Cache. Its bytes change only if a client clears the cache or overwrites
-// the sample. Then it may show the old bytes, the new ones or a mix. Copies (Get, Gather,
-// GetOrLoad) are checked and never torn.
+// the sample. Then it may show the old bytes, the new ones or a mix. A cache that evicts gives out
+// no views: View returns ErrInvalid, and Ready yields copies. Copies (Get, Gather, GetOrLoad) are
+// checked and never torn.
 //
 // # Concurrency
 //

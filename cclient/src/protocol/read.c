@@ -1,6 +1,7 @@
 /*
  * read.c - get, view, gather. They allocate nothing, take no lock, and write no shared line except
- * the caller's counters.
+ * the caller's counters. With clock, lru and lfu a hit also stores its slot's reference byte, if it
+ * changes.
  */
 #include "protocol.h"
 

@@ -431,7 +431,7 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     int result = check_set(c, index, length, flags);
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, 0, k)) != STOC_STORED)
         return result;
-    /* Allocate now, so that bytes never written are 0 and not a hole. */
+    /* Allocate now, so that bytes never written are no hole: they are 0, or what the place held before. */
     if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 &&
         (result = write_failed(k)) == STOC_FULL)
         count(c, STOC_COUNTER_FULL, 1);

@@ -31,7 +31,8 @@ class Cache(Attachment):
     Lifetime: a view stays valid as long as the program refers to it, also after `close` and after
     the cache object is gone. Its bytes are final until a client clears the cache or overwrites the
     sample. Then the view may show old bytes, new bytes or a mix. Copies are never a mix. A store
-    into a view raises ValueError.
+    into a view raises ValueError. A cache that evicts gives out no views: `get` without `copy`
+    raises InvalidError.
     Concurrency: any number of threads may use one object, `close` included. So may forked children.
     Pickling: the process that unpickles attaches by path. If the cache has no name, it attaches
     through the process that pickled it, which must be alive.
@@ -173,7 +174,8 @@ class Cache(Attachment):
 
     def get(self, index: SupportsIndex, copy: bool = False) -> Any:
         """A sample as a read-only view of the cache, or with `copy` as the caller's own memory;
-        None on a miss. Raises SampleIndexError (IndexError)."""
+        None on a miss. Raises SampleIndexError (IndexError), and InvalidError for a view of a cache
+        that evicts."""
         rows = self._rows
         if rows is not None and not copy:  # the usual case stands here, as a call takes a tenth of its time
             try:
