@@ -37,7 +37,7 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	k := &Claim{c: c, inOrder: true}
 	r, err := c.claimOrWait(uint64(i), uint64(length), flags, &k.f)
 	if r == Stored && err == nil {
-		// Allocate, so that parts that are never written are zeros and no hole.
+		// Allocate, so that parts that are never written are no hole: zeros, or old bytes of the place.
 		if err := c.seg.AllocatePayload(k.f.offset, k.f.length); err != nil {
 			r, err = c.writeFailed(&k.f, err)
 			c.countResult(r, err)
