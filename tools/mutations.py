@@ -178,7 +178,7 @@ DEFECTS = [
     Defect(
         "C: a victim is evicted without being listed",
         "cclient/src/protocol/evict.c",
-        "        store(list, listed);\n",
+        "    store(list, victim + 1);\n",
         "",
         go("./internal/verify/model", "TestReplayC", "faultpoints"),
     ),
