@@ -1,0 +1,78 @@
+package cache_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// What a set that evicts takes beside an overwrite of a READY sample, and a hit in a cache that evicts
+// beside one in a first-come cache:
+//
+//	go test ./cache -run '^$' -bench 'Evict' -count 21
+func BenchmarkEvict(b *testing.B) {
+	for _, size := range []uint64{3072, 196608} {
+		slots := 64 << 20 / size / 4
+		o := shm.Options{Samples: 4 * slots, Slots: slots, SampleBytes: size}
+		data := make([]byte, size)
+		b.Run(fmt.Sprintf("%d/overwrite", size), func(b *testing.B) {
+			c := full(b, o, data)
+			for n := 0; b.Loop(); n++ {
+				if r, err := c.Set(n%int(slots), data, cache.Overwrite); r != cache.Stored || err != nil {
+					b.Fatal(r, err)
+				}
+			}
+		})
+		for assign := shm.AssignCost; assign <= shm.AssignLFU; assign++ {
+			o.Assign = assign
+			b.Run(fmt.Sprintf("%d/%s", size, assign), func(b *testing.B) {
+				c := full(b, o, data)
+				n := int(slots)
+				for b.Loop() {
+					// each costs more than those before, so that the policy cost evicts too
+					r, err := c.SetLoaded(n%int(o.Samples), data, 0, time.Duration(n)*time.Millisecond)
+					if err != nil || r == cache.Busy {
+						b.Fatal(r, err)
+					}
+					n++
+				}
+				b.ReportMetric(float64(stats(b, c).Evicted)/float64(b.N), "evicted/op")
+			})
+		}
+	}
+}
+
+func BenchmarkEvictHit(b *testing.B) {
+	for _, size := range []uint64{3072, 196608} {
+		slots := 64 << 20 / size / 4
+		for assign := shm.AssignFirstCome; assign <= shm.AssignLFU; assign++ {
+			if assign == shm.AssignFirstIndices {
+				continue
+			}
+			o := shm.Options{Samples: slots, Slots: slots, SampleBytes: size, Assign: assign}
+			data := make([]byte, size)
+			b.Run(fmt.Sprintf("%d/%s", size, assign), func(b *testing.B) {
+				c := full(b, o, data)
+				for n := 0; b.Loop(); n++ {
+					if _, hit, err := c.Get(n*7919%int(slots), data); !hit || err != nil {
+						b.Fatal(hit, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// full returns a cache whose slots hold the first samples.
+func full(b *testing.B, o shm.Options, data []byte) *cache.Cache {
+	c := attach(b, mapped(b, o))
+	for i := range int(o.Slots) {
+		if r, err := c.SetLoaded(i, data, 0, time.Millisecond); r != cache.Stored || err != nil {
+			b.Fatal(r, err)
+		}
+	}
+	return c
+}
