@@ -13,15 +13,15 @@ GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
-# a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Go and C need neither torch nor the
-# demo, so `setup-rest` installs these while Go and C are tested.
-COMPILED := setup-rest,test-bench,test-go-faults,test-c+test-go,test-go-race,test-model,test-conform,test-languages
-INSTALLED := test-python,test-torch+test-stress,test-demo
-TESTS := $(COMPILED) $(INSTALLED)
+# a tilde has low priority. Each stage is a target: `make test-c` runs one of them. The tests in Python wait much of
+# their time, so they and all others share the processors best. Only tests in Python need what `setup-rest` installs.
+PYTHON_TESTS := setup-rest,test-python,test-torch
+OTHER_TESTS := test-go,test-go-race,test-c,test-go-faults,test-bench,test-model,test-conform,test-languages,test-stress
+TESTS := $(PYTHON_TESTS)+$(OTHER_TESTS),test-demo
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
-# What `make ci` runs: tests and linters together. Linters and examples run while other stages wait.
-CI := setup-lint-python,$(COMPILED)+~setup-lint-go,lint-go,lint-cross
-CI += $(INSTALLED)+~lint-python,lint-prose,test-docs lint-generate
+# What `make ci` runs: tests and linters together.
+CI := setup-lint-python,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(OTHER_TESTS),test-demo
+CI := $(CI)+~setup-lint-go,lint-go,lint-cross lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
