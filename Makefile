@@ -17,7 +17,7 @@ GOLANGCI_VERSION := v2.15.0
 # their time, so they and all others share the processors best. Only tests in Python need what `setup-rest` installs.
 PYTHON_TESTS := setup-rest,test-python,test-torch
 OTHER_TESTS := test-go,test-go-race,test-c,test-go-faults,test-bench,test-model,test-conform,test-languages,test-stress
-TESTS := $(PYTHON_TESTS)+$(OTHER_TESTS),test-demo
+TESTS := $(PYTHON_TESTS),test-demo+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
 CI := setup-lint-python,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(OTHER_TESTS),test-demo

@@ -26,7 +26,6 @@ type Cache struct {
 	units       uint64 // of the arena; 0 with slots
 	variable    bool
 	oneWordView bool        // the index word alone says where a view lies: fixed-size, and nothing is evicted
-	evicts      bool        // a set into a full cache may give the slot of another sample to its own
 	rule        policy.Rule // which sample goes; nil if none ever goes
 	costs       bool        // the policy decides by the costs of loads
 	references  bool        // hits store reference bytes

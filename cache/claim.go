@@ -72,7 +72,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			place = home + 1
 		}
 		full := place == 0 && !c.hasSpace(length)
-		if full && !c.evicts && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		if full && !c.evicts() && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			if word.Load() != uint64(w) {
 				continue // another client may have given the last place to this sample
 			}
@@ -96,18 +96,12 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			}
 			continue
 		}
-		var drawn uint64
+		*f = fill{sample: sample, length: length, entry: entry, took: f.took}
 		taken := place == 0 || place != c.layout.Place(w)
-		memory, short := taken && !(full && c.evicts), false
-		if memory { // a kept place has its pages, and so has that of a victim
-			var err error
-			if drawn, err = c.allowance.Draw(length); err != nil { // memory is short, or the check failed
-				if !c.evicts {
-					c.dropEntry(entry)
-					return Full, nil
-				}
-				memory, short = false, true
-			}
+		// A kept place has its pages, and so has that of a victim.
+		if taken && !(full && c.evicts()) && !c.hasMemory(f) && !c.evicts() {
+			c.dropEntry(entry)
+			return Full, nil
 		}
 
 		generation := c.layout.Generation(w)
@@ -116,7 +110,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		ours := c.layout.Pack(shm.Writing, c.owner, generation, place)
 		if !word.CompareAndSwap(uint64(w), uint64(ours)) {
-			c.allowance.Settle(drawn)
+			c.settle(f)
 			c.dropEntry(entry)
 			if shm.Word(word.Load()).State() == shm.Ready {
 				continue
@@ -124,8 +118,8 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, nil
 		}
 		fault.At("claim.word")
-		*f = fill{sample: sample, length: length, word: ours, entry: entry, drawn: drawn, memory: memory, short: short, took: f.took}
-		c.loaded(f, f.took)
+		f.word = ours
+		c.loaded(f)
 		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
 			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}

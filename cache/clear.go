@@ -16,8 +16,7 @@ func abandoned(epoch uint64) shm.Phase { return shm.ClearingPhase(0, epoch) }
 
 // Clear empties the cache. It returns Stored, or Busy when another clear is running. No client may
 // claim until it ends. Clear waits for claims of live clients and reclaims those of dead ones.
-// Readers discard copies that a clear has overlapped. Views show any new content
-// of their slot.
+// Readers discard copies that a clear has overlapped. Views show any new content of their slot.
 //
 // When ctx ends while live clients (this one too) hold claims, Clear returns ErrTimeout with their
 // number, and the cache is as before. Other errors: ErrReadOnly, ErrClosed, ErrSystem.

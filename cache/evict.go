@@ -3,7 +3,6 @@ package cache
 import (
 	"encoding/binary"
 	"errors"
-	"time"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/policy"
@@ -19,9 +18,12 @@ func (c *Cache) setPolicy() {
 	c.seed = binary.LittleEndian.Uint64(c.seg.Header.UUID[:])
 	c.policy = kind.New(c.slots, c.seed)
 	c.rule = c.policy.Rule()
-	c.evicts, c.oneWordView = c.rule != nil, c.rule == nil
+	c.oneWordView = !c.evicts()
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
+
+// evicts says whether a set into a full cache may give the slot of another sample to its own.
+func (c *Cache) evicts() bool { return c.rule != nil }
 
 // evict gives the slot of another sample to a claimed one: docs/spec/eviction.md, Evict. It returns
 // Stored when the word names the slot, and Full, with the claim as it was, when the policy lets no
@@ -115,7 +117,8 @@ func (c *Cache) cost(sample uint64) policy.Cost {
 	return policy.Cost(shm.Meta(c.seg.Meta(sample).Load()).Cost())
 }
 
-// hasMemory draws memory for a free slot, once.
+// hasMemory draws memory for a new place, once. It returns false when memory is short, or the check of
+// it failed.
 func (c *Cache) hasMemory(f *fill) bool {
 	if !f.memory && !f.short {
 		var err error
@@ -148,14 +151,14 @@ func (c *Cache) referred(w shm.Word) {
 	}
 }
 
-// loaded stores in the meta of a claimed sample that a load took so long.
-func (c *Cache) loaded(f *fill, took time.Duration) {
-	if took <= 0 || !c.costs {
+// loaded stores in the meta of a claimed sample what its load took.
+func (c *Cache) loaded(f *fill) {
+	if f.took <= 0 || !c.costs {
 		return
 	}
 	meta, spread := c.seg.Meta(f.sample), c.seg.Spread()
 	m := shm.Meta(meta.Load())
-	cost, now := policy.Cost(m.Cost()).Loaded(uint64(took), policy.Spread(spread.Load()),
+	cost, now := policy.Cost(m.Cost()).Loaded(uint64(f.took), policy.Spread(spread.Load()),
 		policy.Random(c.seed, c.loads.Add(1)))
 	spread.Store(uint64(now)) // an update that is lost does no harm
 	meta.Store(uint64(m.WithCost(uint8(cost))))

@@ -132,27 +132,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	// A reader reads the sample all the time, and must get a complete version.
 	versions := map[int][]string{0: {string(payload(0, 0, faultBytes))}, 1: {string(payload(1, 0, short)), string(payload(1, 1, faultBytes)), string(payload(1, 2, faultBytes))},
 		3: {string(payload(3, 1, faultBytes)), string(payload(3, 2, faultBytes))}}
-	stop := make(chan struct{})
-	var readers sync.WaitGroup
-	readers.Go(func() {
-		buffer := make([]byte, faultBytes)
-		for {
-			for i, whole := range versions {
-				n, hit, err := observer.Get(i, buffer)
-				if err != nil || hit && !slices.Contains(whole, string(buffer[:n])) {
-					t.Errorf("get %d: torn after %d bytes, %v", i, n, err)
-					return
-				}
-			}
-			select {
-			case <-stop:
-				return
-			default:
-				time.Sleep(20 * time.Microsecond)
-			}
-		}
-	})
-	stopReaders := sync.OnceFunc(func() { close(stop); readers.Wait() })
+	stopReaders := readAllTheTime(t, observer, versions)
 	defer stopReaders()
 
 	// The death.
@@ -259,6 +239,32 @@ func dieAt(t *testing.T, d death, kind, point string) {
 	checkSound(t, seg)
 }
 
+// readAllTheTime has a goroutine get samples until the returned function is called. Each hit must be
+// one of the sample's complete versions.
+func readAllTheTime(t *testing.T, c *cache.Cache, versions map[int][]string) (stop func()) {
+	end := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		buffer := make([]byte, faultBytes)
+		for {
+			for i, whole := range versions {
+				n, hit, err := c.Get(i, buffer)
+				if err != nil || hit && !slices.Contains(whole, string(buffer[:n])) {
+					t.Errorf("get %d: torn after %d bytes, %v", i, n, err)
+					return
+				}
+			}
+			select {
+			case <-end:
+				return
+			default:
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	})
+	return sync.OnceFunc(func() { close(end); reader.Wait() })
+}
+
 // A kill at any step of an eviction loses at most the victim. The victim is READY again if the kill
 // came before its slot had moved. No slot is lost, no sample stays RETIRING, and no copy is torn.
 func TestKilledInAnEviction(t *testing.T) {
@@ -275,31 +281,25 @@ func TestKilledInAnEviction(t *testing.T) {
 	}
 }
 
+// evictVersion is the version of a sample in the tests of evictions: the first 4 are there before.
+func evictVersion(sample int) int {
+	if sample < 4 {
+		return 0
+	}
+	return 1
+}
+
 func dieEvicting(t *testing.T, point, reclaims string) {
 	seg := named(t, evicting)
 	observer := attach(t, seg)
 	for i := range 4 {
 		set(t, observer, i, payload(i, 0, evictBytes), 0, cache.Stored)
 	}
-	stop := make(chan struct{})
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		dst := make([]byte, evictBytes)
-		for i := 0; ; i = (i + 1) % 12 {
-			version := map[bool]int{true: 0, false: 1}[i < 4]
-			if _, hit, err := observer.Get(i, dst); err != nil || hit && string(dst) != string(payload(i, version, evictBytes)) {
-				t.Errorf("get %d: torn, or %v", i, err)
-				return
-			}
-			select {
-			case <-stop:
-				return
-			default:
-				time.Sleep(20 * time.Microsecond)
-			}
-		}
-	})
-	stopReader := sync.OnceFunc(func() { close(stop); reader.Wait() })
+	versions := map[int][]string{}
+	for i := range 12 {
+		versions[i] = []string{string(payload(i, evictVersion(i), evictBytes))}
+	}
+	stopReader := readAllTheTime(t, observer, versions)
 	defer stopReader()
 
 	bystander := start(t, seg.Path(), "") // has the lower number, and lives
@@ -341,8 +341,7 @@ func dieEvicting(t *testing.T, point, reclaims string) {
 	set(t, next, 7, payload(7, 1, evictBytes), 0, cache.Stored)
 	wantSample(t, next, 7, payload(7, 1, evictBytes))
 	for i := range 12 {
-		version := map[bool]int{true: 0, false: 1}[i < 4]
-		if r, err := next.Set(i, payload(i, version, evictBytes), 0); err != nil || r != cache.Stored && r != cache.Exists {
+		if r, err := next.Set(i, payload(i, evictVersion(i), evictBytes), 0); err != nil || r != cache.Stored && r != cache.Exists {
 			t.Errorf("set %d: %v, %v", i, r, err)
 		}
 	}
@@ -635,8 +634,8 @@ func TestOneExtentAtATime(t *testing.T) {
 }
 
 // freedBehindASearch stops a set of sample 5 by a at a fault point, frees slot 4, which the search
-// has passed, calls meanwhile, and lets the set continue. The set must return want.
-func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile func(b *cache.Cache)) (seg *shm.Segment, a *cache.Cache) {
+// has passed, calls then, and lets the set continue. The set must return want.
+func freedBehindASearch(t *testing.T, point string, want cache.Result, then func(b *cache.Cache)) (seg *shm.Segment, a *cache.Cache) {
 	seg = mapped(t, faultSegments["first-come"])
 	a, b := attach(t, seg), attach(t, seg)
 	for i := range 4 {
@@ -653,7 +652,7 @@ func freedBehindASearch(t *testing.T, point string, want cache.Result, meanwhile
 		set(t, a, 5, payload(5, 0, faultBytes), 0, want)
 	}()
 	<-arrived
-	meanwhile(b)
+	then(b)
 	if err := held.Abort(); err != nil {
 		t.Fatal(err)
 	}

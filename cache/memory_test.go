@@ -6,21 +6,28 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
+// created makes a cache and a client of it.
+func created(t *testing.T, o shm.Options) *Cache {
+	t.Helper()
+	seg, err := shm.Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seg.Close() })
+	c, err := Attach(seg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // A client checks the memory before the first fill and after each 64 MiB. While memory is short,
 // sets are FULL, but sets into allocated pages continue. All sets continue when memory is free
 // again.
 func TestShortMemory(t *testing.T) {
 	const size = 1 << 20
-	seg, err := shm.Create(shm.Options{Samples: 200, SampleBytes: size})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close()
-	c, err := Attach(seg, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := created(t, shm.Options{Samples: 200, SampleBytes: size})
 	looks, short := 0, false
 	c.allowance.Usable = func() (shm.Space, error) {
 		if looks++; short {
@@ -67,16 +74,8 @@ func TestShortMemory(t *testing.T) {
 // A full cache evicts without new memory. While memory is short and slots are free, a set evicts,
 // and takes no free slot.
 func TestEvictInShortMemory(t *testing.T) {
-	seg, err := shm.Create(shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Assign: shm.AssignFIFO})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close()
-	c, err := Attach(seg, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := created(t, shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Assign: shm.AssignFIFO})
+	seg := c.seg
 	short := false
 	c.allowance.Usable = func() (shm.Space, error) {
 		if short {

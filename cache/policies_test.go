@@ -1,13 +1,11 @@
 package cache_test
 
 import (
-	"encoding/binary"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/decisions"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -15,61 +13,41 @@ import (
 // A cache in one process makes exactly the simulator's decisions: the same hits, slots and victims,
 // and the same costs, reference bytes and shared words.
 func TestDecisionsAreTheSimulators(t *testing.T) {
-	const samples, slots, bytes, reads = 300, 60, 64, 6000
+	decisions.Compare(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
+		seg := heap(t, o)
+		t.Cleanup(func() { checkSound(t, seg) })
+		return seg, decider{t, attach(t, seg)}
+	})
+}
+
+// decider is a decisions.Client.
+type decider struct {
+	t *testing.T
+	c *cache.Cache
+}
+
+func (d decider) Get(i int, dst []byte) bool {
+	_, hit, err := d.c.Get(i, dst)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return hit
+}
+
+func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
+	if _, err := d.c.SetLoaded(i, data, 0, took); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// The format and the policies agree on names and on what a policy needs.
+func TestPoliciesOfTheFormat(t *testing.T) {
 	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			seg := heap(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes,
-				Assign: shm.Assign(kind - 1)})
-			c := attach(t, seg)
-			seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
-			replay := simulate.NewReplay(kind, samples, slots, seed)
-			rng := rand.New(rand.NewPCG(seed, 1))
-			zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
-			dst := make([]byte, bytes)
-			for n := range reads {
-				i := int(zipf.Uint64())
-				took := time.Duration(float64(1+i%17) * 1e6 * (0.7 + 0.6*rng.Float64()))
-				if n%200 == 0 {
-					took *= 20 // a stall
-				}
-				_, hit, err := c.Get(i, dst)
-				if err == nil && !hit {
-					_, err = c.SetLoaded(i, payload(i, 1, bytes), 0, took)
-				}
-				if err != nil || hit && string(dst) != string(payload(i, 1, bytes)) {
-					t.Fatalf("read %d of sample %d: %v, or other bytes", n, i, err)
-				}
-				want := replay.Read(i, uint64(took))
-				slot := -1
-				if w := shm.Word(seg.Word(uint64(i)).Load()); w.State() == shm.Ready {
-					slot = int(seg.WordLayout().Place(w)) - 1
-				}
-				if hit != want.Hit || slot != want.Slot {
-					t.Fatalf("read %d of sample %d: hit %v in slot %d; the simulator %+v", n, i, hit, slot, want)
-				}
-				if want.Victim >= 0 && shm.Word(seg.Word(uint64(want.Victim)).Load()).State() != shm.Empty {
-					t.Fatalf("read %d of sample %d: sample %d should have gone", n, i, want.Victim)
-				}
-				if kind.NeedsHits() && seg.Reference(uint64(slot)) != replay.Reference(slot) {
-					t.Fatalf("read %d of sample %d: reference byte %d, the simulator %d", n, i,
-						seg.Reference(uint64(slot)), replay.Reference(slot))
-				}
-				cost := shm.Meta(seg.Meta(uint64(i)).Load()).Cost()
-				if policy.Cost(cost) != replay.Cost(i) {
-					t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, replay.Cost(i))
-				}
-				hand, spread := replay.Shared()
-				if seg.Hand().Load() != hand || seg.Spread().Load() != uint64(spread) {
-					t.Fatalf("read %d: hand %d and spread %#x, the simulator %d and %#x", n, seg.Hand().Load(),
-						seg.Spread().Load(), hand, spread)
-				}
-			}
-			s := stats(t, c)
-			if s.Ready != slots || s.Hits == 0 || kind.Evicts() != (s.Evicted > 0) {
-				t.Errorf("%+v", s)
-			}
-			checkSound(t, seg)
-		})
+		assign := shm.Assign(kind - 1)
+		if assign.String() != kind.String() || assign.Evicts() != kind.Evicts() ||
+			assign.References() != kind.NeedsHits() {
+			t.Errorf("%s of the format is %s", assign, kind)
+		}
 	}
 }
 

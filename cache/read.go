@@ -24,11 +24,11 @@ func (c *Cache) View(i int) ([]byte, bool, error) {
 	}
 	// in a fixed-size cache the word alone is enough
 	w, m, length := shm.Word(c.seg.Word(uint64(i)).Load()), shm.Meta(0), c.sampleBytes
-	if w.State() != shm.Ready && !c.evicts {
+	if w.State() != shm.Ready && !c.evicts() {
 		return nil, false, c.miss(l, uint64(i), w)
 	}
 	if !c.oneWordView {
-		if c.evicts {
+		if c.evicts() {
 			return nil, false, refuseView(l)
 		}
 		var ok bool
@@ -131,7 +131,7 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 // locate returns the offset in the payload of a READY sample with this length. It returns false for
 // a place outside the payload, so that no corrupt word leads there.
 // possible says whether a sample of this cache may have that state.
-func (c *Cache) possible(s shm.State) bool { return s <= shm.Ready || s == shm.Retiring && c.evicts }
+func (c *Cache) possible(s shm.State) bool { return s <= shm.Ready || s == shm.Retiring && c.evicts() }
 
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
@@ -259,7 +259,7 @@ func (c *Cache) Peek(i int, dst []byte) (int, bool, error) {
 	if err := c.seg.ReadPayload(dst[:c.sampleBytes], offset); err != nil {
 		return 0, false, err
 	}
-	if c.evicts && !record.unchanged(w, m) {
+	if c.evicts() && !record.unchanged(w, m) {
 		return 0, false, nil // the slot may be another sample's now
 	}
 	return int(c.sampleBytes), true, nil

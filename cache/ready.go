@@ -26,7 +26,7 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	if c.evicts {
+	if c.evicts() {
 		dst := make([]byte, c.sampleBytes)
 		n, hit, err := c.copySample(sample, dst, false)
 		return dst[:n], hit && err == nil

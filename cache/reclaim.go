@@ -38,7 +38,7 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			}
 			continue
 		}
-		if c.evicts {
+		if c.evicts() {
 			c.endEviction(record, e)
 		}
 		if sample := listed - 1; sample >= c.samples {
@@ -48,7 +48,7 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			claims++
 		}
 		intent.Store(0)
-		if c.evicts {
+		if c.evicts() {
 			c.seg.Victim(record, e).Store(0)
 		}
 		entry.Store(0)

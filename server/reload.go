@@ -122,7 +122,7 @@ func (s *Server) inForce(c *CacheOptions) bool {
 func (s *Server) review(p *reload, total uint64) (removed []string, err error) {
 	for _, c := range p.adjusted {
 		if !s.inForce(&c) {
-			return nil, fmt.Errorf("cache %s was changed by an operator meanwhile; reload again", c.Name)
+			return nil, fmt.Errorf("cache %s was changed by an operator at the same time; reload again", c.Name)
 		}
 	}
 	staying := slices.DeleteFunc(s.served(), func(h *served.Cache) bool {

@@ -50,7 +50,7 @@ func newGC() *cobra.Command {
 		Long: paragraphs(`Finds the named caches that no process uses, and removes them with --yes. Every process that uses a cache
 holds a lock on it. The kernel frees the lock when the process ends, by whatever cause. So gc relies on
 the kernel, not on pids or ages. gc takes the lock exclusively before it removes a cache, so that no
-process can begin to use the cache meanwhile. Read-only programs hold no lock: they keep what they have
+process can begin to use the cache during the removal. Read-only programs hold no lock: they keep what they have
 attached, and do not find the cache again.
 
 A cache that was created for later and never used counts as unused, too. --older-than D leaves out

@@ -213,7 +213,7 @@ var sampleColumns = table.Columns[*sample]{
 	table.Listed("state", "state", "EMPTY, WRITING (being filled), READY, OUT (it cannot have a slot), CORRUPT",
 		func(s *sample) any { return s.state.String() }),
 	table.Listed("owner", "owner",
-		"WRITING: owner number of the client that fills it, or died meanwhile; else 0",
+		"WRITING: owner number of the client that fills it, or has died; else 0",
 		func(s *sample) any { return s.word.Owner() }),
 	table.Listed("owner_live", "owner live", "WRITING: that client lives; no: the next set reclaims the sample",
 		func(s *sample) any { return s.owner }),

@@ -78,7 +78,7 @@ func guard(work func() error) (err error) {
 			error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("%w: %v: another process truncated it meanwhile; remove it and create it again",
+			err = fmt.Errorf("%w: %v: another process truncated it; remove it and create it again",
 				shm.ErrFormat, p)
 		default:
 			panic(p)

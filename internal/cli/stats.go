@@ -80,7 +80,7 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Recovered) }),
 	table.Listed("aborted", "aborted", "claims given up by their own client",
 		func(s *stats) any { return table.Count(s.Aborted) }),
-	table.Listed("retried", "retried", "copies made again because the sample changed meanwhile",
+	table.Listed("retried", "retried", "copies made again because the sample changed during the copy",
 		func(s *stats) any { return table.Count(s.Retried) }),
 	table.Listed("lost", "lost", "publishes refused: always 0, unless there is a bug or another program wrote",
 		func(s *stats) any { return table.Count(s.Lost) }),

@@ -201,5 +201,5 @@ func TestTruncatedWhileLooking(t *testing.T) {
 	if exitCode(err) != exitCorrupt {
 		t.Fatal(err)
 	}
-	contains(t, err.Error(), "truncated it meanwhile")
+	contains(t, err.Error(), "another process truncated it")
 }

@@ -43,7 +43,7 @@ func newVerify() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify NAME",
 		Short: "Compare the samples of a cache with their checksums",
-		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. If a sample changes meanwhile, verify checks it
+		Long: paragraphs(`Reads every READY sample and compares it with its CRC-32C. If a sample changes during the check, verify checks it
 again, so it can run while programs use the cache. It counts no hits and changes nothing. On a terminal a
 bar shows the progress.`,
 			verifyColumns.Explain("OUTPUT"),

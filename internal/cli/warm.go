@@ -78,7 +78,7 @@ func newWarm() *cobra.Command {
 		Use:   "warm NAME",
 		Short: "Let a server fill its cache before training",
 		Long: paragraphs(`Asks the server that has the cache to read every missing sample, in the order of their indices, until the
-cache is full or holds all of them. Training may begin meanwhile: the server reads each sample once, and
+cache is full or holds all of them. Training may begin before that: the server reads each sample once, and
 serves its clients round robin. On a terminal a bar shows the progress, the speed and the time left.`,
 			`No sample passes through this program. --parallel is how many requests it has under way, each for some MB
 of samples. The key parallel of the cache in the server's configuration says how many samples the server

@@ -3,12 +3,10 @@ package simulate
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"github.com/klauspost/compress/zstd"
@@ -22,34 +20,17 @@ import (
 // epochs is the number of epochs: a timeline has its own, and further ones are shuffled by the seed;
 // other traces are divided into equal parts. 0: those of the timeline, or 1.
 func ReadFile(path string, epochs int, seed uint64) (*Trace, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil {
-		return nil, err
-	} else if st.IsDir() {
-		return nil, fmt.Errorf("%w: %s is a folder", ErrTrace, path)
-	}
-	t, err := Read(f, epochs, seed)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	return timeline.ReadWith(path, ErrTrace, func(r io.Reader) (*Trace, error) { return Read(r, epochs, seed) })
 }
 
 // Read is ReadFile of what a reader gives.
 func Read(r io.Reader, epochs int, seed uint64) (*Trace, error) {
-	in := bufio.NewReaderSize(r, 1<<20)
-	switch magic, _ := in.Peek(4); {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, fmt.Errorf("%w: compressed by gzip, but broken: %v", ErrTrace, err)
-		}
-		in = bufio.NewReaderSize(unpacked, 1<<20)
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	file := bufio.NewReaderSize(r, 1<<20)
+	in, err := timeline.Gunzip(file, ErrTrace)
+	if err != nil {
+		return nil, err
+	}
+	if magic, _ := in.Peek(4); in == file && bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
 		unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, fmt.Errorf("%w: compressed by zstd, but broken: %v", ErrTrace, err)

@@ -26,6 +26,11 @@ const MaxSpans = 10_000_000
 // ReadFile reads a file of a recorder or of Write, compressed by gzip or not. Errors: ErrFormat for
 // invalid content.
 func ReadFile(path string) (*Trace, error) {
+	return ReadWith(path, ErrFormat, Read)
+}
+
+// ReadWith reads a file with a function. invalid: the error of a folder. Errors name the path.
+func ReadWith[T any](path string, invalid error, read func(io.Reader) (*T, error)) (*T, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -34,24 +39,33 @@ func ReadFile(path string) (*Trace, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, err
 	} else if st.IsDir() {
-		return nil, fmt.Errorf("%w: %s is a folder", ErrFormat, path)
+		return nil, fmt.Errorf("%w: %s is a folder", invalid, path)
 	}
-	t, err := Read(f)
+	t, err := read(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
 }
 
+// Gunzip unpacks what is compressed by gzip, and returns other input as it is. invalid: the error of
+// a broken beginning.
+func Gunzip(in *bufio.Reader, invalid error) (*bufio.Reader, error) {
+	if magic, _ := in.Peek(2); len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b {
+		return in, nil
+	}
+	unpacked, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, fmt.Errorf("%w: compressed by gzip, but broken: %v", invalid, err)
+	}
+	return bufio.NewReaderSize(unpacked, 1<<20), nil
+}
+
 // Read reads the output of a recorder or of Write.
 func Read(r io.Reader) (*Trace, error) {
-	in := bufio.NewReaderSize(r, 1<<20)
-	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, fmt.Errorf("%w: compressed by gzip, but broken: %v", ErrFormat, err)
-		}
-		in = bufio.NewReaderSize(unpacked, 1<<20)
+	in, err := Gunzip(bufio.NewReaderSize(r, 1<<20), ErrFormat)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := in.Peek(1); err == io.EOF {
 		return nil, fmt.Errorf("%w: it is empty", ErrFormat)

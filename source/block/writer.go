@@ -477,7 +477,7 @@ func (w *Writer) finish() error {
 	}
 	if err := unix.Rename(w.part, w.folder); err != nil { // this may replace an empty folder, and nothing else
 		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
-			return fmt.Errorf("%w: %s came up meanwhile; the dataset is whole in %s, and can be renamed",
+			return fmt.Errorf("%w: another program made %s; the dataset is whole in %s, and can be renamed",
 				ErrInTheWay, w.folder, w.part)
 		}
 		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part,

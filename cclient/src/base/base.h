@@ -1,5 +1,6 @@
 /*
- * base.h - what every part may use: fault points, errors, system calls, checksums, memory copies.
+ * base.h - what every part may use: fault points, errors, system calls, checksums, memory
+ * copies, random numbers.
  *
  * Includes internal.h. Knows nothing of segments.
  */
@@ -79,5 +80,19 @@ INTERNAL crc_function *crc_choose(void);
 /* copy.c */
 typedef void copy_function(void *dst, const void *src, size_t n);
 INTERNAL void copy_plain(void *dst, const void *src, size_t n);
+
+/* Random numbers: splitmix64 is mix(seed + (n + 1) * GOLDEN). */
+#define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
+__extension__ typedef unsigned __int128 wide;
+
+static inline uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* A number below n, of 64 random bits. */
+static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
 
 #endif

@@ -11,11 +11,8 @@
 /* order.c */
 #define ORDER_ROUNDS 10
 #define ORDER_SMALLEST 257 /* the least n that uses rounds; smaller ones use a shuffled table */
-#define GOLDEN UINT64_C(0x9E3779B97F4A7C15)
 
 enum { OF_SAMPLES, OF_BLOCKS, OF_WINDOW, OF_DRAWS, OF_NODE, OF_DATASET };
-
-__extension__ typedef unsigned __int128 wide;
 
 /* A keyed permutation of 0..n-1. */
 struct permutation {
@@ -47,15 +44,6 @@ struct plain {
     uint64_t missing, short_block;  /* samples that the last block lacks, and its position */
     struct permutation whole;       /* permutes the samples, or the blocks */
 };
-
-static inline uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
 
 INTERNAL uint64_t chain(uint64_t seed, const uint64_t *words, size_t n);
 #define CHAIN(seed, ...)                                                                                               \

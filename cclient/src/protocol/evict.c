@@ -87,10 +87,9 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
 
 /*
  * Takes the slot of another sample for the claim. STORED: the slot table names the claim's sample;
- * the intent says which slot. FULL: the policy lets no sample go. ECORRUPT. is_short: there is no
- * memory for the pages of a slot that is free.
+ * the intent says which slot. FULL: the policy lets no sample go. ECORRUPT.
  */
-INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short)
+INTERNAL int evict(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
     uint8_t newcomer = cost_of(load(meta_word(c, k->sample)));
@@ -104,8 +103,7 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short)
             if (listed > c->samples)
                 return corrupt(c);
             if (listed == 0) { /* it was freed, and free_from may never say so: who freed it may be dead */
-                is_short = is_short || !draw_claim(k, record);
-                if (!is_short && try_free_slot(k, record, s))
+                if (draw_claim(k, record) && try_free_slot(k, record, s))
                     return STOC_STORED;
                 continue;
             }

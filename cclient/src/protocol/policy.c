@@ -9,17 +9,7 @@ enum { CHEAPEST = 2624, DEAREST = 10688, ZERO = 2560, LEVEL = 64 }; /* fine loga
 /* splitmix64 */
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n)
 {
-    uint64_t x = seed + (n + 1) * UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
-/* A number below n, of 64 random bits. */
-static uint64_t number_below(uint64_t x, uint64_t n)
-{
-    __extension__ typedef unsigned __int128 wide;
-    return (uint64_t)((wide)x * n >> 64);
+    return mix(seed + (n + 1) * GOLDEN);
 }
 
 static int fine(uint64_t n)
@@ -41,7 +31,7 @@ INTERNAL unsigned policy_looks(const struct policy *p)
 INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number)
 {
     bool swept = p->code == STOC_POLICY_FIFO || p->code == STOC_POLICY_CLOCK;
-    return swept ? number % p->slots : number_below(policy_random(p->seed, number), p->slots);
+    return swept ? number % p->slots : below(policy_random(p->seed, number), p->slots);
 }
 
 static uint8_t tick(const struct policy *p, uint64_t now) { return (uint8_t)(now >> p->shift); }
@@ -97,7 +87,7 @@ INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw,
     case STOC_POLICY_LRU:
         return tick(p, now);
     case STOC_POLICY_LFU:
-        return (uint8_t)(reference < 255 && number_below(policy_random(p->seed, draw), MAX(reference, 1)) == 0 ? reference + 1
+        return (uint8_t)(reference < 255 && below(policy_random(p->seed, draw), MAX(reference, 1)) == 0 ? reference + 1
                                                                                                        : reference);
     default:
         return reference;

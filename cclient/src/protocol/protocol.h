@@ -78,7 +78,7 @@ INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds);
-INTERNAL int evict(struct stoc_claim *k, uint32_t record, bool is_short);
+INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
 /* write.c */

@@ -11,8 +11,8 @@
 #define PIECE (256 * 1024)
 
 /* Of stoc_claim.open. DRAWN: pages_of(length) bytes are drawn and not settled. MEMORY: those of a new
- * place are drawn, or exist already. */
-enum { OPEN = 1, DRAWN = 2, MEMORY = 4 };
+ * place are drawn, or exist already. SHORT: there is no memory for them. */
+enum { OPEN = 1, DRAWN = 2, MEMORY = 4, SHORT = 8 };
 
 /* Settles the draw of a fill that takes no more memory. */
 static void settle_claim(struct stoc_claim *k)
@@ -83,13 +83,13 @@ static bool name_place(struct stoc_claim *k, uint64_t place)
 /* Draws memory for a new place of the claim, once. A reserved cache has it already. */
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
 {
-    if (!(k->open & MEMORY) && !(k->cache->flags & STOC_FLAG_RESERVED)) {
-        if (!draw(k->cache, record, pages_of(k->length)))
-            return false;
-        k->open |= DRAWN;
-    }
-    k->open |= MEMORY;
-    return true;
+    if (k->open & (MEMORY | SHORT))
+        return k->open & MEMORY;
+    if (k->cache->flags & STOC_FLAG_RESERVED)
+        k->open |= MEMORY;
+    else
+        k->open |= draw(k->cache, record, pages_of(k->length)) ? MEMORY | DRAWN : SHORT;
+    return k->open & MEMORY;
 }
 
 /* Takes one slot, if it is still free. The word does not name it yet. */
@@ -121,11 +121,11 @@ static int take_free_slot(struct stoc_claim *k, uint32_t record)
 
 /* Takes a free slot for the claim. If none is free, or memory for it is short, a cache that evicts
  * takes the slot of another sample. STORED; FULL and ECORRUPT (the claim is aborted); ELOST. */
-static int take_slot(struct stoc_claim *k, uint32_t record, bool is_short)
+static int take_slot(struct stoc_claim *k, uint32_t record)
 {
     int result = k->open & MEMORY ? take_free_slot(k, record) : STOC_FULL;
     if (result == STOC_FULL && k->cache->evicts) {
-        result = evict(k, record, is_short);
+        result = evict(k, record);
         k->open &= ~(uint32_t)MEMORY; /* no huge pages: a victim's slot has its pages */
     }
     if (result != STOC_STORED)
@@ -259,8 +259,7 @@ again:;
     }
     /* a place that the sample keeps has its pages, and so has the slot of a victim */
     struct stoc_claim claim = {.cache = c, .length = length};
-    bool is_short = !fits && !(full && c->evicts) && !draw_claim(&claim, record);
-    if (is_short && !c->evicts) {
+    if (!fits && !(full && c->evicts) && !draw_claim(&claim, record) && !c->evicts) {
         store(entry_word(c, record, entry), 0);
         return STOC_FULL;
     }
@@ -284,7 +283,7 @@ again:;
     if (fits && c->variable && load(meta_word(c, i)) != meta)
         return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
-        code = c->variable ? take_extent(k, record) : take_slot(k, record, is_short);
+        code = c->variable ? take_extent(k, record) : take_slot(k, record);
         if (code != STOC_STORED)
             return code;
     }

@@ -19,7 +19,7 @@ func init() {
 		t.s = uint8(x.add(handAddr, value(x.y.Places)))
 		t.pc = evictTable
 	}
-	// The victim is READY and names exactly this slot. Else the hand goes on.
+	// The victim is READY and names exactly this slot. Else the hand moves on.
 	table[evictTable] = func(x *execution) {
 		t := x.t()
 		v := x.load(tableOf(t.s))

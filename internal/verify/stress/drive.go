@@ -89,7 +89,7 @@ func (d Drive) Run() (Report, error) {
 	case Evicting:
 		o.Assign = shm.AssignRandom + shm.Assign(d.Seed%5) // workers tell no costs, so not the policy cost
 	default:
-		return Report{}, fmt.Errorf("%q is none of the kinds %v", d.Kind, Kinds)
+		return Report{}, fmt.Errorf("%q is not one of the kinds %v", d.Kind, Kinds)
 	}
 	seg, err := shm.Create(o)
 	if err != nil {

@@ -243,7 +243,7 @@ class BatchPool:
         elif self.max_buffers < _MIN_BATCHES:
             text = (
                 f"ring_bytes={self._max_bytes} holds {made} batches of {size}, and {_MIN_BATCHES} are needed: one that the training loop has, "
-                f"one that it gets, and one that is made meanwhile. {slower} Raise it to {_MIN_BATCHES * self.buffer_bytes} or more"
+                f"one that it gets, and one that a worker fills. {slower} Raise it to {_MIN_BATCHES * self.buffer_bytes} or more"
             )
         else:
             text = (

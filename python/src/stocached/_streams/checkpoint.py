@@ -130,7 +130,7 @@ def _snapshots(state: State, given: Any) -> Iterator[Snapshot]:
         k = row - state.first_row
         if not (0 <= k < len(state.place) and state.place[k] != NONE and 0 <= item <= state.item[k]):
             raise InvalidError(f"the state has a snapshot of row {row} before item {item}, where that row is not")
-        # A copy, as of the reader's: whoever gave the state may change it.
+        # A copy, as of the reader's: the caller may change the state.
         yield Snapshot(row, state.place[k], item, state.step - 1, pickle.dumps(states, pickle.HIGHEST_PROTOCOL))
 
 

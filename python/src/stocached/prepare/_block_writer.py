@@ -345,7 +345,7 @@ class BlockWriter:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise InTheWayError(
-                    f"{self.folder} came up meanwhile; the dataset is whole in {self.part}, and can be renamed"
+                    f"another program made {self.folder}; the dataset is whole in {self.part}, and can be renamed"
                 ) from None
             raise
         above = os.open(os.path.dirname(self.folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,0 +1,111 @@
+// Package decisions compares the decisions of a real cache with those of the simulator. Tests of each
+// language use it.
+package decisions
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+const (
+	samples = 300
+	slots   = 60
+	bytes   = 64
+	reads   = 6000
+)
+
+// Client is a client of a cache, in any language.
+type Client interface {
+	// Get copies a sample, and says whether it was a hit.
+	Get(sample int, dst []byte) bool
+	// SetLoaded sets a sample whose load took so long.
+	SetLoaded(sample int, data []byte, took time.Duration)
+}
+
+// Compare reads samples of a fresh cache for each policy. After each read the cache must have the
+// simulator's hit, slot, victim, cost, reference byte and shared words. open makes a segment, and a
+// client of it that fails the test on errors.
+func Compare(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Segment, Client)) {
+	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
+		t.Run(kind.String(), func(t *testing.T) {
+			seg, c := open(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes, Assign: shm.Assign(kind - 1)})
+			compare(t, kind, seg, c)
+		})
+	}
+}
+
+func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client) {
+	seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
+	replay := simulate.NewReplay(kind, samples, slots, seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
+	dst := make([]byte, bytes)
+	hits := 0
+	for n := range reads {
+		i := int(zipf.Uint64())
+		took := time.Duration(float64(1+i%17) * 1e6 * (0.7 + 0.6*rng.Float64()))
+		if n%200 == 0 {
+			took *= 20 // a stall
+		}
+		hit := c.Get(i, dst)
+		if !hit {
+			c.SetLoaded(i, content(i), took)
+		} else if hits++; string(dst) != string(content(i)) {
+			t.Fatalf("read %d of sample %d: other bytes", n, i)
+		}
+		want := replay.Read(i, uint64(took))
+		slot := -1
+		if w := word(seg, i); w.State() == shm.Ready {
+			slot = int(seg.WordLayout().Place(w)) - 1
+		}
+		if hit != want.Hit || slot != want.Slot {
+			t.Fatalf("read %d of sample %d: hit %v in slot %d; the simulator %+v", n, i, hit, slot, want)
+		}
+		if want.Victim >= 0 && word(seg, want.Victim).State() != shm.Empty {
+			t.Fatalf("read %d of sample %d: sample %d should have gone", n, i, want.Victim)
+		}
+		if kind.NeedsHits() && seg.Reference(uint64(slot)) != replay.Reference(slot) {
+			t.Fatalf("read %d of sample %d: reference byte %d, the simulator %d", n, i, seg.Reference(uint64(slot)),
+				replay.Reference(slot))
+		}
+		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); cost != replay.Cost(i) {
+			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, replay.Cost(i))
+		}
+		hand, spread := replay.Shared()
+		if seg.Hand().Load() != hand || seg.Spread().Load() != uint64(spread) {
+			t.Fatalf("read %d: hand %d and spread %#x, the simulator %d and %#x", n, seg.Hand().Load(),
+				seg.Spread().Load(), hand, spread)
+		}
+	}
+	ready, evicted := 0, uint64(0)
+	for i := range samples {
+		if word(seg, i).State() == shm.Ready {
+			ready++
+		}
+	}
+	for record := range uint32(seg.ClientsHigh().Load()) {
+		for stripe := range shm.CounterStripes {
+			evicted += seg.Counter(record, stripe, shm.Evicted).Load()
+		}
+	}
+	if ready != slots || hits == 0 || kind.Evicts() != (evicted > 0) {
+		t.Errorf("%d samples are READY, %d hits, %d evicted", ready, hits, evicted)
+	}
+}
+
+func word(seg *shm.Segment, sample int) shm.Word { return shm.Word(seg.Word(uint64(sample)).Load()) }
+
+// content is the bytes of a sample, which no other sample has.
+func content(sample int) []byte {
+	data := make([]byte, bytes)
+	for k := 0; k < bytes; k += 8 {
+		binary.LittleEndian.PutUint64(data[k:], policy.Random(uint64(sample), uint64(k)))
+	}
+	return data
+}
