@@ -21,7 +21,7 @@ func kinds(t *testing.T, run func(t *testing.T, make func(t testing.TB, o shm.Op
 		}{
 			{"first-come", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16}},
 			{"first-indices", shm.Options{Samples: 16, Slots: 8, SampleBytes: 1000, ClientRecords: 16,
-				Assign: shm.AssignFirstIndices}},
+				Policy: shm.PolicyFirstIndices}},
 			{"arena", shm.Options{Samples: 16, SampleBytes: 1000, ClientRecords: 16, Variable: true, Limit: 5 << 20}},
 		} {
 			t.Run(how.name+" "+where.name, func(t *testing.T) { run(t, where.make, how.o) })
@@ -68,7 +68,7 @@ func TestFull(t *testing.T) {
 	}
 	checkSound(t, seg)
 
-	seg = mapped(t, shm.Options{Samples: 16, Slots: 8, SampleBytes: 100, Assign: shm.AssignFirstIndices})
+	seg = mapped(t, shm.Options{Samples: 16, Slots: 8, SampleBytes: 100, Policy: shm.PolicyFirstIndices})
 	c = attach(t, seg)
 	set(t, c, 7, payload(7, 0, 100), 0, cache.Stored)
 	set(t, c, 8, payload(8, 0, 100), 0, cache.Out)

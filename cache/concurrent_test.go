@@ -20,7 +20,7 @@ import (
 func TestGoroutinesOnTheHeap(t *testing.T) {
 	for name, o := range map[string]shm.Options{
 		"first-come":    {Samples: 200, Slots: 150, SampleBytes: 700},
-		"first-indices": {Samples: 200, Slots: 150, SampleBytes: 700, Assign: shm.AssignFirstIndices},
+		"first-indices": {Samples: 200, Slots: 150, SampleBytes: 700, Policy: shm.PolicyFirstIndices},
 		"arena":         {Samples: 200, SampleBytes: 700, Variable: true, Limit: 4<<20 + 8<<10 + 120<<10},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 
 // Peek reads a slot in any state, and allocates no pages.
 func TestPeek(t *testing.T) {
-	seg := mapped(t, shm.Options{Samples: 400, Slots: 300, SampleBytes: 100000, Assign: shm.AssignFirstIndices})
+	seg := mapped(t, shm.Options{Samples: 400, Slots: 300, SampleBytes: 100000, Policy: shm.PolicyFirstIndices})
 	c := attach(t, seg)
 	before := stats(t, c)
 	buffer := payload(1, 1, 100000)

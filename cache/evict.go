@@ -140,9 +140,9 @@ func (c *Cache) referred(w shm.Word) {
 	s := c.layout.Place(w) - 1
 	var now, draw uint64 // hits load and change no shared word that their policy does not need
 	switch c.seg.Policy {
-	case shm.AssignLRU:
+	case shm.PolicyLRU:
 		now = c.seg.Hand().Load()
-	case shm.AssignLFU:
+	case shm.PolicyLFU:
 		draw = c.draws.Add(1)
 	}
 	old := c.seg.Reference(s)

@@ -26,14 +26,14 @@ func BenchmarkEvict(b *testing.B) {
 				}
 			}
 		})
-		for assign := shm.AssignCost; assign <= shm.AssignLFU; assign++ {
-			o.Assign = assign
-			b.Run(fmt.Sprintf("%d/%s", size, assign), func(b *testing.B) {
+		for policy := shm.PolicyCost; policy <= shm.PolicyLFU; policy++ {
+			o.Policy = policy
+			b.Run(fmt.Sprintf("%d/%s", size, policy), func(b *testing.B) {
 				c := full(b, o, data)
 				n := int(slots)
 				for b.Loop() {
 					// each costs more than those before, so that the policy cost evicts too
-					r, err := c.SetLoaded(n%int(o.Samples), data, 0, time.Duration(n)*time.Millisecond)
+					r, err := c.SetLoaded(n%int(o.Samples), [][]byte{data}, 0, time.Duration(n)*time.Millisecond)
 					if err != nil || r == cache.Busy {
 						b.Fatal(r, err)
 					}
@@ -48,13 +48,13 @@ func BenchmarkEvict(b *testing.B) {
 func BenchmarkEvictHit(b *testing.B) {
 	for _, size := range []uint64{3072, 196608} {
 		slots := 64 << 20 / size / 4
-		for assign := shm.AssignFirstCome; assign <= shm.AssignLFU; assign++ {
-			if assign == shm.AssignFirstIndices {
+		for policy := shm.PolicyFirstCome; policy <= shm.PolicyLFU; policy++ {
+			if policy == shm.PolicyFirstIndices {
 				continue
 			}
-			o := shm.Options{Samples: slots, Slots: slots, SampleBytes: size, Assign: assign}
+			o := shm.Options{Samples: slots, Slots: slots, SampleBytes: size, Policy: policy}
 			data := make([]byte, size)
-			b.Run(fmt.Sprintf("%d/%s", size, assign), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%d/%s", size, policy), func(b *testing.B) {
 				c := full(b, o, data)
 				for n := 0; b.Loop(); n++ {
 					if _, hit, err := c.Get(n*7919%int(slots), data); !hit || err != nil {
@@ -70,7 +70,7 @@ func BenchmarkEvictHit(b *testing.B) {
 func full(b *testing.B, o shm.Options, data []byte) *cache.Cache {
 	c := attach(b, mapped(b, o))
 	for i := range int(o.Slots) {
-		if r, err := c.SetLoaded(i, data, 0, time.Millisecond); r != cache.Stored || err != nil {
+		if r, err := c.SetLoaded(i, [][]byte{data}, 0, time.Millisecond); r != cache.Stored || err != nil {
 			b.Fatal(r, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 const evictBytes = 3000
 
-var evicting = shm.Options{Samples: 12, Slots: 4, SampleBytes: evictBytes, ClientRecords: 8, Assign: shm.AssignFIFO}
+var evicting = shm.Options{Samples: 12, Slots: 4, SampleBytes: evictBytes, ClientRecords: 8, Policy: shm.PolicyFIFO}
 
 // A full cache gives the slots in turn to the samples that are set. It counts the evicted samples,
 // and it gives out copies only.
@@ -113,7 +113,7 @@ func evictTogether(t *testing.T, seg *shm.Segment) {
 					return
 				}
 				if !hit {
-					_, err = c.SetLoaded(i, payload(i, 1, evictBytes), 0, time.Duration(1+i)*time.Millisecond)
+					_, err = c.SetLoaded(i, [][]byte{payload(i, 1, evictBytes)}, 0, time.Duration(1+i)*time.Millisecond)
 				} else if string(dst) != string(payload(i, 1, evictBytes)) {
 					err = fmt.Errorf("sample %d has other bytes", i)
 				}

@@ -25,7 +25,7 @@ const faultBytes = 5000
 // faultSegments are the caches in which processes die: few slots, and an arena.
 var faultSegments = map[string]shm.Options{
 	"first-come":    {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8},
-	"first-indices": {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8, Assign: shm.AssignFirstIndices},
+	"first-indices": {Samples: 12, Slots: 6, SampleBytes: faultBytes, ClientRecords: 8, Policy: shm.PolicyFirstIndices},
 	"arena": {Samples: 12, SampleBytes: faultBytes, ClientRecords: 8, Variable: true,
 		Limit: 4<<20 + 4<<10 + 40*shm.UnitBytes*64},
 }

@@ -19,7 +19,7 @@ import (
 var hugeKinds = map[string]shm.Options{
 	"slots":         {Samples: 5500, SampleBytes: 3072},
 	"large slots":   {Samples: 4, SampleBytes: 5 << 20},
-	"first indices": {Samples: 50, Slots: 40, SampleBytes: 500_000, Assign: shm.AssignFirstIndices},
+	"first indices": {Samples: 50, Slots: 40, SampleBytes: 500_000, Policy: shm.PolicyFirstIndices},
 	"arena":         {Samples: 60, SampleBytes: 600_000, Variable: true, Limit: 20 << 20},
 }
 

@@ -74,7 +74,7 @@ func TestShortMemory(t *testing.T) {
 // A full cache evicts without new memory. While memory is short and slots are free, a set evicts,
 // and takes no free slot.
 func TestEvictInShortMemory(t *testing.T) {
-	c := created(t, shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Assign: shm.AssignFIFO})
+	c := created(t, shm.Options{Samples: 20, Slots: 4, SampleBytes: 100 << 10, Policy: shm.PolicyFIFO})
 	seg := c.seg
 	short := false
 	c.allowance.Usable = func() (shm.Space, error) {

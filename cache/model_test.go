@@ -40,7 +40,7 @@ type modelClaim struct {
 
 // claim makes a claim and returns its expected result.
 func (m *model) claim(i, n int, overwrite bool, by *modelClient) cache.Result {
-	if m.o.Assign == shm.AssignFirstIndices && i >= int(m.o.Slots) {
+	if m.o.Policy == shm.PolicyFirstIndices && i >= int(m.o.Slots) {
 		return cache.Out
 	}
 	if _, there := m.ready[i]; there && !overwrite {
@@ -280,7 +280,7 @@ func randomOperations(t *testing.T, seg *shm.Segment, o shm.Options, seed uint64
 				says = cache.StateReady
 			case m.claimed[i] != nil:
 				says = cache.StateWriting
-			case o.Assign == shm.AssignFirstIndices && i >= int(o.Slots):
+			case o.Policy == shm.PolicyFirstIndices && i >= int(o.Slots):
 				says = cache.StateOut
 			}
 			if state != says || err != nil {

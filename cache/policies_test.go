@@ -35,7 +35,7 @@ func (d decider) Get(i int, dst []byte) bool {
 }
 
 func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
-	if _, err := d.c.SetLoaded(i, data, 0, took); err != nil {
+	if _, err := d.c.SetLoaded(i, [][]byte{data}, 0, took); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -43,10 +43,10 @@ func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
 // The format and the policies agree on names and on what a policy needs.
 func TestPoliciesOfTheFormat(t *testing.T) {
 	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
-		assign := shm.Assign(kind - 1)
-		if assign.String() != kind.String() || assign.Evicts() != kind.Evicts() ||
-			assign.References() != kind.NeedsHits() {
-			t.Errorf("%s of the format is %s", assign, kind)
+		policy := shm.Policy(kind - 1)
+		if policy.String() != kind.String() || policy.Evicts() != kind.Evicts() ||
+			policy.References() != kind.NeedsHits() {
+			t.Errorf("%s of the format is %s", policy, kind)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestPoliciesTogether(t *testing.T) {
 	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
 			o := evicting
-			o.Samples, o.Slots, o.Assign = 100, 8, shm.Assign(kind-1)
+			o.Samples, o.Slots, o.Policy = 100, 8, shm.Policy(kind-1)
 			evictTogether(t, heap(t, o))
 		})
 	}
@@ -65,7 +65,7 @@ func TestPoliciesTogether(t *testing.T) {
 // Reads that count no hit leave nothing for the policy.
 func TestUncountedReadsAreNoHits(t *testing.T) {
 	o := evicting
-	o.Assign = shm.AssignClock
+	o.Policy = shm.PolicyClock
 	seg := mapped(t, o)
 	c := attach(t, seg)
 	dst := make([]byte, evictBytes)

@@ -16,22 +16,20 @@ const waitAtMost = time.Minute
 // (flags), ErrLost, ErrCorrupt, ErrSystem.
 func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) {
 	parts := [1][]byte{data}
-	return c.setParts(i, parts[:], flags, 0)
-}
-
-// SetLoaded is Set of a sample whose load took so long. A cache with the policy cost keeps the samples
-// that cost most; others ignore the time.
-func (c *Cache) SetLoaded(i int, data []byte, flags Flags, took time.Duration) (Result, error) {
-	parts := [1][]byte{data}
-	return c.setParts(i, parts[:], flags, took)
+	return c.SetLoaded(i, parts[:], flags, 0)
 }
 
 // SetParts is Set of a sample that consists of the parts, one after the other.
 func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
-	return c.setParts(i, parts, flags, 0)
+	return c.SetLoaded(i, parts, flags, 0)
 }
 
-func (c *Cache) setParts(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
+// SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with the policy cost
+// keeps the samples that cost most; others ignore the time. A negative time is ErrInvalid.
+func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
+	if took < 0 {
+		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, i, took)
+	}
 	var length uint64
 	for _, p := range parts {
 		length += uint64(len(p))

@@ -57,7 +57,7 @@ enum stoc_code {
     STOC_EXISTS = 1, /* the sample is READY already; the call did nothing */
     STOC_BUSY = 2,   /* another client fills it, a clear runs, or 32 claims are open; the call did nothing */
     STOC_FULL = 3,   /* no free slot, no arena space, or too little memory; the call did nothing */
-    STOC_OUT = 4,    /* the sample can have no slot (assign first-indices); the call did nothing */
+    STOC_OUT = 4,    /* the sample can have no slot (policy first-indices); the call did nothing */
     /* results of stoc_get, stoc_view */
     STOC_MISS = 0,
     STOC_HIT = 1,
@@ -117,7 +117,18 @@ struct stoc_field {
 };
 
 /* How the samples of a fixed-size cache get their slots. */
-enum stoc_assign { STOC_FIRST_COME = 0, STOC_FIRST_INDICES = 1 };
+/* Which samples of a fixed-size cache get its slots; docs/spec/policies.md has the rules. */
+enum stoc_policy {
+    STOC_POLICY_FIRST_COME = 0,    /* each sample that is set, while slots are free */
+    STOC_POLICY_FIRST_INDICES = 1, /* sample i < slots has slot i; other samples have no slot */
+    /* In a full cache these give the slot of one sample to another. Such a cache gives out no views. */
+    STOC_POLICY_COST = 2,   /* keeps the samples whose loads take longest; see stoc_set_loaded */
+    STOC_POLICY_RANDOM = 3, /* any sample goes */
+    STOC_POLICY_CLOCK = 4,  /* a sample without a recent hit goes */
+    STOC_POLICY_FIFO = 5,   /* the oldest sample goes */
+    STOC_POLICY_LRU = 6,    /* of some samples, the one whose last hit is longest ago goes */
+    STOC_POLICY_LFU = 7     /* of some samples, the one with the fewest hits goes */
+};
 
 struct stoc_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_options): later versions may add members */
@@ -129,7 +140,7 @@ struct stoc_options {
     uint64_t sample_bytes;
     const struct stoc_field *fields; /* NULL: see sample_bytes */
     uint32_t field_count;
-    uint32_t assign;         /* enum stoc_assign */
+    uint32_t policy;         /* enum stoc_policy */
     uint32_t variable;       /* 1: samples differ in size and lie in an arena; needs limit_bytes */
     uint32_t reserve;        /* 1: allocate all pages now */
     uint32_t unlink_last;    /* 1: the last user removes the named cache; 0: it stays until a call removes it */
@@ -197,7 +208,7 @@ struct stoc_info {
     uint64_t struct_bytes; /* the caller sets it */
     uint64_t samples, slots, sample_bytes, slot_stride, segment_bytes, payload_offset, payload_bytes, limit_bytes;
     int64_t created_ns;
-    uint32_t client_records, field_count, variable, assign, unlink_last, reserved_pages, read_only, layout_major,
+    uint32_t client_records, field_count, variable, policy, unlink_last, reserved_pages, read_only, layout_major,
         layout_minor;
     int32_t fd; /* the data descriptor: you may map it and pass it on; do not write to it or close it */
     unsigned char uuid[16];
@@ -260,7 +271,7 @@ STOC_API int stoc_state(const stoc_cache *cache, int64_t index);
 STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
 
 /* Copies the bytes of a slot in any state; bytes never written are 0. Reads with pread, so that
- * holes stay holes. Fixed size only. With first-come assignment a sample that is not READY is a
+ * holes stay holes. Fixed size only. Without first-indices a sample that is not READY is a
  * MISS. Not counted, and the copy may mix two versions. */
 STOC_API int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capacity);
 
@@ -272,11 +283,12 @@ STOC_API int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capac
 /* Stores a sample if the cache does not have it: STORED, EXISTS, BUSY, FULL, OUT or an error. data
  * is copied. Fixed size: length MUST be sample_bytes (else ESCHEMA). */
 STOC_API int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
-/* stoc_set of a sample whose load took so many nanoseconds; 0: unknown. Caches whose policy keeps what
- * costs most use the time, others ignore it. */
-STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags,
-                             uint64_t nanoseconds);
+/* stoc_set of a sample that consists of the parts, one after the other. */
 STOC_API int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
+/* stoc_setv of a sample whose load took so many nanoseconds; 0: unknown. A cache with STOC_POLICY_COST
+ * keeps the samples that cost most; others ignore the time. EINVAL: above INT64_MAX. */
+STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags,
+                             uint64_t nanoseconds);
 
 /* A fill in pieces: stoc_claim (STORED: claimed), then stoc_write any number of times, then
  * stoc_publish (STORED) or stoc_abort. Bytes never written are 0, or what the slot held before. The

@@ -3,9 +3,9 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -58,10 +58,6 @@ const (
 // Errors: ErrInvalid (all complaints about the options at once), ErrExists, ErrMemory with the
 // numbers, ErrPermission, ErrSystem. After a failure no cache is left.
 func Create(name string, o Options) (*Cache, error) {
-	if o.Assign.Evicts() {
-		return nil, fmt.Errorf("%w: assign: %s: policies that evict are for the simulator and for tests yet; use "+
-			"first-come or first-indices", shm.ErrInvalid, o.Assign)
-	}
 	seg, err := shm.Create(o.segment(name))
 	if err != nil {
 		return nil, err
@@ -187,6 +183,12 @@ func (c *Cache) Set(i int, data []byte, flags Flags) (Result, error) { return c.
 // SetParts is Set of a sample that consists of the parts, one after the other, such as its fields.
 func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 	return c.c.SetParts(i, parts, flags)
+}
+
+// SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with PolicyCost keeps
+// the samples that cost most; others ignore the time. A negative time is ErrInvalid.
+func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
+	return c.c.SetLoaded(i, parts, flags, took)
 }
 
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless

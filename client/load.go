@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // inflight is one load, for which concurrent callers for the same sample wait.
@@ -83,6 +84,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 			return data, err
 		}
 	}
+	began := time.Now()
 	data, err = load(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -92,7 +94,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 		f.err = err
 		return nil, err
 	}
-	if _, err = c.Set(i, data, 0); errors.Is(err, ErrReadOnly) {
+	if _, err = c.SetLoaded(i, [][]byte{data}, 0, time.Since(began)); errors.Is(err, ErrReadOnly) {
 		err = nil
 	}
 	f.data, f.err = data, err

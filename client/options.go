@@ -16,7 +16,7 @@ type Options struct {
 	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed
 	// with Variable.
 	Slots      int
-	Assign     Assign // which samples get a slot. Not allowed with Variable
+	Policy     Policy // which samples get a slot, and which go. Not allowed with Variable
 	Variable   bool   // samples differ in size
 	Reserve    bool   // allocate all memory now, so that memory is never short for a fill
 	UnlinkLast bool   // remove a named cache with its last user; otherwise it stays until it is removed
@@ -66,19 +66,31 @@ const (
 // VariableDim marks a dimension that differs between the samples of a variable-size cache.
 const VariableDim = shm.VariableDim
 
-// Assign says which samples of a fixed-size cache get a slot.
-type Assign = shm.Assign
+// Policy says which samples of a fixed-size cache get its slots. docs/spec/policies.md has the rules.
+type Policy = shm.Policy
 
 const (
-	FirstCome    = shm.AssignFirstCome    // each sample that is set, while slots are free
-	FirstIndices = shm.AssignFirstIndices // sample i < slots has slot i; other samples have no slot
+	PolicyFirstCome    = shm.PolicyFirstCome    // each sample that is set, while slots are free
+	PolicyFirstIndices = shm.PolicyFirstIndices // sample i < slots has slot i; other samples have no slot
+
+	// In a full cache these give the slot of one sample to another. Such a cache gives out no views.
+	PolicyCost   = shm.PolicyCost   // keeps the samples whose loads take longest; see SetLoaded
+	PolicyRandom = shm.PolicyRandom // any sample goes
+	PolicyClock  = shm.PolicyClock  // a sample without a recent hit goes
+	PolicyFIFO   = shm.PolicyFIFO   // the oldest sample goes
+	PolicyLRU    = shm.PolicyLRU    // of some samples, the one whose last hit is longest ago goes
+	PolicyLFU    = shm.PolicyLFU    // of some samples, the one with the fewest hits goes
 )
+
+// ParsePolicy returns the policy of a name such as "cost". An unknown name is ErrInvalid, with the
+// names that exist.
+func ParsePolicy(name string) (Policy, error) { return shm.ParsePolicy(name) }
 
 // segment converts the options. Negative numbers become huge, and shm refuses them.
 func (o *Options) segment(name string) shm.Options {
 	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
 		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
-		Assign: o.Assign, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast,
+		Policy: o.Policy, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast,
 		ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
 		Fingerprint:   o.Fingerprint, Progress: o.Progress}
 }

@@ -21,7 +21,7 @@ func TestAdoptsWhileTheLastUserLeaves(t *testing.T) {
 	m := newMemory(10, 100)
 	o := options(t, m, server.CacheOptions{})
 	seg, err := shm.Create(shm.Options{Name: "pets", Dir: o.Caches[0].Dir, Samples: 10,
-		Fields: m.Info().Schema.Fields, Assign: shm.AssignFirstCome, Fingerprint: m.fingerprint})
+		Fields: m.Info().Schema.Fields, Policy: shm.PolicyFirstCome, Fingerprint: m.fingerprint})
 	if err != nil {
 		t.Fatal(err)
 	}

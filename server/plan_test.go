@@ -301,9 +301,9 @@ func TestPlanReplaced(t *testing.T) {
 // The server does not read samples without a slot, in a full cache or in one that holds only the
 // first samples.
 func TestPlanWithoutRoom(t *testing.T) {
-	for _, assign := range []shm.Assign{shm.AssignFirstCome, shm.AssignFirstIndices} {
+	for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyFirstIndices} {
 		m := newMemory(1000, 10000)
-		s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Assign: assign, Parallel: 1}))
+		s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Policy: policy, Parallel: 1}))
 		_, _, c := attachTo(t, s)
 		slots := int(c.Segment().Slots)
 		if slots < 100 || slots > 500 {
@@ -314,14 +314,14 @@ func TestPlanWithoutRoom(t *testing.T) {
 			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
 		most := 4 // read before the cache was known to be full
-		if assign == shm.AssignFirstIndices {
+		if policy == shm.PolicyFirstIndices {
 			most = 0
 		}
 		over := m.total() - slots
 		if p.Read != slots || p.NoRoom != 600-slots || over > most {
-			t.Errorf("assign %d: %+v, and %d reads for nothing", assign, p, over)
+			t.Errorf("policy %d: %+v, and %d reads for nothing", policy, p, over)
 		}
-		if assign == shm.AssignFirstCome && p.State != "full" {
+		if policy == shm.PolicyFirstCome && p.State != "full" {
 			t.Errorf("%+v", p)
 		}
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
@@ -331,7 +331,7 @@ func TestPlanWithoutRoom(t *testing.T) {
 			c.View(i)
 		}
 		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
-		if n := m.total() - slots; assign == shm.AssignFirstCome && n < 100 {
+		if n := m.total() - slots; policy == shm.PolicyFirstCome && n < 100 {
 			t.Errorf("%d reads after a clear", n)
 		}
 	}

@@ -27,7 +27,7 @@ func init() {
 // pages and no page of the payload, and that a second cache of its name is refused.
 func TestCreateNamed(t *testing.T) {
 	o := Options{Name: "images.v1", Dir: tempDir(t), Samples: 1000, Limit: 64 << 20, Fingerprint: "abc",
-		UnlinkLast: true, Assign: AssignFirstIndices,
+		UnlinkLast: true, Policy: PolicyFirstIndices,
 		Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{3, 224, 224}}, {Name: "label", DType: Int64}}}
 	old := unix.Umask(0o777)
 	s, err := Create(o)
@@ -55,7 +55,7 @@ func TestCreateNamed(t *testing.T) {
 		t.Errorf("attached\n%+v\ncreated\n%+v", a.Header, s.Header)
 	}
 	if h := a.Header; h.Name != o.Name || h.Limit != o.Limit || h.UID != uint32(os.Geteuid()) ||
-		time.Since(h.Created) > time.Minute || a.Policy != o.Assign || h.SampleBytes != 150536 ||
+		time.Since(h.Created) > time.Minute || a.Policy != o.Policy || h.SampleBytes != 150536 ||
 		h.Flags != FlagNamed|FlagUnlinkLast || h.Major != 2 || len(h.Fields) != 2 {
 		t.Errorf("%+v", h)
 	}

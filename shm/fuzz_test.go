@@ -17,7 +17,7 @@ import (
 func FuzzAttach(f *testing.F) {
 	for _, o := range []Options{
 		{Samples: 8, Slots: 5, SampleBytes: 16, ClientRecords: 2},
-		{Samples: 8, SampleBytes: 16, ClientRecords: 1, Assign: AssignFirstIndices, Name: "named", UnlinkLast: true},
+		{Samples: 8, SampleBytes: 16, ClientRecords: 1, Policy: PolicyFirstIndices, Name: "named", UnlinkLast: true},
 		{Samples: 3, Variable: true, Limit: 8 << 20, Fingerprint: "f"},
 		{Samples: 9, Fields: []Field{{Name: "image", DType: Uint8, Dims: []uint64{2, 3}}, {Name: "label", DType: Int64}},
 			Fingerprint: "g"},

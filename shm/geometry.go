@@ -6,7 +6,7 @@ import "fmt"
 // again and refuses a header that differs.
 type Geometry struct {
 	Flags           uint32
-	Policy          Assign // AssignFirstCome in a variable-size cache
+	Policy          Policy // PolicyFirstCome in a variable-size cache
 	Samples         uint64
 	Slots           uint64 // 0 in a variable-size cache
 	SlotStride      uint64 // bytes from slot to slot; 64 in a variable-size cache
@@ -25,7 +25,7 @@ func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
 // HasSlotTable says whether any sample may have any slot, so that a table names the sample of each.
 // It is false for a variable-size cache, which has no slots.
-func (g *Geometry) HasSlotTable() bool { return g.Policy != AssignFirstIndices && !g.Variable() }
+func (g *Geometry) HasSlotTable() bool { return g.Policy != PolicyFirstIndices && !g.Variable() }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
@@ -33,7 +33,7 @@ func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
 // NewGeometry computes the regions of a segment. It ignores payloadBytes of a fixed-size cache,
 // which is slots x stride. It fails when a number is outside the limits of the format, so that no
 // offset overflows.
-func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, clientRecords uint32,
+func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, clientRecords uint32,
 	payloadBytes uint64) (Geometry, error) {
 	g := Geometry{Flags: flags, Policy: policy, Samples: samples, Slots: slots, SlotStride: stride,
 		ClientRecords: clientRecords, PayloadBytes: payloadBytes}
@@ -45,7 +45,7 @@ func NewGeometry(flags uint32, policy Assign, samples, slots, stride uint64, cli
 	case stride < 1 || stride > MaxSampleBytes+16:
 		return g, fmt.Errorf("slot stride %d is not in 1..%d", stride, uint64(MaxSampleBytes+16))
 	}
-	if policy != AssignFirstCome && (policy != AssignFirstIndices && !policy.Evicts() || g.Variable()) {
+	if policy != PolicyFirstCome && (policy != PolicyFirstIndices && !policy.Evicts() || g.Variable()) {
 		return g, fmt.Errorf("policy %d of a segment with the flags %#x", policy, flags)
 	}
 	if g.Variable() {

@@ -156,7 +156,7 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 	if sampleBytes != h.SampleBytes {
 		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
 	}
-	g, err := NewGeometry(h.Flags, Assign(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]),
+	g, err := NewGeometry(h.Flags, Policy(le.Uint32(b[HeaderPolicy:])), le.Uint64(b[HeaderSamples:]),
 		le.Uint64(b[HeaderSlots:]), stride, le.Uint32(b[HeaderClientRecords:]), le.Uint64(b[HeaderPayloadBytes:]))
 	if err != nil {
 		return g, err

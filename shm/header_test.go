@@ -214,7 +214,7 @@ func TestLyingNumbers(t *testing.T) {
 func TestHeaderRoundTrip(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 1, SampleBytes: 1},
-		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Assign: AssignFirstIndices, Fingerprint: "ü"},
+		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Policy: PolicyFirstIndices, Fingerprint: "ü"},
 		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
 		{Samples: 5, Name: "n", UnlinkLast: true,
 			Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}},
@@ -240,8 +240,8 @@ func TestHeaderRoundTrip(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", h) {
 			t.Errorf("header\n%+v, was\n%+v", got, h)
 		}
-		if geometry.Policy != o.Assign {
-			t.Errorf("policy %v, was %v", geometry.Policy, o.Assign)
+		if geometry.Policy != o.Policy {
+			t.Errorf("policy %v, was %v", geometry.Policy, o.Policy)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestSmallTmpfs(t *testing.T) {
 		return st.Bfree * uint64(st.Bsize)
 	}
 	const whole = 16 << 20
-	o := Options{Name: "large", Dir: dir, Samples: 64, SampleBytes: 1 << 20, Assign: AssignFirstIndices, ClientRecords: 8}
+	o := Options{Name: "large", Dir: dir, Samples: 64, SampleBytes: 1 << 20, Policy: PolicyFirstIndices, ClientRecords: 8}
 	for _, reserve := range []bool{false, true} {
 		o.Reserve = reserve
 		_, err := Create(o)

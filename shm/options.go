@@ -9,37 +9,48 @@ import (
 	"unicode/utf8"
 )
 
-// Assign says how the samples of a fixed-size cache get their slots. Its numbers are those of enum
-// stoc_assign.
-type Assign int
+// Policy says which samples of a fixed-size cache get its slots. Its numbers are those of enum
+// stoc_policy; docs/spec/policies.md has the rules.
+type Policy int
 
 const (
-	AssignFirstCome    Assign = iota // each sample that is set, while slots are free
-	AssignFirstIndices               // sample i < slots has slot i; other samples have no slot
+	PolicyFirstCome    Policy = iota // each sample that is set, while slots are free
+	PolicyFirstIndices               // sample i < slots has slot i; other samples have no slot
 
-	// These evict, by the rules of docs/spec/policies.md. Only tests create such caches yet: the parts
-	// that give out views, and the servers, do not know them.
-	AssignCost
-	AssignRandom
-	AssignClock
-	AssignFIFO
-	AssignLRU
-	AssignLFU
+	// In a full cache these give the slot of one sample to another. Such a cache gives out no views.
+	PolicyCost   // keeps the samples whose loads take longest
+	PolicyRandom // any sample goes
+	PolicyClock  // a sample without a recent hit goes
+	PolicyFIFO   // the oldest sample goes
+	PolicyLRU    // of some samples, the one whose last hit is longest ago goes
+	PolicyLFU    // of some samples, the one with the fewest hits goes
 )
 
+var policyNames = []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
+
+// PolicyNames returns the names that ParsePolicy takes.
+func PolicyNames() []string { return slices.Clone(policyNames) }
+
+// ParsePolicy returns the policy of a name. An unknown name is ErrInvalid, with the names that exist.
+func ParsePolicy(name string) (Policy, error) {
+	if p := slices.Index(policyNames, name); p >= 0 {
+		return Policy(p), nil
+	}
+	return 0, fmt.Errorf("%w: policy: %q is not one of %s", ErrInvalid, name, strings.Join(policyNames, ", "))
+}
+
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
-func (a Assign) Evicts() bool { return a >= AssignCost && a <= AssignLFU }
+func (p Policy) Evicts() bool { return p >= PolicyCost && p <= PolicyLFU }
 
 // References says whether the policy keeps a byte for each slot, which hits change.
-func (a Assign) References() bool { return a == AssignClock || a == AssignLRU || a == AssignLFU }
+func (p Policy) References() bool { return p == PolicyClock || p == PolicyLRU || p == PolicyLFU }
 
-// String returns the name that the command line takes.
-func (a Assign) String() string {
-	names := [...]string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
-	if a < 0 || int(a) >= len(names) {
-		return fmt.Sprintf("policy %d", int(a))
+// String returns the name that ParsePolicy takes.
+func (p Policy) String() string {
+	if p < 0 || int(p) >= len(policyNames) {
+		return fmt.Sprintf("policy %d", int(p))
 	}
-	return names[a]
+	return policyNames[p]
 }
 
 // Options describe a new cache. Only Samples is required; a fixed-size cache also needs Fields or
@@ -62,7 +73,7 @@ type Options struct {
 	// largest sample that the cache accepts; 0: 4 GiB - 1.
 	SampleBytes uint64
 	Fields      []Field // see SampleBytes; Offset and Bytes are computed
-	Assign      Assign  // not allowed with Variable
+	Policy      Policy  // not allowed with Variable
 	Variable    bool    // samples differ in size and lie in an arena
 	Reserve     bool    // allocate all pages now, so that memory is never short for a fill
 	// UnlinkLast removes the named cache with its last user. Not allowed without Name: an unnamed
@@ -103,9 +114,8 @@ func (o *Options) validate() error {
 		strings.ContainsRune(o.Fingerprint, 0) {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
-	if o.Assign != AssignFirstCome && o.Assign != AssignFirstIndices && !o.Assign.Evicts() {
-		complain("assign: %s is neither first-come (%d) nor first-indices (%d)", o.Assign, AssignFirstCome,
-			AssignFirstIndices)
+	if o.Policy != PolicyFirstCome && o.Policy != PolicyFirstIndices && !o.Policy.Evicts() {
+		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyLFU))
 	}
 	if o.SampleBytes > MaxSampleBytes {
 		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))
@@ -128,8 +138,8 @@ func (o *Options) validate() error {
 		if o.Slots != 0 {
 			complain("slots: %d: a variable-size cache has none; give a limit", o.Slots)
 		}
-		if o.Assign != AssignFirstCome {
-			complain("assign: %s needs samples of one size", o.Assign)
+		if o.Policy != PolicyFirstCome {
+			complain("policy: %s needs samples of one size", o.Policy)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
 			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
@@ -213,12 +223,12 @@ func (o *Options) plan() (Header, Geometry, error) {
 		return h, g, err
 	}
 	h.SampleBytes = sampleBytes
-	g, err := planSlots(h.Flags, o.Assign, o.Samples, o.Slots, stride, records, o.Limit)
+	g, err := planSlots(h.Flags, o.Policy, o.Samples, o.Slots, stride, records, o.Limit)
 	return h, g, err
 }
 
 // planSlots finds the largest number of slots within limit, or checks the given number.
-func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, records uint32,
+func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, records uint32,
 	limit uint64) (Geometry, error) {
 	size := func(slots uint64) uint64 {
 		g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
@@ -251,7 +261,7 @@ func planSlots(flags uint32, policy Assign, samples, slots, stride uint64, recor
 // planArena gives the arena all bytes that the limit leaves, at least those of the smallest sample.
 func planArena(flags uint32, samples uint64, records uint32, limit, smallest uint64) (Geometry, error) {
 	units := UnitsFor(smallest)
-	least, err := NewGeometry(flags, AssignFirstCome, samples, 0, UnitBytes, records, units*UnitBytes)
+	least, err := NewGeometry(flags, PolicyFirstCome, samples, 0, UnitBytes, records, units*UnitBytes)
 	if err != nil {
 		return least, fail(ErrInvalid, "%v", err)
 	}
@@ -262,7 +272,7 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 			samples, units*UnitBytes, least.SegmentBytes, limit)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)
-	g, err := NewGeometry(flags, AssignFirstCome, samples, 0, UnitBytes, records, payload)
+	g, err := NewGeometry(flags, PolicyFirstCome, samples, 0, UnitBytes, records, payload)
 	if err != nil {
 		return g, fail(ErrInvalid, "%v", err)
 	}
@@ -276,7 +286,7 @@ func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, err
 	if clientRecords == 0 {
 		clientRecords = DefaultClientRecords
 	}
-	g, err := NewGeometry(FlagVariable, AssignFirstCome, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
+	g, err := NewGeometry(FlagVariable, PolicyFirstCome, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
 	if err != nil {
 		return 0, fail(ErrInvalid, "%v", err)
 	}

@@ -39,7 +39,7 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.SampleBytes = MaxSampleBytes + 1 }, []string{"sample bytes: 4294967296"}},
 		{func(o *Options) { o.Slots = 11 }, []string{"slots: 11", "samples 10"}},
 		{func(o *Options) { o.ClientRecords = 4096 }, []string{"client records: 4096"}},
-		{func(o *Options) { o.Assign = 8 }, []string{"assign: policy 8"}},
+		{func(o *Options) { o.Policy = 8 }, []string{"policy: 8 is not one of 0 to 7"}},
 		{func(o *Options) { o.Fingerprint = strings.Repeat("x", 65) }, []string{"fingerprint", "64"}},
 		{func(o *Options) { o.Fingerprint = "\xff" }, []string{"fingerprint", "UTF-8"}},
 		{func(o *Options) { o.Fingerprint = "a\x00b" }, []string{"fingerprint"}},
@@ -51,8 +51,8 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Name = "ä" }, []string{"name"}},
 		{func(o *Options) { o.Variable = true }, []string{"limit"}},
 		{func(o *Options) { o.Variable, o.Limit, o.Slots = true, 1<<30, 3 }, []string{"slots: 3"}},
-		{func(o *Options) { o.Variable, o.Limit, o.Assign = true, 1<<30, AssignFirstIndices },
-			[]string{"assign: first-indices"}},
+		{func(o *Options) { o.Variable, o.Limit, o.Policy = true, 1<<30, PolicyFirstIndices },
+			[]string{"policy: first-indices"}},
 		{func(o *Options) { o.Fields = []Field{} }, []string{"fields: 0 fields"}},
 		{func(o *Options) { o.Fields = make([]Field, 25) }, []string{"fields: 25 fields"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) {}); o.SampleBytes = 11 }, []string{"sample bytes: 11", "12"}},
@@ -100,7 +100,7 @@ func TestLimit(t *testing.T) {
 			Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
 		switch random.IntN(3) {
 		case 0:
-			o.SampleBytes, o.Assign = 1+random.Uint64N(1<<random.IntN(24)), Assign(random.IntN(8))
+			o.SampleBytes, o.Policy = 1+random.Uint64N(1<<random.IntN(24)), Policy(random.IntN(8))
 		case 1:
 			o.Fields = []Field{{Name: "a", DType: Uint8, Dims: []uint64{1 + random.Uint64N(1000)}}, {Name: "b", DType: Float64}}
 		case 2:

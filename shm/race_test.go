@@ -10,7 +10,7 @@ import (
 // heap segment concurrently if the words order them: a slot is written by the goroutine that
 // claims its word, and read by goroutines that see it published.
 func TestHeapUnderRace(t *testing.T) {
-	s, err := NewHeap(Options{Samples: 64, SampleBytes: 512, Assign: AssignFirstIndices, ClientRecords: 8})
+	s, err := NewHeap(Options{Samples: 64, SampleBytes: 512, Policy: PolicyFirstIndices, ClientRecords: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

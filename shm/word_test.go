@@ -74,7 +74,7 @@ func TestWords(t *testing.T) {
 func TestRegionsDoNotOverlap(t *testing.T) {
 	for _, o := range []Options{
 		{Samples: 257, Slots: 100, SampleBytes: 33, ClientRecords: 5},
-		{Samples: 257, Slots: 257, SampleBytes: 33, ClientRecords: 1, Assign: AssignFirstIndices},
+		{Samples: 257, Slots: 257, SampleBytes: 33, ClientRecords: 1, Policy: PolicyFirstIndices},
 		{Samples: 257, Variable: true, Limit: 3 << 20, ClientRecords: 2},
 	} {
 		s, err := NewHeap(o)

@@ -29,7 +29,7 @@ func HugeOptions(dir string, quick bool) client.Options {
 	if quick {
 		n = 1_000_000
 	}
-	return client.Options{Dir: dir, Samples: n, SampleBytes: 16, Assign: client.FirstIndices}
+	return client.Options{Dir: dir, Samples: n, SampleBytes: 16, Policy: client.PolicyFirstIndices}
 }
 
 // Huge makes that cache. Others attach by its path.

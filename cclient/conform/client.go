@@ -22,7 +22,7 @@ type client interface {
 	states(first, n int) (int, []uint8)
 	peek(i int, dst []byte) int
 	set(i int, parts [][]byte, flags cache.Flags) int
-	setLoaded(i int, data []byte, nanoseconds uint64) int
+	setLoaded(i int, parts [][]byte, flags cache.Flags, nanoseconds int64) int
 	begin(i, length int, flags cache.Flags) int
 	write(offset int, data []byte) int
 	publish() int
@@ -122,8 +122,8 @@ func (g *goClient) set(i int, parts [][]byte, flags cache.Flags) int {
 	return either(int(r), err)
 }
 
-func (g *goClient) setLoaded(i int, data []byte, nanoseconds uint64) int {
-	r, err := g.c.SetLoaded(i, data, 0, time.Duration(nanoseconds))
+func (g *goClient) setLoaded(i int, parts [][]byte, flags cache.Flags, nanoseconds int64) int {
+	r, err := g.c.SetLoaded(i, parts, flags, time.Duration(nanoseconds))
 	return either(int(r), err)
 }
 

@@ -27,14 +27,14 @@ const char *conform_load(const char *path)
 }
 
 int64_t conform_set_parts(stoc_cache *cache, int64_t index, const unsigned char *data, const size_t *lengths, int count,
-                          unsigned flags)
+                          unsigned flags, uint64_t nanoseconds)
 {
     struct iovec *parts = calloc((size_t)count + 1, sizeof *parts);
     for (int k = 0; k < count; k++) {
         parts[k] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = lengths[k]};
         data += lengths[k];
     }
-    int64_t result = call_stoc_setv(cache, index, parts, count, flags);
+    int64_t result = call_stoc_set_loaded(cache, index, parts, count, flags, nanoseconds);
     free(parts);
     return result;
 }

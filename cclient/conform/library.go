@@ -62,7 +62,7 @@ func createC(o shm.Options) (code int, message string) {
 	options.struct_bytes = C.sizeof_struct_stoc_options
 	options.samples, options.limit_bytes, options.slots, options.sample_bytes = C.uint64_t(o.Samples),
 		C.uint64_t(o.Limit), C.uint64_t(o.Slots), C.uint64_t(o.SampleBytes)
-	options.assign, options.client_records = C.uint32_t(o.Assign), C.uint32_t(o.ClientRecords)
+	options.policy, options.client_records = C.uint32_t(o.Policy), C.uint32_t(o.ClientRecords)
 	options.variable, options.reserve, options.unlink_last = flag(o.Variable), flag(o.Reserve), flag(o.UnlinkLast)
 	if o.Dir != "" {
 		options.directory = C.CString(o.Dir)
@@ -190,18 +190,17 @@ func (c *cClient) set(i int, parts [][]byte, flags cache.Flags) int {
 		return int(C.call_stoc_set(c.handle, C.int64_t(i), pointer(append([]byte{}, append(parts[0], 0)...)),
 			C.size_t(len(parts[0])), C.unsigned(flags)))
 	}
+	return c.setLoaded(i, parts, flags, 0)
+}
+
+func (c *cClient) setLoaded(i int, parts [][]byte, flags cache.Flags, nanoseconds int64) int {
 	data, lengths := []byte{}, []C.size_t{}
 	for _, p := range parts {
 		data, lengths = append(data, p...), append(lengths, C.size_t(len(p)))
 	}
 	data, lengths = append(data, 0), append(lengths, 0)
 	return int(C.conform_set_parts(c.handle, C.int64_t(i), (*C.uchar)(pointer(data)), (*C.size_t)(pointer(lengths)),
-		C.int(len(parts)), C.unsigned(flags)))
-}
-
-func (c *cClient) setLoaded(i int, data []byte, nanoseconds uint64) int {
-	return int(C.call_stoc_set_loaded(c.handle, C.int64_t(i), pointer(append([]byte{}, append(data, 0)...)),
-		C.size_t(len(data)), 0, C.uint64_t(nanoseconds)))
+		C.int(len(parts)), C.unsigned(flags), C.uint64_t(nanoseconds)))
 }
 
 func (c *cClient) begin(i, length int, flags cache.Flags) int {

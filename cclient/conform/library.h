@@ -25,9 +25,8 @@
     X(stoc_states, (const stoc_cache *c, uint64_t f, uint64_t n, uint8_t *s), (c, f, n, s))                           \
     X(stoc_peek, (stoc_cache *c, int64_t i, void *d, size_t n), (c, i, d, n))                                         \
     X(stoc_set, (stoc_cache *c, int64_t i, const void *d, size_t n, unsigned f), (c, i, d, n, f))                     \
-    X(stoc_set_loaded, (stoc_cache *c, int64_t i, const void *d, size_t n, unsigned f, uint64_t t),                    \
-      (c, i, d, n, f, t))                                                                                             \
-    X(stoc_setv, (stoc_cache *c, int64_t i, const struct iovec *p, int n, unsigned f), (c, i, p, n, f))               \
+    X(stoc_set_loaded, (stoc_cache *c, int64_t i, const struct iovec *p, int n, unsigned f, uint64_t t),               \
+      (c, i, p, n, f, t))                                                                                             \
     X(stoc_claim, (stoc_cache *c, int64_t i, size_t n, unsigned f, struct stoc_claim *k), (c, i, n, f, k))            \
     X(stoc_write, (struct stoc_claim *k, uint64_t o, const void *d, size_t n), (k, o, d, n))                          \
     X(stoc_publish, (struct stoc_claim *k), (k))                                                                      \
@@ -45,8 +44,8 @@ void call_stoc_close(stoc_cache *cache);
 /* Opens the library. Returns NULL, or an error text. */
 const char *conform_load(const char *path);
 
-/* stoc_setv of consecutive parts of one buffer. */
+/* stoc_set_loaded of consecutive parts of one buffer. */
 int64_t conform_set_parts(stoc_cache *cache, int64_t index, const unsigned char *data, const size_t *lengths, int count,
-                          unsigned flags);
+                          unsigned flags, uint64_t nanoseconds);
 
 #endif

@@ -43,7 +43,7 @@ func (d decider) Get(i int, dst []byte) bool {
 }
 
 func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
-	if code := d.c.setLoaded(i, data, uint64(took)); code < 0 {
+	if code := d.c.setLoaded(i, [][]byte{data}, 0, int64(took)); code < 0 {
 		d.t.Fatalf("set of sample %d: %d", i, code)
 	}
 }

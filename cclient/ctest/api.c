@@ -66,7 +66,7 @@ static void slots_run_out(void)
 
 static void first_indices_have_their_slots(void)
 {
-    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .assign = STOC_FIRST_INDICES));
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .policy = STOC_POLICY_FIRST_INDICES));
     unsigned char bytes[BYTES];
     EQUAL(put(c, 10, BYTES, 1, 0), STOC_OUT);
     EQUAL(stoc_state(c, 10), STOC_STATE_OUT);
@@ -325,6 +325,8 @@ static void bad_arguments(void)
     EQUAL(stoc_set(c, 1, bytes, BYTES, 4), STOC_EINVAL);
     EQUAL(stoc_setv(c, 1, NULL, 1, 0), STOC_EINVAL);
     EQUAL(stoc_setv(c, 1, NULL, -1, 0), STOC_EINVAL);
+    struct iovec whole = {bytes, BYTES};
+    EQUAL(stoc_set_loaded(c, 1, &whole, 1, 0, (uint64_t)-1), STOC_EINVAL);
     EQUAL(stoc_claim(c, 1, BYTES, 0, NULL), STOC_EINVAL);
     EQUAL(stoc_view(c, 1, NULL, &length), STOC_EINVAL);
     EQUAL(stoc_get(c, 1, NULL, BYTES, &length), STOC_EINVAL);
@@ -375,12 +377,12 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = (UINT64_C(1) << 40) + 1, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .slots = 6, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = UINT64_C(1) << 32), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .assign = 8), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .policy = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .open_flags = STOC_OPEN_READ_ONLY), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .reserved = 1), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .assign = STOC_FIRST_INDICES), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_FIRST_INDICES), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
         /* over 4 GiB */
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1),

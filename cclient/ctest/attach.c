@@ -42,7 +42,7 @@ static stoc_cache *specimen(int kind)
     } else {
         o.sample_bytes = BYTES;
         o.slots = 12;
-        o.assign = kind == 1 ? STOC_FIRST_INDICES : STOC_FIRST_COME;
+        o.policy = kind == 1 ? STOC_POLICY_FIRST_INDICES : STOC_POLICY_FIRST_COME;
     }
     stoc_cache *c = make(kinds[kind], o);
     struct stoc_info info = {.struct_bytes = sizeof info};

@@ -21,7 +21,7 @@ static stoc_cache *cache_of(enum kind kind)
     } else {
         o.sample_bytes = BYTES;
         o.slots = SLOTS;
-        o.assign = kind == FIRST_COME ? STOC_FIRST_COME : STOC_FIRST_INDICES;
+        o.policy = kind == FIRST_COME ? STOC_POLICY_FIRST_COME : STOC_POLICY_FIRST_INDICES;
     }
     stoc_cache *c = make(NULL, o);
     EQUAL(put(c, 0, BYTES, 1, 0), STOC_STORED);

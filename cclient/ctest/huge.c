@@ -134,7 +134,7 @@ static void of_an_arena(void)
  * stored before. */
 static void with_a_slot_each(void)
 {
-    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .assign = STOC_FIRST_INDICES), NULL, true, BLOCKS);
+    check_filled(OPTIONS(.samples = SAMPLES, .sample_bytes = SAMPLE, .policy = STOC_POLICY_FIRST_INDICES), NULL, true, BLOCKS);
 }
 
 static void samples_larger_than_a_block(void)

@@ -241,7 +241,7 @@ static void create(uint64_t limit)
         options.variable = 1, options.limit_bytes = limit;
     else
         options.slots = places, options.sample_bytes = place_bytes,
-        options.assign = indices ? STOC_FIRST_INDICES : evicts ? STOC_POLICY_FIFO : STOC_FIRST_COME;
+        options.policy = indices ? STOC_POLICY_FIRST_INDICES : evicts ? STOC_POLICY_FIFO : STOC_POLICY_FIRST_COME;
     if (stoc_create(NULL, &options, &clients[0], &error) != 0 || stoc_info(clients[0], &info) != 0)
         fail("create: %s", error.message);
     claim_descriptors(1);

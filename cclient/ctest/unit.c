@@ -253,30 +253,30 @@ static void geometries(void)
 {
     struct geometry g;
     char why[256];
-    CHECK(geometry_of(0, STOC_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
+    CHECK(geometry_of(0, STOC_POLICY_FIRST_COME, 8, 5, 16, 2, 0, &g, why));
     /* the golden segment */
     CHECK(g.index_offset == 12288 && g.slot_table_offset == 16384 && g.payload_offset == 2097152 &&
           g.payload_bytes == 80 && g.segment_bytes == 2101248);
-    CHECK(geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
+    CHECK(geometry_of(0, STOC_POLICY_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 24, 4095, 0, &g, why));
     CHECK(g.payload_offset > UINT64_C(1) << 44 && g.segment_bytes > g.payload_offset);
-    CHECK(!geometry_of(0, STOC_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
-    CHECK(!geometry_of(0, STOC_FIRST_COME, 0, 1, 16, 2, 0, &g, why) &&
-          !geometry_of(0, STOC_FIRST_COME, 5, 0, 16, 2, 0, &g, why) &&
-          !geometry_of(0, STOC_FIRST_COME, 5, 6, 16, 2, 0, &g, why) &&
-          !geometry_of(0, STOC_FIRST_COME, 5, 5, 0, 2, 0, &g, why));
-    CHECK(!geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 0, 0, &g, why) &&
-          !geometry_of(0, STOC_FIRST_COME, 5, 5, 16, 4096, 0, &g, why));
-    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) &&
-          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
-    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 600, 0, 64, 2, 64, &g, why) && g.sums_offset == 24576 &&
+    CHECK(!geometry_of(0, STOC_POLICY_FIRST_COME, UINT64_C(1) << 40, UINT64_C(4294967294), 1 << 25, 4095, 0, &g, why));
+    CHECK(!geometry_of(0, STOC_POLICY_FIRST_COME, 0, 1, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_POLICY_FIRST_COME, 5, 0, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_POLICY_FIRST_COME, 5, 6, 16, 2, 0, &g, why) &&
+          !geometry_of(0, STOC_POLICY_FIRST_COME, 5, 5, 0, 2, 0, &g, why));
+    CHECK(!geometry_of(0, STOC_POLICY_FIRST_COME, 5, 5, 16, 0, 0, &g, why) &&
+          !geometry_of(0, STOC_POLICY_FIRST_COME, 5, 5, 16, 4096, 0, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES - 64, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, STOC_MAX_ARENA_BYTES, &g, why));
+    CHECK(geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 600, 0, 64, 2, 64, &g, why) && g.sums_offset == 24576 &&
           g.slot_table_offset == 0);
-    CHECK(geometry_of(0, STOC_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 &&
+    CHECK(geometry_of(0, STOC_POLICY_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 &&
           g.slot_table_offset == 0);
     CHECK(!geometry_of(0, 8, 5, 5, 16, 2, 0, &g, why) &&
-          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
-    CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 100, &g, why) &&
-          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 0, 64, 2, 0, &g, why) &&
-          !geometry_of(STOC_FLAG_VARIABLE, STOC_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
+    CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 100, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 0, &g, why) &&
+          !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ type createFlags struct {
 	fields      []string
 	sampleBytes size
 	variable    bool
-	assign      string
+	policy      string
 	slots       uint64
 	reserve     bool
 	unlink      string
@@ -115,9 +116,11 @@ complex64, complex128.`,
 	flags.Var(&f.sampleBytes, "sample-bytes",
 		"bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
 	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
-	flags.StringVar(&f.assign, "assign", "first-come",
-		"first-come: any sample stored while a slot is free gets it;\nfirst-indices: sample i below the number "+
-			"of slots has slot i, the others none\n")
+	flags.StringVar(&f.policy, "policy", "first-come",
+		"which samples get a slot.\nfirst-come: any sample stored while a slot is free gets it.\nfirst-indices: "+
+			"sample i below the number of slots has slot i, the others none.\nIn a full cache the others give "+
+			"the slot of one sample to another:\ncost keeps the samples that take longest to load, lru, lfu, "+
+			"clock, fifo, random\n")
 	flags.Uint64Var(&f.slots, "slots", 0, "this exact number of slots; without it: as many as --size holds")
 	flags.BoolVar(&f.reserve, "reserve", false,
 		"allocate all memory now, so that no set fails later for lack of it")
@@ -133,7 +136,7 @@ complex64, complex128.`,
 	if err := c.MarkFlagRequired("samples"); err != nil {
 		panic(err)
 	}
-	for flag, values := range map[string][]string{"assign": {"first-come", "first-indices"},
+	for flag, values := range map[string][]string{"policy": shm.PolicyNames(),
 		"unlink": {"never", "last"}} {
 		if err := c.RegisterFlagCompletionFunc(flag,
 			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -148,12 +151,9 @@ func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 	o := shm.Options{Name: name, Dir: f.dir, Samples: f.samples, Limit: uint64(f.size), Slots: f.slots,
 		SampleBytes: uint64(f.sampleBytes),
 		Variable:    f.variable, Reserve: f.reserve, ClientRecords: f.clients, Fingerprint: f.fingerprint}
-	switch f.assign {
-	case "first-come":
-	case "first-indices":
-		o.Assign = shm.AssignFirstIndices
-	default:
-		return o, usage("assign %q is neither first-come nor first-indices", f.assign)
+	var err error
+	if o.Policy, err = shm.ParsePolicy(f.policy); err != nil {
+		return o, usage("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
 	switch f.unlink {
 	case "never":
@@ -163,7 +163,6 @@ func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 		return o, usage("unlink %q is neither never nor last", f.unlink)
 	}
 	var field shm.Field
-	var err error
 	switch {
 	case shaped:
 		field, err = arrayField("data", cmp.Or(f.dtype, "uint8"), f.shape)

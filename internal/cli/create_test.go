@@ -49,7 +49,7 @@ func TestCreateFlags(t *testing.T) {
 			jsonObject{"slots": nil, "slots_fraction": nil, "sample_bytes": 1<<32 - 1}},
 		"rows": {[]string{"--variable", "--size", "8MB", "--shape", "?,3", "--dtype", "int16",
 			"--sample-bytes", "600"}, jsonObject{"sample_bytes": 600}},
-		"indices": {[]string{"--sample-bytes", "10", "--slots", "5", "--assign", "first-indices"},
+		"indices": {[]string{"--sample-bytes", "10", "--slots", "5", "--policy", "first-indices"},
 			jsonObject{"slots": 5}},
 		"reserve": {[]string{"--sample-bytes", "100", "--reserve"}, jsonObject{"unlink": "never"}},
 		"last":    {[]string{"--sample-bytes", "100", "--unlink", "last"}, jsonObject{"unlink": "last"}},
@@ -73,7 +73,7 @@ func TestCreateFlags(t *testing.T) {
 			if (pages == s.SegmentBytes) != (name == "reserve") {
 				t.Errorf("%d of %d bytes allocated", pages, s.SegmentBytes)
 			}
-			if (s.Policy == shm.AssignFirstIndices) != (name == "indices") ||
+			if (s.Policy == shm.PolicyFirstIndices) != (name == "indices") ||
 				s.Variable() != (name == "arena" || name == "rows") {
 				t.Errorf("flags %b", s.Header.Flags)
 			}
@@ -120,8 +120,8 @@ func TestCreateRefuses(t *testing.T) {
 		{exitUsage, []string{"a variable-size cache needs one"}, []string{"a", "--samples", "10", "--variable"}},
 		{exitUsage, []string{"slots: 20 is more than"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--slots", "20"}},
-		{exitUsage, []string{"neither first-come nor"},
-			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--assign", "random"}},
+		{exitUsage, []string{"\"dearest\" is not one of first-come, "},
+			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--policy", "dearest"}},
 		{exitUsage, []string{"neither never nor last"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--unlink", "first"}},
 		{exitUsage, []string{"client records: 9999"},

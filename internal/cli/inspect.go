@@ -43,7 +43,7 @@ var headerColumns = table.Columns[inspected]{
 	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none",
 		func(s inspected) any { return table.Bytes(s.Header.Limit) }),
 	table.Listed("variable", "variable", "samples differ in size", func(s inspected) any { return s.Variable() }),
-	table.Listed("assign", "assign", "how samples get slots: first-come or first-indices",
+	table.Listed("policy", "policy", "which samples get a slot, and which go: docs/spec/policies.md",
 		func(s inspected) any { return s.Policy.String() }),
 	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: its last user removes it",
 		func(s inspected) any { return unlinkOf(&s.Header) }),

@@ -33,7 +33,7 @@ func TestInspect(t *testing.T) {
 	wantFields(t, got.Header, jsonObject{"name": "test", "path": path, "uuid": fmt.Sprintf("%x", seg.Header.UUID),
 		"layout": "2.0", "creator_uid": os.Geteuid(), "samples": 10, "slots": 4,
 		"sample_bytes": 32, "slot_stride": 32, "client_records": 5, "limit_bytes": 8 << 20, "variable": false,
-		"assign": "first-come", "unlink": "never", "reserved": false, "fingerprint": "f\x1b1"})
+		"policy": "first-come", "unlink": "never", "reserved": false, "fingerprint": "f\x1b1"})
 	wantFields(t, got.Fields[0], jsonObject{"name": "image", "dtype": "float32", "shape": []any{2, 3}, "offset": 0,
 		"bytes": 24})
 	wantFields(t, got.Fields[1], jsonObject{"name": "label", "dtype": "int64", "shape": []any{}, "offset": 24,
@@ -92,6 +92,6 @@ func TestInspectSample(t *testing.T) {
 	fails(t, exitUsage, []string{"0 arguments"}, "inspect")
 	fails(t, exitUsage, []string{"3 arguments"}, "inspect", path, "1", "2")
 
-	_, indices := newCache(t, shm.Options{Samples: 10, Slots: 4, SampleBytes: 100, Assign: shm.AssignFirstIndices})
+	_, indices := newCache(t, shm.Options{Samples: 10, Slots: 4, SampleBytes: 100, Policy: shm.PolicyFirstIndices})
 	wantFields(t, decode[jsonObject](t, ok(t, "inspect", indices, "4", "--json")), jsonObject{"state": "OUT"})
 }

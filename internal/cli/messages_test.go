@@ -183,7 +183,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		section, _, _ := strings.Cut(key, ".")
 		configurations[key] = raw + section + ": {KEY: VALUE}"
 	}
-	for _, key := range []string{"size", "assign", "parallel", "dir", "unnamed", "read_timeout", "remove_unused",
+	for _, key := range []string{"size", "policy", "parallel", "dir", "unnamed", "read_timeout", "remove_unused",
 		"decode"} {
 		configurations["caches."+key] = cache(sources["raw"], ", KEY: VALUE")
 	}

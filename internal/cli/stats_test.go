@@ -76,7 +76,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	for _, o := range []shm.Options{
 		{Samples: 10, Slots: 6, SampleBytes: 100, ClientRecords: 3},
 		{Samples: 1000, Variable: true, Limit: 3 << 20, ClientRecords: 3},
-		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Assign: shm.AssignFirstIndices, UnlinkLast: true,
+		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Policy: shm.PolicyFirstIndices, UnlinkLast: true,
 			ClientRecords: 3},
 	} {
 		dir, path := newCache(t, o)

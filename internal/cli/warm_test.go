@@ -154,7 +154,7 @@ func wantRecordsIn(t *testing.T, c *cache.Cache) (there int) {
 // limited returns the size of a cache that holds some of n records of 100 bytes.
 func limited(t *testing.T, n, slots uint64) string {
 	t.Helper()
-	g, err := shm.NewGeometry(0, shm.AssignFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
+	g, err := shm.NewGeometry(0, shm.PolicyFirstCome, n, slots, 128, shm.DefaultClientRecords, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestWarmUntilFull(t *testing.T) {
 	const n = 2000
 	half := limited(t, n, 700)
 	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half),
-		warmCache("first", "", half+", assign: first-indices"))
+		warmCache("first", "", half+", policy: first-indices"))
 	reads := 0.0
 	for _, name := range []string{"come", "first"} {
 		got := d.warm(name)

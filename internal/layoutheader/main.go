@@ -85,10 +85,7 @@ func header() []byte {
 		{"KIND_GO", shm.KindGo}, {"KIND_C", shm.KindC}, {"KIND_PYTHON", shm.KindPython},
 		{"KIND_SERVER", shm.KindServer},
 		{"WORD_EMPTY", uint64(shm.Empty)}, {"WORD_WRITING", uint64(shm.Writing)}, {"WORD_READY", uint64(shm.Ready)},
-		{"WORD_RETIRING", uint64(shm.Retiring)}, {"POLICY_COST", uint64(shm.AssignCost)},
-		{"POLICY_RANDOM", uint64(shm.AssignRandom)}, {"POLICY_CLOCK", uint64(shm.AssignClock)},
-		{"POLICY_FIFO", uint64(shm.AssignFIFO)}, {"POLICY_LRU", uint64(shm.AssignLRU)},
-		{"POLICY_LFU", uint64(shm.AssignLFU)},
+		{"WORD_RETIRING", uint64(shm.Retiring)},
 		{"WORD_STATE_BITS", shm.StateBits}, {"WORD_OWNER_BITS", shm.OwnerBits},
 		{"FIXED_PLACE_SHIFT", shm.FixedPlaceShift}, {"ARENA_PLACE_SHIFT", shm.ArenaPlaceShift},
 	} {

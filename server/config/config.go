@@ -48,7 +48,7 @@ type Cache struct {
 	Source   map[string]any `key:"source"`
 	Decode   map[string]any `key:"decode"`
 	Size     Size           `key:"size"`
-	Assign   string         `key:"assign"`
+	Policy   string         `key:"policy"`
 	Parallel *int           `key:"parallel"` // nil: the default
 	Dir      string         `key:"dir"`
 	Unnamed  bool           `key:"unnamed"`
@@ -315,11 +315,11 @@ func (c *Cache) check() (complaints []string) {
 	if len(c.Source) == 0 {
 		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
 	}
-	if c.Assign == "" {
-		c.Assign = "first-come"
+	if c.Policy == "" {
+		c.Policy = "first-come"
 	}
-	if _, ok := assigns[c.Assign]; !ok {
-		complain("assign: %q is neither first-come nor first-indices", c.Assign)
+	if _, err := shm.ParsePolicy(c.Policy); err != nil {
+		complain("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
 	if c.Parallel != nil && (*c.Parallel < 1 || *c.Parallel > shm.ClaimsPerClient) {
 		complain("parallel: %d reads at a time are not in 1..%d", *c.Parallel, shm.ClaimsPerClient)
@@ -343,8 +343,6 @@ func (c *Cache) parallel() int {
 	return *c.Parallel
 }
 
-var assigns = map[string]shm.Assign{"first-come": shm.AssignFirstCome, "first-indices": shm.AssignFirstIndices}
-
 // Options returns the options for package server.
 func (c *Config) Options(log *slog.Logger) server.Options {
 	o := server.Options{SocketsDir: c.SocketsDir(), MetricsListen: c.Metrics.Listen, Log: log,
@@ -361,8 +359,9 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
+	policy, _ := shm.ParsePolicy(one.Policy) // check has seen it
 	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size),
-		Assign: assigns[one.Assign], Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+		Policy: policy, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 

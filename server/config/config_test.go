@@ -25,7 +25,7 @@ caches:
   - name: pets
     source: {kind: raw, path: pets.bin, sample_bytes: 10}
     size: 8GiB
-    assign: first-indices
+    policy: first-indices
     parallel: 7
   - name: all-of-it
     source: {kind: raw, path: /data/all.bin, sample_bytes: 10}
@@ -52,11 +52,11 @@ func TestLoad(t *testing.T) {
 	if got := o.Caches[4].Source["manifest"]; got != filepath.Join(filepath.Dir(path), "list.txt") {
 		t.Errorf("manifest %v", got)
 	}
-	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Assign != shm.AssignFirstIndices ||
+	if a := o.Caches[0]; a.Name != "pets" || a.Size != 8<<30 || a.Policy != shm.PolicyFirstIndices ||
 		a.Parallel != 7 || a.Source["path"] != filepath.Join(filepath.Dir(path), "pets.bin") {
 		t.Errorf("%+v", a)
 	}
-	if a := o.Caches[1]; a.Size != 0 || a.Assign != shm.AssignFirstCome || a.Source["path"] != "/data/all.bin" ||
+	if a := o.Caches[1]; a.Size != 0 || a.Policy != shm.PolicyFirstCome || a.Source["path"] != "/data/all.bin" ||
 		a.Source["sample_bytes"] != 10 {
 		t.Errorf("%+v", a)
 	}
@@ -106,10 +106,10 @@ func TestRefuses(t *testing.T) {
 		"caches: [{name: pets, size: [1], source: {kind: raw}}]":                                  {"size"},
 		"caches: [{name: pets, parallel: 33, source: {kind: raw}}]":                               {"caches[0].parallel: 33 reads at a time are not in 1..32"},
 		"caches: [{name: pets, parallel: many, source: {kind: raw}}]":                             {"parallel"},
-		"caches: [{name: pets, assign: random, source: {kind: raw}}]":                             {`caches[0].assign: "random" is neither`},
+		"caches: [{name: pets, policy: dearest, source: {kind: raw}}]":                            {`caches[0].policy: "dearest" is not one of first-come,`},
 		"caches: [{name: pets, source: {kind: raw}}, {name: pets, source: {kind: raw}}]":          {"caches[1].name: pets is the name of caches[0] already"},
 		"caches: [{name: ../x, source: {kind: raw}}, {name: y, sourse: 1, source: {kind: raw}}]":  {"caches[1].sourse: there is no such key"},
-		"caches: [{name: ../x, source: {kind: raw}}, {name: y, assign: no, source: {kind: raw}}]": {`"../x"`, `"no"`},
+		"caches: [{name: ../x, source: {kind: raw}}, {name: y, policy: no, source: {kind: raw}}]": {`"../x"`, `"no"`},
 		"caches: [\n":                  {"yaml"},
 		"caches: [{name: a, name: b}]": {"already"},
 	} {

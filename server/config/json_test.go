@@ -19,7 +19,7 @@ caches:
     source: {kind: raw, path: pets.bin, sample_bytes: 10, limits: {concurrency: 16, latency: 8ms, bytes_per_second: 1.5MB}, shape: [3, 4]}
     decode: {resize: [256, 256], layout: chw}
     size: 8GiB
-    assign: first-indices
+    policy: first-indices
     parallel: 7
     read_timeout: 90s
     remove_unused: 1.5h
@@ -34,7 +34,7 @@ caches:
 		t.Errorf("%+v", want)
 	}
 	got, err := c.ParseCache([]byte(`{"name": "pets", "source": {"kind": "raw", "path": "pets.bin", "sample_bytes": 10, "shape": [3, 4],
-		"limits": {"concurrency": 16, "latency": "8ms", "bytes_per_second": "1.5MB"}}, "decode": {"resize": [256, 256], "layout": "chw"}, "size": "8GiB", "assign": "first-indices", "parallel": 7,
+		"limits": {"concurrency": 16, "latency": "8ms", "bytes_per_second": "1.5MB"}}, "decode": {"resize": [256, 256], "layout": "chw"}, "size": "8GiB", "policy": "first-indices", "parallel": 7,
 		"read_timeout": "90s", "remove_unused": "1.5h", "dir": "/dev/shm/x"}`))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\n%+v\n%+v", err, got, want)
@@ -63,7 +63,7 @@ func TestParseCacheRefuses(t *testing.T) {
 		`{"name": "x", "parallel": "many", "source": {"a": 1}}`:       {"parallel: a whole number is wanted, and there is a text"},
 		`{"name": "x", "remove_unused": "never", "source": {"a": 1}}`: {`"never" is no time`},
 		`{"name": "x", "remove_unused": "-1h", "source": {"a": 1}}`:   {"remove_unused: -1h0m0s is less than 1s"},
-		`{"name": "../x", "assign": "random"}`: {`"../x"`, `"random" is neither`,
+		`{"name": "../x", "policy": "dearest"}`: {`"../x"`, `"dearest" is not one of`,
 			"source: a cache of a server needs one"},
 		`{"name": "x", "source": ` + strings.Repeat("[", 1<<15) + `}`:        {"not a JSON object"},
 		`{"name": "x", "source": {"a": 1e999}}`:                              {"not a JSON object"},

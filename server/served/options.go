@@ -18,7 +18,7 @@ type Options struct {
 	Source   source.Settings
 	Decode   map[string]any // how to decode images, for package decode; nil: not at all
 	Size     uint64         // bytes that the segment never exceeds. 0: capacity for every sample
-	Assign   shm.Assign     // which samples get a slot; fixed-size samples only
+	Policy   shm.Policy     // which samples get a slot; fixed-size samples only
 	Parallel int            // reads at a time, at most 32. 0: 4
 	Dir      string         // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
@@ -72,7 +72,7 @@ func (o Options) sameData(other Options) bool {
 func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
 	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size,
-		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Assign: o.Assign,
+		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Policy: o.Policy,
 		Fingerprint: info.Fingerprint}
 	if o.Unnamed {
 		want.Name = ""
@@ -80,7 +80,7 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	if !info.Schema.Variable {
 		return want, nil
 	}
-	want.Assign = shm.AssignFirstCome
+	want.Policy = shm.PolicyFirstCome
 	want.SampleBytes = info.Schema.SampleBytes
 	if o.Size == 0 {
 		units := uint64(0)

@@ -3,6 +3,8 @@
  */
 #include "protocol.h"
 
+static const char *const policies[] = {"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"};
+
 /* Checks the options; each error names its option. Fills in the header except uuid and time. */
 static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
 {
@@ -23,8 +25,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->client_records > STOC_MAX_CLIENT_RECORDS)
         return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records,
                     (int)STOC_MAX_CLIENT_RECORDS);
-    if (o->assign != STOC_FIRST_COME && o->assign != STOC_FIRST_INDICES && !policy_evicts(o->assign))
-        return fail(error, STOC_EINVAL, 0, "assign: %u is neither first-come (0) nor first-indices (1)", o->assign);
+    if (o->policy > STOC_POLICY_LFU)
+        return fail(error, STOC_EINVAL, 0, "policy: %u is not one of 0 to %d", o->policy, STOC_POLICY_LFU);
     if (o->variable > 1 || o->reserve > 1 || o->unlink_last > 1)
         return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable,
                     o->reserve, o->unlink_last);
@@ -43,8 +45,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->variable && o->slots != 0)
         return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has none; give limit_bytes",
                     (unsigned long long)o->slots);
-    if (o->variable && o->assign != STOC_FIRST_COME)
-        return fail(error, STOC_EINVAL, 0, "assign: first-indices needs samples of one size");
+    if (o->variable && o->policy != STOC_POLICY_FIRST_COME)
+        return fail(error, STOC_EINVAL, 0, "policy: %s needs samples of one size", policies[o->policy]);
     if (!o->variable && !o->fields && o->sample_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
 
@@ -95,7 +97,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
                 error, STOC_EINVAL, 0,
                 "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
                 (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes);
-        if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
+        if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
             return fail(error, STOC_EMEMORY, 0,
@@ -105,7 +107,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
                         (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
         payload = MIN(payload, STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES);
-        if (!geometry_of(flags, o->assign, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
+        if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, payload, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         return 0;
     }
@@ -117,7 +119,7 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         uint64_t low = 0, high = slots;
         while (low < high) {
             uint64_t middle = low + (high - low + 1) / 2;
-            if (geometry_of(flags, o->assign, o->samples, middle, stride, records, 0, &h->g, why) &&
+            if (geometry_of(flags, o->policy, o->samples, middle, stride, records, 0, &h->g, why) &&
                 h->g.segment_bytes <= o->limit_bytes)
                 low = middle;
             else
@@ -125,9 +127,9 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
         }
         slots = low;
     }
-    bool fits = slots > 0 && geometry_of(flags, o->assign, o->samples, slots, stride, records, 0, &h->g, why);
+    bool fits = slots > 0 && geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, &h->g, why);
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
-        if (!geometry_of(flags, o->assign, o->samples, wanted, stride, records, 0, &h->g, why))
+        if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         return fail(error, STOC_EMEMORY, 0,
                     "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; "

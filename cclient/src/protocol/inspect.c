@@ -14,7 +14,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                                .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
                                .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
                                .created_ns = c->created_ns, .client_records = c->client_records,
-                               .field_count = c->field_count, .variable = c->variable, .assign = c->policy,
+                               .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
                                .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                                .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
                                .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,

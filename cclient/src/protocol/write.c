@@ -374,13 +374,13 @@ static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned fl
     return result;
 }
 
-static int set_parts(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
-                     uint64_t nanoseconds)
+int stoc_set_loaded(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
+                    uint64_t nanoseconds)
 {
     struct stoc_claim k;
     uint64_t length = 0, at = 0;
     uint32_t crc = 0;
-    if (count_of_parts < 0 || (count_of_parts > 0 && !parts))
+    if (count_of_parts < 0 || (count_of_parts > 0 && !parts) || nanoseconds > INT64_MAX)
         return STOC_EINVAL;
     for (int part = 0; part < count_of_parts; part++) {
         if (parts[part].iov_len && !parts[part].iov_base)
@@ -404,18 +404,13 @@ static int set_parts(stoc_cache *c, int64_t index, const struct iovec *parts, in
 
 int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags)
 {
-    return set_parts(c, index, parts, count_of_parts, flags, 0);
-}
-
-int stoc_set_loaded(stoc_cache *c, int64_t index, const void *data, size_t length, unsigned flags, uint64_t nanoseconds)
-{
-    struct iovec whole = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
-    return set_parts(c, index, &whole, 1, flags, nanoseconds);
+    return stoc_set_loaded(c, index, parts, count_of_parts, flags, 0);
 }
 
 int stoc_set(stoc_cache *c, int64_t index, const void *data, size_t length, unsigned flags)
 {
-    return stoc_set_loaded(c, index, data, length, flags, 0);
+    struct iovec whole = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
+    return stoc_set_loaded(c, index, &whole, 1, flags, 0);
 }
 
 /* ------------------------------------------------------------ in pieces */

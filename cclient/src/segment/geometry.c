@@ -20,7 +20,7 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
                         (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16),
                false;
     bool variable = flags & STOC_FLAG_VARIABLE;
-    if (policy != STOC_FIRST_COME && ((policy != STOC_FIRST_INDICES && !policy_evicts(policy)) || variable))
+    if (policy != STOC_POLICY_FIRST_COME && ((policy != STOC_POLICY_FIRST_INDICES && !policy_evicts(policy)) || variable))
         return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
     if (variable) {
         if (slots != 0 || stride != STOC_UNIT_BYTES)
@@ -49,7 +49,7 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     if (variable) {
         g->sums_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->sums_offset + samples * STOC_SUM_RECORD_BYTES;
-    } else if (policy != STOC_FIRST_INDICES) {
+    } else if (policy != STOC_POLICY_FIRST_INDICES) {
         g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->slot_table_offset + slots * STOC_SLOT_RECORD_BYTES;
         if (policy_references(policy)) {

@@ -34,7 +34,7 @@ type Client interface {
 func Compare(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Segment, Client)) {
 	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
-			seg, c := open(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes, Assign: shm.Assign(kind - 1)})
+			seg, c := open(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes, Policy: shm.Policy(kind - 1)})
 			compare(t, kind, seg, c)
 		})
 	}

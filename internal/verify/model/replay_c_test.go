@@ -106,7 +106,7 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 	var head strings.Builder
 	limit, kind := uint64(0), "first-come"
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, uint64(w.Samples), 0, shm.UnitBytes,
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFirstCome, uint64(w.Samples), 0, shm.UnitBytes,
 			uint32(w.Records), uint64(w.Places)*sc.place)
 		if err != nil {
 			t.Fatal(err)

@@ -128,7 +128,7 @@ func newStage(t *testing.T, w model.Config) *stage {
 	st := &stage{t: t, world: w, scale: scaleOf(w)}
 	o := shm.Options{Samples: uint64(w.Samples), ClientRecords: uint32(w.Records)}
 	if w.Variable {
-		g, err := shm.NewGeometry(shm.FlagVariable, shm.AssignFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords,
+		g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFirstCome, o.Samples, 0, shm.UnitBytes, o.ClientRecords,
 			uint64(w.Places)*st.scale.place)
 		if err != nil {
 			t.Fatal(err)
@@ -137,9 +137,9 @@ func newStage(t *testing.T, w model.Config) *stage {
 	} else {
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
 		if w.Indices {
-			o.Assign = shm.AssignFirstIndices
+			o.Policy = shm.PolicyFirstIndices
 		} else if w.Evicts {
-			o.Assign = shm.AssignFIFO
+			o.Policy = shm.PolicyFIFO
 		}
 	}
 	var err error

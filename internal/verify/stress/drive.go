@@ -87,7 +87,7 @@ func (d Drive) Run() (Report, error) {
 	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	case Evicting:
-		o.Assign = shm.AssignRandom + shm.Assign(d.Seed%5) // workers tell no costs, so not the policy cost
+		o.Policy = shm.PolicyRandom + shm.Policy(d.Seed%5) // workers tell no costs, so not the policy cost
 	default:
 		return Report{}, fmt.Errorf("%q is not one of the kinds %v", d.Kind, Kinds)
 	}

@@ -102,7 +102,7 @@ class SharedCache:
                 slots=slots,
                 shape=self._dims,
                 dtype=self._dtype,
-                assign="first-indices",
+                policy="first-indices",
                 fingerprint=fingerprint,
             )
 
@@ -111,12 +111,12 @@ class SharedCache:
         same = (
             len(cache.fields) == 1
             and cache.fields[0].same_as(wanted[0])
-            and cache.assign == "first-indices"
+            and cache.policy == "first-indices"
             and cache.samples == self._dataset_len
         )
         if not created and not (same and cache.slots == slots):
             raise SchemaError(
-                f"cache {name!r} exists with {cache.samples} samples, {cache.slots} slots ({cache.assign}), {cache.fields[0]}; asked for were "
+                f"cache {name!r} exists with {cache.samples} samples, {cache.slots} slots ({cache.policy}), {cache.fields[0]}; asked for were "
                 f"{self._dataset_len} samples, {slots} slots (first-indices), {wanted[0]}; use another name, or remove it (stocached rm {name})"
             )
         return cache

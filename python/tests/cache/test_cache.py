@@ -416,7 +416,7 @@ def test_full_and_out():
         assert cache.put(0, bytes(64)) is SetResult.FULL
         assert cache.get(0) is None
         assert len(cache) == 3
-    with Cache.create(samples=10, sample_bytes=64, slots=3, assign="first-indices") as cache:
+    with Cache.create(samples=10, sample_bytes=64, slots=3, policy="first-indices") as cache:
         assert cache.put(9, bytes(64)) is SetResult.OUT
         assert cache.put(2, bytes(64)) is SetResult.STORED
         assert cache.states().tolist() == [State.EMPTY] * 2 + [State.READY] + [State.OUT] * 7
@@ -705,7 +705,7 @@ BAD_CREATE = [
     (dict(samples=4, shape=2, size="2 parsecs"), ["2 parsecs", "GiB"]),
     (dict(samples=4, shape=2, size=-1), ["-1"]),
     (dict(samples=4, shape=2, size=1.5), ["1.5"]),
-    (dict(samples=4, shape=2, assign="random"), ["random", "first-come"]),
+    (dict(samples=4, shape=2, policy="random"), ["random", "first-come"]),
     (dict(samples=4, shape=2, unlink="never"), ["never", "last"]),
     (dict(samples=4, shape=2, slots=0), ["slots"]),
     (dict(samples=4, shape=2, fingerprint="x" * 65), ["64"]),

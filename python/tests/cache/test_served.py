@@ -116,9 +116,9 @@ def test_an_array_of_another_kind(server, cache):
     assert server.reads() == 0
 
 
-@pytest.mark.parametrize("assign", ["first-come", "first-indices"])
-def test_a_full_cache_sends_what_has_no_slot(server, assign):
-    server.records(64, 65536, size="5MiB", assign=assign)
+@pytest.mark.parametrize("policy", ["first-come", "first-indices"])
+def test_a_full_cache_sends_what_has_no_slot(server, policy):
+    server.records(64, 65536, size="5MiB", policy=policy)
     with Cache.attach(server.name) as cache:
         assert 0 < cache.slots < 40
         for seed in range(3):

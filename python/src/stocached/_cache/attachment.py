@@ -17,6 +17,7 @@ from .._common.errors import SampleIndexError
 from .._samples import dtypes, schema
 from .._samples.schema import Field
 from .._samples.values import Array, FixedValues, VariableValues
+from . import policies
 from .handle import Handle
 from .singleflight import SingleFlight
 
@@ -35,7 +36,9 @@ class Attachment:
         self.variable = bool(info.variable)
         self.sample_bytes = int(info.sample_bytes)
         self.segment_bytes = int(info.segment_bytes)
-        self.assign = "first-indices" if info.assign == _native.FIRST_INDICES else "first-come"
+        self.policy = policies.name_of(info.policy)
+        self._evicts = policies.evicts(self.policy)
+        self._costs = self.policy == "cost"  # it decides by the times of loads
         self.read_only = bool(info.read_only)
         self.name: str | None = info.name.decode() or None
         self.path: str | None = os.fsdecode(info.path) or None
@@ -57,9 +60,9 @@ class Attachment:
             self._columns = self._values.arrays(self._payload, self.slots, self._slot_stride)
         # The column of the only field, if its items are arrays: `get` is fastest in this case.
         single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != dtypes.BYTES
-        self._rows = self._columns[0] if single else None
+        self._rows = self._columns[0] if single and not self._evicts else None
         # An array of this dtype and shape is a whole sample as it is. None: no array is.
-        whole = self._rows is not None and self.fields[0].bytes == self.sample_bytes
+        whole = single and self.fields[0].bytes == self.sample_bytes
         self._row_dtype: np.dtype[Any] | None = self.fields[0].dtype if whole else None
         self._row_shape = self.fields[0].shape
         _open.add(self)

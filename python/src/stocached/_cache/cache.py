@@ -18,6 +18,7 @@ from .. import _native
 from .._common.sizes import show_size
 from . import gathering, opening, reading, served, storing
 from .attachment import Attachment
+from .policies import Policy
 from .results import SetResult as SetResult
 from .results import State as State
 from .stats import Stats, stats_of
@@ -31,8 +32,7 @@ class Cache(Attachment):
     Lifetime: a view stays valid as long as the program refers to it, also after `close` and after
     the cache object is gone. Its bytes are final until a client clears the cache or overwrites the
     sample. Then the view may show old bytes, new bytes or a mix. Copies are never a mix. A store
-    into a view raises ValueError. A cache that evicts gives out no views: `get` without `copy`
-    raises InvalidError.
+    into a view raises ValueError. A cache that evicts gives out no views: there `get` copies.
     Concurrency: any number of threads may use one object, `close` included. So may forked children.
     Pickling: the process that unpickles attaches by path. If the cache has no name, it attaches
     through the process that pickled it, which must be alive.
@@ -45,7 +45,7 @@ class Cache(Attachment):
     variable: whether samples differ in size.
     sample_bytes: of a sample of fixed size, or of the largest one that a variable-size cache takes.
     segment_bytes: the most memory that the segment can take, control part included.
-    assign, name, fingerprint: as given at creation; name and fingerprint may be None.
+    policy, name, fingerprint: as given at creation; name and fingerprint may be None.
     read_only: whether this handle can only read.
     path: of the segment; None if this process sees no file of it.
     uuid: 16 bytes that name this segment. fields: the schema of a sample."""
@@ -64,7 +64,7 @@ class Cache(Attachment):
         size: int | str | None = None,
         sample_bytes: int | None = None,
         variable: bool = False,
-        assign: Literal["first-come", "first-indices"] = "first-come",
+        policy: Policy = "first-come",
         reserve: bool = False,
         unlink: Literal["last"] | None = None,
         dir: str | os.PathLike[str] | None = None,
@@ -87,8 +87,11 @@ class Cache(Attachment):
             enough for every sample (fixed size only).
         variable: samples differ in size. A dimension of None differs between samples. Without
             shape and fields, samples are bytes.
-        assign: "first-come": any sample gets a slot while one is free. "first-indices": sample i of
-            the first `slots` samples has slot i, and the others have none.
+        policy: which samples get a slot. "first-come": any sample while a slot is free.
+            "first-indices": sample i of the first `slots` samples has slot i, and the others have
+            none. In a full cache the others give the slot of one sample to another: "cost" keeps
+            the samples that take longest to load, "lru", "lfu", "clock", "fifo" and "random". They
+            need samples of one size.
         reserve: takes all memory now. Without it the cache takes memory as it fills.
         progress: while `reserve` takes memory, `progress(done, total)` is called, in bytes.
         unlink: "last": the named cache goes with its last user. None: it stays until it is removed.
@@ -108,7 +111,7 @@ class Cache(Attachment):
             size,
             sample_bytes,
             variable,
-            assign,
+            policy,
             reserve,
             unlink,
             dir,
@@ -174,8 +177,8 @@ class Cache(Attachment):
 
     def get(self, index: SupportsIndex, copy: bool = False) -> Any:
         """A sample as a read-only view of the cache, or with `copy` as the caller's own memory;
-        None on a miss. Raises SampleIndexError (IndexError), and InvalidError for a view of a cache
-        that evicts."""
+        None on a miss. A cache that evicts always gives a copy. Raises SampleIndexError
+        (IndexError)."""
         rows = self._rows
         if rows is not None and not copy:  # the usual case stands here, as a call takes a tenth of its time
             try:
@@ -187,7 +190,7 @@ class Cache(Attachment):
                         return None
             except ctypes.ArgumentError:
                 pass  # an index of another integer type
-        return reading.copy(self, index) if copy else reading.view(self, index)
+        return reading.copy(self, index) if copy or self._evicts else reading.view(self, index)
 
     def __contains__(self, index: SupportsIndex) -> bool:
         """Whether the sample is in the cache now. Counts neither a hit nor a miss. False for an
@@ -256,22 +259,34 @@ class Cache(Attachment):
 
     # ------------------------------------------------------------ write
 
-    def put(self, index: SupportsIndex, value: Any, *, overwrite: bool = False, wait: bool = False) -> SetResult:
+    def put(
+        self,
+        index: SupportsIndex,
+        value: Any,
+        *,
+        overwrite: bool = False,
+        wait: bool = False,
+        cost: float | None = None,
+    ) -> SetResult:
         """Stores a copy of a sample if the cache does not have it. The value must have the dtype
         and shape of the cache; its memory layout does not matter.
 
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
+        cost: the seconds that the load of this sample took. A cache with policy="cost" keeps the
+            samples that cost most; others ignore it. None: unknown. Such a sample gets a free slot,
+            but no slot of another sample.
 
-        Raises SampleIndexError (IndexError), SchemaError (ValueError), ReadOnlyError,
-        ClosedError."""
-        return storing.put(self, index, value, overwrite, wait)
+        Raises SampleIndexError (IndexError), SchemaError (ValueError), InvalidError (ValueError)
+        for a cost that is negative or not finite, ReadOnlyError, ClosedError."""
+        return storing.put(self, index, value, overwrite, wait, cost)
 
     def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any], *, allow_random: bool = False) -> Any:
         """The sample from the cache, or on a miss `fn(index)`, which is stored.
 
         Threads of this process that miss the same sample at the same time call `fn` once and share
-        its result. The result is read-only: a view of the cache, or a copy if the cache is full.
+        its result. The result is read-only: a view of the cache, or a copy if the cache is full
+        or evicts. With policy="cost" the cache gets the time that `fn` took.
 
         If `fn` draws from the global generators of random, numpy.random or torch, the sample is
         loaded again to see whether it depends on them.

@@ -14,6 +14,7 @@ from .._common.numbers import whole
 from .._common.sizes import parse_size
 from .._samples import schema
 from . import handle as _handle
+from . import policies
 from .handle import Handle
 
 _MOST = 2**63 - 1  # samples, slots and bytes
@@ -28,7 +29,7 @@ def options(
     size: int | str | None,
     sample_bytes: int | None,
     variable: bool,
-    assign: str,
+    policy: str,
     reserve: bool,
     unlink: str | None,
     dir: str | os.PathLike[str] | None,
@@ -40,8 +41,8 @@ def options(
     made = schema.make_fields(
         shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable
     )
-    if assign not in ("first-come", "first-indices"):
-        raise InvalidError(f'assign={assign!r}; it must be "first-come" or "first-indices"')
+    if variable and policy != "first-come":
+        raise InvalidError(f'policy={policy!r} needs samples of one size; a variable-size cache has "first-come"')
     if unlink not in (None, "last"):
         raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
     if variable and size is None:
@@ -56,7 +57,7 @@ def options(
         sample_bytes=whole("sample_bytes", sample_bytes, 1, _MOST) if variable and sample_bytes is not None else 0,
         fields=native_fields,
         field_count=len(native_fields),
-        assign=_native.FIRST_INDICES if assign == "first-indices" else _native.FIRST_COME,
+        policy=policies.number_of(policy),
         variable=bool(variable),
         reserve=bool(reserve),
         unlink_last=unlink == "last",

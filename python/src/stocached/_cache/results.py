@@ -14,7 +14,7 @@ class SetResult(enum.Enum):
     EXISTS = _native.EXISTS  # the cache has the sample already; the put did nothing
     BUSY = _native.BUSY  # another client is filling the sample, or a clear runs; the put did nothing
     FULL = _native.FULL  # the cache is full, or memory is short; the put did nothing
-    OUT = _native.OUT  # the sample can have no slot (assign="first-indices"); the put did nothing
+    OUT = _native.OUT  # the sample can have no slot (policy="first-indices"); the put did nothing
 
     def __bool__(self) -> bool:
         return self is SetResult.STORED

@@ -86,9 +86,15 @@ FLOAT64 = 13
 COMPLEX64 = 14
 COMPLEX128 = 15
 
-# enum stoc_assign
-FIRST_COME = 0
-FIRST_INDICES = 1
+# enum stoc_policy
+POLICY_FIRST_COME = 0
+POLICY_FIRST_INDICES = 1
+POLICY_COST = 2
+POLICY_RANDOM = 3
+POLICY_CLOCK = 4
+POLICY_FIFO = 5
+POLICY_LRU = 6
+POLICY_LFU = 7
 
 # enum stoc_state_of
 STATE_EMPTY = 0
@@ -162,7 +168,7 @@ class Options(ctypes.Structure):
         ("sample_bytes", c_uint64),
         ("fields", POINTER(Field)),
         ("field_count", c_uint32),
-        ("assign", c_uint32),
+        ("policy", c_uint32),
         ("variable", c_uint32),
         ("reserve", c_uint32),
         ("unlink_last", c_uint32),
@@ -197,7 +203,7 @@ class Info(ctypes.Structure):
         ("client_records", c_uint32),
         ("field_count", c_uint32),
         ("variable", c_uint32),
-        ("assign", c_uint32),
+        ("policy", c_uint32),
         ("unlink_last", c_uint32),
         ("reserved_pages", c_uint32),
         ("read_only", c_uint32),
@@ -467,11 +473,11 @@ peek = bind(releasing, "stoc_peek", c_int, Cache, c_int64, c_void_p, c_size_t)
 # int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags);
 set = bind(releasing, "stoc_set", c_int, Cache, c_int64, c_void_p, c_size_t, c_uint)
 
-# int stoc_set_loaded(stoc_cache *cache, int64_t index, const void *data, size_t length, unsigned flags, uint64_t nanoseconds);
-set_loaded = bind(releasing, "stoc_set_loaded", c_int, Cache, c_int64, c_void_p, c_size_t, c_uint, c_uint64)
-
 # int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
 setv = bind(releasing, "stoc_setv", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint)
+
+# int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags, uint64_t nanoseconds);
+set_loaded = bind(releasing, "stoc_set_loaded", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint, c_uint64)
 
 # int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
 claim = bind(releasing, "stoc_claim", c_int, Cache, c_int64, c_size_t, c_uint, POINTER(Claim))

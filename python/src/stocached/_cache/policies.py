@@ -1,0 +1,39 @@
+"""The policies: which samples get a slot, and which go. docs/spec/policies.md has their rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .. import _native
+from .._common.errors import InvalidError
+
+Policy = Literal["first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"]
+
+_NUMBERS: dict[str, int] = {
+    "first-come": _native.POLICY_FIRST_COME,
+    "first-indices": _native.POLICY_FIRST_INDICES,
+    "cost": _native.POLICY_COST,
+    "random": _native.POLICY_RANDOM,
+    "clock": _native.POLICY_CLOCK,
+    "fifo": _native.POLICY_FIFO,
+    "lru": _native.POLICY_LRU,
+    "lfu": _native.POLICY_LFU,
+}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+
+def number_of(policy: str) -> int:
+    """Raises InvalidError for an unknown name."""
+    try:
+        return _NUMBERS[policy]
+    except (KeyError, TypeError):
+        raise InvalidError(f"policy={policy!r}; it must be one of {', '.join(_NUMBERS)}") from None
+
+
+def name_of(number: int) -> str:
+    return _NAMES[number]
+
+
+def evicts(policy: str) -> bool:
+    """Whether a set into a full cache may give the slot of another sample to its own."""
+    return policy not in ("first-come", "first-indices")
