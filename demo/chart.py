@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from demo.experiment import FRACTIONS, Result
 
-INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8590c"
+INK, GREY, PALE, BLUE, GREEN, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#1a7f37", "#e8590c"
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
@@ -61,8 +61,20 @@ def draw_lines(axes: Axes, result: Result) -> None:
         color=BLUE,
         linewidth=2.4,
         markersize=8.5,
-        label="later epochs, measured",
+        label="later epochs, the first samples cached",
         zorder=4,
+        clip_on=False,
+    )
+    ends = [result.cached[0], *result.costly, result.cached[-1]]
+    axes.plot(
+        [run.fraction for run in ends],
+        [run.warm_seconds for run in ends],
+        "o-",
+        color=GREEN,
+        linewidth=2.4,
+        markersize=8.5,
+        label='later epochs, the costliest samples cached (policy="cost")',
+        zorder=5,
         clip_on=False,
     )
 
@@ -70,14 +82,14 @@ def draw_lines(axes: Axes, result: Result) -> None:
 def draw_labels(axes: Axes, result: Result) -> None:
     """Puts speed-ups above the points and the legend below the line, where the space is always
     empty."""
-    for run in result.cached[1:]:
+    for run in (*result.cached[1:], *result.costly):
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
             (run.fraction, run.warm_seconds),
             (7, 8) if run.fraction < 1 else (16, 27),
             textcoords="offset points",
             ha="left" if run.fraction < 1 else "right",
-            color=BLUE,
+            color=BLUE if run.policy == "first-come" else GREEN,
             fontweight="bold",
         )
     axes.annotate(

@@ -278,7 +278,7 @@ class Cache(Attachment):
 
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
-        cost: the seconds that the load of this sample took. A cache with policy="cost" keeps the
+        cost: the seconds that the load of this sample took; `LoadTime` measures them. A cache with policy="cost" keeps the
             samples that cost most; others ignore it. None: unknown. Such a sample gets a free slot,
             but no slot of another sample.
 

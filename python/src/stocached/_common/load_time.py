@@ -43,24 +43,49 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+class LoadTime:
+    """Measures a load, for `Cache.put(cost=)`:
+
+        with LoadTime() as load:
+            value = read_and_decode(i)
+        cache.put(i, value, cost=load.seconds)
+
+    seconds: what the load cost; None before its end, and if it raised."""
+
+    seconds: float | None = None
+
+    def __enter__(self) -> LoadTime:
+        schedule = getattr(_threads, "schedule", None)
+        if schedule is None:
+            schedule = _threads.schedule = _Schedule()
+        self._schedule, self._delay, self._began = schedule, schedule.delay(), perf_counter_ns()
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            took = perf_counter_ns() - self._began
+            self.seconds = max(took - (self._schedule.delay() - self._delay), 1) / 1e9
+
+
+LoadTime.__module__ = "stocached"  # where users find it
+
+
 class TimedLoad:
     """A load whose first call is measured."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
-        self._load = load
-        self.seconds: float | None = None  # what the first call cost; None: there was none
+        self._load, self._time = load, LoadTime()
+
+    @property
+    def seconds(self) -> float | None:
+        """What the first call cost; None: there was none."""
+        return self._time.seconds
 
     def __call__(self) -> Any:
         if self.seconds is not None:
             return self._load()
-        schedule = getattr(_threads, "schedule", None)
-        if schedule is None:
-            schedule = _threads.schedule = _Schedule()
-        delay, began = schedule.delay(), perf_counter_ns()
-        value = self._load()
-        took = perf_counter_ns() - began
-        self.seconds = max(took - (schedule.delay() - delay), 1) / 1e9
-        return value
+        with self._time:
+            return self._load()
 
 
 def cost_of(load: Callable[[], Any]) -> float | None:
