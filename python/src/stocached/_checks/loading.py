@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, TypeVar
+
+from .._common import threads
 
 _T = TypeVar("_T")
 _changed = threading.Condition()
@@ -35,7 +36,7 @@ class Alone:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.others = frozenset(sys._current_frames())  # threads that wait for this one
+        self.others = threads.running()  # threads that wait for this one
         self.joined = False  # a thread that started during this load loads too
         self.disturbed = False  # a thread loads too, after its timeout
 

@@ -91,8 +91,9 @@ class CachedSamples(CacheBacked):
         variable: True: caches samples of any shape. False: of one shape, which is faster. None: as
             the probed samples need.
         policy: which samples a full cache keeps: "cost" the ones that take longest to load,
-            "first-come" the first ones, or another policy of `Cache.create`. None: as the named
-            cache has it; for a new one "first-come".
+            "first-come" the first ones, or another policy of `Cache.create`. None: "cost" in a
+            cache without a name that holds a part of the samples, if they have one size. Else
+            "first-come", or what the named cache has.
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
 
@@ -206,7 +207,7 @@ class CachedSamples(CacheBacked):
             size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 24 * self._n
         specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
 
-        def create() -> Cache:
+        def create(policy: Policy = policy or "first-come") -> Cache:
             text = None if fingerprint is None else str(fingerprint)
             return Cache.create(
                 name,
@@ -214,12 +215,14 @@ class CachedSamples(CacheBacked):
                 fields=specs,
                 size=size,
                 variable=varies,
-                policy=policy or "first-come",
+                policy=policy,
                 fingerprint=text,
             )
 
         given = None if isinstance(fingerprint, Derived) else fingerprint
         cache, made = create_or_attach(name, create, given, derived=True)
+        if policy is None and name is None and not varies and cache.slots < self._n:
+            cache = create("cost")  # there is something to choose
         if cache.samples != self._n:
             raise SchemaError(
                 f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
