@@ -136,6 +136,10 @@ bench-others: build setup-torch setup-others ## compare the loader in Python wit
 bench-against: setup-torch ## compare with an older commit (15 minutes); BASE=COMMIT, ARGS="--runs 7"
 	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)
 
+.PHONY: bench-policies
+bench-policies: setup-demo build ## compare the policies cost and first-come on pictures (an hour); ARGS="demo --rounds 3"
+	PYTHONPATH=$(CURDIR) $(PY) bench/python/policies.py $(ARGS)
+
 .PHONY: charts
 charts: setup-torch setup-demo ## measure and draw the timelines in docs/images (minutes); ARGS=--quick for seconds
 	@$(PY) tools/draw_experiments.py $(ARGS)

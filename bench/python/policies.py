@@ -22,13 +22,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from demo import experiment, images, loading, workers
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
 import stocached
-from demo import experiment, images, loading, workers
 from stocached.loader import Loader
 
 WORKERS = min(4, os.cpu_count() or 1)

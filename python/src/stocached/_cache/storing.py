@@ -34,6 +34,8 @@ def put(
     cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wait: bool, cost: float | None = None
 ) -> SetResult:
     nanoseconds = 0 if cost is None else _nanoseconds(cost)
+    if not cache._costs:
+        nanoseconds = 0
     i = index if type(index) is int and 0 <= index < cache.samples else cache._index(index)
     flags = (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0)
     if (

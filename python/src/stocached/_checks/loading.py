@@ -25,9 +25,10 @@ from .._common import threads
 _T = TypeVar("_T")
 _changed = threading.Condition()
 _loads: dict[int, int] = {}  # by thread: its nested loads
+_slow: set[int] = set()  # threads whose loads did not end when another thread waited to load alone
 _alone: Alone | None = None
 _timeout = 10.0  # seconds that other threads wait for the one that loads alone
-# The same after a thread has waited in vain: then loads of this program wait for other threads.
+# The same after a thread has waited in vain.
 _SHORT_TIMEOUT = 0.1
 
 
@@ -56,6 +57,7 @@ def leave() -> None:
         _loads[me] = depth
         return
     _loads.pop(me, None)  # gone in a child that the load has forked
+    _slow.discard(me)
     if _alone is not None:
         with _changed:
             _changed.notify_all()
@@ -90,7 +92,8 @@ def paused() -> Iterator[None]:
 def alone(timeout: float) -> Iterator[Alone | None]:
     """Within it no other thread loads. It waits until their loads end, and then other threads wait.
 
-    Gives None if their loads do not end within `timeout` seconds; then they continue."""
+    Gives None if their loads do not end within `timeout` seconds; then they continue. For a load
+    that has taken so long before, it waits only a moment."""
     global _alone
     me = get_ident()
     if _alone is not None and _alone.thread == me:
@@ -102,8 +105,10 @@ def alone(timeout: float) -> Iterator[Alone | None]:
         with _changed:
             if _changed.wait_for(lambda: _alone is None, timeout):
                 mine = _alone = Alone()
-                if not _changed.wait_for(lambda: not _loads, end - time.monotonic()):
+                left = end - time.monotonic()
+                if not _changed.wait_for(lambda: not _loads, left if _slow.isdisjoint(_loads) else _SHORT_TIMEOUT):
                     mine = None
+                    _slow.update(_loads)
                     _give_up()
         yield mine
     finally:
@@ -148,6 +153,7 @@ def _forget() -> None:
     global _changed, _alone
     _changed, _alone = threading.Condition(), None
     _loads.clear()
+    _slow.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
