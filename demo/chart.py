@@ -101,7 +101,9 @@ def draw_labels(axes: Axes, result: Result) -> None:
         color=GREY,
     )
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(-0.02, -0.14), ncols=2, frameon=False, labelcolor=INK)
+    axes.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(-0.02, -0.14), ncols=2, frameon=False, labelcolor=INK
+    )
 
 
 def speed_up(factor: float) -> str:
