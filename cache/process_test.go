@@ -113,7 +113,7 @@ func churn(c *cache.Cache, seed uint64, samples int, lasts time.Duration) (hits,
 			case hit:
 				hits++
 			default:
-				r, err := c.SetLoaded(i, [][]byte{whole}, 0, time.Duration(1+rng.IntN(1000))*time.Microsecond)
+				r, err := c.SetLoaded(i, [][]byte{whole}, 0, time.Duration(1+i%1000+rng.IntN(20))*time.Microsecond)
 				if err != nil {
 					return hits, stored, err
 				}
