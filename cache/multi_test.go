@@ -79,7 +79,7 @@ func TestManySamplesAndFewSlots(t *testing.T) {
 			for k, p := range children {
 				var hits, stored int
 				answer := p.hear()
-				if n, _ := fmt.Sscanf(answer, "%d %d <nil>", &hits, &stored); n != 2 || hits == 0 {
+				if _, err := fmt.Sscanf(answer, "%d %d <nil>", &hits, &stored); err != nil || hits == 0 {
 					t.Errorf("child %d answered %q", k, answer)
 				}
 			}
