@@ -2,7 +2,9 @@ package cache_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +69,46 @@ func BenchmarkEvictHit(b *testing.B) {
 				beside(b, get(plain), get(full(b, evicting, data)))
 			})
 		}
+	}
+}
+
+// How hits scale that write reference bytes: the throughput of two clients beside that of one. Reads are
+// Zipf-distributed, so both clients hit the same few slots.
+func BenchmarkEvictScaling(b *testing.B) {
+	const size, slots, hits = 3072, 5000, 20_000
+	for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyClock, shm.PolicyLRU, shm.PolicyLFU} {
+		b.Run(policy.String(), func(b *testing.B) {
+			seg := mapped(b, shm.Options{Samples: slots, Slots: slots, SampleBytes: size, Policy: policy})
+			clients := []*cache.Cache{attach(b, seg), attach(b, seg)}
+			for i := range slots {
+				set(b, clients[0], i, make([]byte, size), 0, cache.Stored)
+			}
+			read := func(c *cache.Cache, seed uint64) {
+				zipf := rand.NewZipf(rand.New(rand.NewPCG(seed, 0)), 1.1, 1, slots-1)
+				dst := make([]byte, size)
+				for range hits {
+					if _, hit, err := c.Get(int(zipf.Uint64()), dst); !hit || err != nil {
+						b.Error(hit, err)
+					}
+				}
+			}
+			var ratios []float64
+			for k := uint64(0); b.Loop(); k++ {
+				start := time.Now()
+				read(clients[0], k)
+				one := time.Since(start)
+				start = time.Now()
+				var both sync.WaitGroup
+				for n, c := range clients {
+					both.Go(func() { read(c, k+uint64(n)) })
+				}
+				both.Wait()
+				ratios = append(ratios, 2*float64(one)/float64(time.Since(start)))
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(ratios[len(ratios)/2], "speed-up")
+		})
 	}
 }
 
