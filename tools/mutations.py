@@ -425,6 +425,56 @@ DEFECTS = [
         "sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, 0, 0)",
         python("loader/test_loader.py", "global_random_numbers"),
     ),
+    # Caches that evict.
+    Defect(
+        "Evict in Go: the victim's word is not compared with its slot",
+        "cache/evict.go",
+        "\tif w.State() != shm.Ready || c.layout.Place(w) != s+1 {\n\t\treturn false, nil\n\t}\n\tintent.Store",
+        "\tif w.State() != shm.Ready {\n\t\treturn false, nil\n\t}\n\tintent.Store",
+        go("./cache", "TestManySamplesAndFewSlots"),
+    ),
+    Defect(
+        "Evict in Go: a dead client's victim stays RETIRING",
+        "cache/evict.go",
+        '\tif word.CompareAndSwap(uint64(w), uint64(to)) {\n\t\tfault.At("reclaim.victim")\n\t}\n',
+        "\t_ = to\n",
+        go("./cache", "TestKilledInAnEviction", "faultpoints"),
+    ),
+    Defect(
+        "Evict in C: a dead client's victim stays RETIRING",
+        "cclient/src/protocol/evict.c",
+        '    if (cas(index_word(c, listed - 1), w, to))\n        STOC_FAULT("reclaim.victim");\n',
+        "    (void)to;\n",
+        python("loader/test_loader_kills.py", "in_an_eviction"),
+    ),
+    Defect(
+        "Evict: a busy processor makes a load dearer",
+        "python/src/stocached/_common/load_time.py",
+        "took - (self._schedule.delay() - self._delay)",
+        "took",
+        python("cache/test_evicting.py", "busy_machine"),
+    ),
+    Defect(
+        "Evict: workers do not load the hits that are lost after the probe",
+        "python/src/stocached/_loader/gather_iterator.py",
+        "        if self._post_lost(batch):\n",
+        "        if False:\n",
+        python("loader/test_loader_policies.py", "after_the_probe"),
+    ),
+    Defect(
+        "Python: threads are counted while the garbage collector may run",
+        "python/src/stocached/_common/threads.py",
+        "    gc.disable()\n    try:\n        return frozenset(sys",
+        "    try:\n        return frozenset(sys",
+        python("workers/test_threads.py", "garbage_collection"),
+    ),
+    Defect(
+        "Python: each check waits for a load that hangs",
+        "python/src/stocached/_checks/loading.py",
+        "left if _slow.isdisjoint(_loads) else _SHORT_TIMEOUT",
+        "left",
+        python("checks/test_randomness.py", "hangs_is_waited_for_once"),
+    ),
 ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import failures
+import mutations
 import stages
 import warm
 
@@ -350,3 +351,13 @@ def test_setup_installs_with_uv_or_pip(tmp_path: Path, status: int, settings: st
         assert [line.split()[0] for line in ran] == runs
         assert all(line.endswith("-r demo/requirements.txt") for line in ran)
         assert all("uv /wheels,/more pip install" in line for line in ran if line.startswith("uv"))
+
+
+def test_mutations_fit_the_code() -> None:
+    """Each defect's text stands once in its file, so that `make mutations` can put it in."""
+    unfit = [
+        one.name
+        for one in mutations.DEFECTS
+        if Path(__file__).parents[1].joinpath(one.file).read_text().count(one.old) != 1
+    ]
+    assert unfit == []
