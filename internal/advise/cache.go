@@ -131,11 +131,12 @@ func (m *measured) variance(noise float64) float64 {
 }
 
 // noise is the standard deviation of a measurement's logarithm. Two measurements of a normal
-// distribution are 2/sqrt(pi) standard deviations apart on average.
+// distribution are 2/sqrt(pi) standard deviations apart on average. The policy's allowance for averages
+// adds some 3 %.
 func noise(s policy.Spread) float64 {
 	within, of := s.Within()
 	if within == 0 {
 		return usualNoise
 	}
-	return min(float64(within)/float64(of)*math.Ln2*math.Sqrt(math.Pi)/2, 1)
+	return min(float64(within)/float64(of)*math.Ln2*math.Sqrt(math.Pi)/2/1.03, 1)
 }

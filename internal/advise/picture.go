@@ -71,7 +71,7 @@ func (p picture) draw() {
 		p.Text(draw.Small, left+14, int(y(least))-12, draw.Begin, draw.Vermilion, "limit: "+limit)
 	}
 	const fine = 200
-	for k := policies - 1; k >= 0; k-- {
+	for _, k := range []Policy{Ideal, FirstCome, Cost} {
 		var points []draw.Point
 		for n := range fine + 1 {
 			part := float64(n) / fine

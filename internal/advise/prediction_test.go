@@ -67,11 +67,11 @@ func noisy(deviation float64, sample, epoch uint64) float64 {
 }
 
 // What is predicted from true costs, as a recorded run has them, and from the costs that a cache has
-// measured, is what caches of this and of other sizes then save, within 2 %. The policy cuts measurements
-// off at the costliest hundredth, so where these matter much, 4 % are allowed with measured costs: in
-// small caches, and where costs differ very much.
+// measured, is what caches of this and of other sizes then save, within 2 %. With measured costs 5 % are
+// allowed in small caches, because the policy cuts measurements off at the costliest hundredth, and with
+// noise, because the policy knows it from its last hundred loads.
 func TestPredictionHolds(t *testing.T) {
-	const samples = 6000
+	const samples = 10_000
 	for _, set := range []struct{ sigma, noise float64 }{{0.6, 0}, {0.6, 0.3}, {1.2, 0.1}, {0, 0}} {
 		seconds := simulate.Lognormal(samples, set.sigma, 5)
 		first, play := costly(t, seconds, samples/4, set.noise)
@@ -98,8 +98,8 @@ func TestPredictionHolds(t *testing.T) {
 			}
 			for d, c := range curves {
 				predicted, most := c.Load*c.Saving(Cost, part), 0.02
-				if d == measured && (part < 0.2 || set.sigma > 1) {
-					most = 0.04
+				if d == measured && (part < 0.2 || set.noise > 0) {
+					most = 0.05
 				}
 				t.Logf("%+v, %s: %.0f %% of the samples save %.3f s, predicted %.3f (%+.1f %%)", set, d.Name, part*100, saved,
 					predicted, 100*(predicted/saved-1))
@@ -111,7 +111,7 @@ func TestPredictionHolds(t *testing.T) {
 		}
 		// Today is what the cache of the measurements saves.
 		c := curves[measured]
-		if saved := play(3); !(math.Abs((c.Load-c.Today.Load)/saved-1) <= 0.04) {
+		if saved := play(3); !(math.Abs((c.Load-c.Today.Load)/saved-1) <= 0.05) {
 			t.Errorf("%+v: %.3f s are saved today, measured %.3f", set, saved, c.Load-c.Today.Load)
 		}
 		if math.Abs(c.Today.Part-0.25) > 1e-3 || math.Abs(c.Today.Room-0.25) > 1e-3 || c.Today.Policy != "cost" {
