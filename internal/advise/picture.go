@@ -71,7 +71,7 @@ func (p picture) draw() {
 		p.Text(draw.Small, left+14, int(y(least))-12, draw.Begin, draw.Vermilion, "limit: "+limit)
 	}
 	const fine = 200
-	for _, k := range []Policy{Ideal, FirstCome, Cost} {
+	for _, k := range []Policy{FirstCome, Cost, Ideal} {
 		var points []draw.Point
 		for n := range fine + 1 {
 			part := float64(n) / fine
