@@ -29,6 +29,7 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 	}
 	d.Pace = Pace{float64(e.Samples) / float64(d.Samples), pace.Workers, pace.Augment, pace.Limits}
 	d.Today = Today{Part: e.HitRate(), Seconds: pace.Seconds}
+	d.Today.Policy, _ = e.Loader.Settings["policy"].(string)
 	if math.IsNaN(d.Today.Part) {
 		d.Today.Part = 0
 	}
