@@ -16,6 +16,7 @@ func TestCosts(t *testing.T) {
 	o := evicting
 	o.Policy = shm.PolicyCost
 	seg := mapped(t, o)
+	seg.Header.UUID = [16]byte{7} // the seed of the policy
 	c := attach(t, seg)
 	loaded := func(i int, took time.Duration) {
 		t.Helper()

@@ -137,9 +137,11 @@ func TestMetricsOfCosts(t *testing.T) {
 		t.Fatal(sums, err)
 	}
 	_, text := ask(t, s, "/metrics")
-	for _, line := range []string{`stocached_policy{cache="pets",policy="cost"} 1`, `stocached_known_costs{cache="pets"} 4`,
+	for _, line := range []string{
+		`stocached_policy{cache="pets",policy="cost"} 1`, `stocached_known_costs{cache="pets"} 4`,
 		fmt.Sprintf(`stocached_saved_seconds{cache="pets"} %v`, sums.Costs.SavedSeconds),
-		fmt.Sprintf(`stocached_first_come_saved_seconds{cache="pets"} %v`, sums.Costs.FirstComeSeconds())} {
+		fmt.Sprintf(`stocached_first_come_saved_seconds{cache="pets"} %v`, sums.Costs.FirstComeSeconds()),
+	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
 		}

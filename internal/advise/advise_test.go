@@ -115,8 +115,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Samples != 240 || len(d.Seconds) != 240 || d.SampleBytes != 3*64*64 || d.Pace.Workers != 3 || d.Pace.Share != 1 ||
-		d.Today.Part != 0.75 || d.Today.Seconds < 0.29 || d.Today.Seconds > 0.32 || len(d.Notes) != 1 {
+	if d.Samples != 240 || len(d.Seconds) != 240 || d.SampleBytes != 3*64*64 || d.Pace.Workers != 3 ||
+		d.Pace.Share != 1 || d.Today.Part != 0.75 || d.Today.Seconds < 0.29 || d.Today.Seconds > 0.32 || len(d.Notes) != 1 {
 		t.Errorf("%+v", d)
 	}
 	c := curve(t, d)
@@ -186,7 +186,8 @@ func TestUnknown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "cache pets "+want) {
+		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) ||
+			!strings.Contains(err.Error(), "cache pets "+want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		c.Close()
@@ -229,8 +230,8 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := file.String()
-	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today<", ">limit: the training step<", ">cost, predicted<",
-		draw.Hex(draw.Green), "hold all 1000<"} {
+	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today<", ">limit: the training step<",
+		">cost, predicted<", draw.Hex(draw.Green), "hold all 1000<"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -49,12 +49,12 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		}
 	}
 	if seg.Policy != shm.PolicyCost {
-		return nil, d.check(fmt.Sprintf("cache %s has the policy %s, and only a cache with the policy cost measures loads. "+
-			"Record a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", name, d.Today.Policy))
+		return nil, d.check(fmt.Sprintf("cache %s has the policy %s, and only a cache with the policy cost measures "+
+			"loads. Record a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", name, d.Today.Policy))
 	}
 	d.believe(known)
-	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. Run an epoch whose loader stores into it, then ask "+
-		"again", name))
+	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. Run an epoch whose loader stores into it, then "+
+		"ask again", name))
 }
 
 // measured is a cost in one byte.

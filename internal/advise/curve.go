@@ -38,15 +38,6 @@ const (
 
 func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
 
-// Parse returns the policy of a curve for a policy of a cache. A cache with another policy keeps any
-// samples, whatever they cost.
-func Parse(name string) Policy {
-	if name == Cost.String() {
-		return Cost
-	}
-	return FirstCome
-}
-
 // New computes the curve. The seed is that of the simulation.
 func New(d *Data, seed uint64) (*Curve, error) {
 	c := &Curve{Data: d}

@@ -21,7 +21,8 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 	if d.SampleBytes == 0 {
 		d.SampleBytes = t.SampleBytes()
 		if e.Loader.Settings["augment"] != nil {
-			d.Notes = append(d.Notes, name+": augment= may change the size of samples; --sample-bytes says that of cached ones")
+			d.Notes = append(d.Notes, name+": augment= may change the size of samples; --sample-bytes says that of cached "+
+				"ones")
 		}
 	}
 	for _, seconds := range loads {

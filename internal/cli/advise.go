@@ -33,16 +33,18 @@ var pointColumns = table.Columns[point]{
 		func(p point) any { return table.Bytes(p.Bytes(p.part)) }),
 	table.Shown("cached_fraction", "cached", "part of the samples that it holds",
 		func(p point) any { return table.Ratio(p.part) }),
-	table.Shown("first_come_seconds", "first-come", "time of an epoch with the policy first-come: a straight line of loads",
-		p(advise.FirstCome)),
-	table.Shown("cost_seconds", "cost", "time of an epoch with the policy cost, as the simulator predicts", p(advise.Cost)),
+	table.Shown("first_come_seconds", "first-come",
+		"time of an epoch with the policy first-come: a straight line of loads", epochWith(advise.FirstCome)),
+	table.Shown("cost_seconds", "cost", "time of an epoch with the policy cost, as the simulator predicts",
+		epochWith(advise.Cost)),
 	table.Shown("ideal_seconds", "ideal", "with the costliest samples that fit, which no policy knows beforehand",
-		p(advise.Ideal)),
+		epochWith(advise.Ideal)),
 	table.Shown("limit", "limit", "of an epoch with the policy cost: what more or faster of would make it shorter",
 		func(p point) any { _, limit := p.Epoch(advise.Cost, p.part); return limit }),
 }
 
-func p(policy advise.Policy) func(point) any {
+// epochWith is the time of an epoch with a policy.
+func epochWith(policy advise.Policy) func(point) any {
 	return func(p point) any { seconds, _ := p.Epoch(policy, p.part); return table.Duration(seconds) }
 }
 
@@ -50,7 +52,8 @@ func p(policy advise.Policy) func(point) any {
 var adviseColumns = table.Columns[*advise.Curve]{
 	table.InJSON("name", "of the cache or of the run", func(c *advise.Curve) any { return c.Name }),
 	table.InJSON("samples", "of the dataset", func(c *advise.Curve) any { return table.Count(c.Samples) }),
-	table.InJSON("sample_bytes", "of each, or their mean", func(c *advise.Curve) any { return table.Bytes(c.SampleBytes) }),
+	table.InJSON("sample_bytes", "of each, or their mean",
+		func(c *advise.Curve) any { return table.Bytes(c.SampleBytes) }),
 	table.InJSON("known_costs", "samples whose load was measured",
 		func(c *advise.Curve) any { return table.Count(len(c.Seconds)) }),
 	table.InJSON("load_seconds", "to load all samples of an epoch, summed over all workers",
@@ -68,9 +71,9 @@ var adviseColumns = table.Columns[*advise.Curve]{
 	table.InJSON("today_seconds", "time of an epoch with them, as measured",
 		func(c *advise.Curve) any { return table.Duration(c.Measured()) }),
 	table.InJSON("today_first_come_seconds", "the same, as predicted for first-come",
-		func(c *advise.Curve) any { return p(advise.FirstCome)(point{c, c.Today.Part}) }),
+		func(c *advise.Curve) any { return epochWith(advise.FirstCome)(point{c, c.Today.Part}) }),
 	table.InJSON("today_cost_seconds", "the same, as predicted for cost",
-		func(c *advise.Curve) any { return p(advise.Cost)(point{c, c.Today.Part}) }),
+		func(c *advise.Curve) any { return epochWith(advise.Cost)(point{c, c.Today.Part}) }),
 	table.InJSON("next_bytes", "the next GiB, or what is missing if that is less",
 		func(c *advise.Curve) any { return table.Bytes(c.GiB().Bytes) }),
 	table.InJSON("next_first_come_seconds", "that it makes an epoch shorter, with first-come",
@@ -86,7 +89,8 @@ var adviseColumns = table.Columns[*advise.Curve]{
 	table.InJSON("points", "of the curve: see below", func(c *advise.Curve) any {
 		return pointColumns.Objects(points(c, advise.Steps))
 	}),
-	table.InJSON("notes", "what the measurements do not say", func(c *advise.Curve) any { return table.List[string](c.Notes) }),
+	table.InJSON("notes", "what the measurements do not say",
+		func(c *advise.Curve) any { return table.List[string](c.Notes) }),
 }
 
 var limitColumns = table.Columns[timeline.Limit]{
@@ -121,9 +125,9 @@ func newAdvise() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advise NAME|run.json|config.yaml",
 		Short: "Say what memory buys: the time of an epoch against the memory of its cache",
-		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the policies
-first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where more memory
-stops helping because something else is the limit.`,
+		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the
+policies first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where
+more memory stops helping because something else is the limit.`,
 			`NAME is a cache with the policy cost, which measures loads. It does not know its training loops: --workers
 and --step say how many workers load, and how long the training of an epoch takes. run.json is what a loader
 recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
@@ -148,8 +152,9 @@ step, gathering, transfers, the server. It leaves out the wait for the first bat
 	}
 	f.dir.add(c)
 	flags := c.Flags()
-	flags.IntVar(&f.workers, "workers", 0, "number of workers that load side by side (default: of a run, as recorded; of "+
-		"a\nconfiguration, parallel; else 1)\n")
+	flags.IntVar(&f.workers, "workers", 0,
+		"number of workers that load side by side (default: of a run, as recorded; of a\nconfiguration, its key "+
+			"parallel; else 1)\n")
 	flags.DurationVar(&f.step, "step", 0, "time of an epoch's training steps (default: of a run, as recorded; else 0)")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
@@ -283,8 +288,8 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 	for _, c := range configuration.Caches {
 		dir := dirFlag{cmp.Or(f.dir.dir, c.Dir)}
 		var d *advise.Data
-		err := fmt.Errorf("%w: cache %s of the configuration has no name in a folder; stocached ls shows it", shm.ErrNotFound,
-			c.Name)
+		err := fmt.Errorf("%w: cache %s of the configuration has no name in a folder; stocached ls shows it",
+			shm.ErrNotFound, c.Name)
 		if !c.Unnamed {
 			d, err = f.cache(&dir, c.Name)
 		}
@@ -361,7 +366,8 @@ func adviceText(c *advise.Curve) string {
 	today := point{c, c.Today.Part}
 	line("TODAY", "%v hold %v of the samples; an epoch takes %v, as measured", table.Bytes(c.Bytes(today.part)),
 		table.Percent(today.part), table.Duration(c.Measured()))
-	line("predicted", "%v with cost, %v with first-come", p(advise.Cost)(today), p(advise.FirstCome)(today))
+	line("predicted", "%v with cost, %v with first-come", epochWith(advise.Cost)(today),
+		epochWith(advise.FirstCome)(today))
 	if c.Today.Room > c.Today.Part {
 		line("", "the cache is not full: it has room for %v of the samples; ask again when it is full",
 			table.Percent(c.Today.Room))
@@ -381,7 +387,7 @@ func adviceText(c *advise.Curve) string {
 	for _, policy := range []advise.Policy{advise.Cost, advise.FirstCome} {
 		if part := c.Enough(policy); part < 1 {
 			line("ENOUGH", "%v with %v; with more, %s is the limit: %v", table.Bytes(c.Bytes(part)), policy, limit,
-				p(policy)(point{c, 1}))
+				epochWith(policy)(point{c, 1}))
 		} else {
 			line("ENOUGH", "all %v with %v: loading is the limit until then", table.Bytes(c.Bytes(1)), policy)
 		}

@@ -35,7 +35,8 @@ func TestAdvise(t *testing.T) {
 		t.Fatal(code, stderr)
 	}
 	contains(t, out, "test: 100 samples of 64.0 KiB, together 6.2 MiB. Their loads take ",
-		"MEMORY     CACHED  FIRST-COME  COST ", "\n0 B        0.0000 ", "\n6.2 MiB    1.0000  100ms       100ms  100ms  the training step\n",
+		"MEMORY     CACHED  FIRST-COME  COST ", "\n0 B        0.0000 ",
+		"\n6.2 MiB    1.0000  100ms       100ms  100ms  the training step\n",
 		"\nTIME OF AN EPOCH with cost (bar) and with first-come (mark)\n", "\ntoday 1.2 MiB  ██",
 		"\nTODAY      1.2 MiB hold 20.0 % of the samples; an epoch takes ", "\npredicted  ",
 		"\nTHE REST   5.0 MiB makes an epoch ", " with cost; with more, the training step is the limit: 100ms\n",
@@ -46,8 +47,12 @@ func TestAdvise(t *testing.T) {
 		}
 	}
 	contains(t, ok(t, "advise", path), "loading is the limit until then\n")
+	before := snapshot(t, path)
 	if again := ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"); again != out {
 		t.Errorf("another result:\n%s", again)
+	}
+	if after := snapshot(t, path); after != before {
+		t.Errorf("advise changed the file: %s, was %s", after, before)
 	}
 }
 
@@ -55,9 +60,10 @@ func TestAdvise(t *testing.T) {
 func TestAdviseJSON(t *testing.T) {
 	_, path := advised(t)
 	got := decode[jsonObject](t, ok(t, "advise", path, "--json", "--step", "1s"))
-	wantFields(t, got, jsonObject{"name": "test", "samples": 100, "sample_bytes": 1 << 16, "known_costs": 100, "workers": 1,
-		"policy": "cost", "today_bytes": 20 << 16, "next_bytes": 80 << 16, "next_cost_seconds": 0, "enough_cost_bytes": 0,
-		"limits": []any{jsonObject{"name": "the training step", "seconds": 1}}, "notes": []any{}})
+	wantFields(t, got, jsonObject{"name": "test", "samples": 100, "sample_bytes": 1 << 16, "known_costs": 100,
+		"workers": 1, "policy": "cost", "today_bytes": 20 << 16, "next_bytes": 80 << 16, "next_cost_seconds": 0,
+		"enough_cost_bytes": 0,
+		"limits":            []any{jsonObject{"name": "the training step", "seconds": 1}}, "notes": []any{}})
 	points := got["points"].([]any)
 	if len(points) != 21 {
 		t.Fatal(len(points))
@@ -91,8 +97,8 @@ func TestAdviseRun(t *testing.T) {
 			t.Errorf("%s: %v, %.10q", path, err, b)
 		}
 	}
-	wantFields(t, decode[jsonObject](t, ok(t, "advise", recording, "--json", "--workers", "16", "--sample-bytes", "1KiB")),
-		jsonObject{"workers": 16, "sample_bytes": 1024, "policy": nil, "enough_cost_bytes": 0})
+	text := ok(t, "advise", recording, "--json", "--workers", "16", "--sample-bytes", "1KiB")
+	wantFields(t, decode[jsonObject](t, text), jsonObject{"workers": 16, "sample_bytes": 1024, "policy": nil, "enough_cost_bytes": 0})
 }
 
 // Ensure that a configuration stands for the caches that it names, and that a cache that cannot be read
@@ -127,8 +133,8 @@ func TestAdviseConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: again, dir: %q", filepath.Dir(second)))
-	fails(t, exitUsage, []string{"--svg and --png draw one cache, and " + file + " names 2", "give the name of one"}, "advise",
-		file, "--svg", filepath.Join(t.TempDir(), "a.svg"))
+	fails(t, exitUsage, []string{"--svg and --png draw one cache, and " + file + " names 2", "give the name of one"},
+		"advise", file, "--svg", filepath.Join(t.TempDir(), "a.svg"))
 	if rows = decode[[]jsonObject](t, ok(t, "advise", file, "--json")); len(rows) != 2 {
 		t.Error(rows)
 	}
@@ -137,8 +143,8 @@ func TestAdviseConfiguration(t *testing.T) {
 // Ensure that what says nothing is an error that says the next step.
 func TestAdviseErrors(t *testing.T) {
 	dir, path := newCache(t, small())
-	fails(t, exitFailed, []string{"cache test has the policy first-come", "the policy cost measures loads", `trace="run.json"`,
-		"stocached advise run.json"}, "advise", path)
+	fails(t, exitFailed, []string{"cache test has the policy first-come", "the policy cost measures loads",
+		`trace="run.json"`, "stocached advise run.json"}, "advise", path)
 	_, costs := newCache(t, shm.Options{Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost})
 	fails(t, exitFailed, []string{"measured no load yet", "Run an epoch"}, "advise", costs)
 	fails(t, exitNotFound, []string{"no such cache", "stocached ls"}, "advise", "nothing-here", "--dir", dir)

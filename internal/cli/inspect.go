@@ -237,7 +237,7 @@ var sampleColumns = table.Columns[*sample]{
 		func(s *sample) any { return s.ifRanked(table.Duration(float64(s.cost().Nanoseconds()) / 1e9)) }),
 	table.Listed("cost_is_average", "average", "the cost is an average of two loads or more",
 		func(s *sample) any { return s.ifRanked(s.cost().Confirmed()) }),
-	table.Listed("cost_rank", "rank", "its place among the known costs; 1: no sample costs more for each byte",
+	table.Listed("cost_rank", "cost rank", "its place among the known costs; 1: no sample costs more for each byte",
 		func(s *sample) any { return s.ifRanked(table.Count(s.rank)) }),
 	table.Listed("known_costs", "known costs", "samples of the cache whose cost is known",
 		func(s *sample) any { return s.ifRanked(table.Count(s.known)) }),

@@ -59,7 +59,7 @@ func (s *SVG) Text(f Face, x, y int, a Align, c color.RGBA, text string) {
 		fmt.Fprintf(&s.body, ` text-anchor="%s"`, [...]string{Middle: "middle", End: "end"}[a])
 	}
 	s.body.WriteByte('>')
-	xml.EscapeText(&s.body, []byte(text)) // a strings.Builder returns no error
+	_ = xml.EscapeText(&s.body, []byte(text)) // a strings.Builder returns no error
 	s.body.WriteString("</text>\n")
 }
 

@@ -78,7 +78,8 @@ var rules = map[string]rule{
 		"the conformance tests drive Go and C side by side"},
 	"cmd": {[]string{"internal/cli"}, nil, "a program is its command line"},
 	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control",
-		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate", "internal/advise"}, low...), []string{"*"},
+		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate", "internal/advise"}, low...),
+		[]string{"*"},
 		"the command line is on top"},
 }
 
