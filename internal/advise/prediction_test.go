@@ -121,3 +121,44 @@ func TestPredictionHolds(t *testing.T) {
 		}
 	}
 }
+
+// Loads of a run that were recorded several times say how noisy they are, so noise is not taken for
+// costs. With one load each, the advice says that it cannot know.
+func TestNoiseOfARun(t *testing.T) {
+	const samples, deviation = 2000, 0.3
+	for _, sigma := range []float64{0, 0.6} {
+		seconds := simulate.Lognormal(samples, sigma, 5)
+		exact := curve(t, &Data{Name: "exact", Samples: samples, SampleBytes: 1, Seconds: seconds, Noise: deviation,
+			Pace: Pace{Share: 1, Workers: 1}})
+		for _, epochs := range []int{1, 2, 4} {
+			loads, total := map[int64][]float64{}, 0.0
+			for sample := range samples {
+				for epoch := range epochs {
+					r := policy.Random(uint64(epoch), uint64(sample))
+					loads[int64(sample)] = append(loads[int64(sample)], seconds[sample]*math.Exp(deviation*simulate.Normal(r)))
+				}
+			}
+			for _, of := range loads {
+				for _, s := range of {
+					total += s / float64(epochs)
+				}
+			}
+			d := &Data{Name: "run", Samples: samples, SampleBytes: 1, Pace: Pace{Share: 1, Workers: 1}}
+			d.loads(loads)
+			c := curve(t, d)
+			if !near(c.Load, total) {
+				t.Errorf("loads take %g s, recorded %g", c.Load, total)
+			}
+			if epochs == 1 {
+				if len(d.Notes) != 1 || d.Noise != usualNoise || c.Saving(Cost, 0.5) < exact.Saving(Cost, 0.5)*1.01 {
+					t.Errorf("sigma %g, one epoch: noise %g, saving %g, notes %q", sigma, d.Noise, c.Saving(Cost, 0.5), d.Notes)
+				}
+				continue
+			}
+			got, want := c.Saving(Cost, 0.5), exact.Saving(Cost, 0.5)
+			if len(d.Notes) != 0 || math.Abs(d.Noise-deviation) > 0.02 || math.Abs(got/want-1) > 0.02 {
+				t.Errorf("sigma %g, %d epochs: noise %g, saving %g, want %g; notes %q", sigma, epochs, d.Noise, got, want, d.Notes)
+			}
+		}
+	}
+}

@@ -2,7 +2,9 @@ package advise
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/stocached/stocached/internal/timeline"
 )
@@ -16,7 +18,7 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 			"close it", ErrUnknown, name)
 	}
 	pace, loads := e.Pace(), t.Loads()
-	d := &Data{Name: name, Noise: usualNoise, Stalls: true, SampleBytes: sampleBytes,
+	d := &Data{Name: name, SampleBytes: sampleBytes,
 		Samples: max(e.Samples*max(e.Loader.WorldSize, 1), len(loads))}
 	if d.SampleBytes == 0 {
 		d.SampleBytes = t.SampleBytes()
@@ -25,9 +27,7 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 				"ones")
 		}
 	}
-	for _, seconds := range loads {
-		d.Seconds = append(d.Seconds, seconds)
-	}
+	d.loads(loads)
 	d.Pace = Pace{float64(e.Samples) / float64(d.Samples), pace.Workers, pace.Augment, pace.Limits}
 	d.Today = Today{Part: e.HitRate(), Seconds: pace.Seconds}
 	d.Today.Policy, _ = e.Loader.Settings["policy"].(string)
@@ -51,4 +51,35 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 		return nil, fmt.Errorf("%w: %s does not say how large a sample is: give --sample-bytes", ErrUnknown, name)
 	}
 	return d, nil
+}
+
+// loads sets Seconds and Noise. Samples that were loaded several times say how noisy loads are.
+func (d *Data) loads(loads map[int64][]float64) {
+	var known []measured
+	total, squares, free := 0.0, 0.0, 0.0
+	for _, index := range slices.Sorted(maps.Keys(loads)) {
+		m := measured{loads: float64(len(loads[index]))}
+		for _, s := range loads[index] {
+			total += s / m.loads
+			m.log += math.Log(max(s, 1e-9)) / m.loads
+		}
+		for _, s := range loads[index] {
+			squares += math.Pow(math.Log(max(s, 1e-9))-m.log, 2)
+		}
+		free += m.loads - 1
+		known = append(known, m)
+	}
+	noise := 0.0
+	if free > 0 {
+		noise = min(math.Sqrt(squares/free), 1)
+	}
+	d.believe(known, noise)
+	d.Stalls, d.Today.Load = noise == 0, 0
+	drawn := 0.0
+	for _, s := range d.Seconds {
+		drawn += s
+	}
+	for k := range d.Seconds { // together they took as long as measured
+		d.Seconds[k] *= total / drawn
+	}
 }

@@ -48,7 +48,11 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 				}
 				e.reads = append(e.reads, named{s.Start, uint64(s.Index)})
 				if int(numbers.number(uint64(s.Index))) == len(t.Seconds) {
-					t.Seconds = append(t.Seconds, loads[s.Index]) // 0: it was never loaded
+					mean := 0.0 // it was never loaded
+					for _, seconds := range loads[s.Index] {
+						mean += seconds / float64(len(loads[s.Index]))
+					}
+					t.Seconds = append(t.Seconds, mean)
 				}
 			}
 		}

@@ -421,21 +421,17 @@ func (t *Trace) Uses(from, to int64) (uses []Use) {
 	return uses
 }
 
-// Loads returns the mean time of the loads of each sample by its index, in seconds.
-func (t *Trace) Loads() map[int64]float64 {
-	loads, counts := map[int64]float64{}, map[int64]int{}
+// Loads returns the times of the loads of each sample by its index, in seconds.
+func (t *Trace) Loads() map[int64][]float64 {
+	loads := map[int64][]float64{}
 	for _, l := range t.Loaders {
 		for _, track := range l.Tracks {
 			for k := range track.Spans {
 				if s := &track.Spans[k]; s.Kind == Load && s.Index >= 0 {
-					loads[s.Index] += seconds(s.Length())
-					counts[s.Index]++
+					loads[s.Index] = append(loads[s.Index], seconds(s.Length()))
 				}
 			}
 		}
-	}
-	for index, n := range counts {
-		loads[index] /= float64(n)
 	}
 	return loads
 }
