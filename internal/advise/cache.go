@@ -23,7 +23,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		Pace:  Pace{Share: 1, Workers: 1},
 		Today: Today{Part: float64(stats.Ready) / samples, Room: float64(seg.Slots) / samples, Policy: seg.Policy.String()}}
 	if seg.Variable() {
-		d.SampleBytes, d.Today.Room = stats.ReadyBytes/max(stats.Ready, 1), 0
+		d.SampleBytes, d.Today.Room = max(stats.ReadyBytes/max(stats.Ready, 1), 1), 0
 		d.Notes = append(d.Notes, name+": its samples differ in size; all count as the cached ones do on average")
 	}
 	var known []measured
