@@ -34,6 +34,8 @@ type Stats struct {
 	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	Clears         uint64 `json:"clears"`
+
+	Costs CostStats `json:"costs,omitzero"` // zero but with the policy cost
 }
 
 // Stats computes the sums. It takes about 6 ms for a million samples. Errors: ErrClosed, ErrSystem.
@@ -59,11 +61,15 @@ func (c *Cache) Stats() (Stats, error) {
 		}
 	}
 	var named uint64 // units of the arena
+	var costs costSums
 	for i := range c.samples {
 		w, m := shm.Word(c.seg.Word(i).Load()), shm.Meta(c.seg.Meta(i).Load())
 		if w.State() == shm.Ready {
 			s.Ready++
 			s.ReadyBytes += c.seg.Length(m)
+		}
+		if c.costs {
+			costs.add(m, w.State() == shm.Ready)
 		}
 		if c.variable && c.layout.Place(w) != 0 {
 			named += shm.UnitsFor(c.seg.Length(m))
@@ -74,6 +80,7 @@ func (c *Cache) Stats() (Stats, error) {
 		s.ArenaNextBytes = next * shm.UnitBytes
 		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
 	}
+	s.Costs = costs.stats()
 	s.Clears = shm.Phase(c.seg.Phase().Load()).Epoch()
 	probe, err := c.seg.ProbeLocks()
 	if err != nil {

@@ -26,6 +26,7 @@ type (
 	Flags        = cache.Flags
 	State        = cache.State
 	Stats        = cache.Stats
+	Cost         = cache.Cost
 	ClientInfo   = cache.ClientInfo
 	Claim        = cache.Claim
 	Verification = cache.Verification
@@ -203,6 +204,11 @@ func (c *Cache) State(i int) (State, error) { return c.c.State(i) }
 // States writes the states of the samples from first on into dst, and counts nothing. Errors:
 // ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error { return c.c.States(first, dst) }
+
+// Costs writes what the loads of the samples from first on took into dst, and counts nothing. Only a
+// cache with PolicyCost knows costs, of all samples that were ever loaded. Errors: ErrIndex unless all
+// of them are samples; ErrClosed.
+func (c *Cache) Costs(first int, dst []Cost) error { return c.c.Costs(first, dst) }
 
 // Verify compares the READY samples of first..first+n-1 with their checksums. Errors: ErrIndex,
 // ErrClosed.

@@ -122,6 +122,10 @@ func (s Spread) observe(x, old int, known, confirmed bool) Spread {
 	return Spread(x) | Spread(between)<<16 | Spread(within)<<32 | Spread(tail)<<48
 }
 
+// Within returns the mean distance of two measurements of one sample, as a part of a factor of 2; 0: no
+// sample was loaded twice.
+func (s Spread) Within() (part, of int) { return s.part(2), distanceUnit * octave }
+
 // Trust says how much of the differences between costs is real and not noise, in 1/256. While no
 // sample was loaded twice, it is 256.
 func (s Spread) Trust() int {

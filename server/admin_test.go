@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"golang.org/x/sys/unix"
@@ -103,6 +105,7 @@ func TestAdmin(t *testing.T) {
 		`stocached_source_reads_total{cache="pets"} 3`, `stocached_source_read_bytes_total{cache="pets"} 3000`,
 		`stocached_source_errors_total{cache="pets",kind="io"} 1`,
 		`stocached_fill_seconds_count{cache="pets"} 3`, `stocached_fill_seconds_bucket{cache="pets",le="+Inf"} 3`,
+		`stocached_policy{cache="pets",policy="first-come"} 1`, `stocached_evicted_total{cache="pets"} 0`,
 		`stocached_recovered_slots_total{cache="pets"} 0`, `stocached_queue_depth{cache="pets"} 0`,
 	} {
 		if !strings.Contains(string(text), line+"\n") {
@@ -115,5 +118,32 @@ func TestAdmin(t *testing.T) {
 	}
 	if _, overSocket := ask(t, s, "/metrics"); !strings.Contains(overSocket, "stocached_samples") {
 		t.Error(overSocket)
+	}
+}
+
+// The metrics of a cache with the policy cost say what it saves beside what first-come would save.
+func TestMetricsOfCosts(t *testing.T) {
+	s, _ := start(t, options(t, newMemory(20, 1000), server.CacheOptions{Size: 6 << 20, Policy: shm.PolicyCost}))
+	_, seg := dial(t, s.Dir()).attach("pets")
+	c := view(t, seg)
+	for i := range 4 {
+		took := time.Duration(i+1) * 10 * time.Millisecond
+		if _, err := c.SetLoaded(i, [][]byte{content(i, 1000)}, 0, took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sums, err := c.Stats()
+	if err != nil || sums.Costs.Known != 4 || sums.Costs.SavedSeconds < 0.08 {
+		t.Fatal(sums, err)
+	}
+	_, text := ask(t, s, "/metrics")
+	for _, line := range []string{
+		`stocached_policy{cache="pets",policy="cost"} 1`, `stocached_known_costs{cache="pets"} 4`,
+		fmt.Sprintf(`stocached_saved_seconds{cache="pets"} %v`, sums.Costs.SavedSeconds),
+		fmt.Sprintf(`stocached_first_come_saved_seconds{cache="pets"} %v`, sums.Costs.FirstComeSeconds()),
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
 	}
 }

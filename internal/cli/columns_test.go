@@ -31,6 +31,7 @@ func TestColumns(t *testing.T) {
 		"header": fieldsOf(headerColumns), "field": fieldsOf(fieldColumns),
 		"region": fieldsOf(regionColumns), "control": fieldsOf(controlColumns), "client": fieldsOf(clientColumns),
 		"sample": fieldsOf(sampleColumns), "simulate": fieldsOf(simulateColumns),
+		"advise": fieldsOf(adviseColumns), "point": fieldsOf(pointColumns),
 	} {
 		seen := map[string]bool{}
 		for _, f := range fields {

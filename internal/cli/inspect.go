@@ -206,6 +206,8 @@ type sample struct {
 	owner   any // bool: the owner lives; nil: it has no owner
 	claimed table.List[uint32]
 	seg     *shm.Segment
+	rank    uint64 // of its cost, from 1 on; 0: its cost is unknown
+	known   uint64 // costs of the cache
 }
 
 var sampleColumns = table.Columns[*sample]{
@@ -231,9 +233,17 @@ var sampleColumns = table.Columns[*sample]{
 		func(s *sample) any { return s.ifReady(fmt.Sprintf("%08x", s.seg.Checksum(s.index, s.meta))) }),
 	table.Listed("fills", "fills", "number of publishes, modulo 2^24",
 		func(s *sample) any { return s.meta.Fills() }),
+	table.Listed("cost_seconds", "cost", "what a load takes, as the policy cost has measured it; none: unknown",
+		func(s *sample) any { return s.ifRanked(table.Duration(float64(s.cost().Nanoseconds()) / 1e9)) }),
+	table.Listed("cost_is_average", "average", "the cost is an average of two loads or more",
+		func(s *sample) any { return s.ifRanked(s.cost().Confirmed()) }),
+	table.Listed("cost_rank", "cost rank", "its place among the known costs; 1: no sample costs more for each byte",
+		func(s *sample) any { return s.ifRanked(table.Count(s.rank)) }),
+	table.Listed("known_costs", "known costs", "samples of the cache whose cost is known",
+		func(s *sample) any { return s.ifRanked(table.Count(s.known)) }),
 	table.Listed("word", "word", "its index word",
 		func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.word)) }),
-	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), and fills",
+	table.Listed("meta", "meta", "its second index word: checksum (variable size: length), fills and cost",
 		func(s *sample) any { return fmt.Sprintf("0x%016x", uint64(s.meta)) }),
 }
 
@@ -257,6 +267,41 @@ func (s *sample) ifReady(v any) any {
 		return nil
 	}
 	return v
+}
+
+func (s *sample) cost() cache.Cost { return cache.Cost(s.meta.Cost()) }
+
+func (s *sample) ifRanked(v any) any {
+	if s.rank == 0 {
+		return nil
+	}
+	return v
+}
+
+// rankCost compares the sample with all others. Only caches whose samples have one size keep costs, so
+// a cost for each byte has the same order.
+func (s *sample) rankCost(reader *cache.Cache) error {
+	own := s.cost() >> 1
+	if own == 0 {
+		return nil
+	}
+	s.rank = 1
+	part := make([]cache.Cost, min(s.seg.Samples, 1<<16))
+	for first := uint64(0); first < s.seg.Samples; first += uint64(len(part)) {
+		part = part[:min(uint64(len(part)), s.seg.Samples-first)]
+		if err := reader.Costs(int(first), part); err != nil {
+			return err
+		}
+		for _, c := range part {
+			if c != 0 {
+				s.known++
+			}
+			if c>>1 > own {
+				s.rank++
+			}
+		}
+	}
+	return nil
 }
 
 func newInspect() *cobra.Command {
@@ -296,6 +341,9 @@ clients; with INDEX the object of the sample.`,
 				return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
 			}
 			s, err := indexRecordOf(seg, reader, int(index))
+			if err == nil {
+				err = s.rankCost(reader)
+			}
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -94,4 +95,27 @@ func TestInspectSample(t *testing.T) {
 
 	_, indices := newCache(t, shm.Options{Samples: 10, Slots: 4, SampleBytes: 100, Policy: shm.PolicyFirstIndices})
 	wantFields(t, decode[jsonObject](t, ok(t, "inspect", indices, "4", "--json")), jsonObject{"state": "OUT"})
+}
+
+// Ensure that inspect NAME INDEX shows what a sample costs, and its place among all known costs.
+func TestInspectCost(t *testing.T) {
+	_, path, c := costly(t)
+	look := func(i string) jsonObject {
+		t.Helper()
+		return decode[jsonObject](t, ok(t, "inspect", path, i, "--json"))
+	}
+	wantFields(t, look("2"), jsonObject{"state": "READY", "cost_is_average": false, "cost_rank": 1, "known_costs": 5})
+	wantFields(t, look("1"), jsonObject{"cost_rank": 2})
+	cheap := look("0")
+	wantFields(t, cheap, jsonObject{"state": "EMPTY", "known_costs": 5, "cost_rank": 3}) // it has gone, and keeps its cost
+	if cost := cheap["cost_seconds"].(float64); cost < 0.016 || cost > 0.024 {
+		t.Error(cost)
+	}
+	wantFields(t, look("9"), jsonObject{"cost_seconds": nil, "cost_is_average": nil, "cost_rank": nil,
+		"known_costs": nil})
+	if _, err := c.SetLoaded(0, [][]byte{content(0, 100)}, 0, 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, look("0"), jsonObject{"cost_is_average": true})
+	contains(t, ok(t, "inspect", path, "2"), "cost         ", "cost rank    1\n")
 }

@@ -421,21 +421,26 @@ func simulatedChart(rows []simulated, width int) string {
 	}
 	for _, r := range rows {
 		saved, mark := at(r.result().TimeSaved()), at(r.result().HitRate())-1
-		line := make([]rune, wide)
-		for k := range line {
-			switch {
-			case k == mark && k < saved:
-				line[k] = '▓'
-			case k == mark:
-				line[k] = '│'
-			case k < saved:
-				line[k] = '█'
-			default:
-				line[k] = ' '
-			}
-		}
-		text := fmt.Sprintf("%-*s  %*s  %s", policies, r.policy, sizes, r.size.text, string(line))
+		text := fmt.Sprintf("%-*s  %*s  %s", policies, r.policy, sizes, r.size.text, barOf(wide, saved, mark))
 		b.WriteString(strings.TrimRight(text, " ") + "\n")
 	}
 	return b.String()
+}
+
+// barOf draws a bar of so many columns, with a mark; -1: none.
+func barOf(wide, filled, mark int) string {
+	line := make([]rune, wide)
+	for k := range line {
+		switch {
+		case k == mark && k < filled:
+			line[k] = '▓'
+		case k == mark:
+			line[k] = '│'
+		case k < filled:
+			line[k] = '█'
+		default:
+			line[k] = ' '
+		}
+	}
+	return string(line)
 }

@@ -56,8 +56,19 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Out) }),
 	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
 		func(s *stats) any { return table.Count(s.Passed) }),
-	table.Listed("evicted", "evicted", "samples whose slot another sample got",
+	table.Listed("policy", "policy", "which samples get a slot, and which go; none: it has no slots",
+		func(s *stats) any { return s.policy() }),
+	table.Shown("evicted", "evicted", "samples whose slot another sample got",
 		func(s *stats) any { return table.Count(s.Evicted) }),
+	table.Listed("known_costs", "known costs",
+		"samples whose load was measured, cached or not; with the policy cost, as the next two",
+		func(s *stats) any { return s.ofCosts(table.Count(s.Costs.Known)) }),
+	table.Shown("saved_seconds", "saves",
+		"time to load the cached samples once, as measured: an epoch need not spend it",
+		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.SavedSeconds)) }),
+	table.Shown("first_come_saved_seconds", "random saves",
+		"what as many random samples would save, on average: so much first-come saves",
+		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.FirstComeSeconds())) }),
 	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
 		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
 	table.Listed("stored_bytes", "bytes stored", "of all samples ever stored",
@@ -89,6 +100,22 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Corrupt) }),
 	table.Listed("clears", "clears", "times that the cache was emptied",
 		func(s *stats) any { return table.Count(s.Clears) }),
+}
+
+// policy is none in a variable-size cache, which has no slots.
+func (s *stats) policy() any {
+	if s.Variable() {
+		return nil
+	}
+	return s.Policy.String()
+}
+
+// ofCosts is a value that only a cache with the policy cost has.
+func (s *stats) ofCosts(v any) any {
+	if s.Policy != shm.PolicyCost {
+		return nil
+	}
+	return v
 }
 
 func (s *stats) arena(v any) any {

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/shm"
@@ -70,6 +73,60 @@ func TestStatsVariable(t *testing.T) {
 	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
 }
 
+// costly makes a cache with the policy cost: samples 0 to 4 were loaded in 20, 40, 80, 10 and 10 ms. Each
+// of the first went for the next, so that the one slot has sample 2.
+func costly(t *testing.T) (dir, path string, c *cache.Cache) {
+	t.Helper()
+	dir, path = newCache(t, shm.Options{Samples: 10, Slots: 1, SampleBytes: 100, Policy: shm.PolicyCost})
+	c = newClient(t, path)
+	for i, ms := range []int{20, 40, 80, 10, 10} {
+		took := time.Duration(ms) * time.Millisecond
+		if _, err := c.SetLoaded(i, [][]byte{content(i, 100)}, 0, took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, path, c
+}
+
+// Ensure that stats says what the policy cost saves beside what first-come would save. Of other
+// policies it shows the name only.
+func TestStatsOfPolicies(t *testing.T) {
+	_, path, _ := costly(t)
+	row := decode[jsonObject](t, ok(t, "stats", path, "--json"))
+	wantFields(t, row, jsonObject{"policy": "cost", "ready": 1, "evicted": 2, "known_costs": 5})
+	saved, mean := row["saved_seconds"].(float64), row["first_come_saved_seconds"].(float64)
+	if math.Abs(saved/0.08-1) > 0.2 || math.Abs(mean/(0.16/5)-1) > 0.2 {
+		t.Errorf("%g s are saved, and %g s by first-come", saved, mean)
+	}
+	contains(t, ok(t, "stats", path), "policy        cost\n", "evicted       2\n", "known costs   5\n",
+		"saves         ", "random saves  ")
+	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 1, "corrupt": 0})
+
+	o := small()
+	o.Policy = shm.PolicyFIFO
+	_, path = newCache(t, o)
+	c := newClient(t, path)
+	store(t, c, 0, 1, 2, 3, 4, 5)
+	w := watch{dir: &dirFlag{}, name: path}
+	if _, err := w.read(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	store(t, c, 6, 7)
+	changes, err := w.read(io.Discard)
+	if n := changes[0].rate(evicted) * float64(changes[0].seconds()); err != nil || math.Abs(n-2) > 1e-6 {
+		t.Errorf("%g samples went in the interval, %v", n, err)
+	}
+
+	for policy, name := range map[shm.Policy]any{shm.PolicyFIFO: "fifo", shm.PolicyFirstCome: "first-come"} {
+		o.Policy = policy
+		_, path = newCache(t, o)
+		wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"policy": name, "evicted": 0,
+			"known_costs": nil, "saved_seconds": nil, "first_come_saved_seconds": nil})
+	}
+	_, path = newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 8 << 20})
+	wantFields(t, decode[jsonObject](t, ok(t, "stats", path, "--json")), jsonObject{"policy": nil})
+}
+
 // Ensure that commands that inspect a cache change no byte, and take no page and no client record,
 // with and without a client.
 func TestLookingChangesNothing(t *testing.T) {
@@ -78,6 +135,7 @@ func TestLookingChangesNothing(t *testing.T) {
 		{Samples: 1000, Variable: true, Limit: 3 << 20, ClientRecords: 3},
 		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Policy: shm.PolicyFirstIndices, UnlinkLast: true,
 			ClientRecords: 3},
+		{Samples: 10, Slots: 5, SampleBytes: 100, Policy: shm.PolicyCost, ClientRecords: 3},
 	} {
 		dir, path := newCache(t, o)
 		look := func() {

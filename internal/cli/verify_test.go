@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stocached/stocached/shm"
@@ -92,4 +93,39 @@ func TestVerifyBar(t *testing.T) {
 		!strings.Contains(fmt.Sprint(err), "interrupted after 0 of 10") {
 		t.Error(err)
 	}
+}
+
+// Ensure that verify finds nothing while samples go for others, and finds damage in a cache that evicts.
+func TestVerifyWhileSamplesGo(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 1000, Slots: 50, SampleBytes: 100, Policy: shm.PolicyFIFO})
+	c := newClient(t, path)
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		for i := 0; ; i = (i + 1) % 1000 {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if _, err := c.Set(i, content(i, 100), 0); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 50 {
+		wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"corrupt": 0})
+	}
+	close(done)
+	clients.Wait()
+	if s, err := c.Stats(); err != nil || s.Evicted < 1000 || s.Ready != 50 {
+		t.Error(s, err)
+	}
+	damage(t, path, c.Segment().PayloadOffset+7)
+	code, out, _ := cli(t, "verify", path, "--json")
+	if code != exitCorrupt {
+		t.Error(code)
+	}
+	wantFields(t, decode[jsonObject](t, out), jsonObject{"checked": 50, "corrupt": 1})
 }

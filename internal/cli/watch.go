@@ -59,6 +59,8 @@ var watchColumns = table.Columns[change]{
 		func(c change) any { return c.difference(busy) }),
 	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
 		func(c change) any { return c.difference(full) }),
+	table.Shown("evicted_per_second", "evicted/s", "samples whose slot another sample got in the interval",
+		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
 	table.Shown("allocated_bytes", "memory", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
 	table.Shown("clients_live", "live", "live clients", func(c change) any { return table.Count(c.now.ClientsLive) }),
@@ -70,6 +72,7 @@ func stored(s *stats) uint64      { return s.Stored }
 func storedBytes(s *stats) uint64 { return s.StoredBytes }
 func busy(s *stats) uint64        { return s.Busy }
 func full(s *stats) uint64        { return s.Full }
+func evicted(s *stats) uint64     { return s.Evicted }
 
 // seconds of the interval; unknown at the first read.
 func (c change) seconds() table.Ratio {

@@ -16,7 +16,7 @@ import (
 var inInterval = map[string]string{
 	"hits": "hits_per_second", "misses": "misses_per_second", "hit_rate": "interval_hit_rate",
 	"stored": "stored_per_second", "busy": "interval_busy",
-	"full": "interval_full", "ready_bytes": "stored_bytes_per_second",
+	"full": "interval_full", "evicted": "evicted_per_second", "ready_bytes": "stored_bytes_per_second",
 }
 
 // screen redraws a terminal: totals and changes of one cache side by side, or a line for each

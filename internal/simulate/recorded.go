@@ -29,9 +29,7 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 	t := &Trace{}
 	byNumber := map[int32]*recordedEpoch{}
 	numbers := dense{}
-	var seconds []float64
-	var loads []int
-	var bytes, samples int64
+	loads := recorded.Loads()
 	for _, l := range recorded.Loaders {
 		for _, track := range l.Tracks {
 			for k := range track.Spans {
@@ -44,21 +42,17 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 				if s.Kind == timeline.Wait && s.Samples > 0 {
 					e.samples += int(s.Samples)
 					e.hits += int(max(s.Hits, 0))
-					if s.Bytes > 0 {
-						bytes, samples = bytes+s.Bytes, samples+int64(s.Samples)
-					}
 				}
 				if s.Index < 0 || s.Kind != timeline.Load && s.Kind != timeline.Gather {
 					continue
 				}
 				e.reads = append(e.reads, named{s.Start, uint64(s.Index)})
-				n := numbers.number(uint64(s.Index))
-				if int(n) == len(seconds) {
-					seconds, loads = append(seconds, 0), append(loads, 0)
-				}
-				if s.Kind == timeline.Load {
-					seconds[n] += float64(s.Length()) / 1e9
-					loads[n]++
+				if int(numbers.number(uint64(s.Index))) == len(t.Seconds) {
+					mean := 0.0 // it was never loaded
+					for _, seconds := range loads[s.Index] {
+						mean += seconds / float64(len(loads[s.Index]))
+					}
+					t.Seconds = append(t.Seconds, mean)
 				}
 			}
 		}
@@ -69,10 +63,16 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 	if len(numbers) == 0 {
 		return nil, fmt.Errorf("%w: no span of this timeline names a sample", ErrTrace)
 	}
-	if samples > 0 {
-		t.SampleBytes = uint64(bytes / samples)
+	t.Samples, t.SampleBytes = len(numbers), recorded.SampleBytes()
+	mean := 0.0 // of the samples that were loaded
+	for _, seconds := range t.Seconds {
+		mean += seconds / float64(max(len(loads), 1))
 	}
-	t.Samples, t.Seconds = len(numbers), means(seconds, loads)
+	for k := range t.Seconds {
+		if t.Seconds[k] == 0 {
+			t.Seconds[k] = mean
+		}
+	}
 	t.recordedEpochs(byNumber, numbers)
 	if len(t.Ends) == 0 {
 		return nil, fmt.Errorf("%w: no epoch of this timeline names all its samples, because hits have no name: record "+
@@ -84,23 +84,6 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 	}
 	t.Once = t.once()
 	return t, t.shuffled(epochs, seed)
-}
-
-// means returns the mean time of each sample, and for those without a load that of all loads.
-func means(seconds []float64, loads []int) []float64 {
-	all, n := 0.0, 0
-	for k := range seconds {
-		all += seconds[k]
-		n += loads[k]
-	}
-	for k := range seconds {
-		if loads[k] == 0 {
-			seconds[k] = all / float64(max(n, 1))
-		} else {
-			seconds[k] /= float64(loads[k])
-		}
-	}
-	return seconds
 }
 
 // recordedEpochs adds the epochs that name all their samples.

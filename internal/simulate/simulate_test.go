@@ -323,7 +323,7 @@ func TestCostPerByte(t *testing.T) {
 	trace := shuffled(t, samples, 6, 1)
 	trace.Seconds = Lognormal(samples, 0.6, 1)
 	for k := range uint64(samples) {
-		trace.Sizes = append(trace.Sizes, uint64(1e5*math.Exp(0.6*normal(policy.Random(7, k)))))
+		trace.Sizes = append(trace.Sizes, uint64(1e5*math.Exp(0.6*Normal(policy.Random(7, k)))))
 	}
 	room := trace.Room() / 4
 	last := func(name string) float64 { return run(t, trace, name, room, busy)[5].TimeSaved() }

@@ -79,7 +79,7 @@ func (t *Trace) measured(o *Options, sample uint32, epoch int) uint64 {
 	r := policy.Random(o.Seed, uint64(sample)<<24|uint64(epoch))
 	s := t.seconds(sample)
 	if o.Noise > 0 {
-		s *= math.Exp(o.Noise * normal(r))
+		s *= math.Exp(o.Noise * Normal(r))
 	}
 	if o.Stalls && policy.Random(r, 2)%stallEvery == 0 {
 		s *= stall
@@ -87,8 +87,8 @@ func (t *Trace) measured(o *Options, sample uint32, epoch int) uint64 {
 	return uint64(min(s*1e9, math.MaxInt64/2))
 }
 
-// normal returns a number of the standard normal distribution.
-func normal(r uint64) float64 {
+// Normal returns a number of the standard normal distribution.
+func Normal(r uint64) float64 {
 	u := (float64(policy.Random(r, 0)>>11) + 0.5) / (1 << 53)
 	v := float64(policy.Random(r, 1)>>11) / (1 << 53)
 	return math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v)
@@ -99,7 +99,7 @@ func Lognormal(samples int, sigma float64, seed uint64) []float64 {
 	const costs = 0x636f737473 // so that costs and order differ
 	seconds := make([]float64, samples)
 	for k := range seconds {
-		seconds[k] = secondsAlike * math.Exp(sigma*normal(policy.Random(seed^costs, uint64(k))))
+		seconds[k] = secondsAlike * math.Exp(sigma*Normal(policy.Random(seed^costs, uint64(k))))
 	}
 	return seconds
 }

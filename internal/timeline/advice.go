@@ -97,12 +97,47 @@ type steady struct {
 func (e *Epoch) steady() *steady {
 	s := &steady{Epoch: e, wait: e.Wait - e.First, waitFor: e.WaitFor.plus(e.firstFor, -1)}
 	s.total = e.Step + s.wait
-	s.others = max(e.Step+e.Work.BatchAugment, e.Work.Gather/float64(max(e.gathers, 1)), e.Work.Transfer, e.Work.Fetch)
-	s.workers = e.Workers
-	if n, ok := e.Loader.setting("num_workers"); ok {
-		s.workers = n
+	for _, l := range e.Limits() {
+		s.others = max(s.others, l.Seconds)
 	}
+	s.workers = e.workers()
 	return s
+}
+
+// workers is the setting of the loader, or the number of workers that were recorded.
+func (e *Epoch) workers() int {
+	if n, ok := e.Loader.setting("num_workers"); ok {
+		return n
+	}
+	return e.Workers
+}
+
+// Limit is a part of an epoch that takes so long however fast samples are loaded.
+type Limit struct {
+	Name    string
+	Seconds float64
+}
+
+// Limits returns the parts that run beside the work on samples, and beside each other.
+func (e *Epoch) Limits() []Limit {
+	return []Limit{{"the training step", e.Step + e.Work.BatchAugment},
+		{"gathering", e.Work.Gather / float64(max(e.gathers, 1))}, {"transfers", e.Work.Transfer},
+		{"the server", e.Work.Fetch}}
+}
+
+// Pace says how long an epoch takes, and why.
+type Pace struct {
+	Seconds float64 // without the wait for the first batch, which a cache shortens little
+	Workers int     // load samples side by side; 0: the training loop does it itself
+	Load    float64 // work of the workers, summed
+	Augment float64 // likewise, for hits too
+	Limits  []Limit
+}
+
+// Pace returns that of the epoch.
+func (e *Epoch) Pace() Pace {
+	s := e.steady()
+	return Pace{s.total, s.workers, e.Work.Load, e.Work.Augment, e.Limits()}
 }
 
 func (s *steady) waiting() float64 {

@@ -7,11 +7,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"image/color"
 	"io"
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/stocached/stocached/internal/draw"
 )
 
 // MaxPageSpans is the most spans of a page. A browser keeps about 40 bytes of text for each in
@@ -116,8 +117,8 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names,
 		Views: t.views(from, to), Loaders: []pageLoader{}}
 	for k := range kinds {
-		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, hex(palette[k])),
-			append(d.Inks, hex(inks[k]))
+		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, draw.Hex(palette[k])),
+			append(d.Inks, draw.Hex(inks[k]))
 	}
 	there := part.kinds()
 	d.There = there[:]
@@ -208,14 +209,14 @@ func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView
 	}
 	if parts != nil {
 		for _, p := range []pagePart{
-			{"steps", parts.Step, hex(palette[Step])},
-			{"waiting for loads", parts.WaitFor.Load, hex(palette[Load])},
-			{"waiting for augment=", parts.WaitFor.Augment, hex(palette[Augment])},
-			{"waiting for a server", parts.WaitFor.Fetch, hex(palette[Fetch])},
-			{"waiting for gathers", parts.WaitFor.Gather, hex(palette[Gather])},
-			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, hex(palette[BatchAugment])},
-			{"waiting for transfers", parts.WaitFor.Transfer, hex(palette[Transfer])},
-			{"waiting for nothing recorded", parts.WaitFor.Other, hex(palette[Other])},
+			{"steps", parts.Step, draw.Hex(palette[Step])},
+			{"waiting for loads", parts.WaitFor.Load, draw.Hex(palette[Load])},
+			{"waiting for augment=", parts.WaitFor.Augment, draw.Hex(palette[Augment])},
+			{"waiting for a server", parts.WaitFor.Fetch, draw.Hex(palette[Fetch])},
+			{"waiting for gathers", parts.WaitFor.Gather, draw.Hex(palette[Gather])},
+			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, draw.Hex(palette[BatchAugment])},
+			{"waiting for transfers", parts.WaitFor.Transfer, draw.Hex(palette[Transfer])},
+			{"waiting for nothing recorded", parts.WaitFor.Other, draw.Hex(palette[Other])},
 		} {
 			if p.Seconds > 0 {
 				v.Parts = append(v.Parts, p)
@@ -313,5 +314,3 @@ func (t *Track) columns() pageTrack {
 	}
 	return p
 }
-
-func hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

@@ -1,18 +1,21 @@
 package timeline
 
-import "image/color"
+import (
+	"image/color"
 
-// Colours of kinds, by Okabe and Ito: people with colour blindness can tell them apart, on white
-// and on black.
+	"github.com/stocached/stocached/internal/draw"
+)
+
+// Colours of kinds.
 var palette = [kinds]color.RGBA{
-	Step:         {0x00, 0x72, 0xB2, 0xFF}, // blue
-	Wait:         {0xD5, 0x5E, 0x00, 0xFF}, // vermilion
-	Load:         {0x00, 0x9E, 0x73, 0xFF}, // green
-	Augment:      {0xF0, 0xE4, 0x42, 0xFF}, // yellow
-	Gather:       {0x56, 0xB4, 0xE9, 0xFF}, // sky blue
+	Step:         draw.Blue,
+	Wait:         draw.Vermilion,
+	Load:         draw.Green,
+	Augment:      draw.Yellow,
+	Gather:       draw.SkyBlue,
 	Collate:      {0x8F, 0xCF, 0xF3, 0xFF}, // a lighter blue: the same stage
-	Transfer:     {0xCC, 0x79, 0xA7, 0xFF}, // purple
-	Fetch:        {0xE6, 0x9F, 0x00, 0xFF}, // orange
+	Transfer:     draw.Purple,
+	Fetch:        draw.Orange,
 	BatchAugment: {0xF7, 0xF1, 0x9E, 0xFF}, // a lighter yellow: also a random part
 	Other:        {0x99, 0x9F, 0xA6, 0xFF}, // grey
 }
@@ -23,13 +26,7 @@ var inks = [kinds]color.RGBA{
 	Fetch: black, BatchAugment: black, Other: black,
 }
 
-var (
-	white = color.RGBA{0xFF, 0xFF, 0xFF, 0xFF}
-	black = color.RGBA{0x1C, 0x24, 0x30, 0xFF}
-	grey  = color.RGBA{0x6B, 0x74, 0x80, 0xFF}
-	pale  = color.RGBA{0xE4, 0xE8, 0xEC, 0xFF}
-	faint = color.RGBA{0xF5, 0xF7, 0xF9, 0xFF}
-)
+var white, black, grey, pale, faint = draw.White, draw.Black, draw.Grey, draw.Pale, draw.Faint
 
 // mix returns a with the part `share` of b.
 func mix(a, b color.RGBA, share float64) color.RGBA {

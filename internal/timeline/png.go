@@ -4,18 +4,11 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	"image/draw"
-	"image/png"
 	"io"
 	"math"
 	"strconv"
-	"sync"
 
-	"golang.org/x/image/font"
-	"golang.org/x/image/font/gofont/gobold"
-	"golang.org/x/image/font/gofont/goregular"
-	"golang.org/x/image/font/opentype"
-	"golang.org/x/image/math/fixed"
+	"github.com/stocached/stocached/internal/draw"
 )
 
 // Sizes of a picture in pixels: twice the intended size, for screens of high resolution.
@@ -37,41 +30,21 @@ const (
 // PNG draws the spans between two moments: a row for each track, the training loop above its
 // workers.
 func PNG(w io.Writer, t *Trace, from, to int64) error {
-	p, err := newPicture(t, from, to)
-	if err != nil {
-		return err
-	}
+	p := newPicture(t, from, to)
 	p.draw(t.between(from, to))
-	encoder := png.Encoder{CompressionLevel: png.BestCompression}
-	return encoder.Encode(w, p.image)
+	return p.PNG(w)
 }
 
 type picture struct {
-	image    *image.RGBA
+	*draw.Pixels
 	from, to int64
 	left     int // of the bars
 	right    int
 	row      int     // height of one
 	perNS    float64 // pixels
-	small    font.Face
-	normal   font.Face
-	bold     font.Face
 }
 
-var fonts = sync.OnceValues(func() (f [2]*opentype.Font, err error) {
-	for k, data := range [][]byte{goregular.TTF, gobold.TTF} {
-		if f[k], err = opentype.Parse(data); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
-})
-
-func newPicture(t *Trace, from, to int64) (*picture, error) {
-	f, err := fonts()
-	if err != nil {
-		return nil, err
-	}
+func newPicture(t *Trace, from, to int64) *picture {
 	p := &picture{from: from, to: max(to, from+1), left: edge + labelWidth, right: width - edge - shareWidth,
 		row: rowHeight}
 	p.perNS = float64(p.right-p.left) / float64(p.to-p.from)
@@ -83,18 +56,8 @@ func newPicture(t *Trace, from, to int64) (*picture, error) {
 	if all := maxHeight - fixedHeight; rows > 0 && rows*(rowHeight+rowGap) > all {
 		p.row = max(all/rows-rowGap/4, leastRow)
 	}
-	p.image = image.NewRGBA(image.Rect(0, 0, width, fixedHeight+rows*(p.row+p.gap())))
-	for _, face := range []struct {
-		to   *font.Face
-		font *opentype.Font
-		size float64
-	}{{&p.small, f[0], 21}, {&p.normal, f[0], 25}, {&p.bold, f[1], 30}} {
-		if *face.to, err = opentype.NewFace(face.font,
-			&opentype.FaceOptions{Size: face.size, DPI: 72, Hinting: font.HintingFull}); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
+	p.Pixels = draw.NewPixels(width, fixedHeight+rows*(p.row+p.gap()))
+	return p
 }
 
 func (p *picture) gap() int {
@@ -105,10 +68,9 @@ func (p *picture) gap() int {
 }
 
 func (p *picture) draw(t *Trace) {
-	p.fill(p.image.Bounds(), white)
 	y := edge
-	p.text(p.bold, edge, y+30, black, t.title(p.from, p.to))
-	p.textRight(p.normal, width-edge, y+30, grey, t.subtitle(p.from, p.to))
+	p.Text(draw.Bold, edge, y+30, draw.Begin, black, t.title(p.from, p.to))
+	p.Text(draw.Normal, width-edge, y+30, draw.End, grey, t.subtitle(p.from, p.to))
 	y += titleLine
 	p.legend(t, y)
 	y += legendLine
@@ -120,8 +82,8 @@ func (p *picture) draw(t *Trace) {
 	p.axis(top, bottom)
 	uses := t.Uses(p.from, p.to)
 	for _, l := range t.Loaders {
-		p.text(p.normal, edge, y+38, grey, l.heading())
-		p.textRight(p.small, width-edge, y+38, grey, "busy")
+		p.Text(draw.Normal, edge, y+38, draw.Begin, grey, l.heading())
+		p.Text(draw.Small, width-edge, y+38, draw.End, grey, "busy")
 		y += headLine
 		for _, track := range l.Tracks {
 			p.track(t, track, y, uses[0].Share)
@@ -183,8 +145,9 @@ func (p *picture) legend(t *Trace, y int) {
 		if !there[k] {
 			continue
 		}
-		p.fill(image.Rect(x, y+10, x+28, y+34), palette[k])
-		x = p.text(p.small, x+38, y+30, black, k.String()) + 34
+		p.Fill(image.Rect(x, y+10, x+28, y+34), palette[k])
+		p.Text(draw.Small, x+38, y+30, draw.Begin, black, k.String())
+		x += 38 + p.Width(draw.Small, k.String()) + 34
 	}
 }
 
@@ -205,13 +168,12 @@ func (p *picture) axis(top, bottom int) {
 	unit, divisor, digits := tickUnit(step)
 	for at := int64(0); at <= p.to-p.from; at += step {
 		x := p.left + int(float64(at)*p.perNS)
-		p.fill(image.Rect(x, top+headLine-8, x+1, bottom), pale)
+		p.Fill(image.Rect(x, top+headLine-8, x+1, bottom), pale)
 		label := strconv.FormatFloat(float64(at)/divisor, 'f', digits, 64)
 		if at+step > p.to-p.from {
 			label += " " + unit
 		}
-		w := font.MeasureString(p.small, label).Round()
-		p.text(p.small, x-w/2, bottom+32, grey, label)
+		p.Text(draw.Small, x, bottom+32, draw.Middle, grey, label)
 	}
 }
 
@@ -241,11 +203,11 @@ func tickUnit(step int64) (unit string, divisor float64, digits int) {
 
 func (p *picture) track(t *Trace, track *Track, y int, share float64) {
 	if p.row >= 24 {
-		p.text(p.normal, edge, y+p.row/2+9, black, p.fit(p.normal, track.Name, labelWidth-16))
-		p.textRight(p.small, width-edge, y+p.row/2+8, grey, percent(share))
+		p.Text(draw.Normal, edge, y+p.row/2+9, draw.Begin, black, p.fit(draw.Normal, track.Name, labelWidth-16))
+		p.Text(draw.Small, width-edge, y+p.row/2+8, draw.End, grey, percent(share))
 	}
 	row := image.Rect(p.left, y, p.right, y+p.row)
-	p.fill(row, faint)
+	p.Fill(row, faint)
 	narrow := newCoverage(p.right - p.left)
 	for k := range track.Spans {
 		s := &track.Spans[k]
@@ -259,18 +221,18 @@ func (p *picture) track(t *Trace, track *Track, y int, share float64) {
 			continue
 		}
 		bar := image.Rect(p.left+int(x0+0.5), y, p.left+int(x1+0.5)-1, y+p.row)
-		p.fill(bar, c)
+		p.Fill(bar, c)
 		if label := t.label(s); label != "" && p.row >= 24 {
-			if w := font.MeasureString(p.small, label).Round(); w+12 <= bar.Dx() {
-				p.text(p.small, bar.Min.X+(bar.Dx()-w)/2, y+p.row/2+7, inks[s.Kind], label)
+			if w := p.Width(draw.Small, label); w+12 <= bar.Dx() {
+				p.Text(draw.Small, bar.Min.X+bar.Dx()/2, y+p.row/2+7, draw.Middle, inks[s.Kind], label)
 			}
 		}
 	}
 	for x, n := range narrow.share {
 		if n > 0 {
 			c := narrow.colour(x)
-			under := p.image.RGBAAt(p.left+x, y)
-			p.fill(image.Rect(p.left+x, y, p.left+x+1, y+p.row), mix(under, c, min(0.25+0.75*n, 1)))
+			under := p.Image.RGBAAt(p.left+x, y)
+			p.Fill(image.Rect(p.left+x, y, p.left+x+1, y+p.row), mix(under, c, min(0.25+0.75*n, 1)))
 		}
 	}
 }
@@ -316,28 +278,13 @@ func (c *coverage) colour(x int) color.RGBA {
 	return color.RGBA{uint8(c.r[x]/n + 0.5), uint8(c.g[x]/n + 0.5), uint8(c.b[x]/n + 0.5), 0xFF}
 }
 
-func (p *picture) fill(r image.Rectangle, c color.RGBA) {
-	draw.Draw(p.image, r, image.NewUniform(c), image.Point{}, draw.Src)
-}
-
-// text writes from x on, with its base line at y, and returns the end.
-func (p *picture) text(face font.Face, x, y int, c color.RGBA, text string) int {
-	d := font.Drawer{Dst: p.image, Src: image.NewUniform(c), Face: face, Dot: fixed.P(x, y)}
-	d.DrawString(text)
-	return d.Dot.X.Round()
-}
-
-func (p *picture) textRight(face font.Face, x, y int, c color.RGBA, text string) {
-	p.text(face, x-font.MeasureString(face, text).Round(), y, c, text)
-}
-
 // fit cuts a text that is wider than room.
-func (p *picture) fit(face font.Face, text string, room int) string {
-	if font.MeasureString(face, text).Round() <= room {
+func (p *picture) fit(face draw.Face, text string, room int) string {
+	if p.Width(face, text) <= room {
 		return text
 	}
 	runes := []rune(text)
-	for len(runes) > 0 && font.MeasureString(face, string(runes)+"…").Round() > room {
+	for len(runes) > 0 && p.Width(face, string(runes)+"…") > room {
 		runes = runes[:len(runes)-1]
 	}
 	return string(runes) + "…"

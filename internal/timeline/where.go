@@ -421,6 +421,36 @@ func (t *Trace) Uses(from, to int64) (uses []Use) {
 	return uses
 }
 
+// Loads returns the times of the loads of each sample by its index, in seconds.
+func (t *Trace) Loads() map[int64][]float64 {
+	loads := map[int64][]float64{}
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			for k := range track.Spans {
+				if s := &track.Spans[k]; s.Kind == Load && s.Index >= 0 {
+					loads[s.Index] = append(loads[s.Index], seconds(s.Length()))
+				}
+			}
+		}
+	}
+	return loads
+}
+
+// SampleBytes returns the mean size of samples; 0: unknown.
+func (t *Trace) SampleBytes() uint64 {
+	var bytes, samples int64
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			for k := range track.Spans {
+				if s := &track.Spans[k]; s.Kind == Wait && s.Samples > 0 && s.Bytes > 0 {
+					bytes, samples = bytes+s.Bytes, samples+int64(s.Samples)
+				}
+			}
+		}
+	}
+	return uint64(bytes / max(samples, 1))
+}
+
 // Slow is a sample that took long to load.
 type Slow struct {
 	Loader *Loader

@@ -3,6 +3,7 @@ package admin
 import (
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
+	"github.com/stocached/stocached/shm"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -29,6 +30,13 @@ var (
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
+	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
+	descEvicted   = desc("evicted_total", "Samples whose slot another sample got, since the cache was created.")
+	descCosts     = desc("known_costs", "Samples whose load was measured, cached or not. With the policy cost only.")
+	descSaved     = desc("saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as "+
+		"measured. With the policy cost only.")
+	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
+		"first-come. With the policy cost only.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
@@ -50,6 +58,7 @@ var (
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
 		descFills, descFillBytes, descReads, descReadBytes, descErrors,
+		descPolicy, descEvicted, descCosts, descSaved, descFirstCome,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -97,6 +106,14 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	counter(descFills, stats.Stored)
 	counter(descFillBytes, stats.StoredBytes)
 	counter(descRecovered, stats.Recovered)
+	counter(descEvicted, stats.Evicted)
+	policy := h.Segment().Policy
+	out <- prometheus.MustNewConstMetric(descPolicy, prometheus.GaugeValue, 1, h.Name, policy.String())
+	if policy == shm.PolicyCost {
+		gauge(descCosts, float64(stats.Costs.Known))
+		gauge(descSaved, stats.Costs.SavedSeconds)
+		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
+	}
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)

@@ -43,6 +43,9 @@ var rules = map[string]rule{
 	"internal/simulate": {[]string{"policy", "order", "internal/timeline"},
 		[]string{"github.com/hashicorp/golang-lru", "github.com/klauspost/compress"},
 		"a simulator runs policies over reads, and needs no cache"},
+	"internal/advise": {[]string{"cache", "policy", "shm", "order", "internal/simulate", "internal/timeline",
+		"internal/draw"}, nil, "advice follows from what caches and loaders have measured"},
+	"internal/draw":  {nil, []string{"golang.org/x/image"}, "a canvas knows nothing of what is drawn on it"},
 	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
 	"cache": {low, system,
 		"the protocol joins segment and policy, and knows nothing of sources, servers and users"},
@@ -75,7 +78,8 @@ var rules = map[string]rule{
 		"the conformance tests drive Go and C side by side"},
 	"cmd": {[]string{"internal/cli"}, nil, "a program is its command line"},
 	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control",
-		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate"}, low...), []string{"*"},
+		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate", "internal/advise"}, low...),
+		[]string{"*"},
 		"the command line is on top"},
 }
 

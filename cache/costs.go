@@ -1,0 +1,70 @@
+package cache
+
+import (
+	"time"
+
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+// Cost is what the load of a sample took, in one byte; 0: unknown. Nanoseconds returns the time, and
+// Confirmed says whether it is an average over several loads: docs/spec/policies.md, The byte. Only
+// caches with the policy cost keep costs.
+type Cost = policy.Cost
+
+// Costs writes the costs of the samples from first on into dst, and counts nothing. Samples that went
+// keep their costs. Errors: ErrIndex unless all of them are samples; ErrClosed.
+func (c *Cache) Costs(first int, dst []Cost) error {
+	l, err := c.enter()
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	if err := c.checkRange(first, len(dst)); err != nil {
+		return err
+	}
+	for k := range dst {
+		dst[k] = c.cost(uint64(first + k))
+	}
+	return nil
+}
+
+// CostStats are sums of the costs of samples, as measured.
+type CostStats struct {
+	Known        uint64  `json:"known"`         // samples whose load was measured, cached or not
+	KnownSeconds float64 `json:"known_seconds"` // to load each of these once
+	Ready        uint64  `json:"ready"`         // of these, samples that are READY
+	SavedSeconds float64 `json:"saved_seconds"` // to load each of those once: an epoch need not spend it
+}
+
+// FirstComeSeconds returns what an epoch saves if as many samples are cached, which are any and not the
+// costliest, as with the policy first-come. 0: no cost is known.
+func (s CostStats) FirstComeSeconds() float64 {
+	if s.Known == 0 {
+		return 0
+	}
+	return s.KnownSeconds / float64(s.Known) * float64(s.Ready)
+}
+
+// costSums counts samples of known cost by level.
+type costSums struct{ known, ready [1 << 7]uint64 }
+
+func (s *costSums) add(m shm.Meta, ready bool) {
+	level := m.Cost() >> 1
+	s.known[level]++
+	if ready {
+		s.ready[level]++
+	}
+}
+
+// stats sums the levels from 1 on. Level 0 is unknown.
+func (s *costSums) stats() (sums CostStats) {
+	for level := 1; level < len(s.known); level++ {
+		each := time.Duration(Cost(level << 1).Nanoseconds()).Seconds()
+		sums.Known += s.known[level]
+		sums.KnownSeconds += float64(s.known[level]) * each
+		sums.Ready += s.ready[level]
+		sums.SavedSeconds += float64(s.ready[level]) * each
+	}
+	return sums
+}

@@ -1,0 +1,63 @@
+package cache_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// Costs are those of the loads, also of samples that went. Stats adds up those of all samples, and
+// those of the cached ones.
+func TestCosts(t *testing.T) {
+	o := evicting
+	o.Policy = shm.PolicyCost
+	seg := mapped(t, o)
+	seg.Header.UUID = [16]byte{7} // the seed of the policy
+	c := attach(t, seg)
+	loaded := func(i int, took time.Duration) {
+		t.Helper()
+		if r, err := c.SetLoaded(i, [][]byte{payload(i, 1, evictBytes)}, 0, took); err != nil || r != cache.Stored {
+			t.Fatal(i, r, err)
+		}
+	}
+	set(t, c, 11, payload(11, 1, evictBytes), 0, cache.Stored) // no time: unknown, and it stays
+	for i := range 3 {
+		loaded(i, 8*time.Millisecond)
+	}
+	loaded(3, 80*time.Millisecond) // one of 0..2 goes
+	costs := make([]cache.Cost, 12)
+	if err := c.Costs(0, costs); err != nil {
+		t.Fatal(err)
+	}
+	near := func(got, want float64) bool { return math.Abs(got/want-1) < 0.2 } // a level is 19 %
+	for i, cost := range costs {
+		got := time.Duration(cost.Nanoseconds()).Seconds()
+		if known := i < 4; known != (cost != 0) || i < 3 && !near(got, 0.008) || i == 3 && (got < 0.03 || got > 0.088) {
+			t.Errorf("sample %d costs %g s", i, got) // no load counts as more than four times the first one, at first
+		}
+	}
+	each, dear := float64(costs[0].Nanoseconds())/1e9, float64(costs[3].Nanoseconds())/1e9
+	s := stats(t, c)
+	if s.Costs.Known != 4 || s.Costs.Ready != 3 || s.Ready != 4 || s.Evicted != 1 ||
+		!near(s.Costs.KnownSeconds, 3*each+dear) || !near(s.Costs.SavedSeconds, 2*each+dear) ||
+		!near(s.Costs.FirstComeSeconds(), (3*each+dear)*3/4) {
+		t.Errorf("%+v, first-come %g", s, s.Costs.FirstComeSeconds())
+	}
+	for _, bad := range [][2]int{{-1, 2}, {11, 2}, {13, 0}} {
+		if err := c.Costs(bad[0], make([]cache.Cost, bad[1])); !errors.Is(err, shm.ErrIndex) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+
+	o.Policy = shm.PolicyFIFO // keeps no costs
+	c = attach(t, mapped(t, o))
+	loaded(0, time.Second)
+	s = stats(t, c)
+	if err := c.Costs(0, costs); err != nil || costs[0] != 0 || s.Costs.Known != 0 || s.Costs.FirstComeSeconds() != 0 {
+		t.Errorf("%v, %v, %+v", err, costs, s)
+	}
+}

@@ -1,0 +1,94 @@
+// Package advise says what memory buys: the time of an epoch against the memory of its cache, from the
+// measured costs of samples. It is what `stocached advise` shows.
+//
+// Data are what was measured: cache.go reads them from a cache, and run.go from a recorded timeline.
+// Curve (curve.go) computes from them, with the simulator for the policy cost. Draw (picture.go) draws
+// it.
+package advise
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/stocached/stocached/internal/timeline"
+)
+
+// ErrUnknown is the error of a cache or a run without measured costs. Its text says the next step.
+var ErrUnknown = errors.New("there is nothing to advise from")
+
+// Data are what was measured. Sizes are of samples, without the tables of a cache.
+type Data struct {
+	Name        string
+	Samples     int       // of the dataset
+	SampleBytes uint64    // of each, or their mean
+	Seconds     []float64 // to load each sample whose cost is known
+	Noise       float64   // standard deviation of the logarithm of a measured time
+	Stalls      bool      // few measurements are much too long, beside the noise
+	Pace        Pace
+	Today       Today
+	Notes       []string // for people
+}
+
+// Today is what was measured.
+type Today struct {
+	Part    float64 // of the samples that the cache has
+	Room    float64 // of the samples that fit; 0: unknown
+	Seconds float64 // of an epoch; 0: it follows from Load
+	Load    float64 // of samples that are not cached
+	Policy  string  // "": unknown
+}
+
+// Pace says how the time of an epoch follows from that of its loads.
+type Pace struct {
+	Share   float64 // of the samples of the dataset that an epoch of this training loop reads
+	Workers int     // load side by side; 0: the training loop loads
+	Augment float64 // further work of the workers, for hits too
+	Limits  []timeline.Limit
+}
+
+// Names of limits that are not in Limits.
+const (
+	loading    = "loading"
+	augmenting = "augment="
+)
+
+// Epoch returns the time of an epoch whose loads take so long together, and what is the limit.
+func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
+	work := load + p.Augment
+	limit = loading
+	if load < p.Augment {
+		limit = augmenting
+	}
+	if p.Workers == 0 { // one after the other
+		for _, l := range p.Limits {
+			if seconds += l.Seconds; l.Seconds > max(load, p.Augment) {
+				limit = l.Name
+			}
+		}
+		return seconds + work, limit
+	}
+	seconds = work / float64(p.Workers)
+	for _, l := range p.Limits {
+		if l.Seconds > seconds {
+			seconds, limit = l.Seconds, l.Name
+		}
+	}
+	return seconds, limit
+}
+
+// check returns an error for data that say nothing, and notes what they do not say.
+func (d *Data) check(next string) error {
+	total := 0.0
+	for _, s := range d.Seconds {
+		total += s
+	}
+	if !(total > 0) || math.IsInf(total, 0) {
+		return fmt.Errorf("%w: %s", ErrUnknown, next)
+	}
+	if known := len(d.Seconds); known < d.Samples {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: the costs of %d of its %d samples are known; the others count as "+
+			"these do on average", d.Name, known, d.Samples))
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package advise
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"image/color"
+	"image/png"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/draw"
+	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/shm"
+)
+
+// half are samples of which every second one takes nine times as long.
+func half() *Data {
+	d := &Data{Name: "half", Samples: 1000, SampleBytes: 1 << 20, Pace: Pace{Share: 1, Workers: 1}}
+	for k := range d.Samples {
+		d.Seconds = append(d.Seconds, []float64{0.001, 0.009}[k%2])
+	}
+	return d
+}
+
+func curve(t *testing.T, d *Data) *Curve {
+	t.Helper()
+	c, err := New(d, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9*max(1, math.Abs(b)) }
+
+// First-come saves as much as it caches, and the ideal set is that of the costliest samples. The policy
+// cost lies between.
+func TestCurve(t *testing.T) {
+	c := curve(t, half())
+	if !near(c.Load, 5) {
+		t.Error("loads take", c.Load)
+	}
+	for part, want := range map[float64][2]float64{0: {0, 0}, 0.25: {0.25, 0.45}, 0.5: {0.5, 0.9}, 0.75: {0.75, 0.95},
+		1: {1, 1}, 1.5: {1, 1}} {
+		first, ideal, cost := c.Saving(FirstCome, part), c.Saving(Ideal, part), c.Saving(Cost, part)
+		if part <= 1 && !near(first, want[0]) || !near(ideal, want[1]) || cost > ideal || cost < 0.95*ideal {
+			t.Errorf("%g of the samples: first-come %g, cost %g, ideal %g, want %v", part, first, cost, ideal, want)
+		}
+	}
+	if c.Bytes(0.5) != 500<<20 || !near(c.Part(500<<20+7), 0.5) || c.Part(1<<40) != 1 {
+		t.Error(c.Bytes(0.5), c.Part(500<<20+7), c.Part(1<<40))
+	}
+}
+
+// An epoch takes as long as the slowest of what runs side by side. Without workers all runs one after
+// the other.
+func TestPace(t *testing.T) {
+	limits := []timeline.Limit{{Name: "the training step", Seconds: 3}, {Name: "gathering", Seconds: 1}}
+	for _, c := range []struct {
+		pace    Pace
+		load    float64
+		seconds float64
+		limit   string
+	}{
+		{Pace{Workers: 2, Limits: limits}, 10, 5, "loading"},
+		{Pace{Workers: 2, Limits: limits}, 5, 3, "the training step"},
+		{Pace{Workers: 2, Augment: 8, Limits: limits}, 2, 5, "augment="},
+		{Pace{Workers: 2, Augment: 8, Limits: limits}, 0, 4, "augment="},
+		{Pace{Limits: limits}, 10, 14, "loading"},
+		{Pace{Limits: limits, Augment: 1}, 2, 7, "the training step"},
+		{Pace{Workers: 1}, 0, 0, "loading"},
+	} {
+		if seconds, limit := c.pace.Epoch(c.load); !near(seconds, c.seconds) || limit != c.limit {
+			t.Errorf("%+v with %g s of loads: %g s, limit %s", c.pace, c.load, seconds, limit)
+		}
+	}
+}
+
+// More memory stops helping where something else is the limit.
+func TestEnough(t *testing.T) {
+	d := half()
+	d.Pace.Limits = []timeline.Limit{{Name: "the training step", Seconds: 2.5}}
+	d.Today.Part = 0.1
+	c := curve(t, d)
+	first, ideal := c.Enough(FirstCome), c.Enough(Ideal)
+	if math.Abs(first-0.495) > 0.002 || math.Abs(ideal-0.275) > 0.002 { // a hundredth above the limit
+		t.Error(first, ideal)
+	}
+	if next := c.GiB(); next.Bytes != 900<<20 || !near(next.Seconds[FirstCome], 2) || !near(next.Seconds[Ideal], 1.6) {
+		t.Errorf("%+v", next)
+	}
+	d.Samples, d.SampleBytes = 1e6, 1<<20 // a GiB is a thousandth of it
+	c = curve(t, d)
+	if next := c.GiB(); next.Bytes != 1<<30 || !near(next.Seconds[FirstCome], 5000*1024/1e6) {
+		t.Errorf("%+v", next)
+	}
+	d.Pace.Limits, d.Today.Part = nil, 1
+	c = curve(t, d)
+	if next := c.GiB(); c.Enough(FirstCome) != 1 || next.Bytes != 0 || next.Seconds[Cost] != 0 {
+		t.Errorf("%g, %+v", c.Enough(FirstCome), next)
+	}
+}
+
+// A recorded run has costs, sizes, workers, the step and what it had cached.
+func TestRun(t *testing.T) {
+	recorded, err := timeline.ReadFile("../timeline/testdata/run.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Run("run.json", recorded, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Samples != 240 || len(d.Seconds) != 240 || d.SampleBytes != 3*64*64 || d.Pace.Workers != 3 ||
+		d.Pace.Share != 1 || d.Today.Part != 0.75 || d.Today.Seconds < 0.29 || d.Today.Seconds > 0.32 || len(d.Notes) != 1 {
+		t.Errorf("%+v", d)
+	}
+	c := curve(t, d)
+	if _, limit := c.Epoch(FirstCome, 0); limit != "loading" {
+		t.Error(limit)
+	}
+	// The epoch that was recorded with a hit rate of 0.75 is predicted within 5 %.
+	if seconds, limit := c.Epoch(FirstCome, d.Today.Part); limit != "the training step" ||
+		math.Abs(seconds/d.Today.Seconds-1) > 0.05 {
+		t.Error(seconds, limit)
+	}
+	if d, err = Run("run.json", recorded, 1000); err != nil || d.SampleBytes != 1000 {
+		t.Error(d, err)
+	}
+}
+
+// made is a timeline with one epoch of two batches of two samples.
+func made(kind timeline.Kind, indices ...int64) *timeline.Trace {
+	loop := &timeline.Track{Number: 1, Spans: []timeline.Span{
+		{Kind: timeline.Wait, Start: 0, End: 100, Samples: 2, Hits: 1, Misses: 1, Bytes: 2000, Index: -1},
+		{Kind: timeline.Step, Start: 100, End: 200, Index: -1}}}
+	worker := &timeline.Track{Number: 10}
+	for k, index := range indices {
+		worker.Spans = append(worker.Spans, timeline.Span{Kind: kind, Start: int64(k), End: int64(k) + 10, Index: index})
+	}
+	return &timeline.Trace{Loaders: []*timeline.Loader{{WorldSize: 2, Tracks: []*timeline.Track{loop, worker}}}}
+}
+
+// A rank reads its part of the samples. Samples without a known cost are said.
+func TestRunOfARank(t *testing.T) {
+	d, err := Run("rank", made(timeline.Load, 3), 0)
+	if err != nil || d.Samples != 4 || d.Pace.Share != 0.5 || d.SampleBytes != 1000 || len(d.Seconds) != 1 ||
+		!strings.Contains(strings.Join(d.Notes, "\n"), "the costs of 1 of its 4 samples are known") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if c := curve(t, d); !near(c.Load, 2*10e-9) {
+		t.Error(c.Load)
+	}
+}
+
+// What says nothing is an error that says the next step.
+func TestUnknown(t *testing.T) {
+	variable := made(timeline.Load, 3)
+	variable.Loaders[0].Tracks[0].Spans[0].Bytes = -1
+	for want, recorded := range map[string]*timeline.Trace{
+		"has no epoch of a training loop":                         {},
+		"begins with an empty cache":                              made(timeline.Gather, 3),
+		"make whole batches":                                      made(timeline.Load, -1),
+		"stocached advise NAME":                                   made(timeline.Fetch, -1),
+		"does not say how large a sample is: give --sample-bytes": variable,
+	} {
+		if _, err := Run("run.json", recorded, 0); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "run.json") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	for want, o := range map[string]shm.Options{
+		"has measured no load yet":            {Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost},
+		"has the policy lru":                  {Samples: 10, SampleBytes: 10, Policy: shm.PolicyLRU},
+		"has the policy first-come, and only": {Samples: 10, Variable: true, Limit: 8 << 20},
+	} {
+		seg, err := shm.Create(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := cache.Attach(seg, cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) ||
+			!strings.Contains(err.Error(), "cache pets "+want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		c.Close()
+		seg.Close()
+	}
+}
+
+// The picture has all curves, the limit and today's point. The SVG is XML with the same texts.
+func TestPicture(t *testing.T) {
+	d := half()
+	d.Name = "half & <half>"
+	d.Pace.Limits = []timeline.Limit{{Name: "the training step", Seconds: 1}}
+	d.Today = Today{Part: 0.25, Load: 3}
+	c := curve(t, d)
+	var file bytes.Buffer
+	if err := PNG(&file, c); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := png.Decode(&file)
+	if err != nil || picture.Bounds().Dx() != width {
+		t.Fatal(err, picture.Bounds())
+	}
+	found := map[color.RGBA]int{}
+	for y := top; y < height-bottom; y++ {
+		for x := left; x < width-right; x++ {
+			found[color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA)]++
+		}
+	}
+	for name, colour := range map[string]color.RGBA{"first-come": draw.Blue, "cost": draw.Green, "ideal": draw.Grey,
+		"limit": draw.Vermilion, "today": draw.Black} {
+		if found[colour] < 100 {
+			t.Errorf("%s: %d pixels", name, found[colour])
+		}
+	}
+	at := picture.At(left+(width-left-right)/4, height-bottom-(height-top-bottom)/2) // 25 %, 3 of 6 seconds
+	if color.RGBAModel.Convert(at) != draw.Black {
+		t.Errorf("today: %v", at)
+	}
+	if err := SVG(&file, c); err != nil {
+		t.Fatal(err)
+	}
+	text := file.String()
+	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today<", ">limit: the training step<",
+		">cost, predicted<", draw.Hex(draw.Green), "hold all 1000<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for x := xml.NewDecoder(&file); ; {
+		if _, err := x.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Any size and time has an axis.
+func TestPictureOfAnySize(t *testing.T) {
+	for _, bytes := range []uint64{1, 3 << 10, 1 << 40} {
+		for _, seconds := range []float64{1e-6, 3600} {
+			d := &Data{Name: "any", Samples: 3, SampleBytes: bytes, Seconds: []float64{seconds, seconds, seconds},
+				Pace: Pace{Share: 1, Workers: 1}, Today: Today{Part: 1, Room: 1}}
+			var file strings.Builder
+			if err := SVG(&file, curve(t, d)); err != nil || strings.Contains(file.String(), "NaN") || file.Len() > 30000 {
+				t.Errorf("%d bytes, %g s: %v\n%s", bytes, seconds, err, file.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package advise
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+// Cache reads the costs that a cache has measured. Its pace has one worker and no limits: a cache does
+// not know its training loops.
+func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
+	stats, err := c.Stats()
+	if err != nil {
+		return nil, err
+	}
+	samples := float64(seg.Samples)
+	d := &Data{Name: name, Samples: int(seg.Samples), SampleBytes: seg.SlotStride,
+		Pace:  Pace{Share: 1, Workers: 1},
+		Today: Today{Part: float64(stats.Ready) / samples, Room: float64(seg.Slots) / samples, Policy: seg.Policy.String()}}
+	if seg.Variable() {
+		d.SampleBytes, d.Today.Room = max(stats.ReadyBytes/max(stats.Ready, 1), 1), 0
+		d.Notes = append(d.Notes, name+": its samples differ in size; all count as the cached ones do on average")
+	}
+	var known []measured
+	part := make([]cache.Cost, min(seg.Samples, 1<<16))
+	states := make([]cache.State, len(part))
+	for first := uint64(0); first < seg.Samples; first += uint64(len(part)) {
+		part = part[:min(uint64(len(part)), seg.Samples-first)]
+		if err := c.Costs(int(first), part); err != nil {
+			return nil, err
+		}
+		if err := c.States(int(first), states[:len(part)]); err != nil {
+			return nil, err
+		}
+		for k, cost := range part {
+			if cost != 0 {
+				loads := 1.0
+				if cost.Confirmed() { // the average of two, which comes to the weight of seven
+					loads = 3
+				}
+				known = append(known, measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads,
+					states[k] == cache.StateReady})
+			}
+		}
+	}
+	if seg.Policy != shm.PolicyCost {
+		return nil, d.check(fmt.Sprintf("cache %s has the policy %s, and only a cache with the policy cost measures "+
+			"loads. Record a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", name, d.Today.Policy))
+	}
+	lift(known)
+	d.believe(known, noise(policy.Spread(seg.Spread().Load())))
+	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. Run an epoch whose loader stores into it, then "+
+		"ask again", name))
+}
+
+// noise is the standard deviation of a measurement's logarithm; 0: unknown. Two measurements of a normal
+// distribution are 2/sqrt(pi) standard deviations apart on average. The policy's allowance for averages
+// adds some 3 %.
+func noise(s policy.Spread) float64 {
+	within, of := s.Within()
+	return min(float64(within)/float64(of)*math.Ln2*math.Sqrt(math.Pi)/2/1.03, 1)
+}
+
+// lift raises the costliest hundredth. The policy counts a load above all others as the 99th percentile,
+// in case the process was stopped. If none was stopped, and logarithms have a normal distribution, these
+// loads continue the slope from the 90th to the 99th percentile. We take half of what they are longer.
+func lift(known []measured) {
+	slices.SortStableFunc(known, func(a, b measured) int { return cmp.Compare(a.log, b.log) })
+	top := len(known) / 100
+	if top == 0 {
+		return
+	}
+	normal := func(quantile float64) float64 { return math.Sqrt2 * math.Erfinv(2*quantile-1) }
+	tail := known[len(known)-top].log
+	slope := (tail - known[len(known)*90/100].log) / (normal(0.99) - normal(0.9))
+	for k := range top {
+		m := &known[len(known)-top+k]
+		above := slope * (normal(0.99+0.01*(float64(k)+0.5)/float64(top)) - normal(0.99))
+		m.log = max(m.log, tail+math.Log((1+math.Exp(above))/2))
+	}
+}

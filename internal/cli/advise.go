@@ -1,0 +1,396 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/advise"
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/timeline"
+	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/shm"
+)
+
+// point is a place on the curve of a cache.
+type point struct {
+	*advise.Curve
+	part float64
+}
+
+var pointColumns = table.Columns[point]{
+	table.Shown("bytes", "memory", "for samples, without the tables of the cache",
+		func(p point) any { return table.Bytes(p.Bytes(p.part)) }),
+	table.Shown("cached_fraction", "cached", "part of the samples that it holds",
+		func(p point) any { return table.Ratio(p.part) }),
+	table.Shown("first_come_seconds", "first-come",
+		"time of an epoch with the policy first-come: a straight line of loads", epochWith(advise.FirstCome)),
+	table.Shown("cost_seconds", "cost", "time of an epoch with the policy cost, as the simulator predicts",
+		epochWith(advise.Cost)),
+	table.Shown("ideal_seconds", "ideal", "with the costliest samples that fit, which no policy knows beforehand",
+		epochWith(advise.Ideal)),
+	table.Shown("limit", "limit", "of an epoch with the policy cost: what more or faster of would make it shorter",
+		func(p point) any { _, limit := p.Epoch(advise.Cost, p.part); return limit }),
+}
+
+// epochWith is the time of an epoch with a policy.
+func epochWith(policy advise.Policy) func(point) any {
+	return func(p point) any { seconds, _ := p.Epoch(policy, p.part); return table.Duration(seconds) }
+}
+
+// adviseColumns are about the whole curve.
+var adviseColumns = table.Columns[*advise.Curve]{
+	table.InJSON("name", "of the cache or of the run", func(c *advise.Curve) any { return c.Name }),
+	table.InJSON("samples", "of the dataset", func(c *advise.Curve) any { return table.Count(c.Samples) }),
+	table.InJSON("sample_bytes", "of each, or their mean",
+		func(c *advise.Curve) any { return table.Bytes(c.SampleBytes) }),
+	table.InJSON("known_costs", "samples whose load was measured",
+		func(c *advise.Curve) any { return table.Count(len(c.Seconds)) }),
+	table.InJSON("load_seconds", "to load all samples of an epoch, summed over all workers",
+		func(c *advise.Curve) any { return table.Duration(c.Load) }),
+	table.InJSON("workers", "that load side by side; 0: the training loop loads",
+		func(c *advise.Curve) any { return c.Pace.Workers }),
+	table.InJSON("policy", "of the cache; null: unknown", func(c *advise.Curve) any {
+		if c.Today.Policy == "" {
+			return nil
+		}
+		return c.Today.Policy
+	}),
+	table.InJSON("today_bytes", "memory of the samples that are cached now",
+		func(c *advise.Curve) any { return table.Bytes(c.Bytes(c.Today.Part)) }),
+	table.InJSON("today_seconds", "time of an epoch with them, as measured",
+		func(c *advise.Curve) any { return table.Duration(c.Measured()) }),
+	table.InJSON("today_first_come_seconds", "the same, as predicted for first-come",
+		func(c *advise.Curve) any { return epochWith(advise.FirstCome)(point{c, c.Today.Part}) }),
+	table.InJSON("today_cost_seconds", "the same, as predicted for cost",
+		func(c *advise.Curve) any { return epochWith(advise.Cost)(point{c, c.Today.Part}) }),
+	table.InJSON("next_bytes", "the next GiB, or what is missing if that is less",
+		func(c *advise.Curve) any { return table.Bytes(c.GiB().Bytes) }),
+	table.InJSON("next_first_come_seconds", "that it makes an epoch shorter, with first-come",
+		func(c *advise.Curve) any { return table.Duration(c.GiB().Seconds[advise.FirstCome]) }),
+	table.InJSON("next_cost_seconds", "that it makes an epoch shorter, with cost",
+		func(c *advise.Curve) any { return table.Duration(c.GiB().Seconds[advise.Cost]) }),
+	table.InJSON("enough_first_come_bytes", "memory beyond which more does not help, with first-come",
+		enough(advise.FirstCome)),
+	table.InJSON("enough_cost_bytes", "the same, with cost", enough(advise.Cost)),
+	table.InJSON("limits", "name and seconds of what runs beside loads", func(c *advise.Curve) any {
+		return limitColumns.Objects(c.Pace.Limits)
+	}),
+	table.InJSON("points", "of the curve: see below", func(c *advise.Curve) any {
+		return pointColumns.Objects(points(c, advise.Steps))
+	}),
+	table.InJSON("notes", "what the measurements do not say",
+		func(c *advise.Curve) any { return table.List[string](c.Notes) }),
+}
+
+var limitColumns = table.Columns[timeline.Limit]{
+	table.InJSON("name", "of what takes so long", func(l timeline.Limit) any { return l.Name }),
+	table.InJSON("seconds", "of an epoch", func(l timeline.Limit) any { return table.Duration(l.Seconds) }),
+}
+
+func enough(policy advise.Policy) func(*advise.Curve) any {
+	return func(c *advise.Curve) any { return table.Bytes(c.Bytes(c.Enough(policy))) }
+}
+
+// points returns places at equal steps.
+func points(c *advise.Curve, steps int) (all []point) {
+	for k := range steps + 1 {
+		all = append(all, point{c, float64(k) / float64(steps)})
+	}
+	return all
+}
+
+type adviseFlags struct {
+	dir         dirFlag
+	workers     int
+	step        time.Duration
+	sampleBytes size
+	seed        uint64
+	svg, png    string
+	json        bool
+}
+
+func newAdvise() *cobra.Command {
+	f := &adviseFlags{}
+	c := &cobra.Command{
+		Use:   "advise NAME|run.json|config.yaml",
+		Short: "Say what memory buys: the time of an epoch against the memory of its cache",
+		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the
+policies first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where
+more memory stops helping because something else is the limit.`,
+			`NAME is a cache with the policy cost, which measures loads. It does not know its training loops: --workers
+and --step say how many workers load, and how long the training of an epoch takes. run.json is what a loader
+recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
+are shown; parallel says how many workers load.`,
+			`The policy cost is simulated over shuffled epochs with these costs. "ideal" is the best set for each
+memory. The time of an epoch is the longest of: loads and augment= divided by the workers, the training
+step, gathering, transfers, the server. It leaves out the wait for the first batch.`,
+			pointColumns.Explain("OUTPUT, a line for each tenth of the samples (points)"),
+			adviseColumns.Explain("WITH --json, an object, for a config.yaml an array"),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
+		Example: `  stocached advise pets --workers 8 --step 40s
+  stocached advise run.json --svg memory.svg
+  stocached advise run.json --workers 16`,
+		Args: arguments(1, 1, "a cache, a recorded run or a configuration"),
+		ValidArgsFunction: func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			names, _ := f.dir.complete(1, true)(c, args, prefix)
+			return names, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.run(c, args[0])
+		},
+	}
+	f.dir.add(c)
+	flags := c.Flags()
+	flags.IntVar(&f.workers, "workers", 0,
+		"number of workers that load side by side (default: of a run, as recorded; of a\nconfiguration, its key "+
+			"parallel; else 1)\n")
+	flags.DurationVar(&f.step, "step", 0, "time of an epoch's training steps (default: of a run, as recorded; else 0)")
+	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
+	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
+	flags.StringVar(&f.svg, "svg", "", "file to draw the curve into, as SVG")
+	flags.StringVar(&f.png, "png", "", "file to draw the curve into, as PNG")
+	for _, flag := range []string{"svg", "png"} {
+		if err := c.MarkFlagFilename(flag, flag); err != nil {
+			panic(err) // the flag exists
+		}
+	}
+	jsonFlag(c, &f.json)
+	return c
+}
+
+func (f *adviseFlags) run(c *cobra.Command, about string) error {
+	given := c.Flags().Changed
+	if f.workers < 0 || f.workers == 0 && given("workers") {
+		return usage("--workers is %d; there is at least 1", f.workers)
+	}
+	if f.step < 0 {
+		return usage("--step is %v, which is below 0", f.step)
+	}
+	stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
+	isConfig := slices.Contains([]string{".yaml", ".yml"}, strings.ToLower(filepath.Ext(about)))
+	all, err := f.data(about, isConfig, stderr)
+	if err != nil && !errors.Is(err, errReported) {
+		return err
+	}
+	if (f.svg != "" || f.png != "") && len(all) != 1 {
+		return errors.Join(err, usage("--svg and --png draw one cache, and %s names %d: give the name of one", about,
+			len(all)))
+	}
+	curves := make([]*advise.Curve, len(all))
+	for k, d := range all {
+		if given("workers") {
+			d.Pace.Workers = f.workers
+		}
+		if given("step") {
+			const step = "the training step"
+			d.Pace.Limits = append([]timeline.Limit{{Name: step, Seconds: f.step.Seconds()}},
+				slices.DeleteFunc(d.Pace.Limits, func(l timeline.Limit) bool { return l.Name == step })...)
+		}
+		var failed error
+		if curves[k], failed = advise.New(d, f.seed); failed != nil {
+			return failed
+		}
+	}
+	if f.json {
+		objects := adviseColumns.Objects(curves)
+		if isConfig {
+			return errors.Join(table.WriteJSON(stdout, objects), err)
+		}
+		return errors.Join(table.WriteJSON(stdout, objects[0]), err)
+	}
+	for k, curve := range curves {
+		if k > 0 {
+			fmt.Fprintln(stdout)
+		}
+		if err := advice(curve, stdout, stderr); err != nil {
+			return err
+		}
+	}
+	for path, draw := range map[string]func(io.Writer, *advise.Curve) error{f.svg: advise.SVG, f.png: advise.PNG} {
+		if path == "" {
+			continue
+		}
+		if err := writeFile(path, func(w io.Writer) error { return draw(w, curves[0]) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "%s written\n", path)
+	}
+	return err
+}
+
+// data reads what an argument names. It reports the caches of a configuration that it cannot read on
+// stderr, and returns the first error.
+func (f *adviseFlags) data(about string, isConfig bool, stderr io.Writer) (all []*advise.Data, first error) {
+	switch {
+	case isConfig:
+		return f.configured(about, stderr)
+	case f.isRun(about):
+		t, err := timeline.ReadFile(about)
+		if err != nil {
+			return nil, err
+		}
+		d, err := advise.Run(filepath.Base(about), t, uint64(f.sampleBytes))
+		return []*advise.Data{d}, err
+	}
+	d, err := f.cache(&f.dir, about)
+	return []*advise.Data{d}, err
+}
+
+// isRun says whether an argument is a file of a recorder: by its name, or, of a path, by its content.
+func (f *adviseFlags) isRun(about string) bool {
+	if slices.Contains([]string{".json", ".gz"}, strings.ToLower(filepath.Ext(about))) {
+		return true
+	}
+	if !strings.Contains(about, "/") {
+		return false
+	}
+	file, err := os.Open(about)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	begin := make([]byte, len(shm.Magic))
+	n, _ := io.ReadFull(file, begin)
+	return string(begin[:n]) != shm.Magic
+}
+
+func (f *adviseFlags) cache(dir *dirFlag, name string) (*advise.Data, error) {
+	seg, err := dir.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer seg.Close()
+	reader, err := attach(seg)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	return advise.Cache(displayName(&seg.Header, seg.Path()), seg, reader)
+}
+
+// configured reads the caches that a configuration names.
+func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.Data, first error) {
+	configuration, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range configuration.Caches {
+		dir := dirFlag{cmp.Or(f.dir.dir, c.Dir)}
+		var d *advise.Data
+		err := fmt.Errorf("%w: cache %s of the configuration has no name in a folder; stocached ls shows it",
+			shm.ErrNotFound, c.Name)
+		if !c.Unnamed {
+			d, err = f.cache(&dir, c.Name)
+		}
+		if err != nil {
+			complain(stderr, err)
+			if first == nil {
+				first = reported(err)
+			}
+			continue
+		}
+		if c.Parallel != nil {
+			d.Pace.Workers = *c.Parallel
+		}
+		all = append(all, d)
+	}
+	return all, first
+}
+
+// advice prints the curve for people.
+func advice(c *advise.Curve, stdout, stderr io.Writer) error {
+	for _, note := range c.Notes {
+		complain(stderr, note)
+	}
+	rows := points(c, 10)
+	today := point{c, c.Today.Part}
+	at, found := slices.BinarySearchFunc(rows, today, func(a, b point) int { return cmp.Compare(a.part, b.part) })
+	if !found {
+		rows = slices.Insert(rows, at, today)
+	}
+	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s. Their loads take %v.\n\n", c.Name, table.Count(c.Samples),
+		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load))
+	if err := pointColumns.Table(stdout, rows); err != nil {
+		return err
+	}
+	width, _ := terminalSize(stdout)
+	_, err := io.WriteString(stdout, adviceChart(c, rows, at, width)+adviceText(c))
+	return err
+}
+
+// adviceChart draws a bar of the epoch with the policy cost for each row, with a mark at that of
+// first-come.
+func adviceChart(c *advise.Curve, rows []point, today, width int) string {
+	var b strings.Builder
+	b.WriteString("\nTIME OF AN EPOCH with cost (bar) and with first-come (mark)\n")
+	labels := make([]string, len(rows))
+	label := 0
+	for k, r := range rows {
+		if labels[k] = fmt.Sprint(table.Bytes(r.Bytes(r.part))); k == today {
+			labels[k] = "today " + labels[k]
+		}
+		label = max(label, utf8.RuneCountInString(labels[k]))
+	}
+	longest, _ := c.Epoch(advise.FirstCome, 0)
+	wide := max(width-label-2, 10)
+	columns := func(policy advise.Policy, part float64) int {
+		seconds, _ := c.Epoch(policy, part)
+		return int(math.Round(seconds / longest * float64(wide)))
+	}
+	for k, r := range rows {
+		text := fmt.Sprintf("%*s  %s", label, labels[k], barOf(wide, columns(advise.Cost, r.part),
+			columns(advise.FirstCome, r.part)-1))
+		b.WriteString(strings.TrimRight(text, " ") + "\n")
+	}
+	return b.String()
+}
+
+// adviceText says where the cache is, what the next GiB buys, and where more memory stops helping.
+func adviceText(c *advise.Curve) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	line := func(about, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s "+format+"\n", append([]any{about}, args...)...)
+	}
+	today := point{c, c.Today.Part}
+	line("TODAY", "%v hold %v of the samples; an epoch takes %v, as measured", table.Bytes(c.Bytes(today.part)),
+		table.Percent(today.part), table.Duration(c.Measured()))
+	line("predicted", "%v with cost, %v with first-come", epochWith(advise.Cost)(today),
+		epochWith(advise.FirstCome)(today))
+	if c.Today.Room > c.Today.Part {
+		line("", "the cache is not full: it has room for %v of the samples; ask again when it is full",
+			table.Percent(c.Today.Room))
+	}
+	switch next := c.GiB(); next.Bytes {
+	case 0:
+		line("MORE", "memory buys nothing: all samples are cached")
+	default:
+		about := "THE REST"
+		if next.Bytes == 1<<30 {
+			about = "THE NEXT"
+		}
+		line(about, "%v makes an epoch %v shorter with cost, %v with first-come", table.Bytes(next.Bytes),
+			table.Duration(next.Seconds[advise.Cost]), table.Duration(next.Seconds[advise.FirstCome]))
+	}
+	_, limit := c.Epoch(advise.Cost, 1)
+	for _, policy := range []advise.Policy{advise.Cost, advise.FirstCome} {
+		if part := c.Enough(policy); part < 1 {
+			line("ENOUGH", "%v with %v; with more, %s is the limit: %v", table.Bytes(c.Bytes(part)), policy, limit,
+				epochWith(policy)(point{c, 1}))
+		} else {
+			line("ENOUGH", "all %v with %v: loading is the limit until then", table.Bytes(c.Bytes(1)), policy)
+		}
+	}
+	return b.String()
+}

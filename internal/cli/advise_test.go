@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+)
+
+// advised makes a cache with the policy cost: 20 of 100 samples are cached. Half of the samples take 1
+// ms, the others 9 ms.
+func advised(t *testing.T) (dir, path string) {
+	t.Helper()
+	dir, path = newCache(t, shm.Options{Samples: 100, Slots: 20, SampleBytes: 1 << 16, Policy: shm.PolicyCost})
+	c := newClient(t, path)
+	sample := make([]byte, 1<<16)
+	for i := range 100 {
+		if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(1+8*(i%2))*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, path
+}
+
+// Ensure that advise shows the curve of a cache as a table and a chart, and says what to do.
+func TestAdvise(t *testing.T) {
+	dir, path := advised(t)
+	code, out, stderr := cli(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms")
+	if code != exitOK || lines(stderr)[0] != stderr {
+		t.Fatal(code, stderr)
+	}
+	contains(t, stderr, "stocached: test: no sample was loaded twice, so all differences between loads count")
+	contains(t, out, "test: 100 samples of 64.0 KiB, together 6.2 MiB. Their loads take ",
+		"MEMORY     CACHED  FIRST-COME  COST ", "\n0 B        0.0000 ",
+		"\n6.2 MiB    1.0000  100ms       100ms  100ms  the training step\n",
+		"\nTIME OF AN EPOCH with cost (bar) and with first-come (mark)\n", "\ntoday 1.2 MiB  ██",
+		"\nTODAY      1.2 MiB hold 20.0 % of the samples; an epoch takes ", "\npredicted  ",
+		"\nTHE REST   5.0 MiB makes an epoch ", " with cost; with more, the training step is the limit: 100ms\n",
+		" with first-come; with more, the training step is the limit: 100ms\n")
+	for _, line := range lines(out) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	contains(t, ok(t, "advise", path), "loading is the limit until then\n")
+	before := snapshot(t, path)
+	if again := ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"); again != out {
+		t.Errorf("another result:\n%s", again)
+	}
+	if after := snapshot(t, path); after != before {
+		t.Errorf("advise changed the file: %s, was %s", after, before)
+	}
+}
+
+// Ensure that programs get the curve, today's point, the next GiB and the limits.
+func TestAdviseJSON(t *testing.T) {
+	_, path := advised(t)
+	got := decode[jsonObject](t, ok(t, "advise", path, "--json", "--step", "1s"))
+	wantFields(t, got, jsonObject{"name": "test", "samples": 100, "sample_bytes": 1 << 16, "known_costs": 100,
+		"workers": 1, "policy": "cost", "today_bytes": 20 << 16, "next_bytes": 80 << 16, "next_cost_seconds": 0,
+		"enough_cost_bytes": 0,
+		"limits":            []any{jsonObject{"name": "the training step", "seconds": 1}}})
+	if notes := got["notes"].([]any); len(notes) != 1 {
+		t.Error(notes)
+	}
+	points := got["points"].([]any)
+	if len(points) != 21 {
+		t.Fatal(len(points))
+	}
+	got = decode[jsonObject](t, ok(t, "advise", path, "--json"))
+	point := func(k int) jsonObject { return got["points"].([]any)[k].(jsonObject) }
+	wantFields(t, point(10), jsonObject{"bytes": 50 << 16, "cached_fraction": 0.5, "limit": "loading"})
+	load := got["load_seconds"].(float64)
+	for policy, saving := range map[string]float64{"first_come": 0.5, "cost": 0.9, "ideal": 0.9} {
+		if seconds := point(10)[policy+"_seconds"].(float64); math.Abs(seconds-load*(1-saving)) > 0.05*load {
+			t.Errorf("%s: %g of %g s", policy, seconds, load)
+		}
+	}
+	if math.Abs(load/0.5-1) > 0.15 {
+		t.Error(load)
+	}
+}
+
+// Ensure that a recorded run has its own workers and steps, and that a curve is drawn.
+func TestAdviseRun(t *testing.T) {
+	folder := t.TempDir()
+	svg, png := filepath.Join(folder, "a.svg"), filepath.Join(folder, "a.png")
+	code, out, stderr := cli(t, "advise", recording, "--svg", svg, "--png", png)
+	if code != exitOK {
+		t.Fatal(code, stderr)
+	}
+	contains(t, stderr, "today is epoch 2, in which 75.0 % of the samples were hits", svg+" written", png+" written")
+	contains(t, out, "run.json: 240 samples of 12.0 KiB", "the training step is the limit", "today 2.1 MiB")
+	for path, begin := range map[string]string{svg: "<svg ", png: "\x89PNG"} {
+		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), begin) {
+			t.Errorf("%s: %v, %.10q", path, err, b)
+		}
+	}
+	text := ok(t, "advise", recording, "--json", "--workers", "16", "--sample-bytes", "1KiB")
+	wantFields(t, decode[jsonObject](t, text), jsonObject{"workers": 16, "sample_bytes": 1024, "policy": nil, "enough_cost_bytes": 0})
+}
+
+// Ensure that a configuration stands for the caches that it names, and that a cache that cannot be read
+// does not hide the others.
+func TestAdviseConfiguration(t *testing.T) {
+	dir, _ := advised(t)
+	file := filepath.Join(t.TempDir(), "serve.yaml")
+	write := func(caches ...string) {
+		t.Helper()
+		text := "caches:\n"
+		for _, c := range caches {
+			text += "  - {source: {kind: dir, path: .}, " + c + "}\n"
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fmt.Sprintf("name: test, dir: %q, parallel: 4", dir))
+	rows := decode[[]jsonObject](t, ok(t, "advise", file, "--json"))
+	wantFields(t, rows[0], jsonObject{"name": "test", "workers": 4})
+	ok(t, "advise", file, "--svg", filepath.Join(t.TempDir(), "a.svg"))
+
+	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: gone, dir: %q", dir), "name: other, unnamed: true")
+	code, out, stderr := cli(t, "advise", file)
+	if code != exitNotFound {
+		t.Error(code)
+	}
+	contains(t, out, "test: 100 samples")
+	contains(t, stderr, "no such cache", "gone", "other of the configuration has no name")
+	_, second := advised(t)
+	if err := os.Rename(second, filepath.Join(filepath.Dir(second), "again")); err != nil {
+		t.Fatal(err)
+	}
+	write(fmt.Sprintf("name: test, dir: %q", dir), fmt.Sprintf("name: again, dir: %q", filepath.Dir(second)))
+	fails(t, exitUsage, []string{"--svg and --png draw one cache, and " + file + " names 2", "give the name of one"},
+		"advise", file, "--svg", filepath.Join(t.TempDir(), "a.svg"))
+	if rows = decode[[]jsonObject](t, ok(t, "advise", file, "--json")); len(rows) != 2 {
+		t.Error(rows)
+	}
+}
+
+// Ensure that what says nothing is an error that says the next step.
+func TestAdviseErrors(t *testing.T) {
+	dir, path := newCache(t, small())
+	fails(t, exitFailed, []string{"cache test has the policy first-come", "the policy cost measures loads",
+		`trace="run.json"`, "stocached advise run.json"}, "advise", path)
+	_, costs := newCache(t, shm.Options{Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost})
+	fails(t, exitFailed, []string{"measured no load yet", "Run an epoch"}, "advise", costs)
+	fails(t, exitNotFound, []string{"no such cache", "stocached ls"}, "advise", "nothing-here", "--dir", dir)
+	fails(t, exitNotFound, []string{"no such file"}, "advise", "nothing-here.json")
+	fails(t, exitNotFound, []string{"no such file"}, "advise", "nothing-here.yaml")
+	file := filepath.Join(t.TempDir(), "garbage")
+	for content, want := range map[string]string{"": "it is empty", "garbage": "it is not JSON", "{}": "not a timeline"} {
+		for _, name := range []string{file, file + ".json"} {
+			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			fails(t, exitCorrupt, []string{name, want}, "advise", name)
+		}
+	}
+	if err := os.WriteFile(file+".yaml", []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, exitUsage, []string{"invalid configuration", file + ".yaml"}, "advise", file+".yaml")
+	fails(t, exitUsage, []string{"0 arguments"}, "advise")
+	fails(t, exitUsage, []string{"--workers is 0"}, "advise", path, "--workers", "0")
+	fails(t, exitUsage, []string{"--workers is -1"}, "advise", path, "--workers", "-1")
+	fails(t, exitUsage, []string{"--step is -1s"}, "advise", path, "--step", "-1s")
+	fails(t, exitNotFound, []string{"no such file"}, "advise", recording, "--png", "/nowhere/a.png")
+}
