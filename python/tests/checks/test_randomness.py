@@ -771,15 +771,17 @@ def test_a_load_that_hangs_is_waited_for_once():
     thread = threading.Thread(target=loading.run, args=(hang,))
     thread.start()
     begun.wait()
-    seconds = []
-    for _ in range(3):
-        start = time.monotonic()
-        with loading.alone(1.0) as alone:
-            assert alone is None
-        seconds.append(time.monotonic() - start)
-    assert seconds[0] >= 1.0
-    assert max(seconds[1:]) < 1.0
-    end.set()
-    thread.join()
+    try:
+        seconds = []
+        for _ in range(3):
+            start = time.monotonic()
+            with loading.alone(1.0) as alone:
+                assert alone is None
+            seconds.append(time.monotonic() - start)
+        assert seconds[0] >= 1.0
+        assert max(seconds[1:]) < 1.0
+    finally:
+        end.set()
+        thread.join()
     with loading.alone(1.0) as alone:
         assert alone is not None

@@ -178,3 +178,29 @@ def test_one_batch_larger_than_the_cache():
         (batch,) = list(loader)
         assert check(batch) == list(range(N))
     loader.close()
+
+
+def test_advice(tmp_path):
+    loader = Loader(Unequal(N, tmp_path / "loads"), 16, shuffle=True, seed=1, size=CONTROL + 50 * 4000)
+    with pytest.raises(InvalidError, match="read an epoch first"):
+        loader.advise()
+    for _ in range(2):
+        for _ in loader:
+            time.sleep(0.001)
+    advice = loader.advise()
+    assert "ENOUGH" in str(advice)
+    numbers = advice.numbers
+    assert numbers["samples"] == numbers["known_costs"] == N
+    assert numbers["policy"] == "cost"
+    # An eighth of the samples has most of the cost: the rest of the memory buys little.
+    points = {round(point["cached_fraction"], 2): point["cost_seconds"] for point in numbers["points"]}
+    assert points[0.2] < 0.6 * points[0.0]
+    loader.close()
+    with pytest.raises(InvalidError, match="has a cache with policy='lru'"):
+        other = Loader(Numbers(N), 16, size=CONTROL + 50 * 4000, policy="lru")
+        list(other)
+        other.advise()
+    with pytest.raises(InvalidError, match="has no cache"):
+        other = Loader(Numbers(N), 16)
+        list(other)
+        other.advise()

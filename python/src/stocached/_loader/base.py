@@ -19,6 +19,7 @@ from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
+from .advice import Advice, advise
 from .checkpoint import CheckpointedLoader
 from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
@@ -368,6 +369,18 @@ class BaseLoader(CheckpointedLoader):
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
         return self._meter.stats()
+
+    def advise(self) -> Advice:
+        """What more memory would change, by the loads and steps measured so far: the time of an
+        epoch against memory, for the policies first-come and cost. `print(loader.advise())`.
+
+        Raises InvalidError before the first batch, and for a cache without measured loads.
+        UnsupportedError if the command `stocached` is not installed."""
+        stats = self.stats()
+        if not stats.samples:
+            raise InvalidError("advise() needs measured loads; read an epoch first")
+        epoch = len(self.dataset) / stats.samples
+        return advise(self.cache, self.num_workers, stats.step_seconds * epoch)
 
     def close(self) -> None:
         """Ends kept workers, and writes the trace. A later iteration starts new workers."""
