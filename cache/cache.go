@@ -165,6 +165,10 @@ func (c *Cache) Segment() *shm.Segment { return c.seg }
 // ReadOnly says whether this client may only read. Its reads are not counted in the segment.
 func (c *Cache) ReadOnly() bool { return c.readOnly }
 
+// NeedsCosts says whether the policy decides by what loads took, so that callers of SetLoaded should
+// measure it.
+func (c *Cache) NeedsCosts() bool { return c.costs }
+
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
 func (c *Cache) Owner() uint32 { return c.owner }
 

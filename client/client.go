@@ -191,6 +191,10 @@ func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration
 	return c.c.SetLoaded(i, parts, flags, took)
 }
 
+// NeedsCosts says whether the policy decides by what loads took. Otherwise SetLoaded ignores the time,
+// and callers need not measure it.
+func (c *Cache) NeedsCosts() bool { return c.c.NeedsCosts() }
+
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
 // the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.
 func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
