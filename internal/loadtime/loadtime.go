@@ -16,7 +16,8 @@ import (
 // meter is the measurement of one load.
 type meter struct {
 	mu        sync.Mutex // protects the fields below
-	apart     usage      // of what does not count
+	apart     usage      // of loads within this one
+	queued    time.Duration
 	elsewhere time.Duration
 }
 
@@ -72,31 +73,27 @@ func Measure(ctx context.Context, load func(ctx context.Context)) time.Duration 
 	used := now(stat).minus(before)
 	used.wall = time.Since(began)
 	if outer := of(ctx); outer != nil {
-		outer.leaveOut(used)
+		outer.mu.Lock()
+		outer.apart = outer.apart.minus(usage{}.minus(used)) // plus
+		outer.mu.Unlock()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(used.minus(m.apart).cost(runtime.GOMAXPROCS(0))+m.elsewhere, 1)
+	return max(used.minus(m.apart).cost(m.queued, runtime.GOMAXPROCS(0))+m.elsewhere, 1)
 }
 
-func (m *meter) leaveOut(u usage) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.apart.wall += u.wall
-	m.apart.thread += u.thread
-	m.apart.process += u.process
-	m.apart.delay += u.delay
-}
-
-// cost computes what a load cost that used so much.
-func (u usage) cost(processors int) time.Duration {
+// cost computes what a load cost that used so much, and was in queues for a part of that time.
+func (u usage) cost(queued time.Duration, processors int) time.Duration {
+	// What others used, and the delay, are those of the whole time. The rest has its part of them.
+	outside := max(u.wall-queued, 0)
+	part := float64(outside) / float64(max(u.wall, 1))
 	// Threads of other processes slow the other threads down as much as this one. A short
 	// measurement tells that badly, so it counts as if the thread had run for 1 ms more.
 	ran := float64(max(u.thread, 0) + time.Millisecond)
 	slower := (ran + float64(max(u.delay, 0))) / ran
-	occupied := time.Duration(float64(max(u.process-u.thread, 0)) * slower / float64(processors))
+	occupied := float64(max(u.process-u.thread, 0)) * slower / float64(processors)
 	occupied += occupied / 4 // it is that much too short where the kernel slows the others down more
-	return u.thread + max(u.wall-u.thread-u.delay-occupied, 0)
+	return u.thread + max(outside-u.thread-time.Duration((float64(u.delay)+occupied)*part), 0)
 }
 
 // now returns the usage since the thread and the process began, without wall.
@@ -133,17 +130,15 @@ func runDelay(stat int) time.Duration {
 // Queued reports that a load waited so long in a queue of ours. It ignores contexts that Measure did
 // not make.
 func Queued(ctx context.Context, waited time.Duration) {
-	if m := of(ctx); m != nil {
-		m.leaveOut(usage{wall: waited})
-	}
+	Elsewhere(ctx, 0, waited)
 }
 
 // Elsewhere reports that another goroutine did a part of a load at this cost, and that the load
 // waited so long for it.
 func Elsewhere(ctx context.Context, cost, waited time.Duration) {
 	if m := of(ctx); m != nil {
-		m.leaveOut(usage{wall: waited})
 		m.mu.Lock()
+		m.queued += waited
 		m.elsewhere += cost
 		m.mu.Unlock()
 	}

@@ -152,17 +152,20 @@ func TestCost(t *testing.T) {
 	for _, c := range []struct {
 		what                        string
 		wall, thread, delay, others time.Duration
-		want                        time.Duration
+		queued, want                time.Duration
 	}{
-		{"alone", 10 * ms, 10 * ms, 0, 0, 10 * ms},
-		{"waits", 30 * ms, 10 * ms, 0, 0, 30 * ms},
-		{"another process has the processor", 40 * ms, 10 * ms, 30 * ms, 0, 10 * ms},
-		{"others have both processors", 100 * ms, 10 * ms, 0, 190 * ms, 10 * ms},
-		{"others have one of two", 30 * ms, 10 * ms, 0, 16 * ms, 20 * ms},
-		{"the processors are shared", 202 * ms, 9 * ms, 10 * ms, 190 * ms, 9 * ms},
-		{"clocks that disagree", 10 * ms, 11 * ms, 0, -1, 11 * ms},
+		{"alone", 10 * ms, 10 * ms, 0, 0, 0, 10 * ms},
+		{"waits", 30 * ms, 10 * ms, 0, 0, 0, 30 * ms},
+		{"another process has the processor", 40 * ms, 10 * ms, 30 * ms, 0, 0, 10 * ms},
+		{"others have both processors", 100 * ms, 10 * ms, 0, 190 * ms, 0, 10 * ms},
+		{"others have one of two", 30 * ms, 10 * ms, 0, 16 * ms, 0, 20 * ms},
+		{"the processors are shared", 202 * ms, 9 * ms, 10 * ms, 190 * ms, 0, 9 * ms},
+		{"clocks that disagree", 10 * ms, 11 * ms, 0, -1, 0, 11 * ms},
+		{"a queue", 40 * ms, 10 * ms, 0, 0, 20 * ms, 20 * ms},
+		{"a queue beside others", 40 * ms, 10 * ms, 4 * ms, 0, 20 * ms, 18 * ms},
+		{"only a queue", 40 * ms, ms, 0, 0, 40 * ms, ms},
 	} {
-		if got := (usage{c.wall, c.thread, c.thread + c.others, c.delay}).cost(2); got != c.want {
+		if got := (usage{c.wall, c.thread, c.thread + c.others, c.delay}).cost(c.queued, 2); got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
 	}
