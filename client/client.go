@@ -62,7 +62,7 @@ func Create(name string, o Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := attach(seg, o.Label)
+	c, err := attach(seg, o.Label, "")
 	if err != nil && name != "" {
 		err = errors.Join(err, seg.Remove())
 	}
@@ -72,14 +72,14 @@ func Create(name string, o Options) (*Cache, error) {
 // Attach attaches to a cache by its name or, with a slash, by path. Without permission to write,
 // the handle is read-only; see ReadOnly.
 //
-// Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrMemory (limits of
-// this process), ErrClients, ErrSystem.
+// Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrInvalid (another policy
+// than asked for), ErrMemory (limits of this process), ErrClients, ErrSystem.
 func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	seg, err := shm.Open(nameOrPath, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label)
+	return attach(seg, o.Label, o.Policy)
 }
 
 // AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
@@ -90,12 +90,16 @@ func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label)
+	return attach(seg, o.Label, o.Policy)
 }
 
-// attach makes the client of a segment, and owns the segment from then on.
-func attach(seg *shm.Segment, label string) (*Cache, error) {
-	c, err := cache.Attach(seg, cache.Options{Label: label})
+// attach makes the client of a segment that has a policy, and owns the segment from then on.
+func attach(seg *shm.Segment, label, policy string) (*Cache, error) {
+	var c *cache.Cache
+	err := checkPolicy(seg, policy)
+	if err == nil {
+		c, err = cache.Attach(seg, cache.Options{Label: label})
+	}
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -287,5 +288,72 @@ func TestPolicyNeedsOneSize(t *testing.T) {
 	_, err := server.New(context.Background(), o)
 	if !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "policy: cost needs samples of one size") {
 		t.Error(err)
+	}
+}
+
+// Ensure that another policy replaces a cache by an empty one, by a reload, a request of an operator
+// and a restart, and that a policy that does not exist changes nothing.
+func TestAnotherPolicy(t *testing.T) {
+	shelf := newShelf()
+	shelf.put(1, 100, 1000)
+	var log bytes.Buffer
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	dir := o.Caches[0].Dir
+	o.Caches[0].Size = 5 << 20
+	s, stop := start(t, o)
+	filled := func() (uuid [16]byte) {
+		p := dial(t, s.Dir())
+		number, seg := p.attach("pets")
+		if a := p.fetch(number, 0, upTo(50)...); len(a.failures) != 0 {
+			t.Errorf("%+v", a)
+		}
+		return seg.Header.UUID
+	}
+	want := func(what string, policy shm.Policy, before [16]byte) {
+		t.Helper()
+		_, seg := dial(t, s.Dir()).attach("pets")
+		stats, err := view(t, seg).Stats()
+		if err != nil || seg.Policy != policy || (stats.Ready == 0) != (seg.Header.UUID != before) {
+			t.Errorf("%s: policy %v, %d samples, %v", what, seg.Policy, stats.Ready, err)
+		}
+	}
+	with := func(policy shm.Policy) server.Options {
+		next := o
+		next.Caches = append([]server.CacheOptions(nil), o.Caches...)
+		next.Caches[0].Policy = policy
+		return next
+	}
+	before := filled()
+	if err := s.Reload(context.Background(), with(shm.Policy(99))); !errors.Is(err, shm.ErrInvalid) {
+		t.Error(err)
+	}
+	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "policy": "dearest"`), 400,
+		`"dearest" is not one of first-come, first-indices, cost, random, clock, fifo, lru, lfu`)
+	if len(answer) != 1 {
+		t.Errorf("%v", answer)
+	}
+	want("wrong policies", shm.PolicyFirstCome, before)
+	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+		t.Fatal(err)
+	}
+	want("a reload", shm.PolicyCost, [16]byte{})
+	before = filled()
+	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+		t.Fatal(err)
+	}
+	want("the same again", shm.PolicyCost, before)
+	made := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "size": "5MiB", "policy": "lfu"`), 200)
+	if made["policy"] != "lfu" {
+		t.Errorf("%v", made)
+	}
+	want("PUT", shm.PolicyLFU, [16]byte{})
+	filled()
+	stop()
+	o = with(shm.PolicyFIFO)
+	s, _ = start(t, o)
+	want("a restart", shm.PolicyFIFO, [16]byte{})
+	if text := "its policy is lfu, the configuration says fifo"; !strings.Contains(log.String(), text) {
+		t.Errorf("the log does not say %q:\n%s", text, log.String())
 	}
 }
