@@ -7,8 +7,8 @@ import "context"
 // samples are READY, Fill needs no server.
 //
 // It returns *FetchError when some samples failed; all others are READY. In a cache that evicts, all
-// others were stored, or READY, at some moment during the call, and may have lost their slots since,
-// perhaps to each other. CodeNoSlot says that a
+// others were READY at some moment during the call, and may have lost their slots since. No sample
+// loses its slot for a Fill: it fills free slots. CodeNoSlot says that a
 // sample got no slot: the cache is full, the sample can have no slot, or another client is filling
 // it. State tells which. Other errors are those of Fetch.
 func (s *Served) Fill(ctx context.Context, indices []int) error {

@@ -60,14 +60,14 @@ type sample struct {
 // purpose says what a read is for. Waiters that come later do not change it.
 type purpose struct {
 	send     bool // a waiter needs the bytes of a sample that is stored
-	prefetch bool // no client waits for it
+	freeOnly bool // no sample may lose its slot for it
 }
 
 func (s *sample) purpose() purpose {
-	p := purpose{prefetch: true}
+	p := purpose{freeOnly: true}
 	for _, w := range s.waiters {
 		p.send = p.send || w.request.Send
-		p.prefetch = p.prefetch && w.request.queue.prefetch
+		p.freeOnly = p.freeOnly && w.request.FreeOnly
 	}
 	return p
 }
@@ -330,7 +330,7 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
-	if why.prefetch && f.cache.Evicts() && !f.cache.HasFreeSlot() {
+	if why.freeOnly && f.cache.Evicts() && !f.cache.HasFreeSlot() {
 		return noSlot
 	}
 	began := time.Now()
@@ -349,7 +349,7 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	}
 	fault.At("fill.read")
 	var stored cache.Result
-	if why.prefetch {
+	if why.freeOnly {
 		stored, err = f.cache.SetFree(index, data, took)
 	} else {
 		parts := [1][]byte{data}

@@ -21,9 +21,10 @@ type Requester interface {
 
 // Request is a list of samples that a requester asks a Filler for.
 type Request struct {
-	// Send makes the requester take the bytes of all samples, also of those that are READY. It is set
-	// before Submit.
-	Send    bool
+	// These are set before Submit. Send makes the requester take the bytes of all samples, also of
+	// those that are READY. FreeOnly says that no sample may lose its slot for these.
+	Send, FreeOnly bool
+
 	by      Requester
 	queue   *Queue
 	waiters []waiter

@@ -341,7 +341,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
-	r.samples.Send = m.Flags == control.Send
+	r.samples.Send, r.samples.FreeOnly = m.Flags == control.Send, r.prefetch || r.slotsOnly
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
