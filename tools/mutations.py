@@ -336,7 +336,7 @@ DEFECTS = [
         "Evicting: samples that are READY wait for a client without limit",
         "server/fill/filler.go",
         "!(needs && !w.request.by.CanTake(len(result.data.Bytes)))",
-        "!(needs && !w.request.by.CanTake(len(result.data.Bytes)) && !result.stored)",
+        "!(needs && !result.stored && !w.request.by.CanTake(len(result.data.Bytes)))",
         go("./server", "TestSendToASlowReader"),
     ),
     Defect(
@@ -350,7 +350,7 @@ DEFECTS = [
         "Evicting: the wait for other reads is a cost",
         "source/wrap/concurrency.go",
         "loadtime.Queued(ctx, time.Since(arrived))",
-        "loadtime.Queued(ctx, 0)",
+        "loadtime.Queued(ctx, time.Since(arrived) * 0)",
         go("./source/wrap", "TestCostsOfLimits"),
     ),
     Defect(
