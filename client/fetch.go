@@ -178,8 +178,8 @@ type miss struct {
 
 // fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
 // and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
-// a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server goes away, fill waits for the next one and asks it for the
-// rest.
+// a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server
+// goes away, fill waits for the next one and asks it for the rest.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))

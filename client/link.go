@@ -440,9 +440,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	return err
 }
 
-// do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, no bytes may come. When ctx
-// ends first, do cancels the request, and sample
-// is not called any more.
+// do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, no bytes may come. When
+// ctx ends first, do cancels the request, and sample is not called any more.
 func (c *conn) do(ctx context.Context, t control.Type, flags uint32, indices []int64,
 	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}

@@ -123,7 +123,8 @@ func (p *peer) say(socket *net.UnixConn, frame []byte, n int) {
 
 // welcome answers like a server, except for the descriptors.
 func (p *peer) welcome(socket *net.UnixConn, withWelcome, withAttached int) bool {
-	p.say(socket, control.AppendWelcome(nil, 1, control.WelcomeBody{Version: cmp.Or(p.version, control.Version), MaxIndices: 40}), withWelcome)
+	p.say(socket, control.AppendWelcome(nil, 1,
+		control.WelcomeBody{Version: cmp.Or(p.version, control.Version), MaxIndices: 40}), withWelcome)
 	p.say(socket, control.AppendAttached(nil, 2, control.AttachedBody{Cache: 7, UUID: p.seg.Header.UUID}), withAttached)
 	return true
 }

@@ -93,7 +93,8 @@ func TestLoaderTellsCosts(t *testing.T) {
 	const samples = 90
 	d := newDataset(samples, 100)
 	d.act = func(_ context.Context, i int) { time.Sleep(time.Duration(1+3*(i%3)) * time.Millisecond) } // 1, 4 and 7 ms
-	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3, Policy: client.PolicyCost})
+	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3,
+		Policy: client.PolicyCost})
 	if err != nil {
 		t.Fatal(err)
 	}

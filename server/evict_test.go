@@ -106,7 +106,8 @@ func TestSend(t *testing.T) {
 	number, _ = old.attach("pets")
 	wantRefused := func(p *peer, flags uint32, want string) {
 		t.Helper()
-		p.send(control.AppendFetch(nil, control.Fetch, p.id(), control.FetchBody{Cache: number, Flags: flags, Indices: upTo(1)}))
+		p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+			control.FetchBody{Cache: number, Flags: flags, Indices: upTo(1)}))
 		if e := p.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, want) {
 			t.Errorf("flags %d: %v", flags, e)
 		}
@@ -133,7 +134,10 @@ func TestSendToASlowReader(t *testing.T) {
 		p.send(control.AppendFetch(nil, control.Fetch, id,
 			control.FetchBody{Cache: number, Flags: control.Send, Indices: indices}))
 		most := 0
-		eventually(t, "the limit is reached", func() bool { most = max(most, s.Waiting()); return most > control.MaxWaitingSend-4*size })
+		eventually(t, "the limit is reached", func() bool {
+			most = max(most, s.Waiting())
+			return most > control.MaxWaitingSend-4*size
+		})
 		if a := other.fetch(otherNumber, control.Send, 7, 8); len(a.samples) != 2 {
 			t.Errorf("another client: %d samples", len(a.samples))
 		}
@@ -265,7 +269,8 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 	number, seg := p.attach("pets")
 	c, slots := view(t, seg), int(seg.Slots)
 	p.prefetch(number, upTo(samples)...)
-	eventually(t, "the queue is empty", func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 && m.total() >= slots })
+	eventually(t, "the queue is empty",
+		func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 && m.total() >= slots })
 	p.prefetch(number, upTo(samples)...)
 	eventually(t, "the queue is empty", func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 })
 	stats, err := c.Stats()
@@ -278,6 +283,31 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 	if stats, err := c.Stats(); err != nil || stats.Evicted != 1 {
 		t.Errorf("a fetch: %+v, %v", stats, err)
 	}
+}
+
+// Ensure that a FETCH gets its samples from a full cache, also if it joins the read of a PREFETCH, for
+// which the server reads nothing.
+func TestFetchBesidePrefetches(t *testing.T) {
+	const samples = 64
+	m := newMemory(samples, 1024)
+	s := evicting(t, m, shm.PolicyFIFO, 4, 4)
+	end := time.Now().Add(500 * time.Millisecond)
+	var all sync.WaitGroup
+	for k := range 4 {
+		p := dial(t, s.Dir())
+		number, _ := p.attach("pets")
+		all.Go(func() {
+			for time.Now().Before(end) && !t.Failed() {
+				indices := shuffled(samples)
+				if k%2 == 0 {
+					p.prefetch(number, indices...)
+				} else if a := p.fetch(number, 0, indices...); len(a.failures) != 0 {
+					t.Errorf("%+v", a.failures)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // Ensure that a policy that evicts is refused where samples differ in size.

@@ -328,9 +328,16 @@ DEFECTS = [
     Defect(
         "Evicting: a client that comes during a read gets no bytes",
         "server/fill/filler.go",
-        "again := w.request.Send && result.stored && !needs",
-        "again := false",
+        "again := result.stored && w.request.Send && !needs ||",
+        "again :=",
         go("./server", "TestSend"),
+    ),
+    Defect(
+        "Evicting: a FETCH that joins a PREFETCH gets no sample",
+        "server/fill/filler.go",
+        " || result.code == control.CodeNoSlot && !w.request.FreeOnly",
+        "",
+        go("./server", "TestFetchBesidePrefetches"),
     ),
     Defect(
         "Evicting: samples that are READY wait for a client without limit",

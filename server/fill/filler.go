@@ -280,8 +280,8 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 	users := int32(1)
 	for _, w := range waiters {
 		needs := w.needs(result)
-		// A waiter that needs bytes came during a read that kept none.
-		again := w.request.Send && result.stored && !needs
+		// It came during a read that kept no bytes, or that was left out because no slot was free.
+		again := result.stored && w.request.Send && !needs || result.code == control.CodeNoSlot && !w.request.FreeOnly
 		switch {
 		case !again && !(needs && !w.request.by.CanTake(len(result.data.Bytes))):
 			answered = append(answered, w)
