@@ -583,7 +583,7 @@ func TestPolicyThatIsAskedFor(t *testing.T) {
 			continue
 		}
 		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", policy, err)
+			t.Fatalf("%q: %v", policy, err)
 		}
 		if _, err := client.AttachFD(c.FD(), client.AttachOptions{Policy: policy}); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%q by descriptor: %v", policy, err)
@@ -594,7 +594,10 @@ func TestPolicyThatIsAskedFor(t *testing.T) {
 	}
 	p := &peer{greet: greetWell, options: client.Options{Samples: 10, SampleBytes: 8, Slots: 5, Policy: client.PolicyLRU}}
 	startPeer(t, p)
-	_, err := client.Dial(t.Context(), "test", client.DialOptions{SocketsDir: p.dir, Policy: "fifo"})
+	served, err := client.Dial(t.Context(), "test", client.DialOptions{SocketsDir: p.dir, Policy: "fifo"})
+	if served != nil {
+		served.Close()
+	}
 	if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "is lru, and this program asks for fifo") {
 		t.Error(err)
 	}
