@@ -239,8 +239,8 @@ test-conform: build/libstocached.so ## run one table of operations in Go and in 
 	CGO_ENABLED=1 $(GO_TEST) ./cclient/...
 
 .PHONY: test-languages
-test-languages: build setup-python ## run 8 processes in Go, C and Python on one server, which reads each sample once
-	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run TestEverySample ./internal/cli
+test-languages: build setup-python ## run 8 processes in Go, C and Python on one server: each sample is read once; evicting caches
+	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run "TestEverySample|TestBatches" ./internal/cli
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## test Python without torch

@@ -165,6 +165,16 @@ func (c *Cache) Segment() *shm.Segment { return c.seg }
 // ReadOnly says whether this client may only read. Its reads are not counted in the segment.
 func (c *Cache) ReadOnly() bool { return c.readOnly }
 
+// NeedsCosts says whether the policy decides by what loads took, so that callers of SetLoaded should
+// measure it.
+func (c *Cache) NeedsCosts() bool { return c.costs }
+
+// Evicts says whether a set into a full cache may give the slot of another sample to its own.
+func (c *Cache) Evicts() bool { return c.evicts() }
+
+// HasFreeSlot says whether a set may find a free slot, in a cache with slots.
+func (c *Cache) HasFreeSlot() bool { return c.hasSpace(c.sampleBytes) }
+
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
 func (c *Cache) Owner() uint32 { return c.owner }
 

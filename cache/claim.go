@@ -15,16 +15,17 @@ const adoptAtClaim = 100 * time.Millisecond
 
 // fill is a fill of this client, from claim to publish or abort.
 type fill struct {
-	sample uint64
-	length uint64        // of the sample in bytes
-	offset uint64        // of its slot or extent in the payload, once it has a place
-	word   shm.Word      // the index word that our claim wrote: WRITING, and the old value of each further CAS
-	entry  int           // of our record, which lists the claim
-	crc    uint32        // of the bytes written
-	drawn  uint64        // drawn from the allowance and not settled
-	memory bool          // memory for a new place is drawn, or the cache has it already
-	short  bool          // there is no memory for a new place
-	took   time.Duration // what the load took; 0: unknown
+	sample   uint64
+	length   uint64        // of the sample in bytes
+	offset   uint64        // of its slot or extent in the payload, once it has a place
+	word     shm.Word      // the index word that our claim wrote: WRITING, and the old value of each further CAS
+	entry    int           // of our record, which lists the claim
+	crc      uint32        // of the bytes written
+	drawn    uint64        // drawn from the allowance and not settled
+	memory   bool          // memory for a new place is drawn, or the cache has it already
+	short    bool          // there is no memory for a new place
+	took     time.Duration // what the load took; 0: unknown
+	freeOnly bool          // evict no sample
 }
 
 // claim claims a sample: steps 1 to 5 of docs/spec/protocol.md, Set. It fills in f and returns
@@ -34,7 +35,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 	if verdict == policy.Never {
 		return Out, nil
 	}
-	word := c.seg.Word(sample)
+	word, evicts := c.seg.Word(sample), c.evicts() && !f.freeOnly
 	var deadWord shm.Word // we have reclaimed the claims of its owner
 	for {
 		w := shm.Word(word.Load())
@@ -72,7 +73,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			place = home + 1
 		}
 		full := place == 0 && !c.hasSpace(length)
-		if full && !c.evicts() && !shm.Phase(c.seg.Phase().Load()).Clearing() {
+		if full && !evicts && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			if word.Load() != uint64(w) {
 				continue // another client may have given the last place to this sample
 			}
@@ -96,10 +97,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			}
 			continue
 		}
-		*f = fill{sample: sample, length: length, entry: entry, took: f.took}
+		*f = fill{sample: sample, length: length, entry: entry, took: f.took, freeOnly: f.freeOnly}
 		taken := place == 0 || place != c.layout.Place(w)
 		// A kept place has its pages, and so has that of a victim.
-		if taken && !(full && c.evicts()) && !c.hasMemory(f) && !c.evicts() {
+		if taken && !(full && evicts) && !c.hasMemory(f) && !evicts {
 			c.dropEntry(entry)
 			return Full, nil
 		}

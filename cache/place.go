@@ -36,7 +36,7 @@ func (c *Cache) takeSlot(f *fill) (Result, error) {
 	if f.memory {
 		r, err = c.takeFreeSlot(f)
 	}
-	if r == Full && err == nil && c.evicts() {
+	if r == Full && err == nil && c.evicts() && !f.freeOnly {
 		r, err = c.evict(f)
 	}
 	if r == Full && err == nil {

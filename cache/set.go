@@ -27,8 +27,18 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 // SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with the policy cost
 // keeps the samples that cost most; others ignore the time. A negative time is ErrInvalid.
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
-	if took < 0 {
-		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, i, took)
+	return c.set(i, parts, flags, fill{took: took})
+}
+
+// SetFree is SetLoaded of one part that evicts no sample: it returns Full when no slot is free.
+func (c *Cache) SetFree(i int, data []byte, took time.Duration) (Result, error) {
+	parts := [1][]byte{data}
+	return c.set(i, parts[:], 0, fill{took: took, freeOnly: true})
+}
+
+func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill) (Result, error) {
+	if f.took < 0 {
+		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, i, f.took)
 	}
 	var length uint64
 	for _, p := range parts {
@@ -42,7 +52,6 @@ func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration
 		l.leave()
 		return Busy, err
 	}
-	f := fill{took: took}
 	r, err := c.claimOrWait(uint64(i), length, flags, &f)
 	if r == Stored && err == nil {
 		if r, err = c.write(&f, parts); r == Stored && err == nil {

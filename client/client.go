@@ -63,7 +63,7 @@ func Create(name string, o Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := attach(seg, o.Label)
+	c, err := attach(seg, o.Label, "")
 	if err != nil && name != "" {
 		err = errors.Join(err, seg.Remove())
 	}
@@ -73,14 +73,14 @@ func Create(name string, o Options) (*Cache, error) {
 // Attach attaches to a cache by its name or, with a slash, by path. Without permission to write,
 // the handle is read-only; see ReadOnly.
 //
-// Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrMemory (limits of
-// this process), ErrClients, ErrSystem.
+// Errors: ErrNotFound, ErrPermission, ErrFormat, ErrVersion, ErrFingerprint, ErrInvalid (another policy
+// than asked for), ErrMemory (limits of this process), ErrClients, ErrSystem.
 func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	seg, err := shm.Open(nameOrPath, shm.OpenOptions{ReadOnly: o.ReadOnly, Fingerprint: o.Fingerprint})
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label)
+	return attach(seg, o.Label, o.Policy)
 }
 
 // AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
@@ -91,12 +91,16 @@ func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label)
+	return attach(seg, o.Label, o.Policy)
 }
 
-// attach makes the client of a segment, and owns the segment from then on.
-func attach(seg *shm.Segment, label string) (*Cache, error) {
-	c, err := cache.Attach(seg, cache.Options{Label: label})
+// attach makes the client of a segment that has a policy, and owns the segment from then on.
+func attach(seg *shm.Segment, label, policy string) (*Cache, error) {
+	var c *cache.Cache
+	err := checkPolicy(seg, policy)
+	if err == nil {
+		c, err = cache.Attach(seg, cache.Options{Label: label})
+	}
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}
@@ -191,6 +195,14 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
 	return c.c.SetLoaded(i, parts, flags, took)
 }
+
+// Evicts says whether a Set into a full cache may give the slot of another sample to its own. Then a
+// sample may be gone at any time, and the cache gives out no views.
+func (c *Cache) Evicts() bool { return c.c.Evicts() }
+
+// NeedsCosts says whether the policy decides by what loads took. Otherwise SetLoaded ignores the time,
+// and callers need not measure it.
+func (c *Cache) NeedsCosts() bool { return c.c.NeedsCosts() }
 
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
 // the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.

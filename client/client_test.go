@@ -568,3 +568,37 @@ func runSelf(t *testing.T, test string, env ...string) error {
 	}
 	return nil
 }
+
+// A program that asks for a policy gets a cache with it, or an error that names both.
+func TestPolicyThatIsAskedFor(t *testing.T) {
+	c, path := named(t, client.Options{Samples: 10, SampleBytes: 8, Slots: 5, Policy: client.PolicyLRU})
+	for policy, want := range map[string]string{"": "", "lru": "", "dearest": `"dearest" is not one of first-come,`,
+		"first-come": "the policy of " + path + " is lru, and this program asks for first-come", "cost": "asks for cost"} {
+		other, err := client.Attach(path, client.AttachOptions{Policy: policy})
+		if want == "" {
+			if err != nil || !other.Evicts() || other.NeedsCosts() {
+				t.Fatalf("%q: %v", policy, err)
+			}
+			other.Close()
+			continue
+		}
+		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%q: %v", policy, err)
+		}
+		if _, err := client.AttachFD(c.FD(), client.AttachOptions{Policy: policy}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%q by descriptor: %v", policy, err)
+		}
+	}
+	if stats, err := c.Stats(); err != nil || stats.ClientsLive != 1 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	p := &peer{greet: greetWell, options: client.Options{Samples: 10, SampleBytes: 8, Slots: 5, Policy: client.PolicyLRU}}
+	startPeer(t, p)
+	served, err := client.Dial(t.Context(), "test", client.DialOptions{SocketsDir: p.dir, Policy: "fifo"})
+	if served != nil {
+		served.Close()
+	}
+	if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "is lru, and this program asks for fifo") {
+		t.Error(err)
+	}
+}

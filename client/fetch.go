@@ -13,8 +13,12 @@ import (
 )
 
 const (
-	// fetchTries is how often Fetch fetches a sample that a clear removes again.
+	// fetchTries is how often Fetch fetches a sample that is gone again each time. The second time the
+	// server sends its bytes, unless it is of version 1.
 	fetchTries = 3
+	// lostFrom: a FETCH of more samples than this part of the slots of a cache that evicts has their
+	// bytes sent at once. Otherwise many of them would be gone before they are copied.
+	lostFrom = 4
 	// fetchBreaks is how many connections may end during a call without any new sample.
 	fetchBreaks = 4
 )
@@ -139,7 +143,7 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 			return queued, err
 		}
 		n := min(len(all), c.maxIndices)
-		p, err := c.do(ctx, control.Prefetch, all[:n], nil)
+		p, err := c.do(ctx, control.Prefetch, 0, all[:n], nil)
 		if errors.Is(err, errEnded) && breaks < fetchBreaks {
 			breaks++
 			continue
@@ -174,8 +178,8 @@ type miss struct {
 
 // fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
 // and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
-// a sample from the cache. If the server goes away, fill waits for the next one and asks it for the
-// rest.
+// a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server
+// goes away, fill waits for the next one and asks it for the rest.
 func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))
@@ -197,7 +201,12 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 		}
 		c, err := s.link.connection(ctx)
 		if err == nil {
-			err = s.fillPart(ctx, c, indices, misses[:min(len(misses), c.maxIndices)], take, get, &failed)
+			part := misses[:min(len(misses), c.maxIndices)]
+			again := slices.IndexFunc(part, func(w *miss) bool { return w.tries == 0 })
+			if again > 0 { // samples that were gone are in front
+				part = part[:again]
+			}
+			err = s.fillPart(ctx, c, indices, part, take, get, &failed)
 		}
 		if errors.Is(err, errEnded) && breaks < fetchBreaks {
 			breaks++
@@ -234,7 +243,14 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 			}
 		}
 	}
-	p, err := c.do(ctx, control.Fetch, numbers, sample)
+	flags := uint32(0)
+	switch {
+	case take == nil:
+		flags = control.SlotsOnly
+	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > s.Slots()/lostFrom):
+		flags = control.Send
+	}
+	p, err := c.do(ctx, control.Fetch, flags, numbers, sample)
 	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}

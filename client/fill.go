@@ -6,7 +6,9 @@ import "context"
 // the socket, so Fill costs this process almost nothing. An index may occur more than once. If all
 // samples are READY, Fill needs no server.
 //
-// It returns *FetchError when some samples failed; all others are READY. CodeNoSlot says that a
+// It returns *FetchError when some samples failed; all others are READY. In a cache that evicts, all
+// others were READY at some moment during the call, and may have lost their slots since. No sample
+// loses its slot for a Fill: it fills free slots. CodeNoSlot says that a
 // sample got no slot: the cache is full, the sample can have no slot, or another client is filling
 // it. State tells which. Other errors are those of Fetch.
 func (s *Served) Fill(ctx context.Context, indices []int) error {
@@ -23,6 +25,9 @@ func (s *Served) Fill(ctx context.Context, indices []int) error {
 		if !ready {
 			missing = append(missing, k)
 		}
+	}
+	if s.Evicts() {
+		there = func(int) (bool, error) { return true, nil } // it was, when the server stored it
 	}
 	return s.fill(ctx, indices, missing, nil, there)
 }

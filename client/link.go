@@ -51,6 +51,7 @@ type link struct {
 // conn is one connection. Its reader and writer goroutines end with it.
 type conn struct {
 	socket     *net.UnixConn
+	version    uint16 // of the protocol
 	cache      uint32 // number of the cache
 	maxIndices int
 	most       int // bytes of the largest sample
@@ -233,7 +234,11 @@ func (l *link) greet(c *conn) error {
 	if err != nil {
 		return err
 	}
-	c.maxIndices = int(welcome.MaxIndices)
+	if welcome.Version < control.OldestVersion || welcome.Version > control.Version {
+		return fmt.Errorf("%w: the server speaks version %d, this client %d to %d; use server and client of one release",
+			control.ErrProtocol, welcome.Version, control.OldestVersion, control.Version)
+	}
+	c.version, c.maxIndices = welcome.Version, int(welcome.MaxIndices)
 	if l.name == "" {
 		return nil
 	}
@@ -435,19 +440,14 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	return err
 }
 
-// do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, the server sends no
-// bytes, and a sample without a slot fails. When ctx ends first, do cancels the request, and sample
-// is not called any more.
-func (c *conn) do(ctx context.Context, t control.Type, indices []int64,
+// do sends a FETCH or PREFETCH and waits for its answer. If sample is nil, no bytes may come. When
+// ctx ends first, do cancels the request, and sample is not called any more.
+func (c *conn) do(ctx context.Context, t control.Type, flags uint32, indices []int64,
 	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}
 	id, err := c.add(ctx, p)
 	if err != nil {
 		return nil, err
-	}
-	flags := uint32(0)
-	if t == control.Fetch && sample == nil {
-		flags = control.SlotsOnly
 	}
 	c.send(id, control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Flags: flags, Indices: indices}))
 	fault.At("fetch.sent")

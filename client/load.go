@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/stocached/stocached/internal/loadtime"
 )
 
 // inflight is one load, for which concurrent callers for the same sample wait.
@@ -22,7 +24,11 @@ type inflight struct {
 // callers of one Cache load a sample once, and all get the result. Other processes may load it too;
 // the cache keeps the first result. The caller owns the slice.
 //
-// load gets ctx. The end of ctx also ends a wait for another caller's load. An error of load goes
+// load gets ctx, or in a cache with PolicyCost a context below it. There GetOrLoad measures what the
+// load cost: its processor time and its waits. Time in which other goroutines or processes had the
+// processors does not count. The goroutine stays on one thread meanwhile.
+//
+// The end of ctx also ends a wait for another caller's load. An error of load goes
 // to all its callers and is not cached. If load panics, its caller panics, and callers that wait
 // get an error. If the sample cannot be stored, GetOrLoad returns the error together with the data,
 // which is valid; but a full cache and ErrReadOnly are no errors. Errors: ErrIndex, ErrSchema (load
@@ -84,8 +90,12 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 			return data, err
 		}
 	}
-	began := time.Now()
-	data, err = load(ctx)
+	var took time.Duration
+	if c.NeedsCosts() {
+		took = loadtime.Measure(ctx, func(ctx context.Context) { data, err = load(ctx) })
+	} else {
+		data, err = load(ctx)
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		f.over = true // the callers that wait have their own contexts
@@ -94,7 +104,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 		f.err = err
 		return nil, err
 	}
-	if _, err = c.SetLoaded(i, [][]byte{data}, 0, time.Since(began)); errors.Is(err, ErrReadOnly) {
+	if _, err = c.SetLoaded(i, [][]byte{data}, 0, took); errors.Is(err, ErrReadOnly) {
 		err = nil
 	}
 	f.data, f.err = data, err

@@ -4,6 +4,10 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
+
+	policies "github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
 )
 
 // A load that begins after another one has stored the sample, but after a miss of its own caller,
@@ -29,5 +33,33 @@ func TestLoadThatBeginsLateFindsTheSample(t *testing.T) {
 	})
 	if err != nil || !slices.Equal(got, want) {
 		t.Error(got, err)
+	}
+}
+
+// GetOrLoad tells a cache that needs it what a load cost, and only such a cache.
+func TestCostOfALoad(t *testing.T) {
+	for policy, measured := range map[Policy]bool{PolicyCost: true, PolicyLRU: false, PolicyFirstCome: false} {
+		c, err := Create("", Options{Samples: 10, SampleBytes: 4, Slots: 5, Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		for i, waits := range []time.Duration{10 * time.Millisecond, 30 * time.Millisecond} {
+			_, err := c.GetOrLoad(ctx, i, func(within context.Context) ([]byte, error) {
+				if (within != ctx) != measured {
+					t.Errorf("%v: a load is measured: %v", policy, !measured)
+				}
+				time.Sleep(waits)
+				return make([]byte, 4), nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cost := time.Duration(policies.Cost(shm.Meta(c.seg.Meta(uint64(i)).Load()).Cost()).Nanoseconds())
+			if !measured && cost != 0 || measured && (cost < waits*7/10 || cost > waits*2) {
+				t.Errorf("%v: a load that took %v cost %v", policy, waits, cost)
+			}
+		}
+		c.Close()
 	}
 }

@@ -1,6 +1,11 @@
 package client
 
-import "github.com/stocached/stocached/shm"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/stocached/stocached/shm"
+)
 
 // Options describe a new cache. A fixed-size cache needs Samples and one of SampleBytes and Fields;
 // a variable-size cache needs Samples, Variable and Size.
@@ -34,7 +39,21 @@ type Options struct {
 type AttachOptions struct {
 	ReadOnly    bool   // attach for reading, even if writing is allowed; reads are not counted
 	Fingerprint string // the cache must have it, else ErrFingerprint. "": not compared
+	Policy      string // the cache must have the policy of this name, else ErrInvalid. "": not compared
 	Label       string // of this program, shown by stats. "": its name
+}
+
+// checkPolicy says whether a segment has the policy of a name; "": any.
+func checkPolicy(seg *shm.Segment, name string) error {
+	if name == "" {
+		return nil
+	}
+	policy, err := ParsePolicy(name)
+	if err == nil && policy != seg.Policy {
+		err = fmt.Errorf("%w: the policy of %s is %v, and this program asks for %v; give it another name, or make the "+
+			"cache again with that policy", ErrInvalid, cmp.Or(seg.Path(), "the cache"), seg.Policy, policy)
+	}
+	return err
 }
 
 // Field is a named part of a sample: its name, item type and shape. Offset and Bytes are computed.

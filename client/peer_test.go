@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +10,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/shm"
@@ -29,17 +33,26 @@ type peer struct {
 	t   *testing.T
 	dir string
 	seg *shm.Segment
+	// options of the cache; 0: 100 samples of peerBytes, and the highest version of the protocol
+	options client.Options
+	version uint16
 	// greet answers HELLO and ATTACH of a connection, by its number; fetch answers one request.
 	// false: hang up
 	greet func(p *peer, socket *net.UnixConn, connection int) bool
 	fetch func(p *peer, socket *net.UnixConn, request uint64, connection int) bool
 
 	connections atomic.Int32
+
+	mu    sync.Mutex // protects asked
+	asked []control.FetchBody
 }
 
 func startPeer(t *testing.T, p *peer) {
 	t.Helper()
-	_, path := named(t, client.Options{Samples: 100, SampleBytes: peerBytes})
+	if p.options.Samples == 0 {
+		p.options = client.Options{Samples: 100, SampleBytes: peerBytes}
+	}
+	_, path := named(t, p.options)
 	seg, err := shm.Open(path, shm.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +83,17 @@ func (p *peer) talk(socket *net.UnixConn, connection int) {
 	defer socket.Close()
 	for goOn := true; goOn; {
 		h, err := control.ReadHeader(socket, true)
+		body := make([]byte, h.Length)
 		if err == nil {
-			_, err = io.CopyN(io.Discard, socket, int64(h.Length))
+			_, err = io.ReadFull(socket, body)
+		}
+		if m, wrong := control.ParseFetch(h.Type, body); h.Type == control.Fetch {
+			if err = errors.Join(err, wrong); wrong != nil {
+				p.t.Error(wrong)
+			}
+			p.mu.Lock()
+			p.asked = append(p.asked, m)
+			p.mu.Unlock()
 		}
 		switch {
 		case err != nil:
@@ -101,7 +123,8 @@ func (p *peer) say(socket *net.UnixConn, frame []byte, n int) {
 
 // welcome answers like a server, except for the descriptors.
 func (p *peer) welcome(socket *net.UnixConn, withWelcome, withAttached int) bool {
-	p.say(socket, control.AppendWelcome(nil, 1, control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices}), withWelcome)
+	p.say(socket, control.AppendWelcome(nil, 1,
+		control.WelcomeBody{Version: cmp.Or(p.version, control.Version), MaxIndices: 40}), withWelcome)
 	p.say(socket, control.AppendAttached(nil, 2, control.AttachedBody{Cache: 7, UUID: p.seg.Header.UUID}), withAttached)
 	return true
 }
@@ -312,5 +335,139 @@ func TestPrefetchAcrossARestart(t *testing.T) {
 	}
 	if n := p.connections.Load(); n != 4 {
 		t.Error(fmt.Sprint(n, " connections"))
+	}
+}
+
+// loseSome answers a FETCH: all samples were stored, and of those two thirds are gone by now. With
+// SEND it sends all.
+func loseSome(p *peer, socket *net.UnixConn, request uint64, _ int) bool {
+	p.mu.Lock()
+	m := p.asked[len(p.asked)-1]
+	p.mu.Unlock()
+	c, err := cache.Attach(p.seg, cache.Options{})
+	if err != nil {
+		p.t.Error(err)
+		return false
+	}
+	defer c.Close()
+	var frames []byte
+	for k, i := range m.Indices {
+		data := sample(int(i), peerBytes)
+		switch {
+		case m.Flags == control.Send:
+			frames = append(control.AppendSampleHeader(frames, request, uint32(k), peerBytes), data...)
+		case i%3 == 0:
+			if _, err := c.Set(int(i), data, cache.Wait); err != nil {
+				p.t.Error(err)
+			}
+		}
+	}
+	p.say(socket, control.AppendFetched(frames, request, nil), 0)
+	return true
+}
+
+// flags returns the flags of all FETCHes so far.
+func (p *peer) flags() (all []uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.asked {
+		all = append(all, m.Flags)
+	}
+	p.asked = nil
+	return all
+}
+
+// Ensure that samples that are gone when the client copies them come as bytes in the second round,
+// and that a server of version 1 is asked without the flag. This is the test gone_before_the_copy in
+// cclient/ctest/fetch.c.
+func TestGoneBeforeTheCopy(t *testing.T) {
+	const n = 36 // fewer than a request may have
+	for version, want := range map[uint16][]uint32{1: {0, 0, 0}, 2: {0, control.Send}} {
+		p := &peer{greet: greetWell, fetch: loseSome, version: version}
+		startPeer(t, p)
+		c, err := p.dial(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, indices := make([]byte, n*peerBytes), make([]int, n)
+		for k := range indices {
+			indices[k] = k
+		}
+		err = c.Fetch(t.Context(), indices, rows, peerBytes)
+		var failed *client.FetchError
+		switch {
+		case version == 2 && err != nil, version == 1 && (!errors.As(err, &failed) || len(failed.Failures) != n*2/3):
+			t.Error(version, err)
+		}
+		for k := range n {
+			if good := bytes.Equal(rows[k*peerBytes:][:peerBytes], sample(k, peerBytes)); good != (version == 2 || k%3 == 0) {
+				t.Errorf("version %d, sample %d: %v", version, k, good)
+			}
+		}
+		if got := p.flags(); !slices.Equal(got, want) {
+			t.Errorf("version %d: requests with the flags %v, want %v", version, got, want)
+		}
+		if version == 2 { // requests of 40
+			for k := range 100 {
+				indices = append(indices[:k], k)
+			}
+			samples, err := c.FetchSamples(t.Context(), indices)
+			if err != nil {
+				t.Error(err)
+			}
+			for k, data := range samples {
+				if !bytes.Equal(data, sample(k, peerBytes)) {
+					t.Errorf("sample %d came wrong", k)
+				}
+			}
+			if got := p.flags(); !slices.Equal(got, []uint32{0, 2, 0, 2, 0, 2}) {
+				t.Errorf("100 samples: %v", got)
+			}
+		}
+		c.Close()
+	}
+}
+
+// Ensure that a FETCH for more than a quarter of the slots of a cache that evicts has all samples
+// sent at once, and that Fill of them succeeds when they were stored.
+func TestMoreThanACacheKeeps(t *testing.T) {
+	p := &peer{greet: greetWell, fetch: loseSome, options: client.Options{Samples: 100, SampleBytes: peerBytes, Slots: 16,
+		Policy: client.PolicyRandom}}
+	startPeer(t, p)
+	c, err := p.dial(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	indices := []int{1, 2, 4, 5, 7}
+	for n, want := range map[int][]uint32{5: {control.Send}, 4: {0, control.Send}} {
+		samples, err := c.FetchSamples(t.Context(), indices[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, data := range samples {
+			if !bytes.Equal(data, sample(indices[k], peerBytes)) {
+				t.Errorf("sample %d came wrong", indices[k])
+			}
+		}
+		if got := p.flags(); !slices.Equal(got, want) {
+			t.Errorf("%d samples: requests with the flags %v, want %v", n, got, want)
+		}
+	}
+	if err := c.Fill(t.Context(), indices); err != nil {
+		t.Error(err)
+	}
+	if got := p.flags(); !slices.Equal(got, []uint32{control.SlotsOnly}) {
+		t.Errorf("Fill: %v", got)
+	}
+}
+
+// Ensure that a server of a version that this client does not know is an error.
+func TestUnknownVersion(t *testing.T) {
+	p := &peer{greet: greetWell, version: 3}
+	startPeer(t, p)
+	_, err := p.dial(5 * time.Second)
+	if !errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), "version 3, this client 1 to 2") {
+		t.Error(err)
 	}
 }

@@ -26,6 +26,7 @@ type Served struct {
 type DialOptions struct {
 	SocketsDir string        // folder of the server's sockets. "": $STOCACHED_SOCKETS_DIR, else the server's default
 	Label      string        // of this program, shown by stats. "": its name
+	Policy     string        // the cache must have the policy of this name, else ErrInvalid. "": not compared
 	Timeout    time.Duration // of each wait for a server that is away. 0: 2 seconds
 }
 
@@ -39,7 +40,7 @@ var ErrReplaced = errors.New("the server has replaced this cache")
 
 // Dial connects to the server that has the named cache, and attaches to that cache. Errors:
 // ErrNoServer with the command that starts a server; a *RemoteError with CodeNotFound when the
-// server has no such cache; ErrInvalid for an invalid name; errors of Attach.
+// server has no such cache; ErrInvalid for an invalid name or another policy; errors of Attach.
 func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 	if err := shm.CheckName(name); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		}
 		seg, err := shm.OpenFD(descriptor, shm.OpenOptions{UUID: &uuid})
 		if err == nil {
-			own, err = attach(seg, l.label)
+			own, err = attach(seg, l.label, o.Policy)
 		}
 		if err == nil {
 			l.most = own.SampleBytes()

@@ -7,8 +7,11 @@ import (
 	"io"
 )
 
-// Version is the only version of the protocol.
-const Version = 1
+// Version is the highest version of the protocol, and OldestVersion the lowest that both sides speak.
+const (
+	Version       = 2
+	OldestVersion = 1
+)
 
 // Limits of docs/spec/control.md.
 const (

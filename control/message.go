@@ -98,8 +98,11 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 	return AttachedBody{binary.LittleEndian.Uint32(body), [16]byte(body[8:])}, nil
 }
 
-// SlotsOnly is the flag of FETCH that tells the server not to send samples without a slot.
-const SlotsOnly = 1
+// Flags of FETCH, which exclude each other.
+const (
+	SlotsOnly = 1 // the server does not send samples without a slot
+	Send      = 2 // the server sends all samples, also those that are READY; since version 2
+)
 
 // FetchBody is the body of FETCH and PREFETCH. PREFETCH has no flags.
 type FetchBody struct {
@@ -128,7 +131,7 @@ func ParseFetch(t Type, body []byte) (FetchBody, error) {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("8, and 8 for each of 1 to %d indices", MaxIndices))
 	}
 	m := FetchBody{binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:]), make([]int64, n)}
-	if m.Flags&^SlotsOnly != 0 || t == Prefetch && m.Flags != 0 {
+	if m.Flags > Send || t == Prefetch && m.Flags != 0 {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
 	for k := range m.Indices {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -26,7 +28,8 @@ type Samples struct {
 	soon  func(indices []int) int // gets the samples that will be loaded next; may be nil
 }
 
-// Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type.
+// Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type. If it also
+// has the methods NeedsCosts and SetLoaded of that type, the loader tells it what loads cost.
 type Cache interface {
 	Samples() int
 	SampleBytes() int
@@ -112,12 +115,32 @@ func read(s source.Source) Load {
 	}
 }
 
+// costly is a Cache whose policy may decide by what loads took.
+type costly interface {
+	NeedsCosts() bool
+	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
+}
+
+// loads returns Load, and what it cost if the cache needs that; else 0.
+func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
+	if c, ok := s.cache.(costly); ok && c.NeedsCosts() {
+		took = loadtime.Measure(ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
+		return data, took, err
+	}
+	data, err = s.load(ctx, i, dst)
+	return data, 0, err
+}
+
 // store stores a loaded sample. A full or read-only cache is no error.
-func (s *Samples) store(i int, data []byte) error {
+func (s *Samples) store(i int, data []byte, took time.Duration) (err error) {
 	if s.cache == nil {
 		return nil
 	}
-	_, err := s.cache.Set(i, data, 0)
+	if took > 0 {
+		_, err = s.cache.(costly).SetLoaded(i, [][]byte{data}, 0, took)
+	} else {
+		_, err = s.cache.Set(i, data, 0)
+	}
 	if errors.Is(err, shm.ErrReadOnly) {
 		return nil
 	}

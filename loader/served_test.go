@@ -25,17 +25,18 @@ import (
 // it and how to end it.
 func serve(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, stop func()) {
 	t.Helper()
-	o, data, _, stop = serving(t, d, slots)
+	o, data, _, stop = serving(t, d, slots, client.PolicyFirstCome)
 	return o, data, stop
 }
 
-// serving is serve, and returns the server too.
-func serving(t *testing.T, d *dataset, slots int) (o client.DialOptions, data string, s *server.Server, stop func()) {
+// serving is serve of a cache with a policy, and returns the server too.
+func serving(t *testing.T, d *dataset, slots int, policy client.Policy) (o client.DialOptions, data string,
+	s *server.Server, stop func()) {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	data = filepath.Join(t.TempDir(), "data")
 	settings := source.Settings{"kind": "dir", "path": data}
-	options := server.CacheOptions{Name: "pets", Dir: tmpfs(t), Parallel: 4, Source: settings}
+	options := server.CacheOptions{Name: "pets", Dir: tmpfs(t), Parallel: 4, Source: settings, Policy: policy}
 	if d.bytes > 0 {
 		settings["kind"], settings["sample_bytes"] = "raw", d.bytes
 		var all []byte
@@ -205,7 +206,7 @@ func TestServedFailures(t *testing.T) {
 func TestServedByPlan(t *testing.T) {
 	for _, plan := range []bool{false, true} {
 		d := newDataset(600, 500)
-		o, _, s, stop := serving(t, d, 600)
+		o, _, s, stop := serving(t, d, 600, client.PolicyFirstCome)
 		c := dial(t, o)
 		shuffledOrder := shuffled(600)
 		l, err := loader.New(loader.FromServer(c),

@@ -111,7 +111,7 @@ func (w *worker) put(b *buffer, k int) error {
 	if b.size >= 0 {
 		dst = b.sample(k)[:0]
 	}
-	data, err := w.l.from.load(w.ctx, i, dst)
+	data, took, err := w.l.from.loads(w.ctx, i, dst)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (w *worker) put(b *buffer, k int) error {
 	case b.size > 0 && &data[0] != &b.sample(k)[0]: // Load returned memory of its own
 		copy(b.sample(k), data)
 	}
-	return w.l.from.store(i, b.sample(k))
+	return w.l.from.store(i, b.sample(k), took)
 }
 
 // wrong returns the error of a sample.

@@ -299,9 +299,9 @@ func TestPlanReplaced(t *testing.T) {
 }
 
 // The server does not read samples without a slot, in a full cache or in one that holds only the
-// first samples.
+// first samples. A plan evicts none.
 func TestPlanWithoutRoom(t *testing.T) {
-	for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyFirstIndices} {
+	for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyFirstIndices, shm.PolicyCost, shm.PolicyFIFO} {
 		m := newMemory(1000, 10000)
 		s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Policy: policy, Parallel: 1}))
 		_, _, c := attachTo(t, s)
@@ -314,24 +314,28 @@ func TestPlanWithoutRoom(t *testing.T) {
 			func() bool { p := plansOf(t, s)[0]; return p.Read+p.NoRoom == 600 && p.UnderWay == 0 })
 		p := plansOf(t, s)[0]
 		most := 4 // read before the cache was known to be full
-		if policy == shm.PolicyFirstIndices {
+		if policy != shm.PolicyFirstCome {
 			most = 0
 		}
 		over := m.total() - slots
 		if p.Read != slots || p.NoRoom != 600-slots || over > most {
 			t.Errorf("policy %d: %+v, and %d reads for nothing", policy, p, over)
 		}
-		if policy == shm.PolicyFirstCome && p.State != "full" {
+		stats, err := c.Stats()
+		if err != nil || stats.Evicted != 0 || int(stats.Ready) != slots {
+			t.Errorf("policy %d: %+v, %v", policy, stats, err)
+		}
+		if policy != shm.PolicyFirstIndices && p.State != "full" {
 			t.Errorf("%+v", p)
 		}
 		if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
 			t.Fatal(r, err)
 		}
 		for i := range 1000 { // a reader's epoch
-			c.View(i)
+			c.Get(i, make([]byte, 10000))
 		}
 		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
-		if n := m.total() - slots; policy == shm.PolicyFirstCome && n < 100 {
+		if n := m.total() - slots; policy != shm.PolicyFirstIndices && n < 100 {
 			t.Errorf("%d reads after a clear", n)
 		}
 	}

@@ -18,6 +18,7 @@ enum { SAMPLES = 64, BYTES = 1000 };
 /* What the peer does with one FETCH or PREFETCH. */
 struct request {
     int fd, type;
+    uint32_t flags;
     uint64_t number;
     size_t n;
     int64_t indices[SAMPLES * 4];
@@ -29,10 +30,12 @@ static struct peer {
     void (*answer)(struct request *r); /* NULL: serve */
     void (*greet)(int fd); /* NULL: like a server */
     uint32_t max_indices;
+    uint16_t version;
     int listener;
     pthread_t thread;
     _Atomic unsigned connections, ended, requests;
     _Atomic size_t largest;
+    _Atomic unsigned sending; /* requests with the flag SEND */
 } peer;
 
 static bool receive(int fd, void *data, size_t n) { return n == 0 || recv(fd, data, n, MSG_WAITALL) == (ssize_t)n; }
@@ -123,7 +126,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\1\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\2\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -179,7 +182,7 @@ static void *converse(void *argument)
         if (introduced(r.fd))
             peer.greet(r.fd);
     } else if (introduced(r.fd)) {
-        welcome(r.fd, 1, peer.max_indices);
+        welcome(r.fd, peer.version, peer.max_indices);
         attached(r.fd, 1, false);
     }
     while (receive(r.fd, header, 16)) {
@@ -193,7 +196,9 @@ static void *converse(void *argument)
             COMPLAIN("a request of type %d with %u bytes", r.type, length);
             break;
         }
-        CHECK(head[0] == 7 && head[1] == 0);
+        r.flags = head[1];
+        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version == 2)));
+        atomic_fetch_add(&peer.sending, r.flags == 2);
         atomic_fetch_add(&peer.requests, 1);
         if (r.n > atomic_load(&peer.largest))
             atomic_store(&peer.largest, r.n);
@@ -231,6 +236,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
+    peer.version = 2;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -524,7 +530,7 @@ static void greet_badly(int fd)
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
                                         "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
     switch (greeting) {
-    case 0: welcome(fd, 2, 100); break;
+    case 0: welcome(fd, 3, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -868,6 +874,72 @@ static void leaves_at_once(void)
     end_peer();
 }
 
+/* Says that all samples were stored, of which some are gone by now. With SEND it sends all. */
+static void lose_some(struct request *r)
+{
+    for (size_t k = 0; k < r->n; k++) {
+        if (r->flags == 2)
+            send_sample(r, (uint32_t)k, BYTES);
+        else if (r->indices[k] % 3 == 0)
+            put(peer.cache, r->indices[k], BYTES, 1, STOC_WAIT);
+    }
+    say_failed(r, NULL, NULL, 0, "");
+}
+
+/* A sample that is gone when the client copies it comes as bytes in the second round. */
+static void gone_before_the_copy(void)
+{
+    int64_t indices[40];
+    for (int k = 0; k < 40; k++)
+        indices[k] = k;
+    for (unsigned version = 1; version <= 2; version++) {
+        stoc_cache *c = served();
+        struct stoc_fetch_options o = WITHIN(5000);
+        begin_peer(c, lose_some, NULL);
+        peer.version = (uint16_t)version;
+        EQUAL(fetch(c, indices, 40, &o), version == 2 ? 40 : 14);
+        EQUAL(atomic_load(&peer.requests), version == 2 ? 2 : 3);
+        EQUAL(atomic_load(&peer.sending), version - 1);
+        for (size_t k = 0; k < 40; k++)
+            CHECK(!hit[k] || row_is(k, (int64_t)k));
+        stoc_fetch_end(&o, NULL, 0);
+        stoc_close(c);
+        end_peer();
+    }
+    /* Requests of 7: each of those that are gone is asked for again before other samples. */
+    stoc_cache *c = served();
+    begin_peer(c, lose_some, NULL);
+    peer.max_indices = 7;
+    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(atomic_load(&peer.requests), 12);
+    EQUAL(atomic_load(&peer.sending), 6);
+    stoc_close(c);
+    end_peer();
+}
+
+/* In a cache that evicts, a request for more than a quarter of the slots has all samples sent at
+ * once. */
+static void more_than_a_cache_keeps(void)
+{
+    int64_t indices[40];
+    for (int k = 0; k < 40; k++)
+        indices[k] = k;
+    unlink(path_in_scratch("served"));
+    stoc_cache *c = make("served", OPTIONS(.samples = SAMPLES, .slots = 16, .sample_bytes = BYTES,
+                                           .policy = STOC_POLICY_RANDOM));
+    begin_peer(c, lose_some, NULL);
+    EQUAL(fetch(c, indices, 40, NULL), 40);
+    EQUAL(atomic_load(&peer.requests), 1);
+    EQUAL(atomic_load(&peer.sending), 1);
+    for (size_t k = 0; k < 40; k++)
+        CHECK(row_is(k, (int64_t)k));
+    EQUAL(fetch(c, indices, 4, NULL), 4);
+    EQUAL(atomic_load(&peer.requests), 3); /* few: they may be there still */
+    EQUAL(atomic_load(&peer.sending), 2);
+    stoc_close(c);
+    end_peer();
+}
+
 static void children_have_their_own(void)
 {
     stoc_cache *c = served();
@@ -1198,6 +1270,8 @@ int main(int argc, char **argv)
     RUN(requests_that_no_thread_takes);
     RUN(small_requests);
     RUN(leaves_at_once);
+    RUN(gone_before_the_copy);
+    RUN(more_than_a_cache_keeps);
     RUN(children_have_their_own);
     RUN(child_of_a_busy_parent);
     RUN(child_of_a_dialling_parent);

@@ -96,6 +96,7 @@ struct link {
     /* from the server: number of the cache on this connection, largest number of indices in a
      * request */
     uint32_t cache, max_indices;
+    uint16_t version;            /* of the protocol, which both sides speak */
     uint64_t request;            /* number of the last request */
     size_t from, to;             /* received and not yet read: buffer[from..to) */
     unsigned char buffer[8192];

@@ -5,6 +5,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/rand"
@@ -25,11 +26,12 @@ import (
 
 func init() { servedChildren["epoch"] = epoch }
 
-// epoch is "epoch SOCKETS SEED": a client that fetches every sample once, in batches and in its own
-// order, and compares each.
+// epoch is "epoch SOCKETS SEED BATCH": a client that fetches every sample once, in batches and in its
+// own order, and compares each.
 func epoch(args []string) error {
 	seed, err := strconv.Atoi(args[1])
-	if err != nil {
+	size, wrong := strconv.Atoi(args[2])
+	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
 	c, err := stocclient.Dial(context.Background(), "pets",
@@ -41,7 +43,7 @@ func epoch(args []string) error {
 	order := rand.New(rand.NewSource(int64(seed))).Perm(c.Samples())
 	row := c.SampleBytes()
 	for len(order) > 0 {
-		batch := order[:min(32, len(order))]
+		batch := order[:min(size, len(order))]
 		order = order[len(batch):]
 		dst := make([]byte, len(batch)*row)
 		if err := c.Fetch(context.Background(), batch, dst, row); err != nil {
@@ -56,18 +58,18 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: SEED, and the file of the samples.
+// pythonEpoch is the same in Python: SEED, the file of the samples, and BATCH.
 const pythonEpoch = `
 import sys
 import numpy as np
 import stocached
 
-seed, path = int(sys.argv[1]), sys.argv[2]
+seed, path, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with stocached.Cache.attach("pets") as cache:
     records = np.fromfile(path, np.uint8).reshape(cache.samples, -1)
     order = np.random.default_rng(seed).permutation(cache.samples)
-    for begin in range(0, len(order), 32):
-        batch = order[begin : begin + 32]
+    for begin in range(0, len(order), size):
+        batch = order[begin : begin + size]
         rows, ok = cache.fetch(batch, timeout=60)
         assert ok.all()
         assert (rows.reshape(len(batch), -1) == records[batch]).all(), batch
@@ -77,7 +79,7 @@ with stocached.Cache.attach("pets") as cache:
 // right.
 type language struct {
 	name string
-	make func(s *served, seed int) *exec.Cmd
+	make func(s *served, seed, batch int) *exec.Cmd
 }
 
 func languages(t *testing.T) []language {
@@ -94,16 +96,48 @@ func languages(t *testing.T) []language {
 		t.Fatal(err)
 	}
 	return []language{
-		{"Go", func(s *served, seed int) *exec.Cmd {
-			p := exec.Command(os.Args[0], s.sockets, strconv.Itoa(seed))
+		{"Go", func(s *served, seed, batch int) *exec.Cmd {
+			p := exec.Command(os.Args[0], s.sockets, strconv.Itoa(seed), strconv.Itoa(batch))
 			p.Env = append(os.Environ(), childVariable+"=epoch")
 			return p
 		}},
-		{"C", func(s *served, seed int) *exec.Cmd { return exec.Command(c, "pets", strconv.Itoa(seed)) }},
-		{"Python", func(s *served, seed int) *exec.Cmd {
-			return exec.Command(python, "-c", pythonEpoch, strconv.Itoa(seed), s.records)
+		{"C", func(s *served, seed, batch int) *exec.Cmd {
+			return exec.Command(c, "pets", strconv.Itoa(seed), strconv.Itoa(batch))
+		}},
+		{"Python", func(s *served, seed, batch int) *exec.Cmd {
+			return exec.Command(python, "-c", pythonEpoch, strconv.Itoa(seed), s.records, strconv.Itoa(batch))
 		}},
 	}
+}
+
+// readAll starts processes in all languages that read every sample once, in batches. wait waits for
+// their ends, and checks that each got the right bytes.
+func (s *served) readAll(n, processes, batch int) (wait func()) {
+	s.t.Helper()
+	crc := uint32(0)
+	for i := range n {
+		crc ^= crc32.Checksum(servedRecord(i), crc32.MakeTable(crc32.Castagnoli))
+	}
+	all := languages(s.t)
+	var running sync.WaitGroup
+	for k := range processes {
+		l := all[k%len(all)]
+		running.Go(func() {
+			p := l.make(s, k, batch)
+			p.Env = append(p.Environ(), "STOCACHED_SOCKETS_DIR="+s.sockets)
+			p.WaitDelay = time.Second
+			late := time.AfterFunc(3*time.Minute, func() { p.Process.Kill() })
+			out, err := p.CombinedOutput()
+			late.Stop()
+			if err != nil {
+				s.t.Errorf("process %d, in %s: %v\n%s", k, l.name, err, out)
+			} else if l.name == "C" && !strings.Contains(string(out), fmt.Sprintf("samples=%d ", n)) ||
+				l.name == "C" && !strings.Contains(string(out), fmt.Sprintf(" crc=%08x ", crc)) {
+				s.t.Errorf("process %d, in C: %s want %d samples with crc %08x", k, out, n, crc)
+			}
+		})
+	}
+	return running.Wait
 }
 
 // Ensure that 8 processes in three languages, each with its own order of 5,000 samples, make the
@@ -121,27 +155,7 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 				"sample_bytes: %d, limits: {latency: 5ms, heads: 16}}", test.size, servedBytes))
 			s.write(n)
 			s.start()
-			crc := uint32(0)
-			for i := range n {
-				crc ^= crc32.Checksum(servedRecord(i), crc32.MakeTable(crc32.Castagnoli))
-			}
-			all := languages(t)
-			var wait sync.WaitGroup
-			for k := range processes {
-				l := all[k%len(all)]
-				wait.Go(func() {
-					p := l.make(s, k)
-					p.Env = append(p.Environ(), "STOCACHED_SOCKETS_DIR="+s.sockets)
-					out, err := p.CombinedOutput()
-					if err != nil {
-						t.Errorf("process %d, in %s: %v\n%s", k, l.name, err, out)
-					} else if l.name == "C" && !strings.Contains(string(out), fmt.Sprintf("samples=%d ", n)) ||
-						l.name == "C" && !strings.Contains(string(out), fmt.Sprintf(" crc=%08x ", crc)) {
-						t.Errorf("process %d, in C: %s want %d samples with crc %08x", k, out, n, crc)
-					}
-				})
-			}
-			wait.Wait()
+			s.readAll(n, processes, 32)()
 			c := s.dial()
 			room := min(c.Slots(), n)
 			reads, stored := s.metric("stocached_source_reads_total", `cache="pets"`),
@@ -153,6 +167,36 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 			}
 			if got := ready(t, c.Cache); got != room {
 				t.Errorf("%d samples are there, want %d", got, room)
+			}
+		})
+	}
+}
+
+// Ensure that batches of 256 of 8 processes in three languages are right in a cache of 64 slots, for
+// each policy that evicts, while the server is killed and started again.
+func TestBatchesLargerThanTheCache(t *testing.T) {
+	const n, slots = 3000, 64
+	for _, policy := range []string{"cost", "random", "clock", "fifo", "lru", "lfu"} {
+		t.Run(policy, func(t *testing.T) {
+			s := evictingServer(t, n, slots, policy, ", limits: {latency: 200us, heads: 4}")
+			wait := s.readAll(n, 8, 256)
+			for range 2 {
+				time.Sleep(300 * time.Millisecond) // in the middle: the whole takes seconds
+				s.kill()
+				s.start()
+			}
+			reads := s.metric("stocached_source_reads_total", `cache="pets"`)
+			wait()
+			if now := s.metric("stocached_source_reads_total", `cache="pets"`); now <= reads {
+				t.Error("all processes had ended before the server was back")
+			}
+			c := s.dial()
+			stats, err := c.Stats()
+			if err != nil || c.Slots() < slots || c.Slots() > slots+1 || policy != "cost" && stats.Evicted < 1000 {
+				t.Errorf("%d slots, %+v, %v", c.Slots(), stats, err)
+			}
+			if got := ready(t, c.Cache); got != c.Slots() {
+				t.Errorf("%d samples are there, of %d slots", got, c.Slots())
 			}
 		})
 	}

@@ -189,14 +189,15 @@ func TestWarm(t *testing.T) {
 }
 
 // Ensure that a cache that cannot hold all samples is filled to its last slot, without unnecessary
-// reads.
+// reads, and that a full one that evicts keeps its samples.
 func TestWarmUntilFull(t *testing.T) {
 	const n = 2000
 	half := limited(t, n, 700)
 	d := newDaemon(t, warmRecords(t, n), warmCache("come", "", half),
-		warmCache("first", "", half+", policy: first-indices"))
+		warmCache("first", "", half+", policy: first-indices"), warmCache("cost", "", half+", policy: cost"),
+		warmCache("fifo", "", half+", policy: fifo"))
 	reads := 0.0
-	for _, name := range []string{"come", "first"} {
+	for _, name := range []string{"come", "first", "cost", "fifo"} {
 		got := d.warm(name)
 		c := d.attach(name)
 		slots := got["slots"].(float64)
@@ -215,6 +216,9 @@ func TestWarmUntilFull(t *testing.T) {
 		}
 		contains(t, ok(t, d.args("warm", name)...),
 			fmt.Sprintf("%s is full: %v of 2,000 samples fit\n", name, table.Count(slots)))
+		if stats, err := c.Stats(); err != nil || stats.Evicted != 0 {
+			t.Errorf("%s: %+v, %v", name, stats, err)
+		}
 	}
 }
 

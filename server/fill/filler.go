@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -56,6 +57,21 @@ type sample struct {
 	cancel  context.CancelFunc // of the read
 }
 
+// purpose says what a read is for. Waiters that come later do not change it.
+type purpose struct {
+	send     bool // a waiter needs the bytes of a sample that is stored
+	freeOnly bool // no sample may lose its slot for it
+}
+
+func (s *sample) purpose() purpose {
+	p := purpose{freeOnly: true}
+	for _, w := range s.waiters {
+		p.send = p.send || w.request.Send
+		p.freeOnly = p.freeOnly && w.request.FreeOnly
+	}
+	return p
+}
+
 // add appends a waiter to the list.
 func (s *sample) add(w *waiter) {
 	w.at = len(s.waiters)
@@ -86,7 +102,8 @@ func New(c *cache.Cache, from source.Source, parallel int, stats *Stats, log *sl
 }
 
 // Submit puts the waiters of a request into its queue, and returns their number. It answers at once
-// for samples that are in the cache.
+// for samples that are in the cache, unless the requester takes their bytes: readers copy these, as
+// far as it can take them.
 func (f *Filler) Submit(r *Request) int {
 	var missing []*waiter
 	for k := range r.waiters {
@@ -94,7 +111,7 @@ func (f *Filler) Submit(r *Request) int {
 		switch state, err := f.cache.State(w.index); {
 		case err != nil:
 			r.answer(w, failed(control.CodeIndex, err))
-		case state == cache.StateReady:
+		case state == cache.StateReady && !r.Send:
 			r.answer(w, result{})
 		default:
 			missing = append(missing, w)
@@ -226,10 +243,10 @@ func (f *Filler) serve(r *reader) {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.reading, s.cancel = true, cancel
 		r.sample, r.index, r.began = s, w.index, time.Now()
-		from := f.source
+		from, purpose := f.source, s.purpose()
 		f.mu.Unlock()
 		fault.At("fill.taken")
-		result := f.read(ctx, from, w.index)
+		result := f.read(ctx, from, w.index, purpose)
 		cancelled := ctx.Err() != nil
 		cancel()
 		f.mu.Lock()
@@ -260,25 +277,32 @@ func (f *Filler) serve(r *reader) {
 // while it answers.
 func (f *Filler) complete(waiters []*waiter, result result) {
 	var answered, late []*waiter
+	users := int32(1)
 	for _, w := range waiters {
-		full := result.data != nil && !w.request.by.CanTake(len(result.data.Bytes))
+		needs := w.needs(result)
+		// It came during a read that kept no bytes, or that was left out because no slot was free.
+		again := result.stored && w.request.Send && !needs || result.code == control.CodeNoSlot && !w.request.FreeOnly
 		switch {
-		case !full:
+		case !again && !(needs && !w.request.by.CanTake(len(result.data.Bytes))):
 			answered = append(answered, w)
+			if needs {
+				users++
+			}
 		case f.closing: // no reader will read the sample again
 			late = append(late, w)
 		default:
-			// The client has enough bytes waiting. To read the sample again later costs less than
+			// Or the client has enough bytes waiting. To read the sample again later costs less than
 			// to keep it for an unknown time.
 			f.add(w)
 			f.push(w.request.queue, w)
+			f.wake.Signal()
 			continue
 		}
 		w.done = true
 	}
 	f.mu.Unlock()
 	if result.data != nil {
-		result.data.users.Store(int32(len(answered)) + 1)
+		result.data.users.Store(users)
 	}
 	for _, w := range answered {
 		w.request.answer(w, result)
@@ -297,39 +321,100 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 // page cache, 4 goroutines, 2 cores, in us, into new pages and into existing ones: this way 77 and
 // 44. sendfile with the checksum over the map: 79 and 60. From a mapped file: 76 and 44, but its
 // page faults would block a core when the disk is slow. In pieces of 32 KiB: 85 and 49.
-func (f *Filler) read(ctx context.Context, from source.Source, index int) result {
+func (f *Filler) read(ctx context.Context, from source.Source, index int, why purpose) result {
 	if state, err := f.cache.State(index); err == nil && state == cache.StateReady {
-		return result{}
+		if !why.send {
+			return result{stored: true}
+		}
+		if r, ok := f.copy(index); ok {
+			return r
+		}
+	}
+	if why.freeOnly && f.cache.Evicts() && !f.cache.HasFreeSlot() {
+		return noSlot
 	}
 	began := time.Now()
-	size, err := from.Size(index)
+	var buffer *[]byte
+	var data []byte
+	var err error
+	load := func(ctx context.Context) { buffer, data, err = f.load(ctx, from, index) }
+	took := time.Duration(0)
+	if f.cache.NeedsCosts() {
+		took = loadtime.Measure(ctx, load)
+	} else {
+		load(ctx)
+	}
 	if err != nil {
 		return unread(from, index, err)
 	}
-	buffer := f.buffers.Get().(*[]byte)
-	if cap(*buffer) < size {
-		*buffer = make([]byte, size)
-	}
-	data := (*buffer)[:size]
-	n, err := from.Read(ctx, index, data)
-	if err != nil {
-		f.buffers.Put(buffer)
-		return unread(from, index, err)
-	}
-	data = data[:n]
 	fault.At("fill.read")
-	stored, err := f.cache.Set(index, data, 0)
+	var stored cache.Result
+	if why.freeOnly {
+		stored, err = f.cache.SetFree(index, data, took)
+	} else {
+		parts := [1][]byte{data}
+		stored, err = f.cache.SetLoaded(index, parts[:], 0, took)
+	}
 	fault.At("fill.stored")
+	there := err == nil && (stored == cache.Stored || stored == cache.Exists)
 	if errors.Is(err, shm.ErrClosed) {
 		f.log.Debug("a read that was given up has returned after its cache was closed", "sample", index)
 	} else if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
-	} else if stored == cache.Stored || stored == cache.Exists {
-		f.stats.Fills.add(time.Since(began))
-		f.buffers.Put(buffer)
-		return result{}
 	}
-	return result{data: &Buffer{Bytes: data, giveUp: func() { f.buffers.Put(buffer) }}}
+	if there {
+		f.stats.Fills.add(time.Since(began))
+	}
+	if there && !why.send && !f.cache.Evicts() { // else a waiter that comes later might have it read again
+		f.buffers.Put(buffer)
+		return result{stored: true}
+	}
+	return result{data: f.buffer(buffer, data), stored: there}
+}
+
+// load reads a sample from its source into a buffer, which the caller gives back if err is nil.
+func (f *Filler) load(ctx context.Context, from source.Source, index int) (buffer *[]byte, data []byte, err error) {
+	size, err := from.Size(index)
+	if err != nil {
+		return nil, nil, err
+	}
+	buffer = f.take(size)
+	n, err := from.Read(ctx, index, *buffer)
+	if err != nil {
+		f.buffers.Put(buffer)
+		return nil, nil, err
+	}
+	return buffer, (*buffer)[:n], nil
+}
+
+// copy copies a sample of the cache. false: it is not there any more.
+func (f *Filler) copy(index int) (result, bool) {
+	var length [1]uint64
+	if ready, err := f.cache.Lengths([]int{index}, length[:]); ready == 0 || err != nil {
+		return result{}, false
+	}
+	buffer := f.take(int(length[0]))
+	n, hit, err := f.cache.Copy(index, *buffer)
+	if !hit || err != nil {
+		f.buffers.Put(buffer)
+		return result{}, false
+	}
+	return result{data: f.buffer(buffer, (*buffer)[:n]), stored: true}, true
+}
+
+// take returns a buffer of n bytes.
+func (f *Filler) take(n int) *[]byte {
+	buffer := f.buffers.Get().(*[]byte)
+	if cap(*buffer) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:n]
+	return buffer
+}
+
+// buffer makes the Buffer of bytes in a buffer that take has returned.
+func (f *Filler) buffer(buffer *[]byte, data []byte) *Buffer {
+	return &Buffer{Bytes: data, giveUp: func() { f.buffers.Put(buffer) }}
 }
 
 // unread is the result of a sample that the source could not read.

@@ -21,6 +21,10 @@ type Requester interface {
 
 // Request is a list of samples that a requester asks a Filler for.
 type Request struct {
+	// These are set before Submit. Send makes the requester take the bytes of all samples, also of
+	// those that are READY. FreeOnly says that no sample may lose its slot for these.
+	Send, FreeOnly bool
+
 	by      Requester
 	queue   *Queue
 	waiters []waiter
@@ -60,12 +64,15 @@ func (r *Request) Refuse() {
 	}
 }
 
+// needs says whether the waiter gets the bytes of a result.
+func (w *waiter) needs(r result) bool { return r.data != nil && (!r.stored || w.request.Send) }
+
 // answer answers one waiter. The last one completes the request.
 func (r *Request) answer(w *waiter, result result) {
 	failure := control.Failure{Position: w.position, Code: result.code, Text: result.text}
-	if result.data != nil && !r.by.Take(w.position, result.data) {
+	if w.needs(result) && !r.by.Take(w.position, result.data) {
 		result.data.Release()
-		failure.Code, failure.Text = control.CodeNoSlot, "the cache has no slot for it"
+		failure.Code, failure.Text = noSlot.code, noSlot.text
 	}
 	r.mu.Lock()
 	if failure.Code != 0 {
@@ -79,20 +86,24 @@ func (r *Request) answer(w *waiter, result result) {
 	}
 }
 
-// result of reading a sample. If code is 0 and data is nil, the sample is in the cache.
+// result of reading a sample. If code is 0, the sample is in the cache or has data.
 type result struct {
-	code control.Code
-	text string
-	data *Buffer // the bytes of a sample that got no slot
+	code   control.Code
+	text   string
+	data   *Buffer // its bytes: if it got no slot, or a waiter may need them
+	stored bool    // it is in the cache; one that evicts may have lost it since
 }
 
 // closing is the result of a sample that a closing filler does not read.
 var closing = result{code: control.CodeClosing, text: "the server is ending, or has removed this cache"}
 
+// noSlot is the result of a sample that the cache has no slot for.
+var noSlot = result{code: control.CodeNoSlot, text: "the cache has no slot for it"}
+
 // failed is the result of a failed read.
 func failed(code control.Code, err error) result { return result{code: code, text: err.Error()} }
 
-// Buffer is the bytes of a sample without a slot. Several requesters may send it. The last Release
+// Buffer is the bytes of a sample. Several requesters may send it. The last Release
 // gives the memory back.
 type Buffer struct {
 	Bytes  []byte

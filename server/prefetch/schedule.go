@@ -251,6 +251,7 @@ func (p *Schedule) ask(indices []int) {
 		return
 	}
 	r := fill.NewRequest(p, p.queue, missing)
+	r.FreeOnly = true // in a cache that evicts: a victim may be a sample that this epoch still needs
 	p.requests[r] = true
 	p.underWay += len(missing)
 	p.mu.Unlock()

@@ -204,7 +204,7 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
 	case !want.Variable && have.Policy != want.Policy:
-		return "its slots are assigned otherwise"
+		return fmt.Sprintf("its policy is %v, the configuration says %v", have.Policy, want.Policy)
 	case len(header.Fields) != len(want.Fields):
 		return fmt.Sprintf("its samples have %d fields, those of the source %d", len(header.Fields), len(want.Fields))
 	}

@@ -80,6 +80,10 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	if !info.Schema.Variable {
 		return want, nil
 	}
+	if o.Policy.Evicts() {
+		return want, fmt.Errorf("%w: policy: %v needs samples of one size, and those of this source differ; decode: can "+
+			"give them one", shm.ErrInvalid, o.Policy)
+	}
 	want.Policy = shm.PolicyFirstCome
 	want.SampleBytes = info.Schema.SampleBytes
 	if o.Size == 0 {

@@ -65,6 +65,7 @@ type Status struct {
 	Samples     uint64      `json:"samples"`
 	Slots       uint64      `json:"slots"` // 0 in a variable-size cache
 	Variable    bool        `json:"variable"`
+	Policy      string      `json:"policy"`
 	Bytes       uint64      `json:"segment_bytes"`
 	Fingerprint string      `json:"fingerprint"`
 	Source      string      `json:"source"`  // its kind
@@ -78,7 +79,8 @@ func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
 		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
-		Bytes: h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Policy: h.segment.Policy.String(),
+		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Adopted: h.adopted, Counters: stats, Stats: h.stats()}, err
 }
 

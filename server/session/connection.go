@@ -49,6 +49,8 @@ type Connection struct {
 	out    *output
 	label  string // the name that the client gives itself
 
+	version uint16 // of the protocol, that both sides speak
+
 	reserved int                             // bytes reserved for the current frame
 	caches   []*served.Cache                 // by the number that the client uses
 	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
@@ -249,14 +251,14 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if m.Version < control.Version {
+		if m.Version < control.OldestVersion {
 			return &control.RemoteError{Code: control.CodeVersion,
-				Text: fmt.Sprintf("this server speaks version %d, the client %d; update the client", control.Version,
-					m.Version)}
+				Text: fmt.Sprintf("this server speaks versions %d to %d, the client %d; update the client",
+					control.OldestVersion, control.Version, m.Version)}
 		}
-		c.label = m.Label
+		c.label, c.version = m.Label, min(m.Version, control.Version)
 		c.out.send(control.AppendWelcome(nil, h.Request,
-			control.WelcomeBody{Version: control.Version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
+			control.WelcomeBody{Version: c.version, MaxIndices: control.MaxIndices, Boot: c.host.Boot}))
 	case control.Attach:
 		name, err := control.ParseAttach(body)
 		if err != nil {
@@ -328,6 +330,9 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
+	if m.Flags == control.Send && c.version < 2 {
+		return fmt.Errorf("%w: flag SEND, which version %d does not have", control.ErrProtocol, c.version)
+	}
 	cached := c.caches[m.Cache]
 	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
 		slotsOnly: m.Flags&control.SlotsOnly != 0}
@@ -336,6 +341,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
+	r.samples.Send, r.samples.FreeOnly = m.Flags == control.Send, r.prefetch || r.slotsOnly
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches

@@ -3,7 +3,9 @@ package wrap
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 )
 
@@ -23,11 +25,17 @@ type running chan struct{}
 func (t running) pass(ctx context.Context, closing <-chan struct{}, r read) (int, error) {
 	select {
 	case t <- struct{}{}:
-		defer func() { <-t }()
-		return r.do(ctx)
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	case <-closing:
-		return 0, errClosing()
+	default:
+		arrived := time.Now()
+		select {
+		case t <- struct{}{}:
+			loadtime.Queued(ctx, time.Since(arrived))
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-closing:
+			return 0, errClosing()
+		}
 	}
+	defer func() { <-t }()
+	return r.do(ctx)
 }

@@ -9,9 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/source/wrap/faults"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestConcurrencySuite(t *testing.T) {
@@ -256,4 +259,73 @@ func TestRateOfNothing(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 	})
+}
+
+// Ensure that a read costs its own time, and not its waits for other reads.
+func TestCostsOfLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrap func(source.Source) (source.Source, error)
+		want time.Duration
+	}{
+		"concurrency": {func(s source.Source) (source.Source, error) { return wrap.Concurrency(&watched{Source: s}, 1) },
+			time.Second},
+		"rate": {func(s source.Source) (source.Source, error) {
+			return wrap.Rate(s, wrap.RateOptions{BytesPerSecond: 24, Latency: time.Second})
+		}, 2 * time.Second},
+		"heads": {func(s source.Source) (source.Source, error) {
+			return wrap.Rate(s, wrap.RateOptions{BytesPerSecond: 24, Latency: time.Second, Heads: 4})
+		}, 2 * time.Second},
+		"a slow source": {func(s source.Source) (source.Source, error) {
+			return wrap.Rate(faults.Wrap(s, faults.Rule{Delay: 3 * time.Second}), wrap.RateOptions{Latency: time.Second})
+		}, 3 * time.Second},
+		"retry": {func(s source.Source) (source.Source, error) {
+			failing := faults.Wrap(s, faults.Rule{Err: unix.EIO, Times: 4})
+			return wrap.Retry(&watched{Source: failing}, wrap.RetryOptions{})
+		}, 0},
+		"read ahead": {func(s source.Source) (source.Source, error) {
+			a, err := wrap.ReadAhead(&watched{Source: s}, wrap.ReadAheadOptions{})
+			if err == nil {
+				a.Prefetch([]int{0, 1, 2, 3})
+			}
+			return a, err
+		}, time.Second},
+		"blocks": {func(s source.Source) (source.Source, error) {
+			return wrap.ReadAhead(blocky{&watched{Source: s}, 4}, wrap.ReadAheadOptions{Blocks: true})
+		}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner, _ := records(t, 4, 24)
+				s, err := c.wrap(inner)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var costs [4]time.Duration
+				var readers sync.WaitGroup
+				for i := range 4 {
+					readers.Go(func() {
+						costs[i] = loadtime.Measure(t.Context(), func(ctx context.Context) {
+							if _, err := s.Read(ctx, i, make([]byte, 24)); err != nil {
+								t.Error(err)
+							}
+						})
+					})
+				}
+				readers.Wait()
+				s.Close()
+				for i, cost := range costs {
+					want := c.want
+					if name == "retry" { // the tries that failed took their time too
+						want = cost.Round(time.Second)
+						if want < time.Second || want > 5*time.Second {
+							t.Errorf("sample %d costs %v", i, cost)
+						}
+					}
+					if cost < want-want/5 || cost > want+want/5 {
+						t.Errorf("sample %d costs %v, want %v", i, cost, want)
+					}
+				}
+			})
+		})
+	}
 }

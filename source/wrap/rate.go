@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/source"
 )
@@ -74,24 +75,32 @@ func (d *device) pass(ctx context.Context, closing <-chan struct{}, r read) (int
 		return 0, errClosing()
 	}
 	defer func() { d.heads <- h }()
-	h.free = d.reserve(later(arrived.Add(-h.late), h.free), bytes)
+	transfer := d.transfer(bytes)
+	h.free = d.reserve(later(arrived.Add(-h.late), h.free), transfer)
 	h.late = min(max(0, arrived.Sub(h.free)), h.late) // what the next read makes up for
+	began := time.Now()
 	n, err := r.do(ctx)
+	own := max(d.Latency+transfer, time.Since(began))
 	if wait := time.Until(h.free); wait > 0 {
 		if ended := sleep(ctx, closing, wait); ended != nil {
 			return 0, ended
 		}
 		h.late = min(max(0, time.Since(h.free)), mostLate)
 	}
+	loadtime.Queued(ctx, max(time.Since(arrived)-own, 0)) // for other reads
 	return n, err
 }
 
-// reserve returns when a read that begins at begin ends.
-func (d *device) reserve(begin time.Time, bytes int64) time.Time {
-	transfer := time.Duration(0)
-	if d.BytesPerSecond > 0 {
-		transfer = time.Duration(math.Ceil(float64(bytes) / float64(d.BytesPerSecond) * float64(time.Second)))
+// transfer returns how long bytes take without a wait.
+func (d *device) transfer(bytes int64) time.Duration {
+	if d.BytesPerSecond == 0 {
+		return 0
 	}
+	return time.Duration(math.Ceil(float64(bytes) / float64(d.BytesPerSecond) * float64(time.Second)))
+}
+
+// reserve returns when a read that begins at begin ends.
+func (d *device) reserve(begin time.Time, transfer time.Duration) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.line = later(begin.Add(d.Latency), d.line).Add(transfer)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/source"
 )
@@ -97,8 +98,9 @@ type unit struct {
 	bytes    int64         // of these samples
 	done     chan struct{} // closed after the read
 
-	data []byte // written by its reader until done, then constant
-	ends []int  // ends in data of the samples that could be read
+	data []byte        // written by its reader until done, then constant
+	ends []int         // ends in data of the samples that could be read
+	cost time.Duration // of the read, as package loadtime measures it
 
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
@@ -262,11 +264,13 @@ func (a *ahead) drop(u *unit) {
 func (a *ahead) read(ctx context.Context, u *unit) {
 	defer close(u.done)
 	data, ends := make([]byte, 0, u.bytes), make([]int, 0, u.n)
-	if a.blocks == nil {
-		if n, err := a.Source.Read(ctx, u.first, data[:u.bytes]); err == nil {
-			data, ends = data[:n], append(ends, n)
+	u.cost = loadtime.Measure(ctx, func(ctx context.Context) {
+		if a.blocks == nil {
+			if n, err := a.Source.Read(ctx, u.first, data[:u.bytes]); err == nil {
+				data, ends = data[:n], append(ends, n)
+			}
+			return
 		}
-	} else {
 		// Ignore the error: the Read of a missing sample reads it from the source.
 		_ = a.blocks.ReadBlock(ctx, u.number, func(i int, sample []byte) error {
 			if i != u.first+len(ends) || len(data)+len(sample) > cap(data) {
@@ -276,7 +280,7 @@ func (a *ahead) read(ctx context.Context, u *unit) {
 			ends = append(ends, len(data))
 			return nil
 		})
-	}
+	})
 	u.data, u.ends = data, ends
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -301,6 +305,7 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	case mine:
 		a.read(ctx, u)
 	}
+	arrived := time.Now()
 	select {
 	case <-u.done:
 	case <-ctx.Done():
@@ -312,6 +317,9 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if !ok {
 		return a.Source.Read(ctx, i, dst)
 	}
+	// the sample's part of the read, which another load of it would need again
+	cost := time.Duration(float64(u.cost) * float64(len(sample)) / float64(max(len(u.data), 1)))
+	loadtime.Elsewhere(ctx, cost, time.Since(arrived))
 	if err := source.CheckRead(ctx, i, a.samples, len(sample), dst); err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 
 	"github.com/cenkalti/backoff/v5"
@@ -118,7 +119,10 @@ func (t retry) try(ctx context.Context, closing <-chan struct{}, r read, refused
 		if time.Since(begun)+wait > limit {
 			break
 		}
-		if ended := sleep(ctx, closing, wait); ended != nil {
+		paused := time.Now()
+		ended := sleep(ctx, closing, wait)
+		loadtime.Queued(ctx, time.Since(paused)) // the next load of the sample needs no pause
+		if ended != nil {
 			return 0, fmt.Errorf("%w while waiting to read again, after %d tries: %v", ended, tries, err)
 		}
 		n, err = r.do(ctx)

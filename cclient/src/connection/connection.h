@@ -23,6 +23,8 @@ enum frame_type {
     FRAME_ERROR
 };
 
+enum { FETCH_SEND = 2 }; /* a flag of FETCH: send all samples, also those that are READY; since version 2 */
+
 #define FRAME_BYTES 16                 /* of its header */
 /* the connection ended, as when a server goes away: the request may succeed on a new one. Never
  * leaves the library */

@@ -3,7 +3,8 @@
  */
 #include "connection.h"
 
-#define FETCH_TRIES 3  /* how often to ask for a sample that came and left the cache again, because of a clear */
+#define FETCH_TRIES 3  /* how often to ask for a sample that is gone each time; the second time its bytes are sent */
+#define LOST_FROM 4    /* a FETCH of more samples than this part of the slots of a cache that evicts has them sent */
 #define FETCH_BREAKS 4 /* how many connections may end in a call without one sample between them */
 
 /* values of wanted.hit while a call runs; NOT_TO_BE_HAD becomes 0 at the end */
@@ -121,8 +122,8 @@ static int mark_failed(struct wanted *w, size_t k, int remote, const char *text,
 /* ------------------------------------------------------------ requests */
 
 /* Sends FETCH or PREFETCH for the first m missing samples (NULL: for the indices). */
-static int send_request(struct link *l, enum frame_type type, const int64_t *indices, const struct missing *missing,
-                        size_t m, struct deadline *p)
+static int send_request(struct link *l, enum frame_type type, uint32_t flags, const int64_t *indices,
+                        const struct missing *missing, size_t m, struct deadline *p)
 {
     size_t body = 8 + m * 8;
     unsigned char *frame = malloc(FRAME_BYTES + body);
@@ -130,7 +131,7 @@ static int send_request(struct link *l, enum frame_type type, const int64_t *ind
         return no_memory(p->error, FRAME_BYTES + body);
     put_header(frame, body, type, ++l->request);
     put32(frame, FRAME_BYTES, l->cache);
-    put32(frame, FRAME_BYTES + 4, 0);
+    put32(frame, FRAME_BYTES + 4, flags);
     for (size_t k = 0; k < m; k++)
         put64(frame, FRAME_BYTES + 8 + k * 8, (uint64_t)indices[missing ? missing[k].position : k]);
     int code = send_all(l, frame, FRAME_BYTES + body, p);
@@ -219,7 +220,8 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
  * also if it returns an error. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
-    int code = send_request(l, FRAME_FETCH, w->indices, w->missing, m, &w->deadline);
+    bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > w->cache->slots / LOST_FROM));
+    int code = send_request(l, FRAME_FETCH, send ? FETCH_SEND : 0, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
         if ((code = receive_answer(l, &f, &w->deadline)) < 0)
             break;
@@ -242,7 +244,7 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     if (code < 0)
         return code;
     for (size_t i = 0; i < m; i++) {
-        /* a sample that neither came nor failed is in the cache, unless a clear removed it */
+        /* a sample that neither came nor failed was in the cache; an eviction or a clear may have removed it */
         struct missing *one = &w->missing[i];
         if (w->hit[one->position] != NOT_HAD)
             continue;
@@ -267,6 +269,16 @@ static int server_went_away(struct deadline *p, const char *name)
                 name, FETCH_BREAKS);
 }
 
+/* The missing samples of the next request: as many as the server allows, and either those that were
+ * gone, which are in front, or others. */
+static size_t next_part(const struct wanted *w, const struct link *l)
+{
+    size_t most = MIN(w->missing_count, l->max_indices), m = 1;
+    while (m < most && (w->missing[m].tries > 0) == (w->missing[0].tries > 0))
+        m++;
+    return m;
+}
+
 /* Fetches all missing samples, in requests as large as the server allows. */
 static int fetch_missing(struct wanted *w)
 {
@@ -285,7 +297,7 @@ static int fetch_missing(struct wanted *w)
         int code = take_link(w->cache, &l, &w->deadline);
         if (code < 0)
             return code;
-        code = fetch_part(w, l, MIN(left, l->max_indices));
+        code = fetch_part(w, l, next_part(w, l));
         if (code < 0)
             hang_up(l); /* which cancels the request */
         give_link(l);
@@ -473,7 +485,7 @@ static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, s
 {
     struct frame f;
     unsigned char body[8];
-    int code = send_request(l, FRAME_PREFETCH, indices, NULL, m, p);
+    int code = send_request(l, FRAME_PREFETCH, 0, indices, NULL, m, p);
     if (code == 0)
         code = receive_answer(l, &f, p);
     if (code < 0)

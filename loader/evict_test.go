@@ -1,0 +1,119 @@
+package loader_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
+)
+
+var evicting = []client.Policy{client.PolicyCost, client.PolicyRandom, client.PolicyClock, client.PolicyFIFO,
+	client.PolicyLRU, client.PolicyLFU}
+
+// evict sets samples of a cache at random until the returned function is called.
+func evict(t *testing.T, d *dataset, c *client.Cache) (stop func()) {
+	end := make(chan struct{})
+	var evictor sync.WaitGroup
+	evictor.Go(func() {
+		random := rand.New(rand.NewPCG(1, 2))
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			i := random.IntN(d.samples)
+			if _, err := c.SetLoaded(i, [][]byte{d.want(i)}, 0, time.Duration(1+random.IntN(1e6))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { close(end); evictor.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+// Every epoch has each sample once and right, from a cache that loses samples all the time: a hit
+// that is lost is loaded like a miss.
+func TestLostHits(t *testing.T) {
+	const samples = 200
+	for _, policy := range evicting {
+		t.Run(policy.String(), func(t *testing.T) {
+			d := newDataset(samples, 1000)
+			c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 1000, Slots: samples / 2, Policy: policy})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			of := shuffled(samples)
+			from, err := loader.FromCacheAndSource(c, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, from, loader.Options{BatchSize: 50, Order: of, Ahead: 3})
+			o, _, _, stopServer := serving(t, d, 50, policy)
+			served := dial(t, o)
+			throughServer := open(t, loader.FromServer(served), loader.Options{BatchSize: 50, Order: of, Ahead: 3})
+			stops := []func(){evict(t, d, c), evict(t, d, served.Cache)}
+			for e := range uint64(4) {
+				for _, l := range []*loader.Loader{l, throughServer} {
+					if got := readEpoch(t, d, l); !slices.Equal(got, wanted(t, of, e, order.Shard{})) {
+						t.Fatalf("epoch %d: %v", e, got)
+					}
+				}
+			}
+			for _, stop := range stops {
+				stop()
+			}
+			for _, l := range []*loader.Loader{l, throughServer} {
+				if s := l.Stats(); s.Hits+s.Misses != 4*samples || s.Misses < samples {
+					t.Errorf("%+v", s)
+				}
+			}
+			if stats, err := c.Stats(); err != nil || stats.Evicted == 0 || stats.Corrupt+stats.Lost != 0 {
+				t.Errorf("%+v, %v", stats, err)
+			}
+			if err := served.Close(); err != nil {
+				t.Error(err)
+			}
+			stopServer()
+		})
+	}
+}
+
+// A loader tells a cache that needs it what loads cost. So after some epochs, the cache has the
+// costliest samples.
+func TestLoaderTellsCosts(t *testing.T) {
+	const samples = 90
+	d := newDataset(samples, 100)
+	d.act = func(_ context.Context, i int) { time.Sleep(time.Duration(1+3*(i%3)) * time.Millisecond) } // 1, 4 and 7 ms
+	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3,
+		Policy: client.PolicyCost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	from, err := loader.FromCacheAndSource(c, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples)})
+	for range 4 {
+		readEpoch(t, d, l)
+	}
+	kept := 0
+	for i := 2; i < samples; i += 3 {
+		if state, err := c.State(i); err == nil && state == client.StateReady {
+			kept++
+		}
+	}
+	if kept < samples/3*7/10 {
+		t.Errorf("%d of %d slots have one of the costliest samples", kept, samples/3)
+	}
+}

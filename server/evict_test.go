@@ -1,0 +1,389 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// sizeFor returns the size of a cache of so many slots.
+func sizeFor(t *testing.T, m *memory, slots int) uint64 {
+	t.Helper()
+	o := shm.Options{Samples: uint64(m.samples), Fields: m.Info().Schema.Fields, Slots: uint64(slots),
+		Policy: shm.PolicyCost}
+	n, err := o.SegmentBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// evicting starts a server with one cache of so many slots.
+func evicting(t *testing.T, m *memory, p shm.Policy, slots, parallel int) *server.Server {
+	t.Helper()
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: sizeFor(t, m, slots), Policy: p, Parallel: parallel}))
+	if _, seg := dial(t, s.Dir()).attach("pets"); int(seg.Slots) < slots || int(seg.Slots) > slots+3 {
+		t.Fatalf("%d slots, want about %d", seg.Slots, slots)
+	}
+	return s
+}
+
+// wantSent checks that an answer has the bytes of all samples.
+func wantSent(t *testing.T, m *memory, a answer, indices []int64) {
+	t.Helper()
+	if len(a.failures) != 0 || len(a.samples) != len(indices) || a.refused != nil {
+		t.Errorf("%d of %d samples came; %+v, %v", len(a.samples), len(indices), a.failures, a.refused)
+		return
+	}
+	for k, i := range indices {
+		if !bytes.Equal(a.samples[uint32(k)], content(int(i), m.bytes)) {
+			t.Errorf("sample %d came wrong", i)
+		}
+	}
+}
+
+// Ensure that with SEND the server sends every sample, READY or not, and reads only the others.
+func TestSend(t *testing.T) {
+	m := newMemory(30, 1000)
+	m.fails[29] = unix.EIO
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	if a := p.fetch(number, 0, upTo(10)...); len(a.failures) != 0 {
+		t.Fatalf("%+v", a)
+	}
+	wantSent(t, m, p.fetch(number, control.Send, upTo(20)...), upTo(20))
+	wantSent(t, m, p.fetch(number, control.Send, 3, 25, 3, 25), []int64{3, 25, 3, 25})
+	c := view(t, seg)
+	for i := range 20 {
+		wantReady(t, c, i, 1000)
+	}
+	a := p.fetch(number, control.Send, 1, 29, 30)
+	if len(a.samples) != 1 || a.failures[1].Code != control.CodeRead || a.failures[2].Code != control.CodeIndex {
+		t.Errorf("%+v", a)
+	}
+	if n := m.total(); n != 20+1+1 {
+		t.Errorf("%d reads", n)
+	}
+	// It comes while a read for another client runs, which keeps no bytes: they come from the cache.
+	release := m.hold(t, 22)
+	q := dial(t, s.Dir())
+	q.attach("pets")
+	first := p.startFetch(number, 22)
+	eventually(t, "it is being read", func() bool { return m.begun(22) == 1 })
+	id := q.id()
+	q.send(control.AppendFetch(nil, control.Fetch, id,
+		control.FetchBody{Cache: number, Flags: control.Send, Indices: []int64{22}}))
+	if a := q.fetch(number, 0, 1); len(a.failures)+len(a.samples) != 0 { // then the request before is in, too
+		t.Errorf("%+v", a)
+	}
+	release()
+	wantSent(t, m, q.answer(id, 1), []int64{22})
+	if a := p.answer(first, 1); len(a.failures)+len(a.samples) != 0 || m.begun(22) != 1 {
+		t.Errorf("%+v, after %d reads", a, m.begun(22))
+	}
+	// A client that says version 1 does not have the flag, and no client has both flags.
+	old := connect(t, s.Dir())
+	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 1}))
+	if _, body := old.receive(); body[0] != 1 {
+		t.Errorf("WELCOME to version 1: %x", body)
+	}
+	number, _ = old.attach("pets")
+	wantRefused := func(p *peer, flags uint32, want string) {
+		t.Helper()
+		p.send(control.AppendFetch(nil, control.Fetch, p.id(),
+			control.FetchBody{Cache: number, Flags: flags, Indices: upTo(1)}))
+		if e := p.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, want) {
+			t.Errorf("flags %d: %v", flags, e)
+		}
+	}
+	wantRefused(old, control.Send, "version 1 does not have")
+	wantRefused(p, control.Send|control.SlotsOnly, "flags 0x3")
+}
+
+// Ensure that samples which SEND asks for wait for a slow client within the limits of all others: of
+// a cache that has them, and of one that evicts all but four.
+func TestSendToASlowReader(t *testing.T) {
+	const samples, size = 150, 1 << 20
+	for _, slots := range []int{samples, 4} {
+		m := newMemory(samples, size)
+		s := evicting(t, m, shm.PolicyRandom, slots, 4)
+		p, other := dial(t, s.Dir()), dial(t, s.Dir())
+		number, _ := p.attach("pets")
+		otherNumber, _ := other.attach("pets")
+		if a := p.fetch(number, 0, upTo(samples)...); slots == samples && len(a.samples) != 0 {
+			t.Fatalf("%+v", a)
+		}
+		id := p.id()
+		indices := shuffled(samples)
+		p.send(control.AppendFetch(nil, control.Fetch, id,
+			control.FetchBody{Cache: number, Flags: control.Send, Indices: indices}))
+		most := 0
+		eventually(t, "the limit is reached", func() bool {
+			most = max(most, s.Waiting())
+			return most > control.MaxWaitingSend-4*size
+		})
+		if a := other.fetch(otherNumber, control.Send, 7, 8); len(a.samples) != 2 {
+			t.Errorf("another client: %d samples", len(a.samples))
+		}
+		for range 50 {
+			most = max(most, s.Waiting())
+			time.Sleep(time.Millisecond)
+		}
+		if most > control.MaxWaitingSend {
+			t.Errorf("%d bytes waited for it", most)
+		}
+		wantSent(t, m, p.answer(id, samples), indices)
+	}
+}
+
+// Ensure that one FETCH with SEND brings every sample of a cache of 4 slots, while others evict all
+// the time: no client needs a third round.
+func TestSendAmongEvictors(t *testing.T) {
+	const samples, size, batch = 500, 1024, 64
+	for _, p := range []shm.Policy{shm.PolicyCost, shm.PolicyRandom, shm.PolicyClock, shm.PolicyFIFO, shm.PolicyLRU,
+		shm.PolicyLFU} {
+		t.Run(p.String(), func(t *testing.T) {
+			m := newMemory(samples, size)
+			s := evicting(t, m, p, 4, 4)
+			end := time.Now().Add(400 * time.Millisecond)
+			var all sync.WaitGroup
+			for k := range 4 {
+				one := dial(t, s.Dir())
+				number, seg := one.attach("pets")
+				c := view(t, seg)
+				all.Go(func() {
+					random := rand.New(rand.NewPCG(1, uint64(k)))
+					for time.Now().Before(end) && !t.Failed() {
+						indices := make([]int64, batch)
+						for k := range indices {
+							indices[k] = random.Int64N(samples)
+						}
+						if k == 0 { // which asks without the flag too, and evicts on its own
+							a := one.fetch(number, 0, indices...)
+							if len(a.failures) != 0 {
+								t.Errorf("%+v", a.failures)
+							}
+							i := random.IntN(samples)
+							if _, err := c.SetLoaded(i, [][]byte{content(i, size)}, 0, time.Millisecond); err != nil {
+								t.Error(err)
+							}
+						}
+						wantSent(t, m, one.fetch(number, control.Send, indices...), indices)
+					}
+				})
+			}
+			all.Wait()
+			_, seg := dial(t, s.Dir()).attach("pets")
+			c := view(t, seg)
+			stats, err := c.Stats()
+			if err != nil || stats.Ready != 4 || stats.Corrupt+stats.Lost != 0 || p != shm.PolicyCost && stats.Evicted < 100 {
+				t.Errorf("%+v, %v", stats, err)
+			}
+		})
+	}
+}
+
+// slow is a source whose samples take known times.
+type slow struct {
+	*memory
+	takes func(i int) time.Duration
+}
+
+func (s *slow) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	time.Sleep(s.takes(i))
+	return s.memory.Read(ctx, i, dst)
+}
+
+// Ensure that the server stores what each load took, without its waits in queues, in a cache that
+// needs it, and that this cache then keeps the costliest samples.
+func TestCostsOfLoads(t *testing.T) {
+	const samples = 90
+	m := newMemory(samples, 500)
+	takes := func(i int) time.Duration { return time.Duration(4+4*(i%3)) * time.Millisecond } // 4, 8 and 12 ms
+	with := func(p shm.Policy, slots int) (*peer, uint32, *cache.Cache) {
+		o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, slots), Policy: p, Parallel: 16,
+			Source: source.Settings{"limits": map[string]any{"concurrency": 2}}})
+		s, _ := start(t, server.WithSource(o, func(context.Context, source.Settings) (source.Source, error) {
+			return &slow{m, takes}, nil
+		}))
+		c := dial(t, s.Dir())
+		number, seg := c.attach("pets")
+		return c, number, view(t, seg)
+	}
+	costOf := func(c *cache.Cache, i int) time.Duration {
+		return time.Duration(policy.Cost(shm.Meta(c.Segment().Meta(uint64(i)).Load()).Cost()).Nanoseconds())
+	}
+	c, number, own := with(shm.PolicyCost, samples/3)
+	for range 4 {
+		indices := shuffled(samples)
+		wantSent(t, m, c.fetch(number, control.Send, indices...), indices)
+	}
+	wrong, kept := 0, 0
+	for i := range samples {
+		if got := costOf(own, i); got < takes(i)*7/10 || got > takes(i)*3/2 {
+			wrong++
+			t.Logf("sample %d takes %v and costs %v", i, takes(i), got)
+		}
+		if state, err := own.State(i); err == nil && state == cache.StateReady && i%3 == 2 {
+			kept++
+		}
+	}
+	if wrong > samples/10 { // the machine may stop this process now and then
+		t.Errorf("%d of %d samples have a wrong cost", wrong, samples)
+	}
+	if kept < samples/3*8/10 {
+		t.Errorf("%d of the %d slots have one of the costliest samples", kept, samples/3)
+	}
+	c, number, own = with(shm.PolicyLRU, samples/3)
+	c.fetch(number, control.Send, shuffled(samples)...)
+	for i := range samples {
+		if costOf(own, i) != 0 {
+			t.Errorf("a cache without costs has that of sample %d", i)
+		}
+	}
+}
+
+// Ensure that a PREFETCH fills free slots, evicts nothing and reads nothing in a full cache, and that
+// a FETCH of the same sample still gets it.
+func TestPrefetchEvictsNothing(t *testing.T) {
+	const samples = 40
+	m := newMemory(samples, 1000)
+	s := evicting(t, m, shm.PolicyFIFO, 10, 2)
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	c, slots := view(t, seg), int(seg.Slots)
+	p.prefetch(number, upTo(samples)...)
+	eventually(t, "the queue is empty",
+		func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 && m.total() >= slots })
+	p.prefetch(number, upTo(samples)...)
+	eventually(t, "the queue is empty", func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 })
+	stats, err := c.Stats()
+	if err != nil || stats.Evicted != 0 || int(stats.Ready) != slots || m.total() > slots+2 {
+		t.Errorf("%+v, %v, %d reads", stats, err, m.total())
+	}
+	if a := p.fetch(number, 0, samples-1); len(a.failures)+len(a.samples) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if stats, err := c.Stats(); err != nil || stats.Evicted != 1 {
+		t.Errorf("a fetch: %+v, %v", stats, err)
+	}
+}
+
+// Ensure that a FETCH gets its samples from a full cache, also if it joins the read of a PREFETCH, for
+// which the server reads nothing.
+func TestFetchBesidePrefetches(t *testing.T) {
+	const samples = 64
+	m := newMemory(samples, 1024)
+	s := evicting(t, m, shm.PolicyFIFO, 4, 4)
+	end := time.Now().Add(500 * time.Millisecond)
+	var all sync.WaitGroup
+	for k := range 4 {
+		p := dial(t, s.Dir())
+		number, _ := p.attach("pets")
+		all.Go(func() {
+			for time.Now().Before(end) && !t.Failed() {
+				indices := shuffled(samples)
+				if k%2 == 0 {
+					p.prefetch(number, indices...)
+				} else if a := p.fetch(number, 0, indices...); len(a.failures) != 0 {
+					t.Errorf("%+v", a.failures)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Ensure that a policy that evicts is refused where samples differ in size.
+func TestPolicyNeedsOneSize(t *testing.T) {
+	m := newMemory(40, 1000)
+	m.variable = true
+	o := options(t, m, server.CacheOptions{Policy: shm.PolicyCost})
+	_, err := server.New(context.Background(), o)
+	if !errors.Is(err, shm.ErrInvalid) || !strings.Contains(err.Error(), "policy: cost needs samples of one size") {
+		t.Error(err)
+	}
+}
+
+// Ensure that another policy replaces a cache by an empty one, by a reload, a request of an operator
+// and a restart, and that a policy that does not exist changes nothing.
+func TestAnotherPolicy(t *testing.T) {
+	shelf := newShelf()
+	shelf.put(1, 100, 1000)
+	var log bytes.Buffer
+	o := onShelf(t, shelf, map[string]int{"pets": 1})
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	dir := o.Caches[0].Dir
+	o.Caches[0].Size = 5 << 20
+	s, stop := start(t, o)
+	filled := func() (uuid [16]byte) {
+		p := dial(t, s.Dir())
+		number, seg := p.attach("pets")
+		if a := p.fetch(number, 0, upTo(50)...); len(a.failures) != 0 {
+			t.Errorf("%+v", a)
+		}
+		return seg.Header.UUID
+	}
+	want := func(what string, policy shm.Policy, before [16]byte) {
+		t.Helper()
+		_, seg := dial(t, s.Dir()).attach("pets")
+		stats, err := view(t, seg).Stats()
+		if err != nil || seg.Policy != policy || (stats.Ready == 0) != (seg.Header.UUID != before) {
+			t.Errorf("%s: policy %v, %d samples, %v", what, seg.Policy, stats.Ready, err)
+		}
+	}
+	with := func(policy shm.Policy) server.Options {
+		next := o
+		next.Caches = append([]server.CacheOptions(nil), o.Caches...)
+		next.Caches[0].Policy = policy
+		return next
+	}
+	before := filled()
+	if err := s.Reload(context.Background(), with(shm.Policy(99))); !errors.Is(err, shm.ErrInvalid) {
+		t.Error(err)
+	}
+	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "policy": "dearest"`), 400,
+		`"dearest" is not one of first-come, first-indices, cost, random, clock, fifo, lru, lfu`)
+	if len(answer) != 1 {
+		t.Errorf("%v", answer)
+	}
+	want("wrong policies", shm.PolicyFirstCome, before)
+	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+		t.Fatal(err)
+	}
+	want("a reload", shm.PolicyCost, [16]byte{})
+	before = filled()
+	if err := s.Reload(context.Background(), with(shm.PolicyCost)); err != nil {
+		t.Fatal(err)
+	}
+	want("the same again", shm.PolicyCost, before)
+	made := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "size": "5MiB", "policy": "lfu"`), 200)
+	if made["policy"] != "lfu" {
+		t.Errorf("%v", made)
+	}
+	want("PUT", shm.PolicyLFU, [16]byte{})
+	filled()
+	stop()
+	o = with(shm.PolicyFIFO)
+	s, _ = start(t, o)
+	want("a restart", shm.PolicyFIFO, [16]byte{})
+	if text := "its policy is lfu, the configuration says fifo"; !strings.Contains(log.String(), text) {
+		t.Errorf("the log does not say %q:\n%s", text, log.String())
+	}
+}
