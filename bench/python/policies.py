@@ -6,8 +6,9 @@ Cases, each with real files, worker processes and the cache (make demo runs the 
     photos   3,000 JPEGs whose areas are lognormal with sigma 0.6, as those of photo collections
     equal    samples of equal cost beside busy processes: loads and evictions are counted, not timed
 
-Runs of the policies alternate. A ratio is the time of epoch 3 to that of a cold epoch (without a
-cache) of the same round; the table has medians, of seconds and of processor time."""
+Runs of the policies alternate. A ratio is the time of an epoch to that of a cold epoch (without a
+cache) of the same round: of epoch 2 with first-come, of epoch 3 with cost. The table has medians, of
+seconds and of processor time."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from demo import experiment, images, loading, workers
+from demo import images, loading, processes
 from PIL import Image
 
 import stocached
@@ -30,11 +32,13 @@ from stocached.loader import Loader
 
 WORKERS = min(4, os.cpu_count() or 1)
 BATCH = 32
+CONTROL = 4_300_000  # bytes of a segment besides its slots, about
 PHOTOS, MEDIAN_PIXELS, SIGMA = 3000, 1_000_000, 0.6
 
 
 def photos(folder: Path) -> list[Path]:
-    """JPEGs with the detail of photographs and lognormal areas. Keeps files that exist."""
+    """JPEGs with the detail and the grain of photographs, and with lognormal areas. Keeps files that
+    exist."""
     images.make_jpegs(folder / "parts", 64)
     areas = np.exp(np.random.default_rng(0).normal(np.log(MEDIAN_PIXELS), SIGMA, PHOTOS))
     files = [folder / f"{k:05d}.jpg" for k in range(PHOTOS)]
@@ -59,41 +63,80 @@ def files_of(case: str, out: Path) -> list[Path]:
     return images.pick(images.Source(source.folder, "", ""), 1000)
 
 
-def best_ratios(files: Sequence[Path], fractions: Sequence[float]) -> dict[float, float]:
+def best_ratios(files: Sequence[Path], load: Callable[[Path], Any], fractions: Sequence[float]) -> dict[float, float]:
     """What a cache of the costliest samples leaves of a cold epoch, from processor times of loads."""
-    costs = sorted(min(processor_seconds(file) for _ in range(2)) for file in files)
+
+    def cost(file: Path) -> float:
+        start = time.process_time()
+        load(file)
+        return time.process_time() - start
+
+    costs = sorted(min(cost(file) for _ in range(2)) for file in files)
     return {c: sum(costs[: len(costs) - round(c * len(costs))]) / sum(costs) for c in fractions}
 
 
-def processor_seconds(file: Path) -> float:
-    start = time.process_time()
-    loading.load(file)
-    return time.process_time() - start
+class Pictures:
+    """Decoded and resized files."""
+
+    def __init__(self, files: Sequence[Path], load: Callable[[Path], Any]) -> None:
+        self.files, self.load = files, load
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.load(self.files[index])
+
+
+def epoch(loader: Loader) -> tuple[float, float]:
+    """Seconds of one epoch, and of all processors."""
+    cpu, start = processes.cpu_seconds(os.getpid()), time.perf_counter()
+    for batch in loader:
+        loading.checksum(batch)
+    return time.perf_counter() - start, processes.cpu_seconds(os.getpid()) - cpu
+
+
+def epochs(dataset: Pictures, seed: int, count: int, **settings: Any) -> tuple[float, float]:
+    """The last of some epochs with a new loader."""
+    loader = Loader(dataset, BATCH, shuffle=True, seed=seed, num_workers=WORKERS, persistent_workers=True, **settings)
+    for _ in range(count - 1):
+        epoch(loader)
+    last = epoch(loader)
+    loader.close()
+    return last
 
 
 def measure_pictures(case: str, rounds: int, fractions: Sequence[float], out: Path) -> list[str]:
     files = files_of(case, out)
-    settings = experiment.Settings(files, WORKERS, BATCH, workers.WorkerPool)
-    best = best_ratios(files, fractions)
+    load = whole if case == "photos" else loading.load
+    best = best_ratios(files, load, fractions)
+    dataset = Pictures(files, load)
     seconds: dict[tuple[float, str], list[float]] = {}
     cpu: dict[tuple[float, str], list[float]] = {}
     for number in range(rounds):
-        cold, _ = experiment.run(settings, None, lambda done: None)
+        cold = epochs(dataset, number, 1)
         for c in fractions:
-            for policy in ("first-come", "cost"):
-                run, _ = experiment.run(settings, round(c * len(files)), lambda done: None, policy)
-                seconds.setdefault((c, policy), []).append(run.seconds[2] / cold.seconds[2])
-                cpu.setdefault((c, policy), []).append(run.cpu_seconds[2] / cold.cpu_seconds[2])
+            size = CONTROL + round(c * len(files)) * loading.SAMPLE_BYTES
+            for policy, count in (("first-come", 2), ("cost", 3)):
+                run = epochs(dataset, number, count, size=size, policy=policy)
+                seconds.setdefault((c, policy), []).append(run[0] / cold[0])
+                cpu.setdefault((c, policy), []).append(run[1] / cold[1])
         print(f"{case}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     lines = [
         f"{len(files)} pictures, {WORKERS} workers, {rounds} rounds.",
         "",
-        "| c | policy | epoch 3 to cold, seconds | processor time | best set | straight line |",
+        "| c | policy | to cold, seconds | processor time | best set | straight line |",
         "|--:|---|--:|--:|--:|--:|",
     ]
     for (c, policy), ratios in seconds.items():
         lines.append(f"| {c} | {policy} | {spread(ratios)} | {spread(cpu[c, policy])} | {best[c]:.2f} | {1 - c:.2f} |")
     return lines
+
+
+def whole(file: Path) -> Any:
+    """Decodes all pixels and resizes them, as torchvision's ImageFolder with Resize does."""
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB").resize((loading.SIDE, loading.SIDE), Image.Resampling.BILINEAR))
 
 
 def spread(values: Sequence[float]) -> str:
@@ -151,7 +194,7 @@ def measure_equal(rounds: int) -> list[str]:
                 shuffle=True,
                 seed=number,
                 num_workers=WORKERS,
-                size=4_300_000 + samples // 2 * 4096,
+                size=CONTROL + samples // 2 * 4096,
                 policy=policy,
                 persistent_workers=True,
             )
