@@ -55,7 +55,7 @@ func header() []byte {
 		{"HEADER_PAYLOAD_OFFSET", shm.HeaderPayloadOffset}, {"HEADER_PAYLOAD_BYTES", shm.HeaderPayloadBytes},
 		{"HEADER_FIELD_COUNT", shm.HeaderFieldCount},
 		{"HEADER_LIMIT_BYTES", shm.HeaderLimitBytes}, {"HEADER_SUMS_OFFSET", shm.HeaderSumsOffset},
-		{"HEADER_REFERENCE_OFFSET", shm.HeaderReferenceOffset}, {"HEADER_FINGERPRINT", shm.HeaderFingerprint},
+		{"HEADER_REFERENCE_OFFSET", shm.HeaderReferenceOffset}, {"HEADER_GROUPS_OFFSET", shm.HeaderGroupsOffset}, {"HEADER_FINGERPRINT", shm.HeaderFingerprint},
 		{"HEADER_NAME", shm.HeaderName}, {"HEADER_FIELDS", shm.HeaderFields},
 		{"FIELD_BYTES", shm.FieldBytes}, {"FIELD_NAME", shm.FieldName}, {"FIELD_DTYPE", shm.FieldDType},
 		{"FIELD_NDIM", shm.FieldNDim},

@@ -171,7 +171,7 @@ func (a *Arena) evict(i int, length uint64) bool {
 	swept := a.kind == policy.KindFIFO || a.kind == policy.KindClock
 	newcomer := policy.Candidate{Sample: uint64(i), Size: length, Cost: a.samples[i].cost}
 	search := policy.NewSearch(a.rule, newcomer, uint64(len(a.slots)))
-	for left := len(a.slots); !search.Done() && left > 0; left-- {
+	for left := 1 << 16; !search.Done() && left > 0; left-- {
 		number := a.hand
 		a.hand++
 		s := search.Slot(number)
