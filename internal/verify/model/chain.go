@@ -3,9 +3,6 @@ package model
 // The steps of docs/spec/arena-eviction.md: samples that take several slots, in a chain of the slot
 // table. What they share with caches of one slot a sample lies in set.go, evict.go and reclaim.go.
 
-// groupSlots is the number of slots that share a free_from; 512 in the real code.
-const groupSlots = 2
-
 const maxVictims = 3 // of one set; 2n + 16 in the real code
 
 func packSlot(sample, next uint8) value { return value(sample) | value(next)<<3 }
@@ -16,10 +13,20 @@ func nextOf(e value) uint8              { return uint8(e >> 3) }
 func packPair(candidate, rest uint8) value   { return value(candidate) | value(rest)<<4 }
 func pairOf(t value) (candidate, rest uint8) { return uint8(t & 15), uint8(t >> 4) }
 
-func groupOf(slot uint8) uint8      { return slot / groupSlots }
-func cursorOf(group uint8) addr     { return freeFromAddr + addr(group) }
-func (y *system) groups() uint8     { return (y.Places + groupSlots - 1) / groupSlots }
-func (y *system) end(g uint8) uint8 { return min(groupSlots, y.Places-g*groupSlots) } // of a group, from its start
+// groupSlots is the number of slots that share a free_from; 512 in the real code.
+func (y *system) groupSlots() uint8 {
+	if y.OneGroup {
+		return maxPlaces
+	}
+	return 2
+}
+
+func cursorOf(group uint8) addr { return freeFromAddr + addr(group) }
+
+func (y *system) groups() uint8 { return (y.Places + y.groupSlots() - 1) / y.groupSlots() }
+
+// end is the end of a group, counted from its start.
+func (y *system) end(g uint8) uint8 { return min(y.groupSlots(), y.Places-g*y.groupSlots()) }
 
 func init() {
 	// Step 5. An overwrite counts the slots that it has. No other client changes them, so the walk is one
@@ -48,13 +55,13 @@ func init() {
 		if t.r == x.y.groups() {
 			t.r, t.pc = 0, evictHand
 			t.full, t.tries = true, 0
-			if t.victims == maxVictims {
+			if t.victims == maxVictims && !x.y.OneGroup {
 				x.giveUp(Full)
 			}
 			return
 		}
 		t.f = x.load(cursorOf(t.r))
-		t.s = t.r*groupSlots + fromOf(t.f)
+		t.s = t.r*x.y.groupSlots() + fromOf(t.f)
 		t.pc = chainScan
 		if fromOf(t.f) == x.y.end(t.r) {
 			t.r, t.f, t.s, t.pc = t.r+1, 0, 0, chainGroup
@@ -114,7 +121,7 @@ func init() {
 			x.chainNext()
 			return
 		}
-		x.cas(cursorOf(t.r), t.f, packFree(seqOf(t.f), t.s%groupSlots+1))
+		x.cas(cursorOf(t.r), t.f, packFree(seqOf(t.f), t.s%x.y.groupSlots()+1))
 		x.chainNext()
 	}
 	table[chainName] = func(x *execution) {
@@ -132,30 +139,38 @@ func init() {
 	// Evict: claim the victim with another entry, free its chain, empty it.
 	table[removeLook] = func(x *execution) {
 		t := x.t()
-		u := x.load(wordOf(uint8(t.v) - 1))
-		if stateOf(u) != ready {
+		if stateOf(x.load(wordOf(uint8(t.v)-1))) != ready {
 			t.v, t.pc = 0, evictHand
 			return
 		}
-		t.f, t.k, t.pc = u, 0, removeList
+		t.k, t.pc = 0, removeList
 		if x.broken(RemovedUnlisted) {
-			t.pc = removeClaim
+			t.pc = removeLoad
 		}
 	}
 	table[removeList] = func(x *execution) {
 		t := x.t()
 		if !x.cas(entryOf(x.record(), t.k), 0, t.v) {
 			if t.k++; t.k == x.y.Entries {
-				t.k, t.v, t.f = 0, 0, 0
+				t.k, t.v = 0, 0
 				x.giveUp(Busy)
 			}
 			return
 		}
 		x.pass("evict.listed")
-		t.pc = removeClaim
+		t.pc = removeLoad
+	}
+	table[removeLoad] = func(x *execution) {
+		t := x.t()
+		u := x.load(wordOf(uint8(t.v) - 1))
+		if stateOf(u) != ready {
+			t.v, t.pc = 0, removeUnlist
+			return
+		}
+		t.f, t.pc = u, removeClaim
 		if x.broken(VictimFreedFirst) {
-			t.victim, t.f = t.f, 0
-			x.free(uint8(t.v), placeOf(t.victim), t.k, backEvict)
+			t.victim, t.f = u, 0
+			x.free(uint8(t.v), placeOf(u), t.k, backEvict)
 		}
 	}
 	table[removeClaim] = func(x *execution) {
@@ -247,14 +262,14 @@ func init() {
 		t.pc = freeCursorLoad
 	}
 	table[freeCursorLoad] = func(x *execution) {
-		x.t().f = x.load(cursorOf(groupOf(x.t().at - 1)))
+		x.t().f = x.load(cursorOf((x.t().at - 1) / x.y.groupSlots()))
 		x.t().pc = freeCursor
 	}
 	table[freeCursor] = func(x *execution) {
 		t := x.t()
 		f := t.f
 		t.f, t.pc = 0, freeCursorLoad
-		if x.cas(cursorOf(groupOf(t.at-1)), f, packFree(seqOf(f)+1, min(fromOf(f), (t.at-1)%groupSlots))) {
+		if x.cas(cursorOf((t.at-1)/x.y.groupSlots()), f, packFree(seqOf(f)+1, min(fromOf(f), (t.at-1)%x.y.groupSlots()))) {
 			x.pass(t.back.prefix() + ".cursor")
 			t.at, t.rest, t.pc = t.rest, 0, freeLoad
 			if x.broken(ChainHeadOnly) && t.back >= backIntent {
@@ -264,16 +279,17 @@ func init() {
 	}
 }
 
-// chainCell is the k-th word of the payload of a sample that this thread fills.
-func (x *execution) chainCell(head uint8, k int) addr {
-	for ; k >= 2 && head != 0; k -= 2 {
+// chainCell is the k-th word of the payload of a sample that this thread fills. The head of a chain has
+// the last bytes.
+func (x *execution) chainCell(head uint8, units, k int) addr {
+	for left := units - 1 - k/2; left > 0 && head != 0; left-- {
 		head = nextOf(x.s.mem[tableOf(head-1)])
 	}
 	if head == 0 {
 		x.fail("a fill writes to a chain that has too few slots")
 		head = 1
 	}
-	return cellAddr + addr(2*int(head-1)+k)
+	return cellAddr + addr(2*int(head-1)+k%2)
 }
 
 // toChain begins the search for the slots of a claimed sample that has none.
@@ -286,7 +302,7 @@ func (x *execution) toChain() {
 func (x *execution) chainOn() {
 	t := x.t()
 	t.pc = chainScan
-	if t.s++; t.s-t.r*groupSlots == x.y.end(t.r) {
+	if t.s++; t.s-t.r*x.y.groupSlots() == x.y.end(t.r) {
 		t.pc = chainPass
 	}
 }

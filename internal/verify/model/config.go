@@ -14,6 +14,7 @@ type Config struct {
 	Records  uint8    // at most 3
 	Entries  uint8    // claim entries of a record, at most 3
 	Clients  []Client // at most 4, with at most 4 threads together
+	OneGroup bool     // of slots, with Chains; else a group has 2 slots
 	Last     bool     // a set takes the last free claim entry, and not the first; its victim takes the first
 	Setup    []Op     // run by thread 0, alone, before anything else
 	Crashes  uint8    // deaths at most

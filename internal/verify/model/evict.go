@@ -28,8 +28,8 @@ func init() {
 		switch {
 		case x.y.Chains && v == 0:
 			t.pc = chainIntent
-		case x.y.Chains && holderOf(v) == x.op().Sample+1:
-			t.pc = evictHand
+		case x.y.Chains && (holderOf(v) == x.op().Sample+1 || nextOf(v) != 0):
+			t.tries, t.pc = t.tries-1, evictHand // no look, as fifo
 		case x.y.Chains:
 			t.v, t.pc = value(holderOf(v)), removeLook
 		case v == 0:

@@ -243,7 +243,7 @@ func (s *State) checkRecovered(y *system) string {
 	}
 	for p := range y.Places {
 		if y.Chains {
-			if v := s.checkSlot(p); v != "" {
+			if v := s.checkSlot(y, p); v != "" {
 				return v
 			}
 			continue
@@ -259,10 +259,10 @@ func (s *State) checkRecovered(y *system) string {
 }
 
 // checkSlot checks a slot of a chain after a recovery.
-func (s *State) checkSlot(p uint8) string {
+func (s *State) checkSlot(y *system, p uint8) string {
 	i := holderOf(s.mem[tableOf(p)])
 	if i == 0 {
-		if p%groupSlots < fromOf(s.mem[cursorOf(groupOf(p))]) {
+		if p%y.groupSlots() < fromOf(s.mem[cursorOf(p/y.groupSlots())]) {
 			return fmt.Sprintf("afterwards, slot %d is free and free_from is past it: it is lost", p)
 		}
 		return ""

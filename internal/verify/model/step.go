@@ -46,6 +46,7 @@ const (
 	chainName
 	removeLook
 	removeList
+	removeLoad
 	removeClaim
 	removeEmpty
 	removeIntent
@@ -339,7 +340,7 @@ func (x *execution) writePayload(half int, place, units, v uint8) {
 	for k := range int(units) {
 		at := cellAddr + addr(2*int(place)+half*int(units)+k)
 		if x.y.Chains {
-			at = x.chainCell(place+1, half*int(units)+k)
+			at = x.chainCell(place+1, int(units), half*int(units)+k)
 		}
 		x.s.mem[at] = value(v)
 	}
