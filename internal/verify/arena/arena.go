@@ -57,9 +57,13 @@ func StrideFor(payload, samples, typical uint64) uint64 {
 
 // New returns an empty arena.
 func New(kind policy.Kind, payload, samples, typical, seed uint64) *Arena {
-	a := &Arena{Stride: StrideFor(payload, samples, typical), kind: kind, seed: seed,
-		samples: make([]sample, samples)}
-	a.slots = make([]slot, payload/a.Stride)
+	stride := StrideFor(payload, samples, typical)
+	return WithSlots(kind, payload/stride, stride, samples, seed)
+}
+
+// WithSlots returns an empty arena with a number of slots.
+func WithSlots(kind policy.Kind, slots, stride, samples, seed uint64) *Arena {
+	a := &Arena{Stride: stride, kind: kind, seed: seed, samples: make([]sample, samples), slots: make([]slot, slots)}
 	a.unused = len(a.slots)
 	a.from = make([]int, (len(a.slots)+groupSlots-1)/groupSlots)
 	n := uint64(len(a.slots))
@@ -69,6 +73,14 @@ func New(kind policy.Kind, payload, samples, typical, seed uint64) *Arena {
 	a.rule = kind.New(max(n, 1), seed).Rule()
 	return a
 }
+
+// Ready says whether a sample is there, and where its chain begins.
+func (a *Arena) Ready(i int) (head uint64, ok bool) {
+	return uint64(a.samples[i].head) - 1, a.samples[i].head != 0
+}
+
+// Hand returns the numbers that searches have taken.
+func (a *Arena) Hand() uint64 { return a.hand }
 
 // Get reads a sample and says whether it was a hit.
 func (a *Arena) Get(i int) bool {
@@ -86,20 +98,19 @@ func (a *Arena) Get(i int) bool {
 // READY is overwritten.
 func (a *Arena) Set(i int, length, nanoseconds uint64) bool {
 	r := &a.samples[i]
+	n := int(max(1, (length+a.Stride-1)/a.Stride))
+	if n > len(a.slots) {
+		a.Refused++
+		return false
+	}
 	if a.kind.NeedsCosts() {
 		a.loads++
 		r.cost, a.spread = r.cost.Loaded(nanoseconds, a.spread, policy.Random(a.seed, a.loads))
 	}
-	n := int(max(1, (length+a.Stride-1)/a.Stride))
 	head, have := r.head, 0
 	r.head = 0
 	for s := head; s != 0; s = a.slots[s-1].next {
 		have++
-	}
-	if n > len(a.slots) {
-		a.free(head)
-		a.Refused++
-		return false
 	}
 	if have != n {
 		a.free(head)
@@ -117,9 +128,9 @@ func (a *Arena) Set(i int, length, nanoseconds uint64) bool {
 				return false
 			}
 		}
+		a.slots[head-1].reference = a.rule.Placed(a.hand)
 	}
 	r.length, r.head = length, head
-	a.slots[head-1].reference = a.rule.Placed(a.hand)
 	return true
 }
 
