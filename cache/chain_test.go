@@ -51,8 +51,8 @@ func checkChains(t testing.TB, seg *shm.Segment) {
 		for s := layout.Place(w); s != 0; {
 			l := shm.Link(seg.SlotSample(s - 1).Load())
 			if other, taken := owner[s-1]; taken || l.Sample() != i+1 {
-				t.Errorf("slot %d of sample %d is named by sample %d too (%v), and belongs to sample %d", s-1, i, other, taken,
-					int(l.Sample())-1)
+				t.Errorf("slot %d of sample %d is named by sample %d too (%v), and belongs to sample %d", s-1, i, other,
+					taken, int(l.Sample())-1)
 				break
 			}
 			owner[s-1] = i
@@ -202,7 +202,8 @@ func TestChainsDecideAsSimulated(t *testing.T) {
 				}
 				head, ok := a.Ready(i)
 				w := shm.Word(seg.Word(uint64(i)).Load())
-				if ok != (w.State() == shm.Ready) || ok && seg.WordLayout().Place(w) != head+1 || seg.Hand().Load() != a.Hand() {
+				if ok != (w.State() == shm.Ready) || ok && seg.WordLayout().Place(w) != head+1 ||
+					seg.Hand().Load() != a.Hand() {
 					t.Fatalf("set %d of sample %d: word %#x, hand %d; simulated slot %d (%v), hand %d", n, i, uint64(w),
 						seg.Hand().Load(), head, ok, a.Hand())
 				}
@@ -210,8 +211,8 @@ func TestChainsDecideAsSimulated(t *testing.T) {
 			s := stats(t, c)
 			lost := 1 - float64(s.ReadyBytes)/float64(seg.PayloadBytes)
 			if s.Evicted == 0 || hits == 0 || s.Evicted != a.Evicted || math.Abs(lost-a.Loss().Sum()) > 1e-9 {
-				t.Errorf("%d hits, %d evicted, %f lost; simulated %d evicted, %f lost", hits, s.Evicted, lost, a.Evicted,
-					a.Loss().Sum())
+				t.Errorf("%d hits, %d evicted, %f lost; simulated %d evicted, %f lost", hits, s.Evicted, lost,
+					a.Evicted, a.Loss().Sum())
 			}
 			checkSound(t, seg)
 		})
@@ -267,8 +268,8 @@ func TestChainsTogether(t *testing.T) {
 							length, hit, err = c.Get(i, dst)
 						}
 						if err == nil && !hit {
-							_, err = c.SetLoaded(i, [][]byte{payload(i, 1, chainLength(i))}, cache.Flags(n%2)*cache.Overwrite,
-								time.Duration(1+i)*time.Millisecond)
+							_, err = c.SetLoaded(i, [][]byte{payload(i, 1, chainLength(i))},
+								cache.Flags(n%2)*cache.Overwrite, time.Duration(1+i)*time.Millisecond)
 						} else if err == nil && string(dst[:length]) != string(payload(i, 1, chainLength(i))) {
 							err = fmt.Errorf("sample %d has other bytes", i)
 						}
@@ -351,8 +352,12 @@ func TestChainsShortOfMemory(t *testing.T) {
 // Words of the slot table that are impossible are reported, and lead nowhere outside the payload.
 func TestChainsCorrupt(t *testing.T) {
 	for name, damage := range map[string]func(*shm.Segment, uint64){
-		"a slot outside":   func(seg *shm.Segment, s uint64) { seg.SlotSample(s).Store(uint64(shm.NewLink(2, 1<<32-1, true))) },
-		"a chain too long": func(seg *shm.Segment, s uint64) { seg.SlotSample(s).Store(uint64(shm.NewLink(2, s+1, true))) },
+		"a slot outside": func(seg *shm.Segment, s uint64) {
+			seg.SlotSample(s).Store(uint64(shm.NewLink(2, 1<<32-1, true)))
+		},
+		"a chain too long": func(seg *shm.Segment, s uint64) {
+			seg.SlotSample(s).Store(uint64(shm.NewLink(2, s+1, true)))
+		},
 		"a chain too short": func(seg *shm.Segment, s uint64) {
 			seg.Meta(1).Store(uint64(shm.Meta(seg.Meta(1).Load()).With(60000)))
 		},

@@ -285,16 +285,18 @@ func TestKilledInAnEviction(t *testing.T) {
 // sample stays claimed, and no copy is torn. A kill while the claims are reclaimed changes nothing.
 func TestKilledInAChain(t *testing.T) {
 	for _, point := range []string{"claim.entry", "claim.phase", "claim.word", "evict.listed", "evict.listed@2",
-		"evict.retired", "evict.retired@2", "abort.slot", "abort.slot@3", "abort.slot@4", "abort.slot@6", "abort.cursor",
-		"abort.cursor@3", "abort.cursor@4", "evict.emptied", "evict.emptied@2", "evict.unlisted", "evict.unlisted@2",
+		"evict.retired", "evict.retired@2", "abort.slot", "abort.slot@3", "abort.slot@4", "abort.slot@6",
+		"abort.cursor", "abort.cursor@3", "abort.cursor@4", "evict.emptied", "evict.emptied@2",
+		"evict.unlisted", "evict.unlisted@2",
 		"slot.intent", "slot.intent@2", "slot.intent@5", "slot.taken", "slot.taken@2", "slot.taken@8", "slot.named",
 		"write.half", "write.done", "publish.meta", "publish.word", "publish.entry"} {
 		t.Run(point, func(t *testing.T) { dieInAChain(t, point, "", "") })
 	}
 	for _, reclaims := range []string{"set", "recover", "registration", "clear"} {
-		for _, first := range []string{"abort.slot@2", "evict.retired@2", "slot.intent@5", "slot.taken@7", "slot.named"} {
-			for _, point := range []string{"reclaim.slot", "reclaim.slot@2", "reclaim.cursor", "reclaim.cursor@2", "reclaim.word",
-				"reclaim.entry"} {
+		for _, first := range []string{"abort.slot@2", "evict.retired@2", "slot.intent@5", "slot.taken@7",
+			"slot.named"} {
+			for _, point := range []string{"reclaim.slot", "reclaim.slot@2", "reclaim.cursor", "reclaim.cursor@2",
+				"reclaim.word", "reclaim.entry"} {
 				t.Run(fmt.Sprintf("%s, and at %s in a %s", first, point, reclaims), func(t *testing.T) {
 					dieInAChain(t, first, reclaims, point)
 				})

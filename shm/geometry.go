@@ -60,7 +60,8 @@ func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, cli
 	if g.Chains() {
 		switch {
 		case samples > MaxChainSamples:
-			return g, fmt.Errorf("samples %d of an arena that evicts are not in 1..%d", samples, uint64(MaxChainSamples))
+			return g, fmt.Errorf("samples %d of an arena that evicts are not in 1..%d", samples,
+				uint64(MaxChainSamples))
 		case slots < 1 || slots > MaxSlots:
 			return g, fmt.Errorf("slots %d are not in 1..%d", slots, uint64(MaxSlots))
 		case stride < UnitBytes || stride > MaxChainStride || stride&(stride-1) != 0:

@@ -279,8 +279,8 @@ func planChains(flags uint32, policy Policy, samples, stride uint64, records uin
 		return err != nil || g.SegmentBytes > limit
 	})
 	if slots == 0 {
-		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, over the limit "+
-			"of %d; raise the limit to that at least", stride, samples, least.SegmentBytes, limit)
+		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, over the "+
+			"limit of %d; raise the limit to that at least", stride, samples, least.SegmentBytes, limit)
 	}
 	return NewGeometry(flags, policy, samples, uint64(slots), stride, records, 0)
 }

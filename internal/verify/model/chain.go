@@ -128,7 +128,8 @@ func init() {
 		t, i := x.t(), x.op().Sample
 		w := x.y.packWord(writing, x.owner(), generationOf(t.w), t.head)
 		if !x.cas(wordOf(i), t.w, w) {
-			x.fail("a fill of sample %d finds its word changed before it could name its place, so the claim was lost", i)
+			x.fail("a fill of sample %d finds its word changed before it could name its place, so the claim was "+
+				"lost", i)
 			return
 		}
 		x.pass("slot.named")
@@ -267,9 +268,9 @@ func init() {
 	}
 	table[freeCursor] = func(x *execution) {
 		t := x.t()
-		f := t.f
+		f, group, at := t.f, (t.at-1)/x.y.groupSlots(), (t.at-1)%x.y.groupSlots()
 		t.f, t.pc = 0, freeCursorLoad
-		if x.cas(cursorOf((t.at-1)/x.y.groupSlots()), f, packFree(seqOf(f)+1, min(fromOf(f), (t.at-1)%x.y.groupSlots()))) {
+		if x.cas(cursorOf(group), f, packFree(seqOf(f)+1, min(fromOf(f), at))) {
 			x.pass(t.back.prefix() + ".cursor")
 			t.at, t.rest, t.pc = t.rest, 0, freeLoad
 			if x.broken(ChainHeadOnly) && t.back >= backIntent {

@@ -183,7 +183,8 @@ var Mutants = []Mutant{
 		"an overwrite that needs another number of slots takes new ones without freeing the old", "chains-grow", ""},
 	{RemovedUnlisted, "RemovedUnlisted", "a victim with a chain is claimed without being listed", "chains", ""},
 	{VictimFreedFirst, "VictimFreedFirst", "the chain of a victim is freed while it is READY", "chains", ""},
-	{VictimEmptyFirst, "VictimEmptyFirst", "a victim is EMPTY, and not claimed, while its chain is freed", "chains", ""},
+	{VictimEmptyFirst, "VictimEmptyFirst", "a victim is EMPTY, and not claimed, while its chain is freed", "chains",
+		""},
 	{PublishByStore, "PublishByStore", "the publish is a plain store, not a CAS", "",
 		"a claim is only reclaimed with the lock of its owner's record, so no client changes the word of a " +
 			"living owner: the CAS cannot fail. It detects a bug or another program that breaks this rule, and " +
