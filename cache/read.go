@@ -185,15 +185,13 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 			return 0, false, c.checkStates(sample, w)
 		}
 		n := c.length(m)
+		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
-		var placed bool
-		if c.chains {
+		switch {
+		case c.chains:
 			placed = n <= c.sampleBytes && (!fits || c.copyChain(dst[:n], w))
-		} else {
-			var offset uint64
-			if offset, placed = c.locate(w, n); placed && fits {
-				copyBytes(dst, c.seg.Bytes(offset, n))
-			}
+		case placed && fits:
+			copyBytes(dst, c.seg.Bytes(offset, n))
 		}
 		switch {
 		case !record.unchanged(w, m):
