@@ -18,13 +18,15 @@ type Cache struct {
 
 	seg         *shm.Segment
 	layout      shm.WordLayout
-	policy      policy.Policy // of slots; unused in an arena
+	policy      policy.Policy // of slots; unused in an arena without chains
 	samples     uint64
-	slots       uint64 // 0 in an arena
+	slots       uint64 // 0 in an arena without chains
 	stride      uint64
 	sampleBytes uint64 // of each sample; in an arena of the largest
-	units       uint64 // of the arena; 0 with slots
+	units       uint64 // of an arena without chains; 0 with slots
 	variable    bool
+	chains      bool        // samples lie in chains of slots: variable, with a policy that evicts
+	swept       bool        // with chains: the policy looks at one slot after the other
 	oneWordView bool        // the index word alone says where a view lies: fixed-size, and nothing is evicted
 	rule        policy.Rule // which sample goes; nil if none ever goes
 	costs       bool        // the policy decides by the costs of loads
@@ -44,6 +46,7 @@ type Cache struct {
 	// at a time
 	allocating sync.Mutex
 	allowance  *shm.Allowance // that fills draw on; nil when read-only
+	group      atomic.Uint64  // of slots, with chains: where this handle took or freed a slot last
 	draws      atomic.Uint64  // hits of this handle, with the policy lfu
 	loads      atomic.Uint64  // loads whose times this handle was told
 	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first

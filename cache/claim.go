@@ -24,6 +24,8 @@ type fill struct {
 	drawn    uint64        // drawn from the allowance and not settled
 	memory   bool          // memory for a new place is drawn, or the cache has it already
 	short    bool          // there is no memory for a new place
+	head     uint64        // with chains: the slot + 1 at the head of the claim's chain
+	slots    []uint32      // with chains: its slots, the first bytes first
 	took     time.Duration // what the load took; 0: unknown
 	freeOnly bool          // evict no sample
 }
@@ -64,6 +66,9 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 			return Busy, c.corruptWord(sample, w, 0)
 		}
 
+		if c.chains && c.slotsFor(length) > c.slots {
+			return Full, nil
+		}
 		m := shm.Meta(c.seg.Meta(sample).Load())
 		place, ok := c.placeKept(sample, w, m, length)
 		if !ok {
@@ -72,7 +77,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		if verdict == policy.Home {
 			place = home + 1
 		}
-		full := place == 0 && !c.hasSpace(length)
+		full := place == 0 && !c.chains && !c.hasSpace(length)
 		if full && !evicts && !shm.Phase(c.seg.Phase().Load()).Clearing() {
 			if word.Load() != uint64(w) {
 				continue // another client may have given the last place to this sample
@@ -100,7 +105,7 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		*f = fill{sample: sample, length: length, entry: entry, took: f.took, freeOnly: f.freeOnly}
 		taken := place == 0 || place != c.layout.Place(w)
 		// A kept place has its pages, and so has that of a victim.
-		if taken && !(full && evicts) && !c.hasMemory(f) && !evicts {
+		if taken && !c.chains && !(full && evicts) && !c.hasMemory(f) && !evicts {
 			c.dropEntry(entry)
 			return Full, nil
 		}
@@ -121,6 +126,10 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		fault.At("claim.word")
 		f.word = ours
 		c.loaded(f)
+		if c.chains {
+			f.head = place
+			return c.takeChain(f)
+		}
 		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
 			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}
@@ -141,7 +150,7 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) 
 	switch {
 	case place == 0:
 		return 0, w.State() == shm.Empty
-	case !c.variable:
+	case !c.variable || c.chains:
 		return place, place <= c.slots && w.State() == shm.Ready
 	}
 	has := c.seg.Length(m)

@@ -148,9 +148,17 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	}
 	if c.seg.HasSlotTable() {
 		for s := range c.slots {
-			if table := c.seg.SlotSample(s); table.Load() != 0 {
+			if table := c.seg.SlotSample(s); c.chains {
+				table.Store(uint64(shm.NewLink(0, 0, shm.Link(table.Load()).Pages())))
+			} else if table.Load() != 0 {
 				table.Store(0)
 			}
+		}
+	}
+	if c.chains {
+		for g := range c.seg.Groups() {
+			word := c.seg.Group(g)
+			word.Store(uint64(shm.NewFreeFrom(shm.FreeFrom(word.Load()).Seq()+1, 0)))
 		}
 	}
 	f := shm.FreeFrom(c.seg.FreeFrom().Load())

@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/policy"
@@ -16,7 +17,14 @@ const searches = 4
 func (c *Cache) setPolicy() {
 	kind := policy.Kind(c.seg.Policy) + 1
 	c.seed = binary.LittleEndian.Uint64(c.seg.Header.UUID[:])
-	c.policy = kind.New(c.slots, c.seed)
+	ticks := c.slots
+	if c.chains {
+		c.swept = c.seg.Policy == shm.PolicyFIFO || c.seg.Policy == shm.PolicyClock
+		if c.seg.Policy == shm.PolicyLRU {
+			ticks = max(ticks/32, 1) // about the number of samples
+		}
+	}
+	c.policy = kind.New(ticks, c.seed)
 	c.rule = c.policy.Rule()
 	c.oneWordView = !c.evicts()
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
@@ -122,7 +130,11 @@ func (c *Cache) cost(sample uint64) policy.Cost {
 func (c *Cache) hasMemory(f *fill) bool {
 	if !f.memory && !f.short {
 		var err error
-		f.drawn, err = c.allowance.Draw(f.length)
+		n := f.length
+		if c.chains {
+			n = c.slotsFor(n) * max(c.stride, uint64(os.Getpagesize()))
+		}
+		f.drawn, err = c.allowance.Draw(n)
 		f.memory, f.short = err == nil, err != nil
 	}
 	return f.memory

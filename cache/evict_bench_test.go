@@ -112,6 +112,51 @@ func BenchmarkEvictScaling(b *testing.B) {
 	}
 }
 
+// The same in an arena that evicts, with the slots that it has of a known sample, after many evictions.
+func BenchmarkEvictChains(b *testing.B) {
+	for _, size := range []uint64{3072, 100_000, 196_608} {
+		samples := 64 << 20 / size
+		data := make([]byte, 2*size)
+		length := func(n int) int { return int(size/2) + n*7919%int(size) }
+		stride := uint64(64)
+		for stride*2 <= size/16 {
+			stride *= 2
+		}
+		c := attach(b, mapped(b, chained(b, shm.PolicyRandom, samples, 16<<20/stride, stride)))
+		n := 0
+		set := func(b *testing.B) {
+			r, err := c.Set(n%int(samples), data[:length(n%int(samples))], 0)
+			if err != nil || r == cache.Busy || r == cache.Full {
+				b.Fatal(r, err)
+			}
+			n++
+		}
+		b.Run(fmt.Sprintf("%d/set", size), func(b *testing.B) {
+			for range 10 * samples {
+				set(b)
+			}
+			before := stats(b, c).Evicted
+			for b.Loop() {
+				set(b)
+			}
+			b.ReportMetric(float64(stats(b, c).Evicted-before)/float64(b.N), "evicted/op")
+		})
+		b.Run(fmt.Sprintf("%d/hit", size), func(b *testing.B) {
+			var ready []int
+			for i := range int(samples) {
+				if s, _ := c.State(i); s == cache.StateReady {
+					ready = append(ready, i)
+				}
+			}
+			for n := 0; b.Loop(); n++ {
+				if _, hit, err := c.Get(ready[n*7919%len(ready)], data); !hit || err != nil {
+					b.Fatal(hit, err)
+				}
+			}
+		})
+	}
+}
+
 // beside calls two functions in turn, each some hundred times a turn, so that both run on the same
 // machine at the same time. It reports the medians of their times, and of the ratios of turns.
 func beside(b *testing.B, theirs, ours func(n int)) {

@@ -281,6 +281,96 @@ func TestKilledInAnEviction(t *testing.T) {
 	}
 }
 
+// A kill at any step of a set that evicts from chains loses at most the victims. No slot is lost, no
+// sample stays claimed, and no copy is torn. A kill while the claims are reclaimed changes nothing.
+func TestKilledInAChain(t *testing.T) {
+	for _, point := range []string{"claim.entry", "claim.phase", "claim.word", "evict.listed", "evict.listed@2",
+		"evict.retired", "evict.retired@2", "abort.slot", "abort.slot@3", "abort.slot@4", "abort.slot@6",
+		"abort.cursor", "abort.cursor@3", "abort.cursor@4", "evict.emptied", "evict.emptied@2",
+		"evict.unlisted", "evict.unlisted@2",
+		"slot.intent", "slot.intent@2", "slot.intent@5", "slot.taken", "slot.taken@2", "slot.taken@8", "slot.named",
+		"write.half", "write.done", "publish.meta", "publish.word", "publish.entry"} {
+		t.Run(point, func(t *testing.T) { dieInAChain(t, point, "", "") })
+	}
+	for _, reclaims := range []string{"set", "recover", "registration", "clear"} {
+		for _, first := range []string{"abort.slot@2", "evict.retired@2", "slot.intent@5", "slot.taken@7",
+			"slot.named"} {
+			for _, point := range []string{"reclaim.slot", "reclaim.slot@2", "reclaim.cursor", "reclaim.cursor@2",
+				"reclaim.word", "reclaim.entry"} {
+				t.Run(fmt.Sprintf("%s, and at %s in a %s", first, point, reclaims), func(t *testing.T) {
+					dieInAChain(t, first, reclaims, point)
+				})
+			}
+		}
+	}
+}
+
+func dieInAChain(t *testing.T, point, reclaims, again string) {
+	seg := named(t, chained(t, shm.PolicyFIFO, 12, 16, 256))
+	observer := attach(t, seg)
+	length := func(i int) int { return 1000 + 100*(i/4) }
+	for i := range 4 { // four slots each
+		set(t, observer, i, payload(i, 0, length(i)), 0, cache.Stored)
+	}
+	versions := map[int][]string{7: {string(payload(7, 1, 1900)), string(payload(7, 1, length(7)))}}
+	for i := range 12 {
+		versions[i] = append(versions[i], string(payload(i, evictVersion(i), length(i))))
+	}
+	stopReader := readAllTheTime(t, observer, versions)
+	defer stopReader()
+
+	bystander := start(t, seg.Path(), "") // has the lower number, and lives
+	dead := start(t, seg.Path(), point+"=kill")
+	var second *child
+	if reclaims != "" && reclaims != "registration" {
+		second = start(t, seg.Path(), again+"=kill")
+	}
+	dead.tell("set 7 1 1900") // eight slots: evicts two samples
+	dead.died()
+	switch reclaims {
+	case "registration":
+		second = start(t, seg.Path(), again+"=kill")
+	case "set":
+		second.tell("set 7 1 1900")
+	case "recover", "clear":
+		second.tell("%s", reclaims)
+	}
+	if second != nil {
+		second.died()
+	}
+	_ = bystander
+
+	next := attach(t, seg)
+	if _, err := next.Recover(); err != nil {
+		t.Error(err)
+	}
+	published := point == "publish.word" || point == "publish.entry"
+	switch {
+	case reclaims == "clear": // the next claimant finishes it
+		set(t, next, 11, payload(11, 1, length(11)), 0, cache.Stored)
+		wantMiss(t, next, 0)
+	case published:
+		wantSample(t, next, 7, payload(7, 1, 1900))
+	default:
+		wantMiss(t, next, 7)
+	}
+	if ready := stats(t, next).Ready; reclaims != "clear" && ready < 2 {
+		t.Errorf("%d samples are left", ready)
+	}
+	checkSound(t, seg)
+	for i := range 12 {
+		if r, err := next.Set(i, payload(i, evictVersion(i), length(i)), 0); err != nil || r != cache.Stored &&
+			r != cache.Exists {
+			t.Errorf("set %d: %v, %v", i, r, err)
+		}
+	}
+	stopReader()
+	if s := stats(t, next); s.Corrupt != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	checkSound(t, seg)
+}
+
 // evictVersion is the version of a sample in the tests of evictions: the first 4 are there before.
 func evictVersion(sample int) int {
 	if sample < 4 {

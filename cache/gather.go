@@ -246,6 +246,9 @@ func (g *gather) fetch(first, last int) {
 	for _, i := range g.indices[first:last] {
 		c.seg.Word(uint64(i)).Load()
 	}
+	if c.chains {
+		return // their first bytes are the last of a walk
+	}
 	for _, i := range g.indices[first:last] {
 		w, m, ok := c.indexRecord(uint64(i)).load()
 		if !ok || c.length(m) < fetched {
@@ -272,10 +275,16 @@ func (g *gather) row(k int) (bool, error) {
 			return false, c.checkStates(sample, w)
 		}
 		length := c.length(m)
-		offset, placed := c.locate(w, length)
 		matches := !g.packed || length == g.lengths[k]
+		var offset uint64
+		placed := true
+		if !c.chains {
+			offset, placed = c.locate(w, length)
+		}
 		switch {
 		case !placed || !matches:
+		case c.chains:
+			placed = c.copyChain(g.dst[g.offsets[k]:][:length], w)
 		case g.packed:
 			copyBytes(g.dst[g.offsets[k]:], c.seg.Bytes(offset, length))
 		default:

@@ -124,6 +124,11 @@ func stats(t testing.TB, c *cache.Cache) cache.Stats {
 // no place belongs to two samples, the slot table agrees with the index, and no slot is lost.
 func checkSound(t testing.TB, seg *shm.Segment) {
 	t.Helper()
+	if seg.Chains() {
+		checkChains(t, seg)
+		checkIdle(t, seg)
+		return
+	}
 	layout := seg.WordLayout()
 	type extent struct{ first, end, sample uint64 }
 	var extents []extent
@@ -187,6 +192,12 @@ func checkSound(t testing.TB, seg *shm.Segment) {
 			}
 		}
 	}
+	checkIdle(t, seg)
+}
+
+// checkIdle checks that no claim is listed and no clear is unfinished.
+func checkIdle(t testing.TB, seg *shm.Segment) {
+	t.Helper()
 	for r := range seg.ClientRecords {
 		for e := range shm.ClaimsPerClient {
 			entry, intent := seg.Claim(r, e)

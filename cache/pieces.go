@@ -38,10 +38,14 @@ func (c *Cache) Claim(i int, length int, flags Flags) (*Claim, Result, error) {
 	r, err := c.claimOrWait(uint64(i), uint64(length), flags, &k.f)
 	if r == Stored && err == nil {
 		// Allocate, so that parts that are never written are no hole: zeros, or old bytes of the place.
-		if err := c.seg.AllocatePayload(k.f.offset, k.f.length); err != nil {
-			r, err = c.writeFailed(&k.f, err)
-			c.countResult(r, err)
-			return nil, r, err
+		for at := uint64(0); at < k.f.length; {
+			offset, n := c.run(&k.f, at, k.f.length-at)
+			if err := c.seg.AllocatePayload(offset, n); err != nil {
+				r, err = c.writeFailed(&k.f, err)
+				c.countResult(r, err)
+				return nil, r, err
+			}
+			at += n
 		}
 		c.settle(&k.f)
 		k.open = true
@@ -73,7 +77,7 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := k.c.seg.WritePayload(p, k.f.offset+uint64(offset))
+	n, err := k.c.writePayload(&k.f, p, uint64(offset))
 	if err != nil {
 		k.open = false
 		if lost := k.c.abort(&k.f); lost != nil {
@@ -114,11 +118,12 @@ func (k *Claim) readBack() error {
 	buffer := make([]byte, min(k.f.length, 1<<20))
 	for at := uint64(0); at < k.f.length; {
 		part := buffer[:min(uint64(len(buffer)), k.f.length-at)]
-		if err := k.c.seg.ReadPayload(part, k.f.offset+at); err != nil {
+		offset, n := k.c.run(&k.f, at, uint64(len(part)))
+		if err := k.c.seg.ReadPayload(part[:n], offset); err != nil {
 			return err
 		}
-		k.f.crc = crc32.Update(k.f.crc, shm.Castagnoli, part)
-		at += uint64(len(part))
+		k.f.crc = crc32.Update(k.f.crc, shm.Castagnoli, part[:n])
+		at += n
 	}
 	return nil
 }

@@ -15,15 +15,14 @@ const writePiece = 256 << 10
 // write writes the parts of a sample into its place, one after the other, and computes the
 // checksum. Full means no pages. After Full or an error the claim is aborted.
 func (c *Cache) write(f *fill, parts [][]byte) (Result, error) {
-	at := f.offset
+	at, half := uint64(0), (f.length+1)/2
 	for _, p := range parts {
 		for len(p) > 0 {
 			piece := p[:min(len(p), writePiece)]
-			half := f.offset + (f.length+1)/2
 			if fault.Enabled && at < half { // a test can kill the process after half of the bytes
 				piece = piece[:min(uint64(len(piece)), half-at)]
 			}
-			if _, err := c.seg.WritePayload(piece, at); err != nil {
+			if _, err := c.writePayload(f, piece, at); err != nil {
 				return c.writeFailed(f, err)
 			}
 			f.crc = crc32.Update(f.crc, shm.Castagnoli, piece)
@@ -51,6 +50,9 @@ func (c *Cache) writeFailed(f *fill, err error) (Result, error) {
 // publish makes a written sample READY. It returns ErrLost.
 func (c *Cache) publish(f *fill) error {
 	c.settle(f)
+	if c.chains {
+		c.markPages(f)
+	}
 	content, meta := f.crc, c.seg.Meta(f.sample)
 	if c.variable {
 		content = uint32(f.length)
@@ -71,15 +73,17 @@ func (c *Cache) publish(f *fill) error {
 	return nil
 }
 
-// abort gives a claim up. Its slot becomes free; an extent stays with the sample. It returns
+// abort gives a claim up. Its slots become free; an extent stays with the sample. It returns
 // ErrLost.
 func (c *Cache) abort(f *fill) error {
 	c.settle(f)
 	place := c.layout.Place(f.word)
-	if c.seg.HasSlotTable() && place != 0 {
+	if c.chains {
+		c.freeOwn(f)
+	} else if c.seg.HasSlotTable() && place != 0 {
 		c.freeSlot(place-1, f.sample, "abort.slot", "abort.cursor")
 	}
-	if !c.variable {
+	if !c.variable || c.chains {
 		place = 0
 	}
 	empty := c.layout.Pack(shm.Empty, 0, c.layout.Generation(f.word)+1, place)

@@ -128,10 +128,13 @@ func (c *Cache) checkStates(sample uint64, w shm.Word) error {
 	return nil
 }
 
-// locate returns the offset in the payload of a READY sample with this length. It returns false for
-// a place outside the payload, so that no corrupt word leads there.
 // possible says whether a sample of this cache may have that state.
-func (c *Cache) possible(s shm.State) bool { return s <= shm.Ready || s == shm.Retiring && c.evicts() }
+func (c *Cache) possible(s shm.State) bool {
+	return s <= shm.Ready || s == shm.Retiring && c.evicts() && !c.chains
+}
+
+// locate returns the offset in the payload of a READY sample with this length, which does not lie in a
+// chain. It returns false for a place outside the payload, so that no corrupt word leads there.
 
 func (c *Cache) locate(w shm.Word, length uint64) (offset uint64, ok bool) {
 	place := c.layout.Place(w) - 1 // place 0, which is none, becomes huge
@@ -184,7 +187,10 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		n := c.length(m)
 		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
-		if placed && fits {
+		switch {
+		case c.chains:
+			placed = n <= c.sampleBytes && (!fits || c.copyChain(dst[:n], w))
+		case placed && fits:
 			copyBytes(dst, c.seg.Bytes(offset, n))
 		}
 		switch {

@@ -27,7 +27,10 @@ func (c *Cache) viewUncounted(sample uint64) ([]byte, bool) {
 		return nil, false
 	}
 	if c.evicts() {
-		dst := make([]byte, c.sampleBytes)
+		if c.chains && c.slotsFor(c.length(m)) > c.slots {
+			return nil, false
+		}
+		dst := make([]byte, c.length(m))
 		n, hit, err := c.copySample(sample, dst, false)
 		return dst[:n], hit && err == nil
 	}

@@ -38,17 +38,17 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 			}
 			continue
 		}
-		if c.evicts() {
+		if c.evicts() && !c.chains {
 			c.endEviction(record, e)
 		}
 		if sample := listed - 1; sample >= c.samples {
 			c.count(shm.Corrupt, 1)
-		} else if c.reclaimSample(record, sample) {
+		} else if c.reclaimSample(record, e, sample) {
 			c.count(count, 1)
 			claims++
 		}
 		intent.Store(0)
-		if c.evicts() {
+		if c.evicts() && !c.chains {
 			c.seg.Victim(record, e).Store(0)
 		}
 		entry.Store(0)
@@ -57,9 +57,9 @@ func (c *Cache) reclaimRecord(record uint32, count shm.Counter) (claims int) {
 	return claims
 }
 
-// reclaimSample empties a sample that the record's owner was filling. It returns false if the owner
+// reclaimSample empties a sample that an entry lists and the record's owner was filling. It returns false if the owner
 // was not filling it.
-func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
+func (c *Cache) reclaimSample(record uint32, entry int, sample uint64) bool {
 	word := c.seg.Word(sample)
 	w := shm.Word(word.Load())
 	if w.State() != shm.Writing || w.Owner() != record+1 {
@@ -67,6 +67,8 @@ func (c *Cache) reclaimSample(record uint32, sample uint64) bool {
 	}
 	var keep uint64
 	switch {
+	case c.chains:
+		c.freeChainsOfDead(record, entry, sample, w)
 	case c.variable:
 		keep = c.extentOfDead(record, sample, w)
 	case c.seg.HasSlotTable():

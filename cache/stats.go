@@ -26,10 +26,14 @@ type Stats struct {
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
 	Evicted     uint64 `json:"evicted"`      // samples whose slot another sample got
 
-	Ready          uint64 `json:"ready"`            // samples that are READY now
-	ReadyBytes     uint64 `json:"ready_bytes"`      // bytes of these samples
-	ArenaNextBytes uint64 `json:"arena_next_bytes"` // arena bytes allocated since the last clear; 0 with slots
-	ArenaLostBytes uint64 `json:"arena_lost_bytes"` // of these, bytes that no index word names; a clear frees them
+	Ready      uint64 `json:"ready"`       // samples that are READY now
+	ReadyBytes uint64 `json:"ready_bytes"` // bytes of these samples
+	// Arena bytes allocated since the last clear, or in slots that are taken now if the arena evicts; 0 in
+	// a fixed-size cache.
+	ArenaNextBytes uint64 `json:"arena_next_bytes"`
+	// Of these, bytes that no index word names, until a clear; if the arena evicts, bytes without a byte of
+	// a READY sample.
+	ArenaLostBytes uint64 `json:"arena_lost_bytes"`
 	ClientsLive    uint64 `json:"clients_live"`
 	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
@@ -71,11 +75,18 @@ func (c *Cache) Stats() (Stats, error) {
 		if c.costs {
 			costs.add(m, w.State() == shm.Ready)
 		}
-		if c.variable && c.layout.Place(w) != 0 {
+		if c.variable && !c.chains && c.layout.Place(w) != 0 {
 			named += shm.UnitsFor(c.seg.Length(m))
 		}
 	}
-	if c.variable {
+	if c.chains {
+		for k := range c.slots {
+			if shm.Link(c.seg.SlotSample(k).Load()).Sample() != 0 {
+				s.ArenaNextBytes += c.stride
+			}
+		}
+		s.ArenaLostBytes = s.ArenaNextBytes - min(s.ReadyBytes, s.ArenaNextBytes)
+	} else if c.variable {
 		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
 		s.ArenaNextBytes = next * shm.UnitBytes
 		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later

@@ -43,6 +43,23 @@ func (c *Cache) Verify(first, n int) (Verification, error) {
 	return v, nil
 }
 
+// bytesOf returns the bytes of a READY sample: of the payload, or of a chain a copy. It returns false for
+// an impossible place.
+func (c *Cache) bytesOf(w shm.Word, length uint64) ([]byte, bool) {
+	if c.chains {
+		if length > c.sampleBytes || c.slotsFor(length) > c.slots {
+			return nil, false
+		}
+		bytes := make([]byte, length)
+		return bytes, c.copyChain(bytes, w)
+	}
+	offset, ok := c.locate(w, length)
+	if !ok {
+		return nil, false
+	}
+	return c.seg.Bytes(offset, length), true
+}
+
 // verifySample says whether a sample was READY, and whether it is correct.
 func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 	record := c.indexRecord(sample)
@@ -52,10 +69,8 @@ func (c *Cache) verifySample(sample uint64) (ready, good bool) {
 			return false, c.possible(w.State())
 		}
 		crc := c.seg.Checksum(sample, m)
-		offset, good := c.locate(w, c.length(m))
-		if good {
-			good = crc == crc32.Checksum(c.seg.Bytes(offset, c.length(m)), shm.Castagnoli)
-		}
+		bytes, good := c.bytesOf(w, c.length(m))
+		good = good && crc == crc32.Checksum(bytes, shm.Castagnoli)
 		if record.unchanged(w, m) {
 			return true, good
 		}

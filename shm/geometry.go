@@ -6,16 +6,17 @@ import "fmt"
 // again and refuses a header that differs.
 type Geometry struct {
 	Flags           uint32
-	Policy          Policy // PolicyFirstCome in a variable-size cache
+	Policy          Policy // not PolicyFirstIndices in a variable-size cache
 	Samples         uint64
-	Slots           uint64 // 0 in a variable-size cache
-	SlotStride      uint64 // bytes from slot to slot; 64 in a variable-size cache
+	Slots           uint64 // 0 in a variable-size cache that does not evict
+	SlotStride      uint64 // bytes from slot to slot; 64 in a variable-size cache that does not evict
 	ClientRecords   uint32
 	PayloadBytes    uint64
 	IndexOffset     uint64
 	SumsOffset      uint64 // 0: no table of checksums
 	SlotTableOffset uint64 // 0: no slot table
 	ReferenceOffset uint64 // 0: no reference bytes
+	GroupsOffset    uint64 // 0: no groups of slots
 	PayloadOffset   uint64
 	SegmentBytes    uint64 // size of the file
 }
@@ -23,9 +24,17 @@ type Geometry struct {
 // Variable says whether samples lie in an arena.
 func (g *Geometry) Variable() bool { return g.Flags&FlagVariable != 0 }
 
+// Chains says whether samples differ in size and lie in chains of slots: docs/spec/arena-eviction.md.
+func (g *Geometry) Chains() bool { return g.Variable() && g.Policy.Evicts() }
+
 // HasSlotTable says whether any sample may have any slot, so that a table names the sample of each.
-// It is false for a variable-size cache, which has no slots.
-func (g *Geometry) HasSlotTable() bool { return g.Policy != PolicyFirstIndices && !g.Variable() }
+// It is false for a variable-size cache without slots.
+func (g *Geometry) HasSlotTable() bool {
+	return g.Policy != PolicyFirstIndices && (!g.Variable() || g.Chains())
+}
+
+// Groups is the number of groups of slots. Only if Chains.
+func (g *Geometry) Groups() uint64 { return (g.Slots + GroupSlots - 1) / GroupSlots }
 
 // Units is the number of 64-byte units of an arena.
 func (g *Geometry) Units() uint64 { return g.PayloadBytes / UnitBytes }
@@ -45,10 +54,24 @@ func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, cli
 	case stride < 1 || stride > MaxSampleBytes+16:
 		return g, fmt.Errorf("slot stride %d is not in 1..%d", stride, uint64(MaxSampleBytes+16))
 	}
-	if policy != PolicyFirstCome && (policy != PolicyFirstIndices && !policy.Evicts() || g.Variable()) {
+	if policy != PolicyFirstCome && !policy.Evicts() && (policy != PolicyFirstIndices || g.Variable()) {
 		return g, fmt.Errorf("policy %d of a segment with the flags %#x", policy, flags)
 	}
-	if g.Variable() {
+	if g.Chains() {
+		switch {
+		case samples > MaxChainSamples:
+			return g, fmt.Errorf("samples %d of an arena that evicts are not in 1..%d", samples,
+				uint64(MaxChainSamples))
+		case slots < 1 || slots > MaxSlots:
+			return g, fmt.Errorf("slots %d are not in 1..%d", slots, uint64(MaxSlots))
+		case stride < UnitBytes || stride > MaxChainStride || stride&(stride-1) != 0:
+			return g, fmt.Errorf("slot stride %d is not a power of two in %d..%d", stride, UnitBytes, MaxChainStride)
+		}
+		g.PayloadBytes = slots * stride // below 2^53
+		if g.PayloadBytes > MaxArenaBytes-UnitBytes {
+			return g, fmt.Errorf("arena of %d bytes is larger than %d", g.PayloadBytes, uint64(MaxArenaBytes-UnitBytes))
+		}
+	} else if g.Variable() {
 		switch {
 		case slots != 0 || stride != UnitBytes:
 			return g, fmt.Errorf("a variable-size segment with slots %d, stride %d: must be 0, %d", slots, stride, UnitBytes)
@@ -78,6 +101,10 @@ func NewGeometry(flags uint32, policy Policy, samples, slots, stride uint64, cli
 	if policy.References() {
 		g.ReferenceOffset = roundUp(end, RegionAlign)
 		end = roundUp(g.ReferenceOffset+slots, 8)
+	}
+	if g.Chains() {
+		g.GroupsOffset = roundUp(end, RegionAlign)
+		end = g.GroupsOffset + g.Groups()*GroupRecordBytes
 	}
 	g.PayloadOffset = roundUp(end, PayloadAlign)
 	g.SegmentBytes = roundUp(g.PayloadOffset+g.PayloadBytes, RegionAlign)

@@ -52,6 +52,7 @@ func (h *Header) encode(g *Geometry) []byte {
 	le.PutUint64(b[HeaderLimitBytes:], h.Limit)
 	le.PutUint64(b[HeaderSumsOffset:], g.SumsOffset)
 	le.PutUint64(b[HeaderReferenceOffset:], g.ReferenceOffset)
+	le.PutUint64(b[HeaderGroupsOffset:], g.GroupsOffset)
 	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
 	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
 	for k := range h.Fields {
@@ -152,6 +153,9 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 			return Geometry{}, fmt.Errorf("sample bytes %d are not in %d..%d", h.SampleBytes, least, uint64(MaxSampleBytes))
 		}
 		sampleBytes, stride = h.SampleBytes, UnitBytes
+		if Policy(le.Uint32(b[HeaderPolicy:])).Evicts() {
+			stride = le.Uint64(b[HeaderSlotStride:])
+		}
 	}
 	if sampleBytes != h.SampleBytes {
 		return Geometry{}, fmt.Errorf("sample bytes %d, the fields make %d", h.SampleBytes, sampleBytes)
@@ -185,7 +189,7 @@ func reserved(k int) bool {
 	case k >= HeaderFields:
 		at := (k - HeaderFields) % FieldBytes
 		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderName+NameBytes, k >= HeaderReferenceOffset+8 &&
+	case k >= HeaderName+NameBytes, k >= HeaderGroupsOffset+8 &&
 		k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
 		return true
 	}

@@ -31,6 +31,8 @@ const (
 	SumRecordBytes   = 8
 	SlotRecordBytes  = 8
 	UnitBytes        = 64 // of an arena
+	GroupRecordBytes = 8
+	GroupSlots       = 512 // of an arena that evicts, in a group
 )
 
 // Limits of the format: what bit fields and tables can hold.
@@ -40,6 +42,8 @@ const (
 	MaxSamples       = 1 << 40         // keeps every offset far from overflow
 	MaxSampleBytes   = 1<<32 - 1       // lengths have 32 bits
 	MaxArenaBytes    = UnitBytes << 36 // 4 TiB
+	MaxChainSamples  = 1<<31 - 2       // of an arena that evicts: an entry of its slot table has 31 bits for a sample
+	MaxChainStride   = 2 << 20         // of an arena that evicts
 	MaxFields        = 24
 	MaxDims          = 8
 	FieldNameBytes   = 40
@@ -75,6 +79,7 @@ const (
 	HeaderLimitBytes      = 144
 	HeaderSumsOffset      = 152
 	HeaderReferenceOffset = 160
+	HeaderGroupsOffset    = 168
 	HeaderFingerprint     = 192
 	HeaderName            = 256
 	HeaderFields          = 1024

@@ -74,8 +74,11 @@ type Options struct {
 	SampleBytes uint64
 	Fields      []Field // see SampleBytes; Offset and Bytes are computed
 	Policy      Policy  // not allowed with Variable
-	Variable    bool    // samples differ in size and lie in an arena
-	Reserve     bool    // allocate all pages now, so that memory is never short for a fill
+	// SlotBytes allows a policy that evicts with Variable: samples lie in slots of so many bytes, a power
+	// of two from 64 to 2 MiB. Only tests give it: C and the servers do not know such caches yet. 0: none.
+	SlotBytes uint64
+	Variable  bool // samples differ in size and lie in an arena
+	Reserve   bool // allocate all pages now, so that memory is never short for a fill
 	// UnlinkLast removes the named cache with its last user. Not allowed without Name: an unnamed
 	// cache always ends so.
 	UnlinkLast bool
@@ -131,6 +134,9 @@ func (o *Options) validate() error {
 			fieldBytes = 0
 		}
 	}
+	if o.SlotBytes != 0 && !(o.Variable && o.Policy.Evicts()) {
+		complain("slot bytes: %d: only of a variable-size cache that evicts", o.SlotBytes)
+	}
 	if o.Variable {
 		if o.Limit == 0 {
 			complain("limit: a variable-size cache needs one, such as 8 GiB")
@@ -138,7 +144,7 @@ func (o *Options) validate() error {
 		if o.Slots != 0 {
 			complain("slots: %d: a variable-size cache has none; give a limit", o.Slots)
 		}
-		if o.Policy != PolicyFirstCome {
+		if o.Policy != PolicyFirstCome && (o.SlotBytes == 0 || !o.Policy.Evicts()) {
 			complain("policy: %s needs samples of one size", o.Policy)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
@@ -219,6 +225,10 @@ func (o *Options) plan() (Header, Geometry, error) {
 		if h.SampleBytes == 0 {
 			h.SampleBytes = MaxSampleBytes
 		}
+		if o.Policy.Evicts() {
+			g, err := planChains(h.Flags, o.Policy, o.Samples, o.SlotBytes, records, o.Limit)
+			return h, g, err
+		}
 		g, err := planArena(h.Flags, o.Samples, records, o.Limit, sampleBytes)
 		return h, g, err
 	}
@@ -256,6 +266,23 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 		return g, fail(ErrInvalid, "%v", err)
 	}
 	return g, nil
+}
+
+// planChains finds the largest number of slots within limit, of an arena that evicts.
+func planChains(flags uint32, policy Policy, samples, stride uint64, records uint32, limit uint64) (Geometry, error) {
+	least, err := NewGeometry(flags, policy, samples, 1, stride, records, 0)
+	if err != nil {
+		return least, fail(ErrInvalid, "%v", err)
+	}
+	slots := sort.Search(int(min(limit/stride, MaxSlots)), func(n int) bool {
+		g, err := NewGeometry(flags, policy, samples, uint64(n)+1, stride, records, 0)
+		return err != nil || g.SegmentBytes > limit
+	})
+	if slots == 0 {
+		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, over the "+
+			"limit of %d; raise the limit to that at least", stride, samples, least.SegmentBytes, limit)
+	}
+	return NewGeometry(flags, policy, samples, uint64(slots), stride, records, 0)
 }
 
 // planArena gives the arena all bytes that the limit leaves, at least those of the smallest sample.

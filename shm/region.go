@@ -47,9 +47,15 @@ func (r *Region) Grant(group uint32) *atomic.Uint64 {
 // Drawn is the number of bytes that a client has drawn and not settled.
 func (r *Region) Drawn(record uint32) *atomic.Uint64 { return r.ClientWord(record, ClientDrawn) }
 
-// SlotSample is the word of a slot in the slot table: sample + 1 of its holder. Only if HasSlotTable.
+// SlotSample is the word of a slot in the slot table: sample + 1 of its holder, or with Chains a Link.
+// Only if HasSlotTable.
 func (r *Region) SlotSample(slot uint64) *atomic.Uint64 {
 	return word(r.control, r.SlotTableOffset+slot*SlotRecordBytes)
+}
+
+// Group is the word of a group of slots: a FreeFrom, counted from the group's first slot. Only if Chains.
+func (r *Region) Group(group uint64) *atomic.Uint64 {
+	return word(r.control, r.GroupsOffset+group*GroupRecordBytes)
 }
 
 // Claim returns the two words of a claim entry: sample + 1, and the intent.

@@ -38,7 +38,7 @@ type WordLayout struct{ placeShift uint8 }
 
 // WordLayout returns how this segment packs its index words.
 func (g *Geometry) WordLayout() WordLayout {
-	if g.Variable() {
+	if g.Variable() && !g.Chains() {
 		return WordLayout{ArenaPlaceShift}
 	}
 	return WordLayout{FixedPlaceShift}
@@ -181,6 +181,34 @@ func NewExtentIntent(unit, units uint64) Intent { return Intent(unit | units<<36
 
 // Extent returns the first unit and the number of units; 0 units: no intent.
 func (t Intent) Extent() (unit, units uint64) { return uint64(t) & (1<<36 - 1), uint64(t) >> 36 }
+
+// NewChainIntent packs the slot + 1 that a claim takes or frees, and the slot + 1 where the rest of its
+// chain begins; 0: none. Only if Chains.
+func NewChainIntent(candidate, rest uint64) Intent { return Intent(candidate | rest<<32) }
+
+// Chain returns what NewChainIntent has packed.
+func (t Intent) Chain() (candidate, rest uint64) { return uint64(t) & (1<<32 - 1), uint64(t) >> 32 }
+
+// Link is an entry of the slot table in a cache with chains: next 32 bits, pages 1, sample + 1 31.
+type Link uint64
+
+// NewLink packs the slot + 1 that follows, 0 after the last one, and the sample + 1.
+func NewLink(sample, next uint64, pages bool) Link {
+	l := Link(next | sample<<33)
+	if pages {
+		l |= 1 << 32
+	}
+	return l
+}
+
+// Sample returns the sample + 1 that the slot belongs to; 0: the slot is free.
+func (l Link) Sample() uint64 { return uint64(l >> 33) }
+
+// Next returns the slot + 1 that follows in the chain.
+func (l Link) Next() uint64 { return uint64(l & (1<<32 - 1)) }
+
+// Pages says whether all pages of the slot exist.
+func (l Link) Pages() bool { return l&(1<<32) != 0 }
 
 // UnitsFor returns how many arena units a sample of length bytes takes: at least one, so that each
 // extent has a place.

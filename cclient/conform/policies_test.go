@@ -4,6 +4,7 @@ package conform
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,5 +46,23 @@ func (d decider) Get(i int, dst []byte) bool {
 func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
 	if code := d.c.setLoaded(i, [][]byte{data}, 0, int64(took)); code < 0 {
 		d.t.Fatalf("set of sample %d: %d", i, code)
+	}
+}
+
+// C does not know arenas that evict yet: it refuses to attach one.
+func TestArenaThatEvictsIsRefused(t *testing.T) {
+	o := shm.Options{Name: "arena", Dir: directory(t), Samples: 10, Variable: true, Policy: shm.PolicyCost,
+		SlotBytes: 4096, Limit: 8 << 20}
+	seg, err := shm.Create(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	c, code, message := openC(seg.Path(), false)
+	if c != nil {
+		c.close()
+	}
+	if code != shm.Code(shm.ErrFormat) || !strings.Contains(message, "policy 2 of a segment with the flags") {
+		t.Errorf("C: %d %s", code, message)
 	}
 }

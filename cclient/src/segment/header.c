@@ -82,7 +82,7 @@ static bool header_reserved(size_t k)
         return at >= STOC_FIELD_NDIM + 2 && at < STOC_FIELD_OFFSET;
     }
     return k >= STOC_HEADER_NAME + STOC_NAME_BYTES ||
-           (k >= STOC_HEADER_REFERENCE_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
+           (k >= STOC_HEADER_GROUPS_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
            (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
 }
 

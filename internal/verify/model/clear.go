@@ -117,16 +117,21 @@ func init() {
 		t := x.t()
 		x.store(tableOf(t.r), 0)
 		if t.r++; t.r == x.y.Places {
-			t.pc = cursorLoad
+			t.r, t.pc = 0, cursorLoad
 		}
 	}
 	table[cursorLoad] = func(x *execution) {
-		x.t().w = x.load(freeFromAddr)
+		x.t().w = x.load(cursorOf(x.t().r))
 		x.t().pc = cursorClear
 	}
 	table[cursorClear] = func(x *execution) {
-		x.store(freeFromAddr, packFree(seqOf(x.t().w)+1, 0))
-		x.t().pc = arenaClear
+		t := x.t()
+		x.store(cursorOf(t.r), packFree(seqOf(t.w)+1, 0))
+		if t.r++; x.y.Chains && t.r < x.y.groups() {
+			t.pc = cursorLoad
+			return
+		}
+		t.r, t.pc = 0, arenaClear
 	}
 	table[arenaClear] = func(x *execution) {
 		x.store(arenaNextAddr, 0)
@@ -181,7 +186,7 @@ func (x *execution) indexOn() {
 	if t.r++; t.r == x.y.Samples {
 		t.r, t.w, t.pc = 0, 0, tableClear
 		switch {
-		case x.y.Variable || x.y.Indices || x.broken(TableKept):
+		case !x.y.table() || x.broken(TableKept):
 			t.pc = cursorLoad
 		case x.broken(OpenBeforeTable):
 			t.pc = clearOpen

@@ -8,11 +8,14 @@ type Config struct {
 	// takes them
 	Indices  bool
 	Evicts   bool     // a set that finds no free slot evicts a sample, in the order of the slots (fifo)
+	Chains   bool     // with Variable and Evicts: slots, of which a sample takes as many as it has units
 	Samples  uint8    // at most 3
 	Places   uint8    // at most 4
 	Records  uint8    // at most 3
-	Entries  uint8    // claim entries of a record, at most 2
+	Entries  uint8    // claim entries of a record, at most 3
 	Clients  []Client // at most 4, with at most 4 threads together
+	OneGroup bool     // of slots, with Chains; else a group has 2 slots
+	Last     bool     // a set takes the last free claim entry, and not the first; its victim takes the first
 	Setup    []Op     // run by thread 0, alone, before anything else
 	Crashes  uint8    // deaths at most
 	Timeouts bool     // a drain that waits may give up
@@ -111,7 +114,21 @@ func (y *system) packWord(state, owner uint8, generation uint16, place uint8) va
 }
 
 // table says whether the cache has a slot table.
-func (y *system) table() bool { return !y.Variable && !y.Indices }
+func (y *system) table() bool { return !y.arena() && !y.Indices }
+
+// arena says whether samples have extents, which end with the last unit ever allocated.
+func (y *system) arena() bool { return y.Variable && !y.Chains }
+
+// chain returns the slots + 1 of a chain, as far as it goes, and whether all of them belong to the
+// sample.
+func (s *State) chain(head, sample uint8) (slots []uint8, own bool) {
+	for own = true; head != 0 && own && len(slots) < maxPlaces; {
+		e := s.mem[tableOf(head-1)]
+		own = holderOf(e) == sample+1
+		slots, head = append(slots, head), nextOf(e)
+	}
+	return slots, own && head == 0
+}
 
 func (y *system) janitor() int { return len(y.threads) - 1 }
 

@@ -12,7 +12,9 @@ func init() {
 	table[evictHand] = func(x *execution) {
 		t := x.t()
 		if t.tries == looks {
-			t.result, t.pc = Full, abortWord
+			if t.result, t.pc = Full, abortWord; x.y.Chains {
+				x.giveUp(Full)
+			}
 			return
 		}
 		t.tries++
@@ -24,6 +26,12 @@ func init() {
 		t := x.t()
 		v := x.load(tableOf(t.s))
 		switch {
+		case x.y.Chains && v == 0:
+			t.pc = chainIntent
+		case x.y.Chains && (holderOf(v) == x.op().Sample+1 || nextOf(v) != 0):
+			t.tries, t.pc = t.tries-1, evictHand // no look, as fifo
+		case x.y.Chains:
+			t.v, t.pc = value(holderOf(v)), removeLook
 		case v == 0:
 			t.pc = slotIntent // it was freed, and free_from may never say so: who freed it may be dead
 		case v == value(x.op().Sample)+1:

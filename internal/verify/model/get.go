@@ -25,8 +25,23 @@ func init() {
 	table[getFirst] = func(x *execution) {
 		x.copyHalf(0)
 		x.t().pc = getSecond
+		if x.y.Chains {
+			x.t().pc = getNext
+		}
 		if x.broken(RecheckEarly) {
 			x.t().pc = getCheck
+		}
+	}
+	// The slot that has the other half. A chain that ends too early is of another sample, or the segment
+	// is corrupt.
+	table[getNext] = func(x *execution) {
+		t := x.t()
+		t.s, t.pc = placeOf(t.w), getSecond
+		if x.y.units(t.meta) < 2 {
+			return
+		}
+		if t.s = nextOf(x.load(tableOf(t.s - 1))); t.s == 0 {
+			t.pc = getCheck
 		}
 	}
 	table[getSecond] = func(x *execution) {
@@ -83,6 +98,12 @@ func (x *execution) copyHalf(half int) {
 	units := int(min(x.y.units(t.meta), maxUnits))
 	for k := range units {
 		at := cellAddr + addr(2*int(placeOf(t.w)-1)+half*units+k)
+		if x.y.Chains && units > 1 {
+			at = cellAddr + addr(2*int(placeOf(t.w)-1)+k)
+			if half == 1 {
+				at = cellAddr + addr(2*int(t.s-1)+k)
+			}
+		}
 		if at < words {
 			t.copy[half*maxUnits+k] = uint8(x.s.mem[at])
 		}

@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // check returns the violated invariant of a state; "": none. These invariants hold in every state,
 // between any two steps.
@@ -11,6 +14,12 @@ func (s *State) check(y *system) string {
 			continue
 		}
 		place, units := placeOf(w)-1, y.units(s.mem[metaOf(i)])
+		if y.Chains {
+			if v := s.checkChain(y, i); v != "" {
+				return v
+			}
+			continue
+		}
 		if sum := s.sum(y, i); sum != s.shown[i] {
 			return fmt.Sprintf("sample %d is READY with the checksum of v%d, and v%d was published", i, sum, s.shown[i])
 		}
@@ -32,21 +41,48 @@ func (s *State) check(y *system) string {
 		i := y.threads[t].program[th.op].Sample
 		if w := s.mem[wordOf(i)]; w != th.w {
 			return fmt.Sprintf("thread %d of a living client holds the claim of sample %d, whose word was changed "+
-				"by another: %s", t, i, wordOf(i).show(w, y.Variable))
+				"by another: %s", t, i, wordOf(i).show(w, y.Config))
 		}
 		if th.victim != 0 {
 			if w := s.mem[wordOf(uint8(th.v)-1)]; w != th.victim {
 				return fmt.Sprintf("thread %d of a living client evicts sample %d, whose word was changed by "+
-					"another: %s", t, th.v-1, wordOf(uint8(th.v)-1).show(w, y.Variable))
+					"another: %s", t, th.v-1, wordOf(uint8(th.v)-1).show(w, y.Config))
 			}
 		}
-		if th.holds && y.table() && s.mem[tableOf(th.s)] != value(i)+1 {
+		if th.head != 0 && th.of != i+1 {
+			if slots, own := s.chain(th.head, i); !own || len(slots) != int(th.n) {
+				return fmt.Sprintf("thread %d of a living client fills the %d slots from %d on with sample %d, and the "+
+					"slot table does not give them to it", t, th.n, th.head-1, i)
+			}
+		}
+		if th.holds && y.table() && !y.Chains && s.mem[tableOf(th.s)] != value(i)+1 {
 			return fmt.Sprintf("thread %d of a living client fills slot %d with sample %d, and the slot table does "+
 				"not give it to it", t, th.s, i)
 		}
 	}
-	if y.Variable {
+	if y.arena() {
 		return s.checkExtents(y)
+	}
+	return ""
+}
+
+// checkChain checks a READY sample that lies in a chain of slots.
+func (s *State) checkChain(y *system, i uint8) string {
+	if sum := s.sum(y, i); sum != s.shown[i] {
+		return fmt.Sprintf("sample %d is READY with the checksum of v%d, and v%d was published", i, sum, s.shown[i])
+	}
+	slots, own := s.chain(placeOf(s.mem[wordOf(i)]), i)
+	if s.mem[phaseAddr]&3 == 0 && (!own || len(slots) != int(y.units(s.mem[metaOf(i)]))) {
+		return fmt.Sprintf("sample %d is READY with %d slots, which the slot table does not give to it", i,
+			y.units(s.mem[metaOf(i)]))
+	}
+	for _, p := range slots {
+		for k := range 2 {
+			if b := s.mem[cellAddr+addr(2*int(p-1)+k)]; b != value(s.shown[i]) {
+				return fmt.Sprintf("sample %d is READY with bytes of v%d, and v%d was published: an unfinished "+
+					"fill, or another's", i, b, s.shown[i])
+			}
+		}
 	}
 	return ""
 }
@@ -110,7 +146,7 @@ func (s *State) checkRest(y *system) string {
 		}
 		for i := range y.Samples {
 			if w := s.mem[wordOf(i)]; ownerOf(w) == r+1 {
-				return fmt.Sprintf("client %d is idle and sample %d is still %s", c, i, wordOf(i).show(w, y.Variable))
+				return fmt.Sprintf("client %d is idle and sample %d is still %s", c, i, wordOf(i).show(w, y.Config))
 			}
 		}
 		if p := s.mem[phaseAddr]; p&3 != 0 && ownerOf(p) == r+1 {
@@ -199,19 +235,41 @@ func (s *State) checkRecovered(y *system) string {
 	}
 	for i := range y.Samples {
 		if w := s.mem[wordOf(i)]; ownerOf(w) != 0 {
-			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Variable))
+			return fmt.Sprintf("afterwards, sample %d stays %s", i, wordOf(i).show(w, y.Config))
 		}
 	}
 	if !y.table() || s.mem[phaseAddr]&3 != 0 { // the next set finishes half a clear
 		return ""
 	}
 	for p := range y.Places {
+		if y.Chains {
+			if v := s.checkSlot(y, p); v != "" {
+				return v
+			}
+			continue
+		}
 		switch v := s.mem[tableOf(p)]; {
 		case v == 0 && p < fromOf(s.mem[freeFromAddr]):
 			return fmt.Sprintf("afterwards, slot %d is free and free_from is past it: it is lost", p)
 		case v != 0 && s.mem[wordOf(uint8(v)-1)]>>11 != value(p)+1:
 			return fmt.Sprintf("afterwards, slot %d is given to sample %d, which does not name it: it is lost", p, v-1)
 		}
+	}
+	return ""
+}
+
+// checkSlot checks a slot of a chain after a recovery.
+func (s *State) checkSlot(y *system, p uint8) string {
+	i := holderOf(s.mem[tableOf(p)])
+	if i == 0 {
+		if p%y.groupSlots() < fromOf(s.mem[cursorOf(p/y.groupSlots())]) {
+			return fmt.Sprintf("afterwards, slot %d is free and free_from is past it: it is lost", p)
+		}
+		return ""
+	}
+	slots, own := s.chain(placeOf(s.mem[wordOf(i-1)]), i-1)
+	if !own || !slices.Contains(slots, p+1) {
+		return fmt.Sprintf("afterwards, slot %d is given to sample %d, which does not name it: it is lost", p, i-1)
 	}
 	return ""
 }
@@ -228,7 +286,7 @@ func (s *State) checkSet(y *system, op Op, got Result) string {
 	switch {
 	case got == Stored || got == Exists && op.Value < firstAgain:
 		return ""
-	case got == Full && y.Variable && op.Value < firstAgain:
+	case got == Full && y.arena() && op.Value < firstAgain:
 		return ""
 	case got == Full && n >= y.Places && !y.Evicts:
 		return ""

@@ -8,7 +8,7 @@ const (
 	maxSamples = 3
 	maxPlaces  = 4 // slots, or units of an arena
 	maxRecords = 3
-	maxEntries = 2
+	maxEntries = 3
 	maxClients = 5 // the last one is the janitor of the recovery check
 	maxThreads = 5 // likewise
 	maxUnits   = 2 // of one sample
@@ -19,8 +19,9 @@ const (
 type addr uint8
 
 const (
-	phaseAddr addr = iota
-	freeFromAddr
+	phaseAddr    addr = iota
+	freeFromAddr      // of the first group, if slots have groups
+	_                 // of the second group
 	arenaNextAddr
 	clientsHighAddr
 	handAddr
@@ -102,6 +103,8 @@ func (a addr) name() string {
 		return "phase"
 	case a == freeFromAddr:
 		return "free_from"
+	case a == freeFromAddr+1:
+		return "free_from[1]"
 	case a == arenaNextAddr:
 		return "arena_next"
 	case a == clientsHighAddr:
@@ -128,13 +131,13 @@ func (a addr) name() string {
 }
 
 // show formats a value of the word.
-func (a addr) show(v value, variable bool) string {
+func (a addr) show(v value, c *Config) string {
 	switch {
 	case a == phaseAddr && v&3 == 0:
 		return fmt.Sprintf("OPEN(%d)", epochOf(v))
 	case a == phaseAddr:
 		return fmt.Sprintf("CLEARING(%d, o%d)", epochOf(v), ownerOf(v))
-	case a == freeFromAddr:
+	case a == freeFromAddr || a == freeFromAddr+1:
 		return fmt.Sprintf("(seq %d, from %d)", seqOf(v), fromOf(v))
 	case a == arenaNextAddr:
 		return fmt.Sprintf("(unit %d, o%d)", nextUnit(v), nextOwner(v))
@@ -148,13 +151,18 @@ func (a addr) show(v value, variable bool) string {
 			return fmt.Sprintf("%s(%d, o%d)%s", name, generationOf(v), ownerOf(v), place)
 		}
 		return fmt.Sprintf("%s(%d)%s", name, generationOf(v), place)
-	case a >= indexAddr && a < sumAddr && variable:
+	case a >= indexAddr && a < sumAddr && c.Variable:
 		return fmt.Sprintf("(length %d, %d fills)", contentOf(v), fillsOf(v))
 	case a >= indexAddr && a < sumAddr:
 		return fmt.Sprintf("(sum v%d, %d fills)", contentOf(v), fillsOf(v))
 	case a >= cellAddr || a >= sumAddr && a < tableAddr:
 		return fmt.Sprintf("v%d", v)
-	case a >= claimAddr && a < victimAddr && (a-claimAddr)%2 == 1 && variable && v != 0:
+	case a >= claimAddr && a < victimAddr && (a-claimAddr)%2 == 1 && c.Chains && v != 0:
+		candidate, rest := pairOf(v)
+		return fmt.Sprintf("(slot %d, rest %d)", int(candidate)-1, int(rest)-1)
+	case a >= tableAddr && a < claimAddr && c.Chains && v != 0:
+		return fmt.Sprintf("(sample %d, next %d)", holderOf(v)-1, int(nextOf(v))-1)
+	case a >= claimAddr && a < victimAddr && (a-claimAddr)%2 == 1 && c.Variable && v != 0:
 		unit, n := extentOf(v)
 		return fmt.Sprintf("(unit %d, %d units)", unit, n)
 	}

@@ -63,6 +63,18 @@ const (
 	VictimKept
 	VictimRestored
 	VictimDropped
+	RestForgotten
+	ChainIntentLate
+	ChainHeadOnly
+	WordChainKept
+	FreedUnnoted
+	CandidateCursor
+	CandidateUnchecked
+	TakeFalling
+	OverwriteForgets
+	RemovedUnlisted
+	VictimFreedFirst
+	VictimEmptyFirst
 
 	mutationCount
 )
@@ -156,6 +168,23 @@ var Mutants = []Mutant{
 	{VictimRestored, "VictimRestored", "a reclaim makes a victim READY again without loading the slot table",
 		"evict", ""},
 	{VictimDropped, "VictimDropped", "a reclaim empties a victim without loading the slot table", "evict", ""},
+	{RestForgotten, "RestForgotten", "the intent of a slot to take does not name the rest of the chain", "chains", ""},
+	{ChainIntentLate, "ChainIntentLate", "the intent is stored after a slot of a chain was taken", "chains", ""},
+	{ChainHeadOnly, "ChainHeadOnly", "a reclaim frees the first slot of a chain only", "chains", ""},
+	{WordChainKept, "WordChainKept", "a reclaim does not free the chain that the word names", "chains", ""},
+	{FreedUnnoted, "FreedUnnoted", "a slot of a chain is freed before the intent names what follows", "chains-read",
+		""},
+	{CandidateCursor, "CandidateCursor",
+		"a reclaim does not move free_from for a slot of an intent that is not the sample's", "chains", ""},
+	{CandidateUnchecked, "CandidateUnchecked",
+		"a reclaim frees the slot of an intent, and what follows, whatever sample it belongs to", "chains-grow", ""},
+	{TakeFalling, "TakeFalling", "a reclaim begins with the last entry of the record", "chains-last", ""},
+	{OverwriteForgets, "OverwriteForgets",
+		"an overwrite that needs another number of slots takes new ones without freeing the old", "chains-grow", ""},
+	{RemovedUnlisted, "RemovedUnlisted", "a victim with a chain is claimed without being listed", "chains", ""},
+	{VictimFreedFirst, "VictimFreedFirst", "the chain of a victim is freed while it is READY", "chains", ""},
+	{VictimEmptyFirst, "VictimEmptyFirst", "a victim is EMPTY, and not claimed, while its chain is freed", "chains",
+		""},
 	{PublishByStore, "PublishByStore", "the publish is a plain store, not a CAS", "",
 		"a claim is only reclaimed with the lock of its owner's record, so no client changes the word of a " +
 			"living owner: the CAS cannot fail. It detects a bug or another program that breaks this rule, and " +

@@ -17,7 +17,7 @@ func init() {
 			return
 		}
 		c.taking = uint8(x.me) + 1
-		t.j = 0
+		t.j = x.firstEntry()
 		switch {
 		case t.why != forSetPhase && t.why != forClear:
 			t.pc = takeEntry
@@ -66,16 +66,16 @@ func init() {
 	// Reclaim: for each entry of the record ...
 	table[takeEntry] = func(x *execution) {
 		t := x.t()
-		if t.j == x.y.Entries {
+		if t.j >= x.y.Entries {
 			x.takenBack()
 			return
 		}
 		if t.v = x.load(entryOf(t.rec, t.j)); t.v == 0 {
-			t.j++
+			t.j = x.nextEntry()
 			return
 		}
 		t.pc = takeWordLoad
-		if x.y.Evicts {
+		if x.y.Evicts && !x.y.Chains {
 			t.pc = takeVictim
 		}
 	}
@@ -103,6 +103,9 @@ func init() {
 		t := x.t()
 		if t.q == x.y.Entries {
 			t.q, t.s, t.pc = 0, 0, takeWord
+			if x.y.Chains && !x.broken(WordChainKept) {
+				x.free(uint8(t.v), placeOf(t.w), t.j, backWord)
+			}
 			if x.broken(TakeWordFirst) {
 				t.w, t.pc = 0, takeIntent
 			}
@@ -118,6 +121,10 @@ func init() {
 		}
 		x.accesses = 0
 		switch intent := x.load(intentOf(t.rec, q)); {
+		case x.y.Chains && intent != 0:
+			at, rest := pairOf(intent)
+			x.free(uint8(t.v), at, q, backIntent)
+			t.rest, t.first = rest, true
 		case intent == 0, !x.y.Variable && intent == value(placeOf(t.w)): // none, or freed as the word's slot
 		case x.y.Variable:
 			t.f, t.pc = intent, takeExtent
@@ -182,7 +189,7 @@ func init() {
 	// then the word itself.
 	table[takeWord] = func(x *execution) {
 		t, place, g := x.t(), uint8(0), uint16(1)
-		if x.y.Variable {
+		if x.y.arena() {
 			if place = t.s; place == 0 {
 				place = placeOf(t.w)
 			}
@@ -206,7 +213,7 @@ func init() {
 	table[takeIntent] = func(x *execution) {
 		x.store(intentOf(x.t().rec, x.t().j), 0)
 		x.t().pc = takeEntryClear
-		if x.y.Evicts {
+		if x.y.Evicts && !x.y.Chains {
 			x.t().pc = takeVictimClear
 		}
 		if x.broken(UnlockEarly) && x.t().why != forRegister && x.t().j == x.y.Entries-1 {
@@ -221,7 +228,7 @@ func init() {
 			x.takePlace()
 			return
 		}
-		t.j, t.pc = t.j+1, takeEntry
+		t.j, t.pc = x.nextEntry(), takeEntry
 	}
 
 	// Register.
@@ -311,6 +318,21 @@ func (x *execution) notTaken() {
 	}
 }
 
+// firstEntry and nextEntry are the order in which a reclaim takes the entries of a record.
+func (x *execution) firstEntry() uint8 {
+	if x.broken(TakeFalling) {
+		return x.y.Entries - 1
+	}
+	return 0
+}
+
+func (x *execution) nextEntry() uint8 {
+	if x.broken(TakeFalling) {
+		return x.t().j - 1 // 255 after 0
+	}
+	return x.t().j + 1
+}
+
 func (x *execution) recoverOn() {
 	t := x.t()
 	t.r, t.k, t.rec, t.why, t.j, t.v, t.pc = t.r+1, 0, 0, 0, 0, 0, recoverEntry
@@ -323,7 +345,7 @@ func (x *execution) takePlace() {
 	switch place := placeOf(t.w); {
 	case x.y.Indices:
 		t.s, t.pc = 0, takeWord
-	case place == 0:
+	case place == 0, x.y.Chains:
 	case x.y.Variable:
 		t.s, t.pc = place, takeWord
 	default:
@@ -352,7 +374,7 @@ func (x *execution) takenBack() {
 // registered goes on when the record is locked and counted.
 func (x *execution) registered() {
 	t := x.t()
-	t.f, t.rec, t.j, t.why, t.pc = 0, t.r, 0, forRegister, takeEntry
+	t.f, t.rec, t.j, t.why, t.pc = 0, t.r, x.firstEntry(), forRegister, takeEntry
 	if x.broken(RegisterFirst) {
 		t.pc = registerDone
 	}

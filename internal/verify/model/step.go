@@ -36,6 +36,26 @@ const (
 	evictMove
 	evictEmpty
 	evictUnlist
+	chainCount
+	chainGroup
+	chainScan
+	chainPass
+	chainIntent
+	chainTake
+	chainMove
+	chainName
+	removeLook
+	removeList
+	removeLoad
+	removeClaim
+	removeEmpty
+	removeIntent
+	removeUnlist
+	freeLoad
+	freeIntent
+	freeSlot
+	freeCursorLoad
+	freeCursor
 	extentLoad
 	extentNone
 	extentIntent
@@ -99,6 +119,7 @@ const (
 	getMeta
 	getSum
 	getFirst
+	getNext
 	getSecond
 	getCheck
 	getCheckMeta
@@ -187,7 +208,7 @@ func (x *execution) load(a addr) value {
 		}
 	}
 	if x.verbose {
-		x.say("load %s: %s", a.name(), a.show(v, x.y.Variable))
+		x.say("load %s: %s", a.name(), a.show(v, x.y.Config))
 	}
 	return v
 }
@@ -197,7 +218,7 @@ func (x *execution) load(a addr) value {
 func (x *execution) store(a addr, v value) {
 	x.accesses++
 	if x.verbose {
-		x.say("store %s = %s", a.name(), a.show(v, x.y.Variable))
+		x.say("store %s = %s", a.name(), a.show(v, x.y.Config))
 	}
 	if !x.y.TSO {
 		x.put(a, v)
@@ -235,9 +256,9 @@ func (x *execution) cas(a addr, old, new value) bool {
 	x.drain()
 	now := x.s.mem[a]
 	if x.verbose && now != old {
-		x.say("cas %s from %s fails: it is %s", a.name(), a.show(old, x.y.Variable), a.show(now, x.y.Variable))
+		x.say("cas %s from %s fails: it is %s", a.name(), a.show(old, x.y.Config), a.show(now, x.y.Config))
 	} else if x.verbose {
-		x.say("cas %s from %s to %s", a.name(), a.show(old, x.y.Variable), a.show(new, x.y.Variable))
+		x.say("cas %s from %s to %s", a.name(), a.show(old, x.y.Config), a.show(new, x.y.Config))
 	}
 	if now != old {
 		return false
@@ -263,7 +284,7 @@ func (x *execution) put(a addr, v value) {
 	if a.isWord() {
 		if old := x.s.mem[a]; !x.y.legal(old, v) && !x.y.Broken.keepsGeneration() {
 			x.fail("%s goes from %s to %s, which is not in the table of states", a.name(),
-				a.show(old, x.y.Variable), a.show(v, x.y.Variable))
+				a.show(old, x.y.Config), a.show(v, x.y.Config))
 		}
 	}
 	x.s.mem[a] = v
@@ -317,7 +338,11 @@ func (x *execution) writePayload(half int, place, units, v uint8) {
 	x.drain() // a system call
 	x.say("pwrite half %d of payload[%d] = v%d", half, place, v)
 	for k := range int(units) {
-		x.s.mem[cellAddr+addr(2*int(place)+half*int(units)+k)] = value(v)
+		at := cellAddr + addr(2*int(place)+half*int(units)+k)
+		if x.y.Chains {
+			at = x.chainCell(place+1, int(units), half*int(units)+k)
+		}
+		x.s.mem[at] = value(v)
 	}
 }
 

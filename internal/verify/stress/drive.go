@@ -37,9 +37,10 @@ const (
 	Slots    Kind = "slots"
 	Arena    Kind = "arena"
 	Evicting Kind = "evicting" // slots; a set into a full cache evicts a sample
+	Chains   Kind = "chains"   // an arena that evicts: only for workers in Go, so not in Kinds
 )
 
-// Kinds lists them all.
+// Kinds lists those for workers in any language.
 var Kinds = []Kind{Slots, Arena, Evicting}
 
 // Worker is the command of a worker. Run adds the arguments of the contract.
@@ -68,6 +69,8 @@ const (
 	driveSlots       = 32
 	driveSampleBytes = 96 << 10
 	driveArenaBytes  = 64 << 20
+	driveStride      = 4096 // of a slot, with Chains
+	driveChain       = driveSampleBytes / driveStride
 	clearEvery       = 40 // kills
 	drawnFor         = 250 * time.Millisecond
 )
@@ -88,6 +91,14 @@ func (d Drive) Run() (Report, error) {
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	case Evicting:
 		o.Policy = shm.PolicyRandom + shm.Policy(d.Seed%5) // workers tell no costs, so not the policy cost
+	case Chains:
+		o.Slots, o.Variable, o.SlotBytes, o.Policy = 0, true, driveStride, shm.PolicyRandom+shm.Policy(d.Seed%5)
+		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, driveSlots*driveChain, driveStride,
+			o.ClientRecords, 0)
+		if err != nil {
+			return Report{}, err
+		}
+		o.Limit = g.SegmentBytes
 	default:
 		return Report{}, fmt.Errorf("%q is not one of the kinds %v", d.Kind, Kinds)
 	}
@@ -363,15 +374,38 @@ func (r *run) checkRest() error {
 // fillUp sets all missing samples: this shows lost slots.
 func (r *run) fillUp() error {
 	p := make([]byte, driveSampleBytes)
+	flags := cache.Flags(0)
+	if r.Kind == Chains {
+		flags = cache.Overwrite // READY samples may be short
+	}
 	for i := range driveSamples {
 		Fill(p, uint64(i), 1, uint64(os.Getpid()))
-		if result, err := r.c.Set(i, p, 0); err != nil || result == cache.Busy {
+		if result, err := r.c.Set(i, p, flags); err != nil || result == cache.Busy {
 			return fmt.Errorf("set %d at the end: %v, %w", i, result, err)
 		}
 	}
 	s, err := r.c.Stats()
+	if err == nil && r.Kind == Chains {
+		return r.checkChains(s)
+	}
 	if err == nil && r.Kind != Arena && s.Ready != driveSlots {
 		err = fmt.Errorf("%d slots of %d could be filled at the end", s.Ready, driveSlots)
 	}
 	return err
+}
+
+// checkChains checks that each slot that is taken is one of a READY sample, and that sets have found the
+// others.
+func (r *run) checkChains(s cache.Stats) error {
+	var used uint64
+	for i := range uint64(driveSamples) {
+		if w := shm.Word(r.seg.Word(i).Load()); w.State() == shm.Ready {
+			length := r.seg.Length(shm.Meta(r.seg.Meta(i).Load()))
+			used += (length + driveStride - 1) / driveStride
+		}
+	}
+	if taken := s.ArenaNextBytes / driveStride; taken != used || r.seg.Slots-taken > driveChain {
+		return fmt.Errorf("%d slots of %d are taken at the end, and READY samples have %d", taken, r.seg.Slots, used)
+	}
+	return nil
 }
