@@ -131,3 +131,32 @@ func evictTogether(t *testing.T, seg *shm.Segment) {
 	}
 	checkSound(t, seg)
 }
+
+// SetFree fills free slots, and evicts no sample.
+func TestSetFree(t *testing.T) {
+	for name, seg := range map[string]*shm.Segment{
+		"slots":  heap(t, shm.Options{Samples: 40, Slots: 4, SampleBytes: evictBytes, Policy: shm.PolicyRandom}),
+		"chains": heap(t, chained(t, shm.PolicyRandom, 40, 16, 1024)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := attach(t, seg)
+			data := payload(1, 0, min(evictBytes, 4096))
+			stored := 0
+			for i := range 40 {
+				switch r, err := c.SetFree(i, data, 0); {
+				case err != nil || r != cache.Stored && r != cache.Full:
+					t.Fatal(r, err)
+				case r == cache.Stored:
+					stored++
+				}
+			}
+			if s := stats(t, c); stored == 0 || stored == 40 || int(s.Ready) != stored || s.Evicted != 0 {
+				t.Errorf("%d stored, %+v", stored, s)
+			}
+			if r, err := c.Set(39, data, 0); r != cache.Stored || err != nil {
+				t.Errorf("a set that may evict: %v, %v", r, err)
+			}
+			checkSound(t, seg)
+		})
+	}
+}
