@@ -82,7 +82,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
 def draw_labels(axes: Axes, result: Result) -> None:
     """Puts speed-ups above the upper points and below the lower ones, and the legend below the axes."""
     for run in (*result.cached[1:], *result.costly):
-        below = run.policy == "cost" and run.fraction < 0.75
+        below = run.policy == "cost"
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
             (run.fraction, run.warm_seconds),
