@@ -229,28 +229,31 @@ func TestCostsOfLoads(t *testing.T) {
 	costOf := func(c *cache.Cache, i int) time.Duration {
 		return time.Duration(policy.Cost(shm.Meta(c.Segment().Meta(uint64(i)).Load()).Cost()).Nanoseconds())
 	}
-	c, number, own := with(shm.PolicyCost, samples/3)
-	for range 4 {
-		indices := shuffled(samples)
-		wantSent(t, m, c.fetch(number, control.Send, indices...), indices)
-	}
-	wrong, kept := 0, 0
-	for i := range samples {
-		if got := costOf(own, i); got < takes(i)*7/10 || got > takes(i)*3/2 {
-			wrong++
-			t.Logf("sample %d takes %v and costs %v", i, takes(i), got)
+	for tries := 3; ; tries-- { // the timers of a busy machine are late: such a wait counts as one for the source
+		c, number, own := with(shm.PolicyCost, samples/3)
+		for range 4 {
+			indices := shuffled(samples)
+			wantSent(t, m, c.fetch(number, control.Send, indices...), indices)
 		}
-		if state, err := own.State(i); err == nil && state == cache.StateReady && i%3 == 2 {
-			kept++
+		wrong, kept := 0, 0
+		for i := range samples {
+			if got := costOf(own, i); got < takes(i)*7/10 || got > takes(i)*3/2 {
+				wrong++
+				t.Logf("sample %d takes %v and costs %v", i, takes(i), got)
+			}
+			if state, err := own.State(i); err == nil && state == cache.StateReady && i%3 == 2 {
+				kept++
+			}
+		}
+		if wrong <= samples/10 && kept >= samples/3*8/10 {
+			break
+		}
+		if tries == 1 {
+			t.Fatalf("%d of %d samples have a wrong cost, and %d of the %d slots have one of the costliest samples", wrong,
+				samples, kept, samples/3)
 		}
 	}
-	if wrong > samples/10 { // the machine may stop this process now and then
-		t.Errorf("%d of %d samples have a wrong cost", wrong, samples)
-	}
-	if kept < samples/3*8/10 {
-		t.Errorf("%d of the %d slots have one of the costliest samples", kept, samples/3)
-	}
-	c, number, own = with(shm.PolicyLRU, samples/3)
+	c, number, own := with(shm.PolicyLRU, samples/3)
 	c.fetch(number, control.Send, shuffled(samples)...)
 	for i := range samples {
 		if costOf(own, i) != 0 {

@@ -39,6 +39,7 @@ NAMES = [
     "FingerprintError",
     "FormatError",
     "InvalidError",
+    "LoadTime",
     "Loader",
     "LoaderStats",
     "LostError",

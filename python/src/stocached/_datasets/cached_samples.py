@@ -222,6 +222,7 @@ class CachedSamples(CacheBacked):
         given = None if isinstance(fingerprint, Derived) else fingerprint
         cache, made = create_or_attach(name, create, given, derived=True)
         if policy is None and name is None and not varies and cache.slots < self._n:
+            cache.close()  # there may be no memory for two
             cache = create("cost")  # there is something to choose
         if cache.samples != self._n:
             raise SchemaError(
