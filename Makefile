@@ -136,6 +136,10 @@ bench-others: build setup-torch setup-others ## compare the loader in Python wit
 bench-against: setup-torch ## compare with an older commit (15 minutes); BASE=COMMIT, ARGS="--runs 7"
 	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)
 
+.PHONY: bench-policies
+bench-policies: setup-demo build ## compare the policies cost and first-come on pictures (an hour); ARGS="demo --rounds 3"
+	PYTHONPATH=$(CURDIR) $(PY) bench/python/policies.py $(ARGS)
+
 .PHONY: charts
 charts: setup-torch setup-demo ## measure and draw the timelines in docs/images (minutes); ARGS=--quick for seconds
 	@$(PY) tools/draw_experiments.py $(ARGS)
@@ -152,6 +156,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 soak: build/libstocached.so setup-torch ## kill processes at random for hours; the Makefile lists the variables
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
+	STOCACHED_TEST_SECONDS=60 $(GO) test -count=1 -timeout 20m -run '^TestManySamplesAndFewSlots$$' ./cache
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,6 +55,40 @@ func TestProcessesSetTheSameSample(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	checkSound(t, seg)
+}
+
+// Eight processes read 10,000 samples through 64 slots. Every copy is right, no slot is lost, and no
+// process waits for ever. STOCACHED_TEST_SECONDS sets how long, for `make soak`.
+func TestManySamplesAndFewSlots(t *testing.T) {
+	lasts := time.Second / 2
+	if seconds, err := strconv.Atoi(os.Getenv("STOCACHED_TEST_SECONDS")); err == nil {
+		lasts = time.Duration(seconds) * time.Second
+	}
+	const samples, slots = 10_000, 64
+	for policy := shm.PolicyCost; policy <= shm.PolicyLFU; policy++ {
+		t.Run(policy.String(), func(t *testing.T) {
+			seg := named(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: churnBytes, Policy: policy})
+			c := attach(t, seg)
+			var children []*child
+			for range 8 {
+				children = append(children, start(t, seg.Path(), ""))
+			}
+			for k, p := range children {
+				p.tell("churn %d %d %d", k, samples, lasts.Milliseconds())
+			}
+			for k, p := range children {
+				var hits, stored int
+				answer := p.hear()
+				if _, err := fmt.Sscanf(answer, "%d %d <nil>", &hits, &stored); err != nil || hits == 0 {
+					t.Errorf("child %d answered %q", k, answer)
+				}
+			}
+			if s := stats(t, c); s.Ready != slots || s.Evicted == 0 {
+				t.Errorf("%+v", s)
+			}
+			checkSound(t, seg)
+		})
+	}
 }
 
 // A new client gets the number of a client that died in a fill, and reclaims its claim at once.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -75,6 +76,9 @@ func script(path string, in io.Reader, out io.Writer) {
 		case "clear":
 			r, err := c.Clear(context.Background())
 			fmt.Fprintln(out, r, err)
+		case "churn": // i: seed, version: samples, n: milliseconds
+			hits, stored, err := churn(c, uint64(i), version, time.Duration(n)*time.Millisecond)
+			fmt.Fprintln(out, hits, stored, err)
 		case "recover":
 			n, err := c.Recover()
 			fmt.Fprintln(out, n, err)
@@ -88,6 +92,41 @@ func script(path string, in io.Reader, out io.Writer) {
 		}
 	}
 }
+
+// churn gets random samples and sets those that miss, for a time. It returns the numbers of hits and
+// of stored samples, and the first error.
+func churn(c *cache.Cache, seed uint64, samples int, lasts time.Duration) (hits, stored int, err error) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	dst := make([]byte, churnBytes)
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		for range 100 {
+			i := rng.IntN(samples)
+			if rng.IntN(4) == 0 { // some samples are read much more often than others
+				i = rng.IntN(80)
+			}
+			whole := payload(i, 0, churnBytes)
+			switch _, hit, err := c.Get(i, dst); {
+			case err != nil:
+				return hits, stored, err
+			case hit && string(dst) != string(whole):
+				return hits, stored, fmt.Errorf("a copy of sample %d has other bytes", i)
+			case hit:
+				hits++
+			default:
+				r, err := c.SetLoaded(i, [][]byte{whole}, 0, time.Duration(1+i%1000+rng.IntN(20))*time.Microsecond)
+				if err != nil {
+					return hits, stored, err
+				}
+				if r == cache.Stored {
+					stored++
+				}
+			}
+		}
+	}
+	return hits, stored, nil
+}
+
+const churnBytes = 3000
 
 // child is a process that runs a script.
 type child struct {

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from demo import chart, experiment, images, loading, report, workers
 
-# The time of an epoch without a cache. All eighteen epochs take 13 times as long, so the demo ends within a minute.
-COLD_SECONDS = 4.0
+# The time of an epoch without a cache. All 27 epochs take 18 times as long, so the demo ends within a minute.
+COLD_SECONDS = 3.0
 FEWEST, MOST = 64, 4096  # samples
 
 
@@ -73,7 +73,7 @@ def watcher(samples: int) -> Callable[[str], Callable[[int], None]]:
             images.say(what)
             return lambda done: None
         bar: tqdm[NoReturn] = tqdm(
-            total=samples * experiment.EPOCHS, desc=f"{what:>11}", unit=" samples", file=sys.stderr
+            total=samples * experiment.EPOCHS, desc=f"{what:>14}", unit=" samples", file=sys.stderr
         )
 
         def advance(done: int) -> None:

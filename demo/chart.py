@@ -13,14 +13,14 @@ from matplotlib.ticker import PercentFormatter
 
 from demo.experiment import FRACTIONS, Result
 
-INK, GREY, PALE, BLUE, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#e8590c"
+INK, GREY, PALE, BLUE, GREEN, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#1a7f37", "#e8590c"
 
 
 def draw(result: Result, folder: Path) -> list[Path]:
     """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their
     paths."""
     with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
-        figure, axes = plt.subplots(figsize=(8.4, 5.0), layout="constrained")
+        figure, axes = plt.subplots(figsize=(8.4, 5.6), layout="constrained")
         draw_lines(axes, result)
         draw_labels(axes, result)
         dress(axes, result)
@@ -41,7 +41,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
         "--",
         color=ORANGE,
         linewidth=1.8,
-        label="ideal: (1 - c) × cold + c × hit",
+        label="straight line: (1 - c) × cold + c × hit",
         zorder=2,
     )
     axes.plot(
@@ -51,7 +51,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
         markerfacecolor="white",
         markeredgecolor=GREY,
         markersize=6.5,
-        label="first epoch: the cache fills",
+        label="first epoch of first-come: the cache fills",
         zorder=3,
     )
     axes.plot(
@@ -61,23 +61,35 @@ def draw_lines(axes: Axes, result: Result) -> None:
         color=BLUE,
         linewidth=2.4,
         markersize=8.5,
-        label="later epochs, measured",
+        label="later epochs, first-come",
         zorder=4,
+        clip_on=False,
+    )
+    ends = [result.cached[0], *result.costly, result.cached[-1]]
+    axes.plot(
+        [run.fraction for run in ends],
+        [run.warm_seconds for run in ends],
+        "o-",
+        color=GREEN,
+        linewidth=2.4,
+        markersize=8.5,
+        label="later epochs, cost: the dearest samples stay",
+        zorder=5,
         clip_on=False,
     )
 
 
 def draw_labels(axes: Axes, result: Result) -> None:
-    """Puts speed-ups above the points and the legend below the line, where the space is always
-    empty."""
-    for run in result.cached[1:]:
+    """Puts speed-ups above the upper points and below the lower ones, and the legend below the axes."""
+    for run in (*result.cached[1:], *result.costly):
+        below = run.policy == "cost" and run.fraction < 0.75
         axes.annotate(
             speed_up(result.cold_seconds / run.warm_seconds),
             (run.fraction, run.warm_seconds),
-            (7, 8) if run.fraction < 1 else (16, 27),
+            (-6, -16) if below else (7, 8) if run.fraction < 1 else (16, 27),
             textcoords="offset points",
-            ha="left" if run.fraction < 1 else "right",
-            color=BLUE,
+            ha="left" if not below and run.fraction < 1 else "right",
+            color=BLUE if run.policy == "first-come" else GREEN,
             fontweight="bold",
         )
     axes.annotate(
@@ -89,7 +101,9 @@ def draw_labels(axes: Axes, result: Result) -> None:
         color=GREY,
     )
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], loc="lower left", frameon=False, labelcolor=INK, borderaxespad=0.8)
+    axes.legend(
+        handles, labels, loc="upper left", bbox_to_anchor=(-0.02, -0.14), ncols=2, frameon=False, labelcolor=INK
+    )
 
 
 def speed_up(factor: float) -> str:

@@ -1,5 +1,6 @@
 """The experiment: three epochs without a cache, then three with a fresh cache at each cached
-fraction."""
+fraction. The partial caches run twice: with the policy first-come, and with the policy cost, which
+keeps the samples that take longest to load."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import stocached
 
 from demo import processes
 from demo.loading import SHAPE
 
+Policy = Literal["first-come", "cost"]
 FRACTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 EPOCHS = 3
 
@@ -42,6 +44,7 @@ class Run:
 
     slots: int | None
     samples: int
+    policy: str = "first-come"
     seconds: list[float] = field(default_factory=list)  # of each epoch
     cpu_seconds: list[float] = field(default_factory=list)  # the same in processor time of all processes
     hit_rates: list[float] = field(default_factory=list)
@@ -81,7 +84,8 @@ class Result:
     batch: int
     loader: str
     without: Run
-    cached: list[Run]
+    cached: list[Run]  # with the policy first-come
+    costly: list[Run] = field(default_factory=list)  # with the policy cost: the partial caches
 
     @property
     def cold_seconds(self) -> float:
@@ -119,12 +123,16 @@ def orders(settings: Settings) -> Iterator[list[int]]:
         yield order
 
 
-def run(settings: Settings, slots: int | None, progress: Callable[[int], None]) -> tuple[Run, int]:
+def run(
+    settings: Settings, slots: int | None, progress: Callable[[int], None], policy: Policy = "first-come"
+) -> tuple[Run, int]:
     """Three epochs with a new cache of `slots` slots, or without a cache. Also returns the checksum
     of all epochs."""
     samples = len(settings.files)
-    result = Run(slots, samples)
-    cache = None if slots is None else stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", slots=slots)
+    result = Run(slots, samples, policy)
+    cache = None
+    if slots is not None:
+        cache = stocached.Cache.create(samples=samples, shape=SHAPE, dtype="uint8", slots=slots, policy=policy)
     checksums: list[int] = []
     try:
         pool = settings.make_pool(settings.files, cache, settings.workers, settings.batch)
@@ -162,13 +170,16 @@ def measure(
     """
     samples = len(settings.files)
     without, checksum = run(settings, None, watch("no cache"))
-    cached = []
+    runs: dict[Policy, list[Run]] = {"first-come": [], "cost": []}
     for fraction in FRACTIONS:
         slots = max(1, round(fraction * samples))  # one slot is the smallest cache
-        with_cache, sum_with_cache = run(settings, slots, watch(f"{fraction:.0%} cached"))
-        if sum_with_cache != checksum:
-            raise WrongSamplesError(
-                f"the epochs with {slots} slots read other bytes than those without a cache: checksums {sum_with_cache} and {checksum}"
-            )
-        cached.append(with_cache)
-    return Result(dataset, short, samples, settings.workers, settings.batch, loader, without, cached)
+        for policy in runs:
+            if policy == "cost" and fraction in (0.0, 1.0):
+                continue  # nothing to choose
+            with_cache, sum_with_cache = run(settings, slots, watch(f"{fraction:.0%} {policy}"), policy)
+            if sum_with_cache != checksum:
+                raise WrongSamplesError(
+                    f"the epochs with {slots} slots read other bytes than those without a cache: checksums {sum_with_cache} and {checksum}"
+                )
+            runs[policy].append(with_cache)
+    return Result(dataset, short, samples, settings.workers, settings.batch, loader, without, *runs.values())

@@ -35,8 +35,9 @@ def fill_batch(files: Sequence[Path], cache: stocached.Cache | None, indices: Se
         return
     _, hit = cache.gather(indices, out=out)
     for row in np.flatnonzero(~hit).tolist():
-        out[row] = load(files[indices[row]])
-        cache.put(indices[row], out[row])
+        with stocached.LoadTime() as time:
+            out[row] = load(files[indices[row]])
+        cache.put(indices[row], out[row], cost=time.seconds)
 
 
 def work(connection: Link, files: Sequence[Path], cache: stocached.Cache | None, batch: int) -> None:

@@ -67,6 +67,19 @@ int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states
     return 0;
 }
 
+int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanoseconds)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (n && !nanoseconds)
+        return STOC_EINVAL;
+    if (first > c->samples || n > c->samples - first)
+        return STOC_EINDEX;
+    for (uint64_t k = 0; k < n; k++)
+        nanoseconds[k] = cost_nanoseconds(cost_of(load(meta_word(c, first + k))));
+    return 0;
+}
+
 int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
 {
     if (!c)

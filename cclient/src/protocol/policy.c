@@ -36,6 +36,14 @@ INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number)
 
 static uint8_t tick(const struct policy *p, uint64_t now) { return (uint8_t)(now >> p->shift); }
 
+/* About what a cost stands for: 1.024 us * 2^(level / 4); 0: unknown. */
+INTERNAL uint64_t cost_nanoseconds(uint8_t cost)
+{
+    static const uint64_t of_quarter[] = {1024, 1218, 1448, 1722};
+    unsigned level = cost >> 1;
+    return cost ? of_quarter[level & 3] << (level >> 2) : 0;
+}
+
 /* How much a sample deserves its slot: 0 goes at once, POLICY_KEPT never. bytes of all samples. */
 INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference)
 {

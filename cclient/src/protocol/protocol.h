@@ -75,6 +75,7 @@ INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */
+INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds);

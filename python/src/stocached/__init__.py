@@ -3,8 +3,8 @@
 from stocached import Cache                 # the native API: NumPy
 from stocached import Loader                # batches of a dataset, cached: NumPy
 from stocached import SharedCache           # the calls of the stocaching library: torch
-from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport:
-torch from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
+from stocached.torch import DataLoader      # torch's DataLoader, with the cache as its transport
+from stocached.torch import CachedDataset   # wraps a map-style dataset: torch
 from stocached.torch import SourceDataset   # reads what a server fills: torch
 """
 
@@ -43,6 +43,7 @@ from ._common.errors import (
     VersionError,
     WorkerLostError,
 )
+from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
 from ._loader.autotune import Autotuned, autotune
 from ._loader.progress import progress
@@ -75,6 +76,7 @@ __all__ = [
     "FingerprintError",
     "FormatError",
     "InvalidError",
+    "LoadTime",
     "Loader",
     "LoaderStats",
     "LostError",

@@ -705,7 +705,7 @@ BAD_CREATE = [
     (dict(samples=4, shape=2, size="2 parsecs"), ["2 parsecs", "GiB"]),
     (dict(samples=4, shape=2, size=-1), ["-1"]),
     (dict(samples=4, shape=2, size=1.5), ["1.5"]),
-    (dict(samples=4, shape=2, policy="random"), ["random", "first-come"]),
+    (dict(samples=4, shape=2, policy="dearest"), ["dearest", "first-come", "cost"]),
     (dict(samples=4, shape=2, unlink="never"), ["never", "last"]),
     (dict(samples=4, shape=2, slots=0), ["slots"]),
     (dict(samples=4, shape=2, fingerprint="x" * 65), ["64"]),

@@ -758,3 +758,28 @@ def test_a_load_that_waits_for_threads_of_the_program(monkeypatch):
         undecided = CachedSamples(Outer(at(LATE, random.random)))
         undecided[LATE]
         assert LATE not in undecided.cache
+
+
+def test_a_load_that_hangs_is_waited_for_once():
+    """Without this, each sample to be checked waits for its whole timeout while a thread hangs."""
+    begun, end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        end.wait()
+
+    thread = threading.Thread(target=loading.run, args=(hang,))
+    thread.start()
+    begun.wait()
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        with loading.alone(1.0) as alone:
+            assert alone is None
+        seconds.append(time.monotonic() - start)
+    assert seconds[0] >= 1.0
+    assert max(seconds[1:]) < 1.0
+    end.set()
+    thread.join()
+    with loading.alone(1.0) as alone:
+        assert alone is not None

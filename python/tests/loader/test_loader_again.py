@@ -80,12 +80,20 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "ends": "drop", "prefetch_bytes": "1MiB", "ring_bytes": "3MiB", "gather_threads": 1, "snapshot_every_n_steps": 3, "trace": tmp_path / "run.json",
         "allow_random": True,
     }  # fmt: skip
-    others = {"size": "8MiB", "name": None, "fingerprint": "one", "variable": True, "order": Order(N, seed=3)}
+    others = {
+        "size": "8MiB",
+        "name": None,
+        "fingerprint": "one",
+        "variable": False,
+        "policy": "cost",
+        "order": Order(N, seed=3),
+    }
     parameters = inspect.signature(kind().__init__).parameters
     for field in dataclasses.fields(LoaderOptions):
         assert parameters[field.name].default == field.default, field.name
         assert field.name in given | others, f"a test of {field.name}"
-    for settings in (given, given | others | {"cache": None, "seed": None}):
+    made_here = given | others | {"cache": None, "seed": None}
+    for settings in (given, made_here, made_here | {"variable": True, "policy": None}):
         loader = kind()(Numbers(), 5, num_workers=1, **settings)
         made = again(loader, sampler=loader.sampler)
         for name, value in settings.items():

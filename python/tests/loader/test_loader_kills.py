@@ -140,6 +140,20 @@ def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp
     assert reclaimed == (point != "publish.word")  # after that step the sample is READY
 
 
+@pytest.mark.parametrize("policy", ["random", "lru"])
+@pytest.mark.parametrize("point", ["evict.listed", "evict.retired", "evict.moved", "evict.emptied", "evict.unlisted"])
+def test_worker_killed_in_an_eviction_loses_no_slot(point, policy, fault_library, tmp_path):
+    environment = os.environ | {"STOCACHED_LIB_PATH": str(fault_library)}
+    program = PROGRAM.with_name("killed_in_a_fill.py")
+    done = subprocess.run(
+        [sys.executable, program, point, policy, tmp_path], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    restarts, _, reclaimed = map(int, done.stdout.split())
+    assert restarts == 1
+    assert reclaimed >= 1
+
+
 def test_restarted_worker_does_all_that_the_lost_one_held(tmp_path):
     """A worker takes up to 32 samples at a time where they are loaded quickly."""
     dataset = Deadly(400, 350, "SIGKILL", tmp_path / "note", once=True)
@@ -209,7 +223,7 @@ def test_killed_by_hand_in_the_middle_of_a_sample():
     gone(pids)
 
 
-@pytest.mark.parametrize("way", ["rows", "cached", "batches"])
+@pytest.mark.parametrize("way", ["rows", "cached", "evicting", "batches"])
 def test_two_hundred_kills_at_random_moments(way):
     """STOCACHED_TEST_KILLS sets a larger number, for `make soak`."""
     kills = int(os.environ.get("STOCACHED_TEST_KILLS", "200" if way == "cached" else "25"))

@@ -1,4 +1,5 @@
-"""Reads two epochs. A worker is killed at a step of the fill of sample 21: killed_in_a_fill.py POINT fixed|variable FOLDER.
+"""Reads two epochs. A worker is killed at a step of the fill of sample 21: killed_in_a_fill.py POINT KIND FOLDER.
+KIND: fixed, variable, or a policy that evicts; then the cache has 10 slots.
 
 The C library must be the one with fault points. Prints restarts, hits of the second epoch
 and reclaimed claims."""
@@ -36,14 +37,27 @@ class Faulty(Numbers):
 def main() -> None:
     point, kind, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     dataset = Faulty(point, folder / "note")
+    settings = {
+        "fixed": {"size": "16MiB"},
+        "variable": {"size": "16MiB", "variable": True},
+    }.get(kind, {"size": 4_200_000 + 10 * 4000, "policy": kind})
     loader = stocached.Loader(
-        dataset, 4, num_workers=2, size="16MiB", variable=kind == "variable", restart_workers=True, persistent_workers=True,
+        dataset,
+        4,
+        num_workers=2,
+        restart_workers=True,
+        persistent_workers=True,
         multiprocessing_context="fork",
-    )  # fmt: skip
+        **settings,
+    )
     assert read(loader) == list(range(SAMPLES))
     assert (folder / "note").exists()
     before = loader.stats().hits
     assert read(loader) == list(range(SAMPLES))
+    assert loader.cache.verify() == []
+    if kind not in ("fixed", "variable"):
+        assert loader.cache.stats().evicted > 0
+        assert loader.cache.stats().ready == loader.cache.slots  # no slot is lost
     print(loader._kept.pool.restarts, loader.stats().hits - before, loader.cache.stats().recovered)
     loader.close()
 

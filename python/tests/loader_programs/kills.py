@@ -1,4 +1,4 @@
-"""Reads epochs while workers are killed at random moments: kills.py rows|cached|batches KILLS.
+"""Reads epochs while workers are killed at random moments: kills.py rows|cached|evicting|batches KILLS.
 Prints kills, restarts and epochs."""
 
 from __future__ import annotations
@@ -66,7 +66,12 @@ def main() -> None:
     killer = context.Process(target=kill, args=(os.getpid(), kills, done, batches), daemon=True)
     killer.start()
     # the cache holds a part of the samples
-    settings = {"batches": {"collate_fn": stack}, "cached": {"size": 4_600_000}, "rows": {}}[way]
+    settings = {
+        "batches": {"collate_fn": stack},
+        "cached": {"size": 4_600_000},
+        "evicting": {"size": 4_400_000, "policy": "random"},
+        "rows": {},
+    }[way]
     loader = stocached.Loader(
         Numbers(SAMPLES, seconds=0.002), BATCH, shuffle=True, seed=1, num_workers=WORKERS, persistent_workers=True, restart_workers=True,
         multiprocessing_context=context, **settings,

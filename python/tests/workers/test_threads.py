@@ -136,3 +136,28 @@ def test_a_storm_of_interrupts_ends_in_keyboard_interrupt_alone():
     loader.close()
     """
     python(program)
+
+
+def test_threads_are_counted_during_garbage_collection():
+    """sys._current_frames waits for ever if it frees a threading.local. The collection comes at
+    each of its allocations once."""
+    python(
+        """
+        import gc, threading
+        from stocached._common import threads
+
+        class Node: pass
+
+        gc.set_threshold(50, 1000, 1000)
+        for n in range(120):
+            gc.collect()
+            node = Node()
+            node.self, node.local = node, threading.local()
+            node.local.x = 1
+            del node
+            keep = [[] for _ in range(n % 60)]
+            assert threading.get_ident() in threads.running()
+        assert gc.isenabled()
+        """,
+        timeout=30,
+    )

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-DTYPES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
+DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "complex64", "complex128"]
 SHAPES = {"uint8": (3, 2, 5), "int64": (4,), "float32": (3, 7), "complex64": (3, 1, 2, 2)}
 
 

@@ -190,7 +190,7 @@ class Cache(Attachment):
                         return None
             except ctypes.ArgumentError:
                 pass  # an index of another integer type
-        return reading.copy(self, index) if copy or self._evicts else reading.view(self, index)
+        return reading.copy(self, index) if copy else reading.get(self, index)
 
     def __contains__(self, index: SupportsIndex) -> bool:
         """Whether the sample is in the cache now. Counts neither a hit nor a miss. False for an
@@ -215,6 +215,11 @@ class Cache(Attachment):
     def states(self) -> npt.NDArray[np.uint8]:
         """The `State` of every sample as it is now, as a copy."""
         return reading.states(self)
+
+    def costs(self) -> npt.NDArray[np.float64]:
+        """Seconds that the load of each sample takes, to about 19 %; nan: unknown. Only a cache with
+        policy="cost" remembers them, also of samples that are not in the cache."""
+        return reading.costs(self)
 
     # ------------------------------------------------------------ have a server fill it
 
@@ -273,7 +278,7 @@ class Cache(Attachment):
 
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
-        cost: the seconds that the load of this sample took. A cache with policy="cost" keeps the
+        cost: the seconds that the load of this sample took; `LoadTime` measures them. A cache with policy="cost" keeps the
             samples that cost most; others ignore it. None: unknown. Such a sample gets a free slot,
             but no slot of another sample.
 

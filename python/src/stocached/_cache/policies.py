@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from .. import _native
 from .._common.errors import InvalidError
@@ -22,12 +22,18 @@ _NUMBERS: dict[str, int] = {
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 
-def number_of(policy: str) -> int:
+def number_of(policy: Any) -> int:
     """Raises InvalidError for an unknown name."""
     try:
         return _NUMBERS[policy]
     except (KeyError, TypeError):
         raise InvalidError(f"policy={policy!r}; it must be one of {', '.join(_NUMBERS)}") from None
+
+
+def check(policy: Any) -> None:
+    """Raises InvalidError for an unknown name. None is a policy: the default."""
+    if policy is not None:
+        number_of(policy)
 
 
 def name_of(number: int) -> str:

@@ -21,6 +21,11 @@ _RETRIES = 16  # of a read whose sample is replaced each time; after them the re
 _view_slot = _native.view_slot
 
 
+def get(cache: Attachment, index: SupportsIndex) -> Any:
+    """A view of a sample, or a copy from a cache that evicts; None on a miss."""
+    return copy(cache, index) if cache._evicts else view(cache, index)
+
+
 def view(cache: Attachment, index: SupportsIndex) -> Any:
     """A read-only view of a sample; None on a miss."""
     i = cache._index(index)
@@ -109,6 +114,12 @@ def states(cache: Attachment) -> npt.NDArray[np.uint8]:
     found = np.zeros(cache.samples, np.uint8)
     cache._handle.check(_native.states(cache._handle, 0, cache.samples, address_of(found)))
     return found
+
+
+def costs(cache: Attachment) -> npt.NDArray[np.float64]:
+    nanoseconds = np.zeros(cache.samples, np.uint64)
+    cache._handle.check(_native.costs(cache._handle, 0, cache.samples, address_of(nanoseconds)))
+    return np.where(nanoseconds == 0, np.nan, nanoseconds / 1e9)
 
 
 def corrupt_samples(cache: Attachment) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
@@ -13,7 +14,8 @@ from .. import _native
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.addresses import address_of, addressof, first_byte
-from .._common.errors import CacheTimeoutError
+from .._common.errors import CacheTimeoutError, InvalidError
+from .._common.load_time import TimedLoad, cost_of
 from .._samples.values import Part
 from . import reading
 from .attachment import Attachment
@@ -28,10 +30,20 @@ _REMEDY = Remedy(
 _put = _native.put
 
 
-def put(cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wait: bool) -> SetResult:
+def put(
+    cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wait: bool, cost: float | None = None
+) -> SetResult:
+    nanoseconds = 0 if cost is None else _nanoseconds(cost)
+    if not cache._costs:
+        nanoseconds = 0
     i = index if type(index) is int and 0 <= index < cache.samples else cache._index(index)
     flags = (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0)
-    if type(value) is np.ndarray and value.dtype is cache._row_dtype and value.shape == cache._row_shape:
+    if (
+        type(value) is np.ndarray
+        and value.dtype is cache._row_dtype
+        and value.shape == cache._row_shape
+        and not nanoseconds
+    ):
         # Most likely an array that fits as it is. For a small sample, all checks take longer than
         # the store.
         try:
@@ -46,13 +58,26 @@ def put(cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wa
             if code < 0:
                 raise handle.error(code, i, cache.sample_bytes)
             return RESULTS[code]
-    return store(cache, i, cache._values.parts(value), flags)
+    return store(cache, i, cache._values.parts(value), flags, nanoseconds)
 
 
-def store(cache: Attachment, i: int, parts: list[Part], flags: int) -> SetResult:
-    """Stores the sample that the parts make together."""
+def _nanoseconds(cost: float) -> int:
+    """0 if the cache cannot use the cost. Raises InvalidError."""
+    try:
+        nanoseconds = round(cost * 1e9)
+    except (TypeError, ValueError, OverflowError):
+        nanoseconds = -1
+    if not 0 <= nanoseconds < 2**63:
+        raise InvalidError(f"cost={cost!r}; it must be the seconds that the load took, 0 or more")
+    return nanoseconds
+
+
+def store(cache: Attachment, i: int, parts: list[Part], flags: int, nanoseconds: int = 0) -> SetResult:
+    """Stores the sample that the parts make together. nanoseconds: of its load; 0: unknown."""
     handle = cache._handle
-    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
+    if nanoseconds:
+        code = _native.set_loaded(handle, i, _vector(parts), len(parts), flags, nanoseconds)
+    elif len(parts) == 1 and isinstance(parts[0], np.ndarray):
         code = _native.set(handle, i, address_of(parts[0]), parts[0].nbytes, flags)
     else:
         code = _native.setv(handle, i, _vector(parts), len(parts), flags)
@@ -70,15 +95,18 @@ def get_or_load(cache: Attachment, index: SupportsIndex, fn: Callable[[int], Any
 
 def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: bool) -> Any:
     if reading.contains(cache, i):  # another thread or process has stored it since the caller's miss
-        value = reading.view(cache, i)
+        value = reading.get(cache, i)
         if value is not None:
             return value
     guard = None if allow_random else _guard(cache)
-    loaded, stays = (fn(i), True) if guard is None else guard.load(i, lambda: fn(i))
-    result = put(cache, i, loaded, False, False) if stays else SetResult.BUSY
+    load: Callable[[], Any] = functools.partial(fn, i)
+    if cache._costs:
+        load = TimedLoad(load)
+    loaded, stays = (load(), True) if guard is None else guard.load(i, load)
+    result = put(cache, i, loaded, False, False, cost_of(load)) if stays else SetResult.BUSY
     if guard is not None and result is SetResult.STORED:
         guard.stored(i)
-    if result in (SetResult.STORED, SetResult.EXISTS):
+    if result in (SetResult.STORED, SetResult.EXISTS) and not cache._evicts:
         value = reading.uncounted_view(cache, i)
         if value is not None:
             return value

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +20,15 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, TypeVar
 
+from .._common import threads
+
 _T = TypeVar("_T")
 _changed = threading.Condition()
 _loads: dict[int, int] = {}  # by thread: its nested loads
+_slow: set[int] = set()  # threads whose loads did not end when another thread waited to load alone
 _alone: Alone | None = None
 _timeout = 10.0  # seconds that other threads wait for the one that loads alone
-# The same after a thread has waited in vain: then loads of this program wait for other threads.
+# The same after a thread has waited in vain.
 _SHORT_TIMEOUT = 0.1
 
 
@@ -35,7 +37,7 @@ class Alone:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.others = frozenset(sys._current_frames())  # threads that wait for this one
+        self.others = threads.running()  # threads that wait for this one
         self.joined = False  # a thread that started during this load loads too
         self.disturbed = False  # a thread loads too, after its timeout
 
@@ -55,6 +57,7 @@ def leave() -> None:
         _loads[me] = depth
         return
     _loads.pop(me, None)  # gone in a child that the load has forked
+    _slow.discard(me)
     if _alone is not None:
         with _changed:
             _changed.notify_all()
@@ -89,7 +92,8 @@ def paused() -> Iterator[None]:
 def alone(timeout: float) -> Iterator[Alone | None]:
     """Within it no other thread loads. It waits until their loads end, and then other threads wait.
 
-    Gives None if their loads do not end within `timeout` seconds; then they continue."""
+    Gives None if their loads do not end within `timeout` seconds; then they continue. For a load
+    that has taken so long before, it waits only a moment."""
     global _alone
     me = get_ident()
     if _alone is not None and _alone.thread == me:
@@ -101,8 +105,10 @@ def alone(timeout: float) -> Iterator[Alone | None]:
         with _changed:
             if _changed.wait_for(lambda: _alone is None, timeout):
                 mine = _alone = Alone()
-                if not _changed.wait_for(lambda: not _loads, end - time.monotonic()):
+                left = end - time.monotonic()
+                if not _changed.wait_for(lambda: not _loads, left if _slow.isdisjoint(_loads) else _SHORT_TIMEOUT):
                     mine = None
+                    _slow.update(_loads)
                     _give_up()
         yield mine
     finally:
@@ -147,6 +153,7 @@ def _forget() -> None:
     global _changed, _alone
     _changed, _alone = threading.Condition(), None
     _loads.clear()
+    _slow.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

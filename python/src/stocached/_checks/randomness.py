@@ -13,13 +13,13 @@ compared."""
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._common import threads
 from .._common.errors import NondeterministicDatasetError, SchemaError
 from .._random.base_seeds import hidden
 from .._random.generator import Generator
@@ -181,7 +181,7 @@ def _others_run() -> bool:
         for thread in threading.enumerate()
         if thread is not threading.current_thread()
     )
-    return len(sys._current_frames()) > 1 + ours
+    return len(threads.running()) > 1 + ours
 
 
 def encoded(sample: Any, encode: Callable[[Any], Encoded]) -> Encoded | str:

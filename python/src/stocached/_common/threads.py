@@ -1,11 +1,13 @@
-"""Our threads end before the process forks. A child would inherit the locks that they hold at that
-moment, and Python 3.12 and later warn of a fork with threads."""
+"""The threads of the process. Ours end before it forks: a child would inherit the locks that they
+hold at that moment, and Python 3.12 and later warn of a fork with threads."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -25,6 +27,18 @@ class Leader(Protocol):
 
     def after_fork(self) -> None:
         """Continues as before. Called in the same thread, only in the parent."""
+
+
+def running() -> frozenset[int]:
+    """The threads of the process. Garbage collection is off during the call: if it frees a
+    threading.local in there, Python before 3.12.3 waits for ever (its issue 106883)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return frozenset(sys._current_frames())
+    finally:
+        if collects:
+            gc.enable()
 
 
 _leaders: weakref.WeakSet[Leader] = weakref.WeakSet()

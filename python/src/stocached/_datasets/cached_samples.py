@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _native
-from .._cache import reading
+from .._cache import policies, reading
 from .._cache.cache import Cache, SetResult
 from .._cache.named import create_or_attach
+from .._cache.policies import Policy
 from .._checks import loading, randomness
 from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from .._common.load_time import TimedLoad, cost_of
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples import dtypes
@@ -70,6 +72,7 @@ class CachedSamples(CacheBacked):
         name: str | None = None,
         fingerprint: str | None = None,
         variable: bool | None = None,
+        policy: Policy | None = None,
         allow_random: bool = False,
         _remedy: Remedy = _REMEDY,
     ) -> None:
@@ -87,6 +90,10 @@ class CachedSamples(CacheBacked):
             filled cache are compared.
         variable: True: caches samples of any shape. False: of one shape, which is faster. None: as
             the probed samples need.
+        policy: which samples a full cache keeps: "cost" the ones that take longest to load,
+            "first-come" the first ones, or another policy of `Cache.create`. None: "cost" in a
+            cache without a name that holds a part of the samples, if they have one size. Else
+            "first-come", or what the named cache has.
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
 
@@ -102,9 +109,11 @@ class CachedSamples(CacheBacked):
         n = len(dataset)
         if n < 1:
             raise InvalidError("the dataset is empty")
-        if cache is not None and not (size is None and name is None and fingerprint is None and variable is None):
+        policies.check(policy)
+        making = (size, name, fingerprint, variable, policy)
+        if cache is not None and any(option is not None for option in making):
             raise InvalidError(
-                "size=, name=, fingerprint= and variable= are for a cache that is made here; leave them out or leave out cache="
+                "size=, name=, fingerprint=, variable= and policy= are for a cache that is made here; leave them out or leave out cache="
             )
         if cache is not None and cache.samples != n:
             raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
@@ -136,7 +145,7 @@ class CachedSamples(CacheBacked):
             if cache is not None:
                 self.cache = cache
             else:
-                self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable)
+                self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable, policy)
             self._check_fields()
             self.notices.advice = self.advice(given=cache is not None)
             self._batches = BatchBuffers(self.cache.fields)
@@ -181,7 +190,13 @@ class CachedSamples(CacheBacked):
     # ------------------------------------------------------------ making the cache
 
     def _make(
-        self, name: str | None, sample_bytes: int, size: int | str | None, fingerprint: Any, variable: bool | None
+        self,
+        name: str | None,
+        sample_bytes: int,
+        size: int | str | None,
+        fingerprint: Any,
+        variable: bool | None,
+        policy: Policy | None,
     ) -> tuple[Cache, bool]:
         """The cache, and whether it is new.
 
@@ -192,12 +207,22 @@ class CachedSamples(CacheBacked):
             size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 24 * self._n
         specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
 
-        def create() -> Cache:
+        def create(policy: Policy = policy or "first-come") -> Cache:
             text = None if fingerprint is None else str(fingerprint)
-            return Cache.create(name, samples=self._n, fields=specs, size=size, variable=varies, fingerprint=text)
+            return Cache.create(
+                name,
+                samples=self._n,
+                fields=specs,
+                size=size,
+                variable=varies,
+                policy=policy,
+                fingerprint=text,
+            )
 
         given = None if isinstance(fingerprint, Derived) else fingerprint
         cache, made = create_or_attach(name, create, given, derived=True)
+        if policy is None and name is None and not varies and cache.slots < self._n:
+            cache = create("cost")  # there is something to choose
         if cache.samples != self._n:
             raise SchemaError(
                 f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
@@ -207,6 +232,11 @@ class CachedSamples(CacheBacked):
             raise SchemaError(
                 f"cache {name!r} exists for samples of {kind}, and variable={variable} was asked for; leave variable= out, use another name, or remove "
                 f"it (stocached rm {name})"
+            )
+        if policy not in (None, cache.policy):
+            raise InvalidError(
+                f"cache {name!r} exists with policy={cache.policy!r}, and policy={policy!r} was asked for; leave policy= out, use another name, or "
+                f"remove it (stocached rm {name})"
             )
         return cache, made
 
@@ -307,7 +337,10 @@ class CachedSamples(CacheBacked):
 
     def load_record(self, i: int) -> Any:
         """As `peek`, without a count. The sample may be a mix if another client overwrites it
-        during the call."""
+        during the call. In a cache that evicts it is counted, and never a mix."""
+        if self.cache._evicts:
+            value = reading.copy(self.cache, i)
+            return None if value is None else self._give(value)
         value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None
@@ -347,18 +380,24 @@ class CachedSamples(CacheBacked):
 
     def _load(self, i: int) -> Any:
         load = functools.partial(operator.getitem, self.dataset, i)
-        guard = self._guard()
-        sample, stays = (loading.run(load), True) if guard is None else guard.load(i, load)
-        return self._store(i, sample, guard, load) if stays else sample
+        guard, first = self._guard(), self._timed(load)
+        sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
+        return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
+
+    def _timed(self, load: Callable[[], Any]) -> Callable[[], Any]:
+        """The load, measured if the cache decides by the times of loads."""
+        return TimedLoad(load) if self.cache._costs else load
 
     def _load_several(self, indices: list[int]) -> Sequence[Any]:
         load = functools.partial(self._batch, indices)
-        guard = self._guard()
-        samples, stays = (loading.run(load), True) if guard is None else guard.load_several(indices, load)
+        guard, first = self._guard(), self._timed(load)
+        samples, stays = (loading.run(first), True) if guard is None else guard.load_several(indices, first)
         if not stays:
             return samples
+        cost = cost_of(first)
+        each = None if cost is None else cost / len(indices)
         return [
-            self._store(i, sample, guard, functools.partial(self._one_of_batch, i))
+            self._store(i, sample, guard, functools.partial(self._one_of_batch, i), each)
             for i, sample in zip(indices, samples)
         ]
 
@@ -374,8 +413,11 @@ class CachedSamples(CacheBacked):
     def _one_of_batch(self, i: int) -> Any:
         return self._batch([i])[0]
 
-    def _store(self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any]) -> Any:
-        """Caches a loaded sample, and returns it. again: loads it once more."""
+    def _store(
+        self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any], cost: float | None = None
+    ) -> Any:
+        """Caches a loaded sample, and returns it. again: loads it once more. cost: seconds of its
+        load."""
         cache = self.cache
         if cache.read_only:
             return sample
@@ -384,7 +426,9 @@ class CachedSamples(CacheBacked):
             if self._packing is not None:
                 arrays = self._packing.pack(arrays)
             result = cache.put(
-                i, arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
+                i,
+                arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)),
+                cost=cost,
             )
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)

@@ -32,6 +32,7 @@ class Batch:
     def __init__(self, number: int, before: int, wanted: Indices) -> None:
         self.number, self.before, self.wanted = number, before, wanted  # before: samples of the batches before
         self.lease: Lease | None = None
+        self.shared = False  # workers see the memory of the lease
         self.arrays: list[Any] = []  # columns; empty until the layout is known
         self.hit: npt.NDArray[np.bool_] | None = None  # rows to gather, then rows gathered; None: no gather
         self.rows: npt.NDArray[Any] | None = None  # rows that workers load; None: every row

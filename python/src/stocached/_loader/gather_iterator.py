@@ -167,7 +167,8 @@ class GatherIterator(BatchIterator):
         if layout is None:
             return
         fits = n <= layout.rows
-        batch_pool = self._runtime.batch_pool if batch.hit is None or batch.rows is not None else self._runtime.own
+        batch.shared = batch.hit is None or batch.rows is not None
+        batch_pool = self._runtime.batch_pool if batch.shared else self._runtime.own
         batch.lease = batch_pool.take() if fits else None
         if batch.lease is not None:
             batch.arrays = layout.arrays(batch.lease.array(), n)
@@ -186,7 +187,7 @@ class GatherIterator(BatchIterator):
         tasks["kind"], tasks["row"], tasks["index"] = SAMPLE, rows, indices
         if self._context.job.random:
             tasks["argument"] = sample_seeds(self._context.job.key, 0, indices)
-        tasks["buffer"] = NO_BUFFER if batch.lease is None else batch.lease.number
+        tasks["buffer"] = batch.lease.number if batch.lease is not None and batch.shared else NO_BUFFER
         first = self._runtime.push(tasks)
         if first is not None:
             batch.first, batch.tasks, batch.posted = first, len(tasks), rows
@@ -217,6 +218,8 @@ class GatherIterator(BatchIterator):
             self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
         if batch.filled is not None:
             batch.filled.wait()
+        if self._post_lost(batch):
+            self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
         del self._pending[at]
         try:
             self._fill()
@@ -226,6 +229,26 @@ class GatherIterator(BatchIterator):
             self._pending.insert(at, batch)  # keep it: the sampler's error must not lose it
             raise
         return self._deliver(batch)
+
+    def _post_lost(self, batch: Batch) -> bool:
+        """Posts tasks for the hits that the cache has given up since the probe. Returns whether it
+        posted some. The training loop loads what the task queue does not take."""
+        if batch.hit is None or not self._context.job.workers or batch.error is not None:
+            return False
+        loads = np.zeros(0, np.int64) if batch.rows is None else batch.rows
+        if batch.found + len(loads) == len(batch.wanted):
+            return False
+        if batch.tasks:
+            self._read_answers(batch)
+        if batch.failed is not None:
+            return False
+        batch.left = np.setdiff1d(np.flatnonzero(~batch.hit), loads)
+        self._post(batch)
+        batch.left = None
+        if batch.tasks:
+            assert batch.posted is not None
+            batch.rows = np.concatenate((loads, batch.posted))
+        return batch.tasks > 0
 
     def _follow(self) -> None:
         """Begins the next epoch, once. Not before the training loop takes batches of this one,
@@ -267,7 +290,7 @@ class GatherIterator(BatchIterator):
             raise batch.error
         objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found
         self._all_hit = batch.found == n
-        if batch.found + batch.loaded < n:  # no workers, or cleared since the probe
+        if batch.found + batch.loaded < n:  # no workers, or the task queue was full
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
         layout = self._layout
         by_columns = layout is not None and batch.arrays and not whole and n > 0

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
@@ -58,6 +59,7 @@ class Loader(BaseLoader):
         name: str | None = None,
         fingerprint: str | None = None,
         variable: bool | None = None,
+        policy: Policy | None = None,
         allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,

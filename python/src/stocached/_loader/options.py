@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
+from .._cache import policies
+from .._cache.policies import Policy
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
@@ -17,7 +19,7 @@ from .._trace import writable
 from .._workers.stateful import is_stateful
 from .sampling import Ends, OrderSampler, order_within
 
-_MAKING = ("size", "name", "fingerprint", "variable")
+_MAKING = ("size", "name", "fingerprint", "variable", "policy")
 _OF_CACHE = (*_MAKING, "allow_random")
 
 
@@ -32,6 +34,7 @@ class LoaderOptions:
     name: str | None = None
     fingerprint: str | None = None
     variable: bool | None = None
+    policy: Policy | None = None
     allow_random: bool = False
     augment: Callable[..., Any] | None = None
     batch_augment: Callable[[Any], Any] | None = None
@@ -112,6 +115,9 @@ def check(
         raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     if options.variable is not None and not cached:
         raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+    policies.check(options.policy)
+    if options.policy is not None and not cached:
+        raise InvalidError('policy= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
         raise InvalidError(
             "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "

@@ -15,6 +15,7 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 from torch.utils.data._utils.collate import default_collate
 
+from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common import torch_version
 from .._common.errors import InvalidError, UnsupportedError
@@ -57,6 +58,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     allow_random: caches the dataset's samples without that check.
     variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
         few samples need.
+    policy: which samples a full cache keeps, as for CachedDataset.
     augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
         only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
         threads seed only the Generator.
@@ -115,6 +117,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         name: str | None = None,
         fingerprint: str | None = None,
         variable: bool | None = None,
+        policy: Policy | None = None,
         allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,

@@ -467,6 +467,9 @@ state = bind(holding, "stoc_state", c_int, Cache, c_int64)
 # int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
 states = bind(releasing, "stoc_states", c_int, Cache, c_uint64, c_uint64, c_void_p)
 
+# int stoc_costs(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *nanoseconds);
+costs = bind(releasing, "stoc_costs", c_int, Cache, c_uint64, c_uint64, c_void_p)
+
 # int stoc_peek(stoc_cache *cache, int64_t index, void *dst, size_t capacity);
 peek = bind(releasing, "stoc_peek", c_int, Cache, c_int64, c_void_p, c_size_t)
 

@@ -1,0 +1,93 @@
+"""What a load costs: its wall time, less the time in which its thread waited for a processor.
+
+A wait for the source counts. With thread workers, the time in which other threads hold the
+interpreter's lock counts too: it cannot be told apart."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+
+class _Schedule:
+    """The file schedstat of the thread that opens it. It says how long the thread was runnable and
+    did not run."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1  # this kernel has none
+
+    def delay(self) -> int:
+        """Nanoseconds."""
+        return int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+_threads = threading.local()  # .schedule: of each thread
+
+
+def _forget() -> None:
+    """The thread of a forked child is another one."""
+    global _threads
+    _threads = threading.local()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class LoadTime:
+    """Measures a load, for `Cache.put(cost=)`:
+
+        with LoadTime() as load:
+            value = read_and_decode(i)
+        cache.put(i, value, cost=load.seconds)
+
+    seconds: what the load cost; None before its end, and if it raised."""
+
+    seconds: float | None = None
+
+    def __enter__(self) -> LoadTime:
+        schedule = getattr(_threads, "schedule", None)
+        if schedule is None:
+            schedule = _threads.schedule = _Schedule()
+        self._schedule, self._delay, self._began = schedule, schedule.delay(), perf_counter_ns()
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            took = perf_counter_ns() - self._began
+            self.seconds = max(took - (self._schedule.delay() - self._delay), 1) / 1e9
+
+
+LoadTime.__module__ = "stocached"  # where users find it
+
+
+class TimedLoad:
+    """A load whose first call is measured."""
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load, self._time = load, LoadTime()
+
+    @property
+    def seconds(self) -> float | None:
+        """What the first call cost; None: there was none."""
+        return self._time.seconds
+
+    def __call__(self) -> Any:
+        if self.seconds is not None:
+            return self._load()
+        with self._time:
+            return self._load()
+
+
+def cost_of(load: Callable[[], Any]) -> float | None:
+    """What a TimedLoad cost; None for other loads."""
+    return load.seconds if isinstance(load, TimedLoad) else None

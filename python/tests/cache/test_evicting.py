@@ -1,0 +1,198 @@
+"""Caches that evict, and what they are told about costs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from helpers import pattern
+
+from stocached import InvalidError
+from stocached._common.load_time import TimedLoad, cost_of
+from stocached.cache import Cache, SetResult
+
+EVICT = ["cost", "random", "clock", "fifo", "lru", "lfu"]
+SIZE = 300
+
+
+def made(policy: str, samples: int = 100, slots: int = 10, **options: object) -> Cache:
+    return Cache.create(samples=samples, shape=SIZE, slots=slots, policy=policy, **options)
+
+
+@pytest.mark.parametrize("policy", EVICT)
+def test_a_full_cache_takes_new_samples_and_copies(policy):
+    with made(policy) as cache:
+        assert cache.policy == policy
+        assert cache.slots == 10
+        for i in range(100):
+            assert cache.put(i, pattern(i, SIZE), cost=(i + 1) / 1000) in (SetResult.STORED, SetResult.FULL)
+        stats = cache.stats()
+        there = [i for i in range(100) if i in cache]
+        assert len(there) == stats.ready == 10
+        assert stats.evicted == 90 - stats.full > 0
+        value = cache.get(there[0])
+        np.testing.assert_array_equal(value, pattern(there[0], SIZE))
+        cache.put(99, pattern(99, SIZE), cost=1.0)
+        value += 1  # a copy of the caller's own
+        for i in there:
+            found = cache.get(i, copy=True)
+            assert found is None or (found == pattern(i, SIZE)).all()
+        assert cache.verify() == []
+
+
+@pytest.mark.parametrize("policy", EVICT)
+def test_gather_and_get_or_load(policy):
+    with made(policy) as cache:
+        for i in range(50):
+            np.testing.assert_array_equal(cache.get_or_load(i, lambda i: pattern(i, SIZE)), pattern(i, SIZE))
+        out, hit = cache.gather(np.arange(50))
+        assert hit.sum() == 10
+        for i in np.flatnonzero(hit).tolist():
+            np.testing.assert_array_equal(out[i], pattern(i, SIZE))
+
+
+def test_the_dearest_samples_stay():
+    with made("cost", samples=1000, slots=100) as cache:
+        costs = np.random.default_rng(1).lognormal(0, 1, 1000) / 1000
+        for epoch in range(3):
+            for i in np.random.default_rng(epoch).permutation(1000).tolist():
+                if cache.get(i) is None:
+                    cache.put(i, pattern(i, SIZE), cost=costs[i])
+        there = cache.states() == 2
+        assert costs[there].sum() > 0.85 * np.sort(costs)[-100:].sum()
+        known = cache.costs()
+        assert not np.isnan(known).any()
+        # Steps of 19 %; until a second load, the dearest 1 % count as the 99th percentile.
+        assert np.quantile(np.abs(np.log(known / costs)), 0.95) < np.log(1.2)
+
+
+def test_a_sample_without_a_cost_gets_no_slot_of_another():
+    with made("cost") as cache:
+        for i in range(10):
+            assert cache.put(i, pattern(i, SIZE), cost=0.001) is SetResult.STORED
+        assert cache.put(50, pattern(50, SIZE)) is SetResult.FULL
+        assert np.isnan(cache.costs()[50])
+        assert not np.isnan(cache.costs()[:10]).any()
+        assert cache.put(50, pattern(50, SIZE), cost=0.1) is SetResult.STORED
+
+
+@pytest.mark.parametrize("cost", [-1, -1e-9, float("nan"), float("inf"), "much", 1e300, [1.0]])
+@pytest.mark.parametrize("policy", ["first-come", "cost"])
+def test_bad_costs(policy, cost):
+    with made(policy) as cache:
+        with pytest.raises(InvalidError, match="it must be the seconds that the load took, 0 or more"):
+            cache.put(1, pattern(1, SIZE), cost=cost)
+        assert 1 not in cache
+        assert cache.stats().stored == 0
+
+
+def test_bad_policies():
+    for policy in ("dearest", "", None, 3, ["cost"]):
+        with pytest.raises(InvalidError, match="it must be one of first-come, first-indices, cost, random"):
+            made(policy)
+    with pytest.raises(InvalidError, match="'lru' needs samples of one size"):
+        Cache.create(samples=10, variable=True, size="1MiB", policy="lru")
+
+
+def test_costs_of_other_policies_are_unknown():
+    with made("lru") as cache:
+        cache.put(1, pattern(1, SIZE), cost=0.5)
+        assert np.isnan(cache.costs()).all()
+
+
+# ------------------------------------------------------------ measured costs
+
+
+def spin(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def measured(load: object) -> float:
+    timed = TimedLoad(load)
+    timed()
+    cost = cost_of(timed)
+    assert cost is not None
+    return cost
+
+
+def test_a_wait_for_the_source_counts():
+    assert 0.02 <= measured(lambda: time.sleep(0.02)) < 0.2
+
+
+def busy(stop) -> None:
+    while not stop.is_set():
+        spin(0.01)
+
+
+def test_a_busy_machine_makes_no_load_dearer():
+    """Six processes want each processor. Without schedstat such a load costs several times as much."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    others = [context.Process(target=busy, args=(stop,)) for _ in range(6 * len(os.sched_getaffinity(0)))]
+    for other in others:
+        other.start()
+    try:
+        began = time.perf_counter()
+        cost = measured(lambda: spin(0.2))
+        wall = time.perf_counter() - began
+    finally:
+        stop.set()
+        for other in others:
+            other.join()
+    assert 0.2 <= cost < 0.3 < wall
+
+
+def test_each_thread_and_each_child_measures_itself():
+    costs = []
+    thread = threading.Thread(target=lambda: costs.append(measured(lambda: time.sleep(0.01))))
+    thread.start()
+    thread.join()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if 0.01 <= measured(lambda: time.sleep(0.01)) < 0.1 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert 0.01 <= costs[0] < 0.1
+
+
+def test_only_the_first_call_counts():
+    seconds = iter([0.02, 0.1])
+    timed = TimedLoad(lambda: time.sleep(next(seconds)))
+    timed()
+    timed()
+    assert 0.02 <= timed.seconds < 0.1
+    assert cost_of(time.sleep) is None
+
+
+def stopped_in_a_load(cache: Cache, begun) -> None:
+    def load(i: int) -> np.ndarray:
+        if i == 150:
+            begun.set()
+        time.sleep(0.001)
+        return pattern(i, SIZE)
+
+    for i in range(200):
+        cache.get_or_load(i, load, allow_random=True)
+
+
+def test_a_stop_in_a_load_does_not_make_a_sample_the_dearest():
+    with made("cost", samples=200, slots=200) as cache:
+        context = multiprocessing.get_context("fork")
+        begun = context.Event()
+        worker = context.Process(target=stopped_in_a_load, args=(cache, begun))
+        worker.start()
+        begun.wait()
+        os.kill(worker.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(worker.pid, signal.SIGCONT)
+        worker.join()
+        assert cache.costs()[150] < 0.05  # the stop took 0.5 s
+        for _ in range(3):  # further loads correct it
+            cache.put(150, pattern(150, SIZE), cost=0.001, overwrite=True)
+        assert cache.costs()[150] < 0.003

@@ -1,0 +1,180 @@
+"""Loaders over caches that evict."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from loader_datasets import Numbers, check, read, sample
+
+from stocached import InvalidError
+from stocached.cache import Cache
+from stocached.loader import Loader
+
+N = 400
+CONTROL = 4_200_000  # bytes of a segment besides its slots, about
+EVICT = ["cost", "random", "clock", "fifo", "lru", "lfu"]
+
+
+class Unequal(Numbers):
+    """One sample in eight takes 20 times as long as the others. Counts its loads in a file."""
+
+    def __init__(self, n: int, file: Path) -> None:
+        super().__init__(n)
+        self.file = file
+
+    def __getitem__(self, index: int) -> Any:
+        with self.file.open("a") as file:
+            file.write(f"{index}\n")
+        time.sleep(0.004 if index % 8 == 0 else 0.0002)
+        return sample(index)
+
+    def loads(self) -> list[int]:
+        """The samples loaded since the last call."""
+        text = self.file.read_text() if self.file.exists() else ""
+        self.file.write_text("")
+        return [int(line) for line in text.split()]
+
+
+@pytest.mark.parametrize("policy", EVICT)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_workers": 2},
+        {"num_workers": 2, "worker": "thread"},
+        {"num_workers": 2, "prefetch_factor": 6, "persistent_workers": True},
+        {"num_workers": 2, "augment": np.copy},
+    ],
+    ids=["none", "two", "threads", "ahead", "augment"],
+)
+def test_every_sample_of_every_epoch(policy, settings):
+    """The cache has a slot for a tenth of the samples, and each miss may take a hit's slot."""
+    loader = Loader(Numbers(N), 32, shuffle=True, seed=1, size=CONTROL + 40 * 4000, policy=policy, **settings)
+    assert loader.cache.policy == policy
+    assert 30 < loader.cache.slots < N // 5
+    for _ in range(4):
+        assert sorted(read(loader)) == list(range(N))
+    stats = loader.stats()
+    assert stats.samples == 4 * N
+    assert 0 < stats.hits < 2 * N
+    assert loader.cache.stats().evicted > 0 or policy == "cost"
+    loader.close()
+
+
+class Elsewhere(Numbers):
+    """Notes the processes that load its samples."""
+
+    def __init__(self, n: int, file: Path) -> None:
+        super().__init__(n)
+        self.file = file
+
+    def __getitem__(self, index: int) -> Any:
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return sample(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hits_that_go_after_the_probe(workers, tmp_path):
+    """Another client evicts all the time. Rows that are lost between probe and gather are loaded
+    as misses: by the workers, if there are some."""
+    file = tmp_path / "pids"
+    loader = Loader(
+        Elsewhere(N, file),
+        32,
+        shuffle=True,
+        seed=1,
+        num_workers=workers,
+        size=CONTROL + 40 * 4000,
+        policy="random",
+        allow_random=True,
+    )
+    stop = threading.Event()
+
+    def evict() -> None:
+        rng = np.random.default_rng(1)
+        while not stop.is_set():
+            i = int(rng.integers(N))
+            loader.cache.put(i, sample(i))
+
+    file.write_text("")  # the constructor has loaded some samples
+    thread = threading.Thread(target=evict)
+    thread.start()
+    try:
+        for _ in range(5):
+            assert sorted(read(loader)) == list(range(N))
+    finally:
+        stop.set()
+        thread.join()
+        loader.close()
+    here = str(os.getpid())
+    assert all((pid == here) == (workers == 0) for pid in file.read_text().split())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_costliest_samples_stay(workers, tmp_path):
+    dataset = Unequal(N, tmp_path / "loads")
+    loader = Loader(dataset, 16, shuffle=True, seed=1, num_workers=workers, size=CONTROL + 75 * 4000, policy="cost")
+    slots, dear = loader.cache.slots, N // 8
+    assert dear < slots < 2 * dear
+    for _ in range(2):
+        assert sorted(read(loader)) == list(range(N))
+    dataset.loads()
+    assert sorted(read(loader)) == list(range(N))
+    loads = dataset.loads()
+    assert len(loads) >= N - slots
+    assert sum(index % 8 == 0 for index in loads) <= dear // 10
+    loader.close()
+
+
+def test_equal_costs_move_nothing(tmp_path):
+    """From the third epoch on, fewer than 1 % of the slots get another sample in an epoch."""
+    loader = Loader(
+        Numbers(2000, 0.0002), 64, shuffle=True, seed=1, size=CONTROL + 1000 * 4000, policy="cost", num_workers=2
+    )
+    for _ in range(2):
+        read(loader)
+    before = loader.cache.stats().evicted
+    for _ in range(3):
+        read(loader)
+    moved = loader.cache.stats().evicted - before
+    assert moved <= 0.01 * 3 * loader.cache.slots, (before, moved)
+    loader.close()
+
+
+def test_named_caches_keep_their_policy(cache_name):
+    options = {"size": CONTROL + 40 * 4000, "name": cache_name, "fingerprint": "f"}
+    loader = Loader(Numbers(N), 32, policy="lru", **options)
+    assert loader.cache.policy == "lru"
+    assert Loader(Numbers(N), 32, **options).cache.policy == "lru"
+    with pytest.raises(
+        InvalidError, match=f"cache '{cache_name}' exists with policy='lru', and policy='cost' was asked"
+    ):
+        Loader(Numbers(N), 32, policy="cost", **options)
+    assert Cache.attach(cache_name, fingerprint="f").policy == "lru"
+
+
+def test_bad_policies():
+    with pytest.raises(InvalidError, match="policy='dearest'; it must be one of first-come, .*cost"):
+        Loader(Numbers(N), 32, size="1MiB", policy="dearest")
+    with pytest.raises(InvalidError, match="policy= is for a cache that is made here; give size="):
+        Loader(Numbers(N), 32, policy="cost")
+    with (
+        Cache.create(samples=N, shape=500, dtype="int64") as cache,
+        pytest.raises(InvalidError, match="leave them out"),
+    ):
+        Loader(Numbers(N), 32, cache=cache, policy="cost")
+
+
+def test_one_batch_larger_than_the_cache():
+    loader = Loader(Numbers(N), N, size=CONTROL + 25 * 4000, policy="lru", num_workers=2)
+    for _ in range(3):
+        (batch,) = list(loader)
+        assert check(batch) == list(range(N))
+    loader.close()
