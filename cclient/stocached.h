@@ -127,7 +127,9 @@ enum stoc_policy {
     STOC_POLICY_CLOCK = 4,  /* a sample without a recent hit goes */
     STOC_POLICY_FIFO = 5,   /* the oldest sample goes */
     STOC_POLICY_LRU = 6,    /* of some samples, the one whose last hit is longest ago goes */
-    STOC_POLICY_LFU = 7     /* of some samples, the one with the fewest hits goes */
+    STOC_POLICY_LFU = 7,    /* of some samples, the one with the fewest hits goes */
+    /* Of some samples, the one goes that jobs read last. Only a server evicts from such a cache. */
+    STOC_POLICY_PLANNED = 8
 };
 
 struct stoc_options {
