@@ -179,6 +179,15 @@ func (c *Cache) HasFreeSlot() bool { return c.hasSpace(c.sampleBytes) }
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
 func (c *Cache) Owner() uint32 { return c.owner }
 
+// Reads returns how many hits and misses this client's record counts, those of earlier clients of the
+// record included.
+func (c *Cache) Reads() (n uint64) {
+	for k := range c.stripes {
+		n += c.stripes[k].hits.Load() + c.stripes[k].misses.Load()
+	}
+	return n
+}
+
 // Samples returns the number of samples of the dataset.
 func (c *Cache) Samples() int { return int(c.samples) }
 

@@ -21,6 +21,8 @@ type Stats struct {
 	Queued    int    `json:"queue_depth"`  // samples that have waiters and whose read has not begun
 	Connected int    `json:"connected"`    // clients that could ask for samples now
 	Reads     uint64 `json:"source_reads"` // samples read
+	// fetches that got a sample from a read that another client had asked for
+	Shared    uint64 `json:"shared_reads"`
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
@@ -43,6 +45,7 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
+		Shared:    h.counts.fill.Shared.Load(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
