@@ -25,12 +25,12 @@ type Cache struct {
 	sampleBytes uint64 // of each sample; in an arena of the largest
 	units       uint64 // of the arena; 0 with slots
 	variable    bool
-	oneWordView bool                       // the index word alone says where a view lies: fixed-size, and nothing is evicted
-	rule        policy.Rule                // which sample goes; nil if none ever goes
-	costs       bool                       // the policy decides by the costs of loads
-	references  bool                       // hits store reference bytes
-	next        func(sample uint64) uint64 // when a sample is read next; nil: unknown, or no matter
-	seed        uint64                     // of the policy
+	oneWordView bool                             // the index word alone says where a view lies: fixed-size, and nothing is evicted
+	rule        policy.Rule                      // which sample goes; nil if none ever goes
+	costs       bool                             // the policy decides by the costs of loads
+	references  bool                             // hits store reference bytes
+	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
+	seed        uint64                           // of the policy
 	readOnly    bool
 
 	record uint32 // record of this client; owner is record + 1, and 0 when read-only

@@ -18,9 +18,10 @@ import (
 type Options struct {
 	Label string // shown by stats, at most 63 bytes; "": the program's name
 	Kind  uint32 // shown by stats; 0: shm.KindGo
-	// Next says in how many reads a sample is read next, for the policy planned: policy.Candidate. nil: it
-	// is not known, and this client evicts nothing from such a cache. Any goroutine may call it.
-	Next  func(sample uint64) uint64
+	// Next says in how many reads a sample is read next, for the policy planned: policy.Candidate. Of a sample
+	// that is read before soon, it may return any number below soon. nil: it is not known, and this client
+	// evicts nothing from such a cache. Any goroutine may call it.
+	Next  func(sample, soon uint64) uint64
 	Locks shm.Locks // nil: opened from the segment. Tests end a client as its death would, by closing its locks
 }
 

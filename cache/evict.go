@@ -34,7 +34,7 @@ func (c *Cache) evicts() bool { return c.rule != nil }
 func (c *Cache) evict(f *fill) (Result, error) {
 	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
 	if c.next != nil {
-		newcomer.Next = c.next(f.sample)
+		newcomer.Next = c.next(f.sample, 0)
 	}
 	var candidate policy.Candidate
 	for range searches {
@@ -63,7 +63,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 				candidate.Reference = c.seg.Reference(s)
 			}
 			if c.next != nil {
-				candidate.Next = c.next(listed - 1)
+				candidate.Next = c.next(listed-1, search.Soon())
 			}
 			if left := search.Look(number, s, &candidate); left != candidate.Reference {
 				c.seg.SetReference(s, left)

@@ -28,7 +28,7 @@ type Plan struct {
 // ErrReadOnly; ErrNoServer, ErrReplaced, ErrClosed and the cause of ctx.
 func (s *Served) Announce(ctx context.Context, p Plan) (used bool, err error) {
 	if s.c.ReadOnly() {
-		return false, fmt.Errorf("%w: nobody counts what it reads, so the server cannot follow; attach with write "+
+		return false, fmt.Errorf("%w: its reads are not counted, so the server cannot follow them; attach with write "+
 			"permission on the cache", ErrReadOnly)
 	}
 	return s.announce(ctx, &control.AnnounceBody{Owner: s.c.Owner(), Kind: uint32(p.Order.Kind),

@@ -92,6 +92,15 @@ func (s *Search) Look(number, slot uint64, c *Candidate) uint8 {
 	return s.rule.Looked(c.Reference, number)
 }
 
+// Soon returns the Next below which a further sample will not go, for the policy planned: 0 if any may. So
+// a program need not find out exactly when such a sample is read.
+func (s *Search) Soon() uint64 {
+	if s.worth == Kept {
+		return 0
+	}
+	return s.victim.Next
+}
+
 // Victim returns the sample that goes and its slot; false: the newcomer gets no slot.
 func (s *Search) Victim(spread Spread) (victim Candidate, slot uint64, ok bool) {
 	ok = s.worth < Kept && s.rule.Yields(&s.newcomer, &s.victim, spread)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = 2**64
 KEPT = 2**32 - 1
-LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 32}
+LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 64}
 UNREAD = WORD - 1
 
 

@@ -94,15 +94,18 @@ func (j *Jobs) replace(list []*Job, old *Job) {
 }
 
 // Next returns in how many reads of the fastest job a sample is read, by any job: 1 if it is the next
-// read. policy.Unread: no job is known to read it. 0: there are no jobs, so it is unknown.
-func (j *Jobs) Next(sample uint64) uint64 {
+// read. policy.Unread: no job is known to read it. 0: there are no jobs, so it is unknown. It asks no
+// further jobs when one reads the sample before soon.
+func (j *Jobs) Next(sample, soon uint64) uint64 {
 	list := *j.list.Load()
 	if len(list) == 0 {
 		return 0
 	}
 	soonest := uint64(policy.Unread)
 	for _, job := range list {
-		soonest = min(soonest, job.next(sample))
+		if soonest = min(soonest, job.next(sample)); soonest < soon {
+			break
+		}
 	}
 	return soonest
 }

@@ -81,7 +81,7 @@ func TestNext(t *testing.T) {
 				}
 				behind := max(done-1, 0) // the last read may still go on
 				for sample := range o.Samples {
-					next := all.Next(sample)
+					next := all.Next(sample, 0)
 					at := slices.Index(want[behind:], int(sample))
 					_, number, of := job.Position(uint64(behind))
 					if next == policy.Unread && (at < 0 || uint64(at) >= of-number+whole) {
@@ -108,7 +108,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { all.Next(7) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { all.Next(7, 0) }); n != 0 {
 		t.Errorf("%g allocations", n)
 	}
 }
@@ -118,7 +118,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 func TestSpeeds(t *testing.T) {
 	seg := segment(t, 10_000)
 	all := jobs.New(seg)
-	if n := all.Next(0); n != 0 {
+	if n := all.Next(0, 0); n != 0 {
 		t.Errorf("%d without jobs", n)
 	}
 	sequential := order.Order{Samples: 10_000, Kind: order.Sequential}
@@ -132,7 +132,7 @@ func TestSpeeds(t *testing.T) {
 	fast, slow := announce(1, 0), announce(2, 2000)
 	want := func(what string, sample, next uint64) {
 		t.Helper()
-		if got := all.Next(sample); math.Abs(float64(got)-float64(next)) > 0.05*float64(next)+1 {
+		if got := all.Next(sample, 0); math.Abs(float64(got)-float64(next)) > 0.05*float64(next)+1 {
 			t.Errorf("%s: sample %d in %d, want %d", what, sample, got, next)
 		}
 	}
@@ -163,7 +163,7 @@ func TestSpeeds(t *testing.T) {
 	all.Measure(time.Second)
 	want("the only one", 7000, 4000)
 	all.Remove(slow)
-	if n := all.Next(0); n != 0 || !slow.Over() || len(all.List()) != 0 {
+	if n := all.Next(0, 0); n != 0 || !slow.Over() || len(all.List()) != 0 {
 		t.Errorf("%d without jobs", n)
 	}
 }

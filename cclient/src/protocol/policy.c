@@ -24,7 +24,7 @@ static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
 
 INTERNAL unsigned policy_looks(const struct policy *p)
 {
-    return p->code == STOC_POLICY_PLANNED ? 32 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
+    return p->code == STOC_POLICY_PLANNED ? 64 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
 }
 
 /* The slot to look at for a number of the hand. */

@@ -44,13 +44,15 @@ func Compare(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Segment,
 type Plan struct{ read uint64 }
 
 // Next is what cache.Options has.
-func (p *Plan) Next(sample uint64) uint64 {
-	switch n := policy.Random(sample, p.read/100) % 500; n {
-	case 499:
+func (p *Plan) Next(sample, soon uint64) uint64 {
+	n := policy.Random(sample, p.read/100) % 500
+	switch {
+	case n == 499:
 		return policy.Unread
-	default:
-		return n // 0: unknown
+	case n != 0 && n < soon:
+		return 1
 	}
+	return n // 0: unknown
 }
 
 // ComparePlanned is Compare for the policy planned and a client that knows a plan.
@@ -64,7 +66,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 	seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
 	replay := simulate.NewReplay(kind, samples, slots, seed)
 	if plan != nil {
-		replay.Plan(func(sample int) uint64 { return plan.Next(uint64(sample)) })
+		replay.Plan(func(sample int) uint64 { return plan.Next(uint64(sample), 0) })
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)

@@ -84,7 +84,7 @@ var rules = map[string]rule{
 
 // shown are further folders that the tests of a folder may import: the packages of its users, so
 // that examples are what a user writes.
-var shown = map[string][]string{"loader": {"client", "server"}}
+var shown = map[string][]string{"loader": {"client", "server"}, "server": {"client"}}
 
 // helpers are what tests of any folder may import.
 var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
