@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/stocached/stocached/control"
@@ -52,15 +53,24 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	c, err := s.link.connection(ctx)
-	if err != nil || c.version < announceVersion {
-		return false, err
+	for breaks := 1; ; breaks++ {
+		c, err := s.link.connection(ctx)
+		if err != nil || c.version < announceVersion {
+			return false, err
+		}
+		p, err := c.exchange(ctx, &pending{done: make(chan struct{})},
+			func(id uint64) []byte { return c.announcement(id, m) })
+		if remote := (*RemoteError)(nil); errors.As(err, &remote) && remote.Code == control.CodeClosing {
+			c.die(remote)
+			err = ended(remote)
+		}
+		if err == nil {
+			return p.used, nil
+		}
+		if !errors.Is(err, errEnded) || breaks == fetchBreaks {
+			return false, err
+		}
 	}
-	p := &pending{done: make(chan struct{})}
-	if p, err = c.exchange(ctx, p, func(id uint64) []byte { return c.announcement(id, m) }); err != nil {
-		return false, err
-	}
-	return p.used, nil
 }
 
 // announceVersion is the first version of the protocol that has ANNOUNCE.

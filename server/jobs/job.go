@@ -13,10 +13,12 @@ import (
 // Job is a job that reads a cache. Its reads are numbered from 0, where it announced its plan.
 type Job struct {
 	Plan    Plan
+	Ahead   atomic.Uint64 // samples that the server read ahead for it
 	segment *shm.Segment
 	first   uint64 // reads of the epoch in which it announced
 	whole   uint64 // reads of each later epoch
 	behind  uint64 // reads that may still go on
+	missed  uint64 // misses of its client when the server heard of it
 
 	lap   atomic.Pointer[lap] // where it was when someone last asked
 	pace  atomic.Uint64       // bits of a float64: its reads in those of the fastest job
@@ -60,6 +62,7 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 		return nil, fmt.Errorf("%w: rank %d of %d reads none of %d samples", order.ErrInvalid, p.Shard.Rank,
 			p.Shard.Ranks, p.Order.Samples)
 	}
+	job.missed = job.count(shm.Misses)
 	job.pace.Store(math.Float64bits(1))
 	job.lap.Store(job.lapOf(0))
 	return job, nil
@@ -72,12 +75,17 @@ func (j *Job) Over() bool { return j.over.Load() }
 func (j *Job) Pace() float64 { return math.Float64frombits(j.pace.Load()) }
 
 // Reads returns how many samples the job has read since it announced its plan.
-func (j *Job) Reads() (n uint64) {
-	for stripe := range shm.CounterStripes {
-		n += j.segment.Counter(j.Plan.Owner-1, stripe, shm.Hits).Load() +
-			j.segment.Counter(j.Plan.Owner-1, stripe, shm.Misses).Load()
-	}
+func (j *Job) Reads() uint64 {
+	n := j.count(shm.Hits) + j.count(shm.Misses)
 	return n - min(n, j.Plan.Reads)
+}
+
+// count returns a counter of the job's client.
+func (j *Job) count(k shm.Counter) (n uint64) {
+	for stripe := range shm.CounterStripes {
+		n += j.segment.Counter(j.Plan.Owner-1, stripe, k).Load()
+	}
+	return n
 }
 
 // Position returns the epoch of a read, its number among the reads of this epoch, and their number.

@@ -158,6 +158,34 @@ func (s *speed) rate() float64 {
 	return s.reads / s.seconds
 }
 
+// Status describes a job to operators. Fields are never renamed.
+type Status struct {
+	Owner  uint32  `json:"owner"` // of its client
+	Kind   string  `json:"kind"`
+	Seed   uint64  `json:"seed"`
+	Rank   uint64  `json:"rank"`
+	Ranks  uint64  `json:"world_size"`
+	Epoch  uint64  `json:"epoch"`
+	Read   uint64  `json:"read"`       // samples that it has read of this epoch
+	Total  uint64  `json:"total"`      // samples that it reads of this epoch
+	Speed  float64 `json:"speed"`      // its reads while the fastest job makes one
+	Ahead  uint64  `json:"read_ahead"` // samples that the server read ahead for it, since it announced
+	Misses uint64  `json:"misses"`     // samples that were not there when it read them, since it announced
+}
+
+// Statuses describes all jobs. The segment is open.
+func (j *Jobs) Statuses() []Status {
+	all := []Status{}
+	for _, job := range j.List() {
+		p := &job.Plan
+		epoch, at, of := job.Position(job.Reads())
+		all = append(all, Status{Owner: p.Owner, Kind: p.Order.Kind.String(), Seed: p.Order.Seed, Rank: p.Shard.Rank,
+			Ranks: p.Shard.Ranks, Epoch: epoch, Read: at, Total: of, Speed: 1 / job.Pace(), Ahead: job.Ahead.Load(),
+			Misses: job.count(shm.Misses) - job.missed})
+	}
+	return all
+}
+
 // Plan is what a job reads, from now on: the rest of an epoch, and then the next epochs.
 type Plan struct {
 	Order order.Order

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/cache"
@@ -38,9 +37,6 @@ type Ahead struct {
 	jobs    *jobs.Jobs
 	queue   *fill.Queue
 	wake    chan struct{}
-	read    atomic.Uint64
-	noSlot  atomic.Uint64
-	failed  atomic.Uint64
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
@@ -65,12 +61,6 @@ func NewAhead(c Cache, j *jobs.Jobs) *Ahead {
 func (a *Ahead) Close() {
 	a.cancel()
 	a.running.Wait()
-}
-
-// Counts returns how many samples were read ahead, how many of these got no slot, and how many reads
-// failed.
-func (a *Ahead) Counts() (read, noSlot, failed uint64) {
-	return a.read.Load(), a.noSlot.Load(), a.failed.Load()
 }
 
 func (a *Ahead) run(ctx context.Context) {
@@ -190,17 +180,8 @@ func (a *Ahead) Take(uint32, *fill.Buffer) bool { return false }
 
 // Done counts the results of a request after its last sample.
 func (a *Ahead) Done(r *fill.Request, failures []control.Failure) {
-	for _, f := range failures {
-		switch f.Code {
-		case control.CodeNoSlot:
-			a.noSlot.Add(1)
-		case control.CodeCancelled, control.CodeClosing:
-		default:
-			a.failed.Add(1)
-		}
-	}
-	a.read.Add(uint64(r.Len() - len(failures)))
 	a.mu.Lock()
+	a.requests[r].Ahead.Add(uint64(r.Len() - len(failures)))
 	delete(a.requests, r)
 	a.underWay -= r.Len()
 	a.mu.Unlock()
