@@ -41,14 +41,16 @@ func (s *Served) Announce(ctx context.Context, p Plan) (used bool, err error) {
 // Withdraw tells the server that the job is over. The end of the connection does so too. It returns the
 // errors of Announce.
 func (s *Served) Withdraw(ctx context.Context) error {
-	_, err := s.announce(ctx, nil)
+	_, err := s.announce(ctx, &control.AnnounceBody{Owner: s.c.Owner(), Flags: control.Withdraw})
 	return err
 }
 
 func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bool, err error) {
 	select {
 	case s.link.mu <- struct{}{}:
-		s.link.plan = m
+		if s.link.plan = m; m.Flags == control.Withdraw {
+			s.link.plan = nil
+		}
 		<-s.link.mu
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -76,11 +78,8 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 // announceVersion is the first version of the protocol that has ANNOUNCE.
 const announceVersion = 3
 
-// announcement is the frame of a plan; nil: that ends the job.
+// announcement is the frame of a plan.
 func (c *conn) announcement(id uint64, m *control.AnnounceBody) []byte {
-	if m == nil {
-		return control.AppendAnnounce(nil, id, control.AnnounceBody{Cache: c.cache, Flags: control.Withdraw})
-	}
 	own := *m
 	own.Cache = c.cache
 	return control.AppendAnnounce(nil, id, own)

@@ -422,7 +422,7 @@ func TestAnnounce(t *testing.T) {
 			t.Errorf("%+v: %v", bad, refused)
 		}
 	}
-	if used, refused := ask(p, control.AnnounceBody{Cache: number, Flags: control.Withdraw}); used || refused != nil ||
+	if used, refused := ask(p, control.AnnounceBody{Cache: number, Owner: 2, Flags: control.Withdraw}); used || refused != nil ||
 		len(jobsOf(t, s)) != 0 {
 		t.Error(used, refused)
 	}

@@ -49,15 +49,16 @@ func (j *Jobs) List() []*Job { return *j.list.Load() }
 // Changed has an element when jobs came or went since it was last received from.
 func (j *Jobs) Changed() <-chan struct{} { return j.changed }
 
-// Announce adds a job, in place of old unless that is nil. Errors: order.ErrInvalid, ErrManyJobs; old
-// stays then.
-func (j *Jobs) Announce(old *Job, p Plan) (*Job, error) {
+// Announce adds a job, in place of the one of the same client. Errors: order.ErrInvalid, ErrManyJobs; the
+// old one stays then.
+func (j *Jobs) Announce(p Plan) (*Job, error) {
 	job, err := newJob(j.segment, p)
 	if err != nil {
 		return nil, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	old := j.of(p.Owner)
 	left := j.without(old)
 	if len(left) >= maxJobs {
 		return nil, fmt.Errorf("%w: %d jobs have announced what they read of this cache", ErrManyJobs, len(left))
@@ -69,6 +70,24 @@ func (j *Jobs) Announce(old *Job, p Plan) (*Job, error) {
 	}
 	j.replace(append(left, job), old)
 	return job, nil
+}
+
+// Withdraw removes the job of a client.
+func (j *Jobs) Withdraw(owner uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if old := j.of(owner); old != nil {
+		j.replace(j.without(old), old)
+	}
+}
+
+func (j *Jobs) of(owner uint32) *Job {
+	for _, job := range j.List() {
+		if job.Plan.Owner == owner {
+			return job
+		}
+	}
+	return nil
 }
 
 // Remove removes a job.

@@ -67,7 +67,7 @@ func TestNext(t *testing.T) {
 			all := jobs.New(seg)
 			read(seg, 3, 1000) // of a client before
 			p := jobs.Plan{Order: o, Epoch: 4, Shard: shard, Owner: 3, Reads: 1000}
-			job, err := all.Announce(nil, p)
+			job, err := all.Announce(p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 	seg := segment(t, 1000)
 	all := jobs.New(seg)
 	for owner := range uint32(4) {
-		_, err := all.Announce(nil, jobs.Plan{Order: order.Order{Samples: 1000, Kind: order.Shuffled, Seed: uint64(owner)},
+		_, err := all.Announce(jobs.Plan{Order: order.Order{Samples: 1000, Kind: order.Shuffled, Seed: uint64(owner)},
 			Owner: owner + 1})
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestSpeeds(t *testing.T) {
 	}
 	sequential := order.Order{Samples: 10_000, Kind: order.Sequential}
 	announce := func(owner uint32, from uint64) *jobs.Job {
-		job, err := all.Announce(nil, jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner})
+		job, err := all.Announce(jobs.Plan{Order: sequential, Shard: order.Shard{From: from}, Owner: owner})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 	seg := segment(t, 10)
 	all := jobs.New(seg)
 	good := jobs.Plan{Order: order.Order{Samples: 10, Kind: order.Shuffled}, Owner: 1}
-	old, err := all.Announce(nil, good)
+	old, err := all.Announce(good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,20 +190,24 @@ func TestRefused(t *testing.T) {
 	} {
 		p := good
 		change(&p)
-		if _, err := all.Announce(old, p); !errors.Is(err, order.ErrInvalid) {
+		if _, err := all.Announce(p); !errors.Is(err, order.ErrInvalid) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
 	if list := all.List(); len(list) != 1 || list[0] != old || old.Over() {
 		t.Error(list)
 	}
-	for range 100 {
-		_, err = all.Announce(nil, good)
+	for k := range uint32(100) {
+		p := good
+		p.Owner = k + 2
+		if _, err = all.Announce(p); err != nil {
+			break
+		}
 	}
 	if !errors.Is(err, jobs.ErrManyJobs) {
 		t.Error(err)
 	}
-	if job, err := all.Announce(old, good); err != nil || !old.Over() || job.Over() {
+	if job, err := all.Announce(good); err != nil || !old.Over() || job.Over() {
 		t.Error(err)
 	}
 }

@@ -304,20 +304,27 @@ func (h *Cache) Refill(p *Prepared) error {
 	return nil
 }
 
-// Plan records what a job reads from now on, in place of an earlier plan of it unless that is nil. nil: the
+// Plan records what a client reads from now on, in place of an earlier plan of it. nil: the
 // cache has another policy, and does not need plans. The caller has entered. Errors: order.ErrInvalid,
 // jobs.ErrManyJobs.
-func (h *Cache) Plan(old *jobs.Job, p jobs.Plan) (*jobs.Job, error) {
+func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
 	if h.jobs == nil {
 		return nil, nil
 	}
-	return h.jobs.Announce(old, p)
+	return h.jobs.Announce(p)
 }
 
 // EndPlan forgets a job.
 func (h *Cache) EndPlan(old *jobs.Job) {
 	if h.jobs != nil && old != nil {
 		h.jobs.Remove(old)
+	}
+}
+
+// Withdraw forgets the job of a client.
+func (h *Cache) Withdraw(owner uint32) {
+	if h.jobs != nil {
+		h.jobs.Withdraw(owner)
 	}
 }
 

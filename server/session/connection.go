@@ -351,12 +351,12 @@ func (c *Connection) announce(request uint64, m control.AnnounceBody) {
 	}
 	defer h.Leave()
 	if m.Flags == control.Withdraw {
-		h.EndPlan(c.jobs[h])
+		h.Withdraw(m.Owner)
 		delete(c.jobs, h)
 		c.out.send(control.AppendAnnounced(nil, request, false))
 		return
 	}
-	job, err := h.Plan(c.jobs[h], jobs.Plan{
+	job, err := h.Plan(jobs.Plan{
 		Order: order.Order{Samples: m.Samples, Kind: order.Kind(m.Kind), Seed: m.Seed, Window: m.Window, Block: m.Block},
 		Epoch: m.Epoch, Shard: order.Shard{Rank: m.Rank, Ranks: m.Ranks, From: m.Position, Ends: order.Ends(m.Ends)},
 		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch)})

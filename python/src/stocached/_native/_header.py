@@ -113,6 +113,7 @@ REMOTE_NO_SLOT = 10
 REMOTE_CANCELLED = 11
 REMOTE_CLOSING = 12
 REMOTE_INTERNAL = 13
+REMOTE_INVALID = 14
 
 # enum stoc_order_kind
 ORDER_SEQUENTIAL = 0
@@ -608,6 +609,21 @@ epoch_fill_shard = bind(
     c_void_p,
     c_size_t,
     c_uint64,
+)
+
+# int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch, const struct stoc_shard *shard, size_t batch,
+#                   unsigned timeout_ms, struct stoc_error *error);
+announce = bind(
+    releasing,
+    "stoc_announce",
+    c_int,
+    Cache,
+    POINTER(Order),
+    c_uint64,
+    POINTER(Shard),
+    c_size_t,
+    c_uint,
+    POINTER(Error),
 )
 
 # size_t stoc_board_bytes(uint32_t tasks);
