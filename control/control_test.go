@@ -103,7 +103,7 @@ func TestHeaders(t *testing.T) {
 		"too long an answer": {control.Header{Length: control.MaxServerBody + 1, Type: control.Fetched}, false,
 			"at most 4194304"},
 		"no type":      {control.Header{}, true, "type 0"},
-		"unknown type": {control.Header{Type: 12}, true, "type 12"},
+		"unknown type": {control.Header{Type: 14}, true, "type 14"},
 	} {
 		_, err := control.ReadHeader(bytes.NewReader(control.AppendHeader(nil, c.header)), c.fromClient)
 		if c.want == "" && err != nil || c.want != "" &&
