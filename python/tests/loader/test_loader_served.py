@@ -103,3 +103,19 @@ def test_loaders_announce_their_orders_to_a_planned_cache(server):
     ]
     reads = (server.reads() - before) / (epochs - 2) / samples
     assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
+
+
+def test_the_next_server_hears_of_the_order_again(server):
+    """The first fetch after a restart of the server announces the order, in the middle of an epoch."""
+    samples = 400
+    server.records(samples, policy="planned", size=(4 << 20) + samples // 2 * 1024)
+    batches = iter(loader(server.name))
+    for _ in range(5):
+        next(batches)
+    server.kill()
+    server.start()
+    assert "jobs" not in server.about()
+    seen = [batch.clone() for batch in batches]
+    (job,) = server.about()["jobs"]
+    assert (job["seed"], job["epoch"], job["read"]) == (3, 1, 0)
+    assert sum(map(len, seen)) == samples - 50
