@@ -126,7 +126,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\2\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\3\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -530,7 +530,7 @@ static void greet_badly(int fd)
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
                                         "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
     switch (greeting) {
-    case 0: welcome(fd, 3, 100); break;
+    case 0: welcome(fd, 4, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
