@@ -3,8 +3,8 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
