@@ -25,13 +25,14 @@ type Cache struct {
 	sampleBytes uint64 // of each sample; in an arena of the largest
 	units       uint64 // of an arena without chains; 0 with slots
 	variable    bool
-	chains      bool        // samples lie in chains of slots: variable, with a policy that evicts
-	swept       bool        // with chains: the policy looks at one slot after the other
-	oneWordView bool        // the index word alone says where a view lies: fixed-size, and nothing is evicted
-	rule        policy.Rule // which sample goes; nil if none ever goes
-	costs       bool        // the policy decides by the costs of loads
-	references  bool        // hits store reference bytes
-	seed        uint64      // of the policy
+	chains      bool                             // samples lie in chains of slots: variable, with a policy that evicts
+	swept       bool                             // with chains: the policy looks at one slot after the other
+	oneWordView bool                             // the index word alone says where a view lies: fixed-size, and nothing is evicted
+	rule        policy.Rule                      // which sample goes; nil if none ever goes
+	costs       bool                             // the policy decides by the costs of loads
+	references  bool                             // hits store reference bytes
+	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
+	seed        uint64                           // of the policy
 	readOnly    bool
 
 	record uint32 // record of this client; owner is record + 1, and 0 when read-only
@@ -180,6 +181,15 @@ func (c *Cache) HasFreeSlot() bool { return c.hasSpace(c.sampleBytes) }
 
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
 func (c *Cache) Owner() uint32 { return c.owner }
+
+// Reads returns how many hits and misses this client's record counts, those of earlier clients of the
+// record included.
+func (c *Cache) Reads() (n uint64) {
+	for k := range c.stripes {
+		n += c.stripes[k].hits.Load() + c.stripes[k].misses.Load()
+	}
+	return n
+}
 
 // Samples returns the number of samples of the dataset.
 func (c *Cache) Samples() int { return int(c.samples) }

@@ -16,8 +16,12 @@ import (
 
 // Options of Attach. The zero value suits a Go program.
 type Options struct {
-	Label string    // shown by stats, at most 63 bytes; "": the program's name
-	Kind  uint32    // shown by stats; 0: shm.KindGo
+	Label string // shown by stats, at most 63 bytes; "": the program's name
+	Kind  uint32 // shown by stats; 0: shm.KindGo
+	// Next says in how many reads a sample is read next, for the policy planned: policy.Candidate. Of a sample
+	// that is read before soon, it may return any number below soon. nil: it is not known, and this client
+	// evicts nothing from such a cache. Any goroutine may call it.
+	Next  func(sample, soon uint64) uint64
 	Locks shm.Locks // nil: opened from the segment. Tests end a client as its death would, by closing its locks
 }
 
@@ -34,7 +38,7 @@ const adoptAtAttach = time.Second
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(),
-		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks}
+		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks, next: o.Next}
 	if c.slots > 0 {
 		c.units = 0
 		c.setPolicy()

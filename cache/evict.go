@@ -27,6 +27,9 @@ func (c *Cache) setPolicy() {
 	c.policy = kind.New(ticks, c.seed)
 	c.rule = c.policy.Rule()
 	c.oneWordView = !c.evicts()
+	if !kind.NeedsPlans() {
+		c.next = nil
+	}
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
 
@@ -38,6 +41,9 @@ func (c *Cache) evicts() bool { return c.rule != nil }
 // sample go.
 func (c *Cache) evict(f *fill) (Result, error) {
 	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
+	if c.next != nil {
+		newcomer.Next = c.next(f.sample, 0)
+	}
 	var candidate policy.Candidate
 	for range searches {
 		search := policy.NewSearch(c.rule, newcomer, c.slots)
@@ -63,6 +69,9 @@ func (c *Cache) evict(f *fill) (Result, error) {
 			candidate = policy.Candidate{Sample: listed - 1, Size: f.length, Cost: c.cost(listed - 1)}
 			if c.references {
 				candidate.Reference = c.seg.Reference(s)
+			}
+			if c.next != nil {
+				candidate.Next = c.next(listed-1, search.Soon())
 			}
 			if left := search.Look(number, s, &candidate); left != candidate.Reference {
 				c.seg.SetReference(s, left)

@@ -20,6 +20,20 @@ func TestDecisionsAreTheSimulators(t *testing.T) {
 	})
 }
 
+// So does a client that knows when samples are read next.
+func TestPlannedDecisionsAreTheSimulators(t *testing.T) {
+	decisions.ComparePlanned(t, func(t *testing.T, o shm.Options, p *decisions.Plan) (*shm.Segment, decisions.Client) {
+		seg := heap(t, o)
+		t.Cleanup(func() { checkSound(t, seg) })
+		c, err := cache.Attach(seg, cache.Options{Next: p.Next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return seg, decider{t, c}
+	})
+}
+
 // decider is a decisions.Client.
 type decider struct {
 	t *testing.T
@@ -42,10 +56,10 @@ func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
 
 // The format and the policies agree on names and on what a policy needs.
 func TestPoliciesOfTheFormat(t *testing.T) {
-	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
+	for kind := policy.KindFirstCome; kind <= policy.KindPlanned; kind++ {
 		policy := shm.Policy(kind - 1)
 		if policy.String() != kind.String() || policy.Evicts() != kind.Evicts() ||
-			policy.References() != kind.NeedsHits() {
+			policy.References() != kind.NeedsHits() || (policy == shm.PolicyPlanned) != kind.NeedsPlans() {
 			t.Errorf("%s of the format is %s", policy, kind)
 		}
 	}

@@ -45,6 +45,7 @@
 
 #include "src/connection/link.c"         /* connections to a server */
 #include "src/connection/fetch.c"        /* samples that a server fills */
+#include "src/connection/announce.c"     /* what this handle will read */
 
 #include "src/order/order.c"             /* keyed permutations, the order of one dataset */
 #include "src/order/weights.c"           /* samples drawn by weight */

@@ -127,7 +127,9 @@ enum stoc_policy {
     STOC_POLICY_CLOCK = 4,  /* a sample without a recent hit goes */
     STOC_POLICY_FIFO = 5,   /* the oldest sample goes */
     STOC_POLICY_LRU = 6,    /* of some samples, the one whose last hit is longest ago goes */
-    STOC_POLICY_LFU = 7     /* of some samples, the one with the fewest hits goes */
+    STOC_POLICY_LFU = 7,    /* of some samples, the one with the fewest hits goes */
+    /* Of some samples, the one goes that jobs read last. Only a server evicts from such a cache. */
+    STOC_POLICY_PLANNED = 8
 };
 
 struct stoc_options {
@@ -358,7 +360,8 @@ enum stoc_remote {
     STOC_REMOTE_NO_SLOT = 10,   /* it has no slot, and the client did not ask for its bytes */
     STOC_REMOTE_CANCELLED = 11,
     STOC_REMOTE_CLOSING = 12,   /* the server ends, or removes this cache */
-    STOC_REMOTE_INTERNAL = 13   /* an internal error of the server */
+    STOC_REMOTE_INTERNAL = 13,  /* an internal error of the server */
+    STOC_REMOTE_INVALID = 14    /* an announced order that is none of this cache; only stoc_announce meets it */
 };
 
 /* One sample that a fetch could not get. 1024 bytes. */
@@ -539,6 +542,19 @@ STOC_API int stoc_epoch_shard(const stoc_epoch *epoch, struct stoc_shard *shard,
  * the shard. Returns how many; EINVAL. */
 STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct stoc_shard *shard, int64_t *indices,
                                        size_t n, uint64_t first);
+
+/* Tells the server of the cache what this handle reads from now on: the shard of an epoch from
+ * shard->from on, `batch` samples at a time, and then the next epochs. It replaces what the handle
+ * announced before; order NULL: the handle reads no plan any more. A cache with STOC_POLICY_PLANNED
+ * keeps what all jobs read soonest, and the server reads it ahead. Each counted hit and miss of the
+ * handle counts as a read of the plan. shard->samples and real are not used.
+ *
+ * 1: the cache has this policy. 0: it has another one, or the server is older. After the end of a
+ * connection, or when another server takes over, the next connection announces the plan by itself. A
+ * forked child has no plan. EINVAL for an order that is none of this cache, EREADONLY, and the
+ * connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
+STOC_API int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch,
+                           const struct stoc_shard *shard, size_t batch, unsigned timeout_ms, struct stoc_error *error);
 
 /* ------------------------------------------------------------ tasks for workers
  *

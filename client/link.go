@@ -39,8 +39,9 @@ type link struct {
 	// mu protects the fields below; it is full while a goroutine holds it, perhaps to connect for
 	// all. It is no Mutex, because a goroutine that waits for it may give up.
 	mu     chan struct{}
-	conn   *conn // nil: none yet. It may be dead
-	most   int   // bytes of the largest sample of the cache, once it is attached
+	conn   *conn                 // nil: none yet. It may be dead
+	most   int                   // bytes of the largest sample of the cache, once it is attached
+	plan   *control.AnnounceBody // that each new connection announces; nil: none
 	closed bool
 	missed struct { // the last failure to find a server
 		at  time.Time
@@ -89,7 +90,8 @@ type pending struct {
 
 	done     chan struct{} // closed when the fields below are final
 	failures []control.Failure
-	queued   int // samples that the server queued for a prefetch
+	queued   int  // samples that the server queued for a prefetch
+	used     bool // the server uses a plan
 	err      error
 }
 
@@ -147,7 +149,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{socket: socket, requests: map[uint64]*pending{}, next: 2}
+	c := &conn{socket: socket, requests: map[uint64]*pending{}, next: 3}
 	c.wake.L = &c.sending
 	deadline, _ := ctx.Deadline()
 	c.socket.SetDeadline(deadline)
@@ -256,7 +258,17 @@ func (l *link) greet(c *conn) error {
 		return err
 	}
 	c.cache = m.Cache
-	return l.attached(descriptor, m.UUID)
+	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < announceVersion {
+		return err
+	}
+	if _, err := c.socket.Write(c.announcement(3, l.plan)); err != nil {
+		return err
+	}
+	_, _, err = c.receive(control.Announced)
+	if remote := (*RemoteError)(nil); errors.As(err, &remote) && remote.Code != control.CodeClosing {
+		return nil // it works without; Announce returns the reason to a caller
+	}
+	return err
 }
 
 // receive reads one frame of a type, and the descriptor that comes with it; -1 for none.
@@ -423,6 +435,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 	case control.Fetched:
 		fault.At("fetch.answered")
 		p.failures, err = control.ParseFetched(body, p.n)
+	case control.Announced:
+		p.used, err = control.ParseAnnounced(body)
 	case control.Prefetched:
 		p.queued, err = control.ParsePrefetched(body)
 	case control.Error:
@@ -445,11 +459,18 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 func (c *conn) do(ctx context.Context, t control.Type, flags uint32, indices []int64,
 	sample func(position int, data []byte)) (*pending, error) {
 	p := &pending{n: len(indices), sample: sample, done: make(chan struct{})}
+	return c.exchange(ctx, p, func(id uint64) []byte {
+		return control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Flags: flags, Indices: indices})
+	})
+}
+
+// exchange sends a request, whose frame depends on its number, and waits for its answer.
+func (c *conn) exchange(ctx context.Context, p *pending, frame func(id uint64) []byte) (*pending, error) {
 	id, err := c.add(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	c.send(id, control.AppendFetch(nil, t, id, control.FetchBody{Cache: c.cache, Flags: flags, Indices: indices}))
+	c.send(id, frame(id))
 	fault.At("fetch.sent")
 	select {
 	case <-p.done:

@@ -99,6 +99,8 @@ const (
 	PolicyFIFO   = shm.PolicyFIFO   // the oldest sample goes
 	PolicyLRU    = shm.PolicyLRU    // of some samples, the one whose last hit is longest ago goes
 	PolicyLFU    = shm.PolicyLFU    // of some samples, the one with the fewest hits goes
+	// Of some samples, the one goes that jobs read last. Only a server evicts from such a cache.
+	PolicyPlanned = shm.PolicyPlanned
 )
 
 // ParsePolicy returns the policy of a name such as "cost". An unknown name is ErrInvalid, with the

@@ -20,10 +20,11 @@ const (
 	CodeCancelled
 	CodeClosing
 	CodeInternal
+	CodeInvalid
 )
 
 var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
-	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL"}
+	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {

@@ -48,7 +48,13 @@ var every = []struct {
 	{control.AppendError(nil, 11, control.CodeLimit, "too much"),
 		func(b []byte) (any, error) { return control.ParseError(b) },
 		&control.RemoteError{Code: control.CodeLimit, Text: "too much"}},
+	{control.AppendAnnounce(nil, 12, announced), func(b []byte) (any, error) { return control.ParseAnnounce(b) }, announced},
+	{control.AppendAnnounced(nil, 13, true), func(b []byte) (any, error) { return control.ParseAnnounced(b) }, true},
 }
+
+// announced has another value in each field.
+var announced = control.AnnounceBody{Cache: 1, Owner: 2, Kind: 3, Ends: 4, Seed: 5, Window: 6, Block: 7, Epoch: 8,
+	Position: 9, Rank: 10, Ranks: 11, Samples: 12, Reads: 13, Batch: 14, Flags: control.Withdraw}
 
 func TestRoundTrip(t *testing.T) {
 	for k, c := range every {
@@ -103,7 +109,7 @@ func TestHeaders(t *testing.T) {
 		"too long an answer": {control.Header{Length: control.MaxServerBody + 1, Type: control.Fetched}, false,
 			"at most 4194304"},
 		"no type":      {control.Header{}, true, "type 0"},
-		"unknown type": {control.Header{Type: 12}, true, "type 12"},
+		"unknown type": {control.Header{Type: 14}, true, "type 14"},
 	} {
 		_, err := control.ReadHeader(bytes.NewReader(control.AppendHeader(nil, c.header)), c.fromClient)
 		if c.want == "" && err != nil || c.want != "" &&
@@ -177,8 +183,8 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	found = row.FindAllStringSubmatch(codes, -1)
-	if len(found) != int(control.CodeInternal) {
-		t.Errorf("%d codes in the document, %d in the code", len(found), control.CodeInternal)
+	if len(found) != int(control.CodeInvalid) {
+		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeInvalid))
 	}
 	for k, m := range found {
 		if code := control.Code(k + 1); m[1] != fmt.Sprint(k+1) || m[2] != code.String() {

@@ -9,7 +9,7 @@ import (
 
 // Version is the highest version of the protocol, and OldestVersion the lowest that both sides speak.
 const (
-	Version       = 2
+	Version       = 3
 	OldestVersion = 1
 )
 
@@ -43,11 +43,13 @@ const (
 	Prefetched
 	Cancel
 	Error
+	Announce
+	Announced
 	typeEnd
 )
 
 var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED",
-	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR"}
+	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR", "ANNOUNCE", "ANNOUNCED"}
 
 func (t Type) String() string {
 	if t > 0 && int(t) < len(typeNames) {
@@ -58,7 +60,7 @@ func (t Type) String() string {
 
 // FromClient says whether clients send frames of this type.
 func (t Type) FromClient() bool {
-	return t == Hello || t == Attach || t == Fetch || t == Prefetch || t == Cancel
+	return t == Hello || t == Attach || t == Fetch || t == Prefetch || t == Cancel || t == Announce
 }
 
 // Header begins a frame.

@@ -232,6 +232,80 @@ func ParsePrefetched(body []byte) (queued int, err error) {
 	return int(binary.LittleEndian.Uint32(body)), nil
 }
 
+// Withdraw is the flag of an ANNOUNCE that ends the job of this connection.
+const Withdraw = 1
+
+// AnnounceBody is the body of ANNOUNCE: what a job reads from now on. docs/spec/order.md explains orders
+// and ranks.
+type AnnounceBody struct {
+	Cache       uint32
+	Owner       uint32 // owner number of the client that reads
+	Kind, Ends  uint32
+	Seed        uint64
+	Window      uint64
+	Block       uint64
+	Epoch       uint64
+	Position    uint64 // of the job in the epoch
+	Rank, Ranks uint64
+	Samples     uint64 // of the order
+	Reads       uint64 // hits and misses of the owner's record at that position
+	Batch       uint32 // samples that the job reads at a time
+	Flags       uint32
+}
+
+const announceBytes = 96
+
+// AppendAnnounce appends a frame.
+func AppendAnnounce(b []byte, request uint64, m AnnounceBody) []byte {
+	return appendFrame(b, Announce, request, func(b []byte) []byte {
+		for _, v := range []uint32{m.Cache, m.Owner, m.Kind, m.Ends} {
+			b = binary.LittleEndian.AppendUint32(b, v)
+		}
+		for _, v := range []uint64{m.Seed, m.Window, m.Block, m.Epoch, m.Position, m.Rank, m.Ranks, m.Samples, m.Reads} {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, m.Batch), m.Flags)
+	})
+}
+
+// ParseAnnounce decodes a body. It returns ErrProtocol. It does not check the order.
+func ParseAnnounce(body []byte) (m AnnounceBody, err error) {
+	if len(body) != announceBytes {
+		return m, wrongBody(Announce, body, "it has 96")
+	}
+	le := binary.LittleEndian
+	for k, v := range []*uint32{&m.Cache, &m.Owner, &m.Kind, &m.Ends} {
+		*v = le.Uint32(body[4*k:])
+	}
+	for k, v := range []*uint64{&m.Seed, &m.Window, &m.Block, &m.Epoch, &m.Position, &m.Rank, &m.Ranks, &m.Samples,
+		&m.Reads} {
+		*v = le.Uint64(body[16+8*k:])
+	}
+	if m.Batch, m.Flags = le.Uint32(body[88:]), le.Uint32(body[92:]); m.Flags > Withdraw {
+		return m, wrongBody(Announce, body, fmt.Sprintf("flags %#x", m.Flags))
+	}
+	return m, nil
+}
+
+// AppendAnnounced appends a frame that says whether the cache keeps what jobs read soonest.
+func AppendAnnounced(b []byte, request uint64, used bool) []byte {
+	return appendFrame(b, Announced, request, func(b []byte) []byte {
+		v := uint32(0)
+		if used {
+			v = 1
+		}
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v), 0)
+	})
+}
+
+// ParseAnnounced decodes a body. It returns ErrProtocol.
+func ParseAnnounced(body []byte) (used bool, err error) {
+	if len(body) != 8 || binary.LittleEndian.Uint32(body) > 1 || binary.LittleEndian.Uint32(body[4:]) != 0 {
+		return false, wrongBody(Announced, body, "it has 8")
+	}
+	return body[0] == 1, nil
+}
+
 // AppendCancel appends a frame that cancels a request.
 func AppendCancel(b []byte, request uint64) []byte {
 	return appendFrame(b, Cancel, request, func(b []byte) []byte { return b })

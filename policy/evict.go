@@ -35,6 +35,9 @@ type Candidate struct {
 	// Awaited is a hint: a job is known to read the sample later in this epoch. Programs that do not
 	// know leave it false.
 	Awaited bool
+	// Next is how many reads, of all jobs, come until the sample is read: 1 if it is the next one. Unread:
+	// no job reads it again. 0: the program does not know; so it may leave it out.
+	Next uint64
 }
 
 // Kept is the worth of a sample that keeps its slot.
@@ -87,6 +90,15 @@ func (s *Search) Look(number, slot uint64, c *Candidate) uint8 {
 		return c.Reference
 	}
 	return s.rule.Looked(c.Reference, number)
+}
+
+// Soon returns the Next below which a further sample will not go, for the policy planned: 0 if any may. So
+// a program need not find out exactly when such a sample is read.
+func (s *Search) Soon() uint64 {
+	if s.worth == Kept {
+		return 0
+	}
+	return s.victim.Next
 }
 
 // Victim returns the sample that goes and its slot; false: the newcomer gets no slot.

@@ -33,7 +33,7 @@ func forAll(t *testing.T, test func(t *testing.T, kind policy.Kind)) {
 }
 
 func TestNames(t *testing.T) {
-	want := []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
+	want := []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu", "planned"}
 	if !slices.Equal(policy.Names(), want) {
 		t.Error(policy.Names())
 	}
@@ -43,7 +43,7 @@ func TestNames(t *testing.T) {
 			t.Error(name, k, err)
 		}
 	}
-	for _, name := range []string{"", "none", "LRU", "lru ", "planned"} {
+	for _, name := range []string{"", "none", "LRU", "lru ", "plan"} {
 		if k, err := policy.Parse(name); !errors.Is(err, policy.ErrUnknown) || k != policy.None ||
 			!strings.Contains(err.Error(), "first-come, first-indices, cost") {
 			t.Error(name, k, err)
@@ -81,11 +81,11 @@ func TestStaysInside(t *testing.T) {
 				if at := rule.Slot(number, slots); at >= slots {
 					t.Fatalf("slot %d of %d", at, slots)
 				}
-				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255}, slots)
+				s := policy.NewSearch(rule, policy.Candidate{Sample: 9, Size: 1, Cost: 255, Next: 1}, slots)
 				looks := 0
 				for ; !s.Done(); looks++ {
 					at := s.Slot(number)
-					s.Look(number, at, &policy.Candidate{Sample: 9, Size: 1, Cost: 2, Reference: uint8(looks)})
+					s.Look(number, at, &policy.Candidate{Sample: 9, Size: 1, Cost: 2, Next: 7, Reference: uint8(looks)})
 					number++
 				}
 				if looks > rule.Looks() || looks == 0 {
@@ -128,6 +128,7 @@ func TestDeterministic(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
 		decisions := func(seed uint64) (out []int) {
 			c := newCacheOf(kind, 8, seed)
+			c.next = c.turn
 			for _, r := range trace(1, 3000, 40) {
 				slot, victim, _ := c.read(r[0], r[1])
 				out = append(out, slot, victim)
@@ -154,26 +155,30 @@ func TestDeterministic(t *testing.T) {
 	})
 }
 
-// Ensure that a cache with one slot works: all but cost give it to each new sample.
+// Ensure that a cache with one slot works: all but cost and planned give it to each new sample.
 func TestOneSlot(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
 		c := newCacheOf(kind, 1, 3)
 		c.read(7, 1e6)
 		c.read(7, 1e6)
-		if _, victim, _ := c.read(8, 3e6); victim != 7 {
+		want := [2]int{7, 8}
+		switch kind {
+		case policy.KindCost:
+			want[1] = -1
+		case policy.KindPlanned: // no plan is known
+			want = [2]int{-1, -1}
+		}
+		if _, victim, _ := c.read(8, 3e6); victim != want[0] {
 			t.Error(victim)
 		}
-		want := 8
-		if kind == policy.KindCost {
-			want = -1
-		}
-		if _, victim, _ := c.read(9, 1e6); victim != want {
+		if _, victim, _ := c.read(9, 1e6); victim != want[1] {
 			t.Error(victim)
 		}
 	})
 }
 
-// Ensure that only cost keeps its samples when costs are equal, or when none is known.
+// Ensure that only cost keeps its samples when costs are equal, or when none is known. No plan is
+// known here, so planned keeps them too.
 func TestEqualAndUnknownCosts(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
 		for _, known := range []bool{true, false} {
@@ -193,7 +198,7 @@ func TestEqualAndUnknownCosts(t *testing.T) {
 					}
 				}
 			}
-			if moved > 0 == (kind == policy.KindCost) {
+			if moved > 0 == (kind == policy.KindCost || kind == policy.KindPlanned) {
 				t.Errorf("known %v: %d samples went", known, moved)
 			}
 		}
@@ -252,7 +257,8 @@ func TestVectors(t *testing.T) {
 		"# go test ./policy -run Vectors -update makes this file.\n" +
 		"# generator seed n value\n" +
 		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes.\n" +
-		"# It is awaited if s mod 7 is 3.\n" +
+		"# It is awaited if s mod 7 is 3. Its next read is (37*s + reads so far) mod 50 reads away; 0: unknown; 49:\n" +
+		"# no job reads it again.\n" +
 		"# name sample ns slot victim hit cost spread hand reference: those of the sample after the read; -1: none\n")
 	for k := range uint64(5) {
 		fmt.Fprintf(&b, "generator 42 %d %d\n", k, policy.Random(42, k))
@@ -261,6 +267,7 @@ func TestVectors(t *testing.T) {
 		c := newCacheOf(kind, 16, 42)
 		c.awaited = func(sample uint64) bool { return sample%7 == 3 }
 		c.sizes = func(sample uint64) uint64 { return 100 + 7919*sample%900 }
+		c.next = c.turn
 		for k, r := range trace(7, 600, 60) {
 			ns := r[1] + policy.Random(r[0], uint64(k))%5e6
 			switch k % 50 {

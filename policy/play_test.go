@@ -16,6 +16,7 @@ type cacheOf struct {
 	loads   uint64
 	awaited func(sample uint64) bool
 	sizes   func(sample uint64) uint64 // nil: alike
+	next    func(sample uint64) uint64 // nil: unknown
 	// looked is called for each look.
 	looked func(slot uint64)
 }
@@ -58,7 +59,19 @@ func (c *cacheOf) candidate(sample uint64, reference uint8) policy.Candidate {
 	if c.sizes != nil {
 		o.Size = c.sizes(sample)
 	}
+	if c.next != nil {
+		o.Next = c.next(sample)
+	}
 	return o
+}
+
+// turn is when a sample is read next, for tests: any time, unknown, or never.
+func (c *cacheOf) turn(sample uint64) uint64 {
+	n := (37*sample + c.hits + c.loads) % 50
+	if n == 49 {
+		return policy.Unread
+	}
+	return n
 }
 
 // set stores a sample, and returns its slot and the sample that went; -1: none.

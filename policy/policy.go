@@ -64,6 +64,7 @@ const (
 	KindFIFO
 	KindLRU
 	KindLFU
+	KindPlanned
 )
 
 // kinds is the table of all policies.
@@ -72,6 +73,7 @@ var kinds = [...]struct {
 	rule       func(slots, seed uint64) Rule // nil: no sample ever goes
 	costs      bool                          // it needs the costs of loads
 	references bool                          // hits write reference bytes
+	plans      bool                          // it needs the plans of jobs
 }{
 	None:             {name: "none"},
 	KindFirstCome:    {name: "first-come"},
@@ -82,6 +84,7 @@ var kinds = [...]struct {
 	KindFIFO:         {name: "fifo", rule: newFIFO},
 	KindLRU:          {name: "lru", rule: newLRU, references: true},
 	KindLFU:          {name: "lfu", rule: newLFU, references: true},
+	KindPlanned:      {name: "planned", rule: newPlanned, plans: true},
 }
 
 // ErrUnknown is the error of Parse. Its text has the names that exist.
@@ -121,6 +124,10 @@ func (k Kind) NeedsCosts() bool { return int(k) < len(kinds) && kinds[k].costs }
 
 // NeedsHits says whether a hit may change the reference byte of its slot.
 func (k Kind) NeedsHits() bool { return int(k) < len(kinds) && kinds[k].references }
+
+// NeedsPlans says whether the policy decides by when samples are read next, which only a client that
+// knows the plans of jobs can say.
+func (k Kind) NeedsPlans() bool { return int(k) < len(kinds) && kinds[k].plans }
 
 // New returns the policy of a cache. The seed decides which slots a set looks at.
 func (k Kind) New(slots, seed uint64) Policy {

@@ -362,7 +362,7 @@ func TestAnotherPolicy(t *testing.T) {
 		t.Error(err)
 	}
 	answer := wantRequest(t, s, "PUT", "/v1/caches/pets", body("pets", 1, dir, `, "policy": "dearest"`), 400,
-		`"dearest" is not one of first-come, first-indices, cost, random, clock, fifo, lru, lfu`)
+		`"dearest" is not one of first-come, first-indices, cost, random, clock, fifo, lru, lfu, planned`)
 	if len(answer) != 1 {
 		t.Errorf("%v", answer)
 	}

@@ -181,7 +181,7 @@ func TestLyingNumbers(t *testing.T) {
 		{HeaderSlotStride, 8, []uint64{0, 8, 32, 1 << 63}},
 		{HeaderClientRecords, 4, []uint64{0, 3, 4096, 1<<32 - 1}},
 		{HeaderIndexOffset, 8, []uint64{0, 4096, 8192, 16384, 1<<64 - 4096}},
-		{HeaderPolicy, 4, []uint64{1, 4, 8, 1<<32 - 1}}, // 4, clock, has reference bytes
+		{HeaderPolicy, 4, []uint64{1, 4, 9, 1<<32 - 1}}, // 4, clock, has reference bytes
 		{HeaderSumsOffset, 8, []uint64{8, 4096, 16384, 1<<64 - 4096}},
 		{HeaderReferenceOffset, 8, []uint64{8, 4096, 1<<64 - 4096}},
 		{HeaderSlotTableOffset, 8, []uint64{0, 12288, 20480, 1<<64 - 4096}},

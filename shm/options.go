@@ -24,9 +24,11 @@ const (
 	PolicyFIFO   // the oldest sample goes
 	PolicyLRU    // of some samples, the one whose last hit is longest ago goes
 	PolicyLFU    // of some samples, the one with the fewest hits goes
+	// Of some samples, the one goes that jobs read last. Only a server knows; other clients evict nothing.
+	PolicyPlanned
 )
 
-var policyNames = []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"}
+var policyNames = []string{"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu", "planned"}
 
 // PolicyNames returns the names that ParsePolicy takes.
 func PolicyNames() []string { return slices.Clone(policyNames) }
@@ -40,7 +42,7 @@ func ParsePolicy(name string) (Policy, error) {
 }
 
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
-func (p Policy) Evicts() bool { return p >= PolicyCost && p <= PolicyLFU }
+func (p Policy) Evicts() bool { return p >= PolicyCost && p <= PolicyPlanned }
 
 // References says whether the policy keeps a byte for each slot, which hits change.
 func (p Policy) References() bool { return p == PolicyClock || p == PolicyLRU || p == PolicyLFU }
@@ -118,7 +120,7 @@ func (o *Options) validate() error {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
 	}
 	if o.Policy != PolicyFirstCome && o.Policy != PolicyFirstIndices && !o.Policy.Evicts() {
-		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyLFU))
+		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyPlanned))
 	}
 	if o.SampleBytes > MaxSampleBytes {
 		complain("sample bytes: %d is more than %d", o.SampleBytes, uint64(MaxSampleBytes))

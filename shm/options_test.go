@@ -39,7 +39,7 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.SampleBytes = MaxSampleBytes + 1 }, []string{"sample bytes: 4294967296"}},
 		{func(o *Options) { o.Slots = 11 }, []string{"slots: 11", "samples 10"}},
 		{func(o *Options) { o.ClientRecords = 4096 }, []string{"client records: 4096"}},
-		{func(o *Options) { o.Policy = 8 }, []string{"policy: 8 is not one of 0 to 7"}},
+		{func(o *Options) { o.Policy = 9 }, []string{"policy: 9 is not one of 0 to 8"}},
 		{func(o *Options) { o.Fingerprint = strings.Repeat("x", 65) }, []string{"fingerprint", "64"}},
 		{func(o *Options) { o.Fingerprint = "\xff" }, []string{"fingerprint", "UTF-8"}},
 		{func(o *Options) { o.Fingerprint = "a\x00b" }, []string{"fingerprint"}},

@@ -127,7 +127,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\2\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\3\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -198,7 +198,7 @@ static void *converse(void *argument)
             break;
         }
         r.flags = head[1];
-        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version == 2)));
+        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version >= 2)));
         atomic_fetch_add(&peer.sending, r.flags == 2);
         atomic_fetch_add(&peer.requests, 1);
         if (r.n > atomic_load(&peer.largest))
@@ -237,7 +237,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
-    peer.version = 2;
+    peer.version = 3;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -531,7 +531,7 @@ static void greet_badly(int fd)
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
                                         "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
     switch (greeting) {
-    case 0: welcome(fd, 3, 100); break;
+    case 0: welcome(fd, 4, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -893,14 +893,14 @@ static void gone_before_the_copy(void)
     int64_t indices[40];
     for (int k = 0; k < 40; k++)
         indices[k] = k;
-    for (unsigned version = 1; version <= 2; version++) {
+    for (unsigned version = 1; version <= 3; version++) {
         stoc_cache *c = served();
         struct stoc_fetch_options o = WITHIN(5000);
         begin_peer(c, lose_some, NULL);
         peer.version = (uint16_t)version;
-        EQUAL(fetch(c, indices, 40, &o), version == 2 ? 40 : 14);
-        EQUAL(atomic_load(&peer.requests), version == 2 ? 2 : 3);
-        EQUAL(atomic_load(&peer.sending), version - 1);
+        EQUAL(fetch(c, indices, 40, &o), version >= 2 ? 40 : 14);
+        EQUAL(atomic_load(&peer.requests), version >= 2 ? 2 : 3);
+        EQUAL(atomic_load(&peer.sending), version >= 2);
         for (size_t k = 0; k < 40; k++)
             CHECK(!hit[k] || row_is(k, (int64_t)k));
         stoc_fetch_end(&o, NULL, 0);

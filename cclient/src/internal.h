@@ -98,6 +98,7 @@ struct link {
     uint32_t cache, max_indices;
     uint16_t version;            /* of the protocol, which both sides speak */
     uint64_t request;            /* number of the last request */
+    uint64_t announced;          /* number of the plan that it has announced; 0: none */
     size_t from, to;             /* received and not yet read: buffer[from..to) */
     unsigned char buffer[8192];
 };
@@ -169,6 +170,8 @@ struct stoc_cache {
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
+    uint64_t plan_number;           /* of the plan, under handles_lock; 0: there is none to announce */
+    unsigned char plan[96];         /* the body of ANNOUNCE */
     struct link *links;             /* to the server, under handles_lock; no link leaves the list before close */
 
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */

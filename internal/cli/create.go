@@ -155,6 +155,10 @@ func (f *createFlags) options(name string, shaped bool) (shm.Options, error) {
 	if o.Policy, err = shm.ParsePolicy(f.policy); err != nil {
 		return o, usage("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
+	if o.Policy == shm.PolicyPlanned {
+		return o, usage("policy planned needs a server, which knows what jobs read: write policy: planned into its " +
+			"configuration (stocached serve)")
+	}
 	switch f.unlink {
 	case "never":
 	case "last":

@@ -122,6 +122,8 @@ func TestCreateRefuses(t *testing.T) {
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--slots", "20"}},
 		{exitUsage, []string{"\"dearest\" is not one of first-come, "},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--policy", "dearest"}},
+		{exitUsage, []string{"policy planned needs a server", "stocached serve"},
+			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--policy", "planned"}},
 		{exitUsage, []string{"neither never nor last"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--unlink", "first"}},
 		{exitUsage, []string{"client records: 9999"},

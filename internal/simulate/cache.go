@@ -23,6 +23,9 @@ type policyCache struct {
 	free    []int32 // slots below len(entries) that hold nothing
 	given   uint64  // nanoseconds of the next load; 0: as the trace measures
 	victim  int     // of the last read; -1: none
+	// next says in how many reads a sample is read, as policy.Candidate does; nil: it is not known.
+	next   func(sample uint32) uint64
+	future *future
 }
 
 type entry struct {
@@ -48,6 +51,10 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 			c.read[k] = -1
 		}
 	}
+	if kind.NeedsPlans() && len(t.Accesses) > 0 {
+		c.future = newFuture(t)
+		c.next = c.future.next
+	}
 	return c
 }
 
@@ -56,6 +63,9 @@ func (c *policyCache) replaced() uint64 { return c.moved }
 func (c *policyCache) access(sample uint32, epoch int) bool {
 	if c.read != nil {
 		c.read[sample] = int32(epoch)
+	}
+	if c.future != nil {
+		c.future.pass(sample)
 	}
 	if slot := c.slotOf[sample]; slot >= 0 {
 		c.hits++
@@ -125,6 +135,9 @@ func (c *policyCache) place(sample uint32, slot int32) {
 
 func (c *policyCache) evict(sample uint32) bool {
 	newcomer := policy.Candidate{Sample: uint64(sample), Size: c.trace.size(sample), Cost: c.costs[sample]}
+	if c.next != nil {
+		newcomer.Next = c.next(sample)
+	}
 	s := policy.NewSearch(c.rule, newcomer, uint64(len(c.entries)))
 	for !s.Done() {
 		number := c.hand
@@ -137,6 +150,9 @@ func (c *policyCache) evict(sample uint32) bool {
 		}
 		held := policy.Candidate{Sample: uint64(e.sample), Size: c.trace.size(e.sample), Cost: c.costs[e.sample],
 			Reference: e.reference, Awaited: c.read != nil && c.read[e.sample] != c.read[sample]}
+		if c.next != nil {
+			held.Next = c.next(e.sample)
+		}
 		e.reference = s.Look(number, slot, &held)
 	}
 	victim, slot, ok := s.Victim(c.spread)

@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/golang-lru/arc/v2"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/stocached/stocached/policy"
 )
 
 // reference is an exact policy to compare with. No cache of ours has it.
@@ -215,26 +217,50 @@ func (c *exactLFU) access(sample uint32, _ int) bool {
 type belady struct {
 	counted
 	ranked
-	next []uint32 // position of the next read of the sample at each position
-	at   int
+	future *future
+}
+
+// future knows when each sample of a trace is read next.
+type future struct {
+	at    int
+	after []uint32 // position of the next read of the sample at each position
+	of    []uint32 // position of the next read of each sample
+}
+
+const unread = 1<<32 - 1
+
+func newFuture(t *Trace) *future {
+	f := &future{after: make([]uint32, len(t.Accesses)), of: make([]uint32, t.Samples)}
+	for k := range f.of {
+		f.of[k] = unread
+	}
+	for k := len(t.Accesses) - 1; k >= 0; k-- {
+		f.after[k], f.of[t.Accesses[k]] = f.of[t.Accesses[k]], uint32(k)
+	}
+	return f
+}
+
+// pass moves on after the read of a sample, and returns the position of its next one.
+func (f *future) pass(sample uint32) uint32 {
+	f.of[sample] = f.after[f.at]
+	f.at++
+	return f.of[sample]
+}
+
+// next is in how many reads a sample is read, as policy.Candidate has it.
+func (f *future) next(sample uint32) uint64 {
+	if f.of[sample] == unread {
+		return policy.Unread
+	}
+	return uint64(f.of[sample]) - uint64(f.at) + 1
 }
 
 func newBelady(t *Trace, room uint64) cache {
-	c := &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples),
-		next: make([]uint32, len(t.Accesses))}
-	last := make([]uint32, t.Samples)
-	for k := range last {
-		last[k] = 1<<32 - 1
-	}
-	for k := len(t.Accesses) - 1; k >= 0; k-- {
-		c.next[k], last[t.Accesses[k]] = last[t.Accesses[k]], uint32(k)
-	}
-	return c
+	return &belady{counted: counted{trace: t, room: room}, ranked: newRanked(t.Samples), future: newFuture(t)}
 }
 
 func (c *belady) access(sample uint32, _ int) bool {
-	next := uint64(1<<32 - 1 - c.next[c.at])
-	c.at++
+	next := uint64(unread - c.future.pass(sample))
 	if c.has(sample) {
 		c.set(sample, next)
 		return true

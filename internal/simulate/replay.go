@@ -25,6 +25,11 @@ func (r *Replay) Read(sample int, nanoseconds uint64) Decision {
 	return Decision{hit, int(r.c.slotOf[sample]), r.c.victim}
 }
 
+// Plan says in how many reads a sample is read next, for the policy planned, as policy.Candidate has it.
+func (r *Replay) Plan(next func(sample int) uint64) {
+	r.c.next = func(sample uint32) uint64 { return next(int(sample)) }
+}
+
 // Cost returns the cost of a sample.
 func (r *Replay) Cost(sample int) policy.Cost { return r.c.costs[sample] }
 

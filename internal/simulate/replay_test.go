@@ -17,11 +17,14 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := NewReplay(kind, 200, 50, o.Seed)
+		future := newFuture(trace)
+		r.Plan(func(sample int) uint64 { return future.next(uint32(sample)) })
 		held := map[int]int{} // sample of each slot
 		hits, replaced, begin := uint64(0), uint64(0), 0
 		for epoch, end := range trace.Ends {
 			for _, s := range trace.Accesses[begin:end] {
 				sample := int(s)
+				future.pass(s)
 				d := r.Read(sample, trace.measured(&o, s, epoch))
 				if d.Hit {
 					hits++

@@ -101,6 +101,25 @@ func TestEqualCostsMoveNothing(t *testing.T) {
 	}
 }
 
+// Jobs that read side by side: planned is near Belady, and hits what docs/guides/policies.md says.
+func TestPlanned(t *testing.T) {
+	for jobs, want := range map[int]float64{2: 0.70, 4: 0.745} {
+		trace, err := Jobs{Order: order.Order{Samples: 4000, Kind: order.Shuffled, Seed: 1}, Epochs: 7, Jobs: jobs}.Trace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string]float64{}
+		for _, name := range []string{"first-come", "planned", "belady"} {
+			for _, e := range run(t, trace, name, 2000, busy)[2:6] {
+				of[name] += e.HitRate() / 4
+			}
+		}
+		if got := of["planned"]; got < want || got < of["belady"]-0.025 || got > of["belady"]+0.001 {
+			t.Errorf("%d jobs: %v", jobs, of)
+		}
+	}
+}
+
 // Weighted sampling, Zipf 1.0 over 100,000, a tenth cached: clock and lfu are within 3 % of SIEVE and
 // within 2 % of exact LFU.
 func TestWeightedSampling(t *testing.T) {

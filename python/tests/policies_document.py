@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = 2**64
 KEPT = 2**32 - 1
-LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8}
+LOOKS = {"cost": 5, "random": 5, "clock": 64, "fifo": 5, "lru": 5, "lfu": 8, "planned": 64}
+UNREAD = WORD - 1
 
 
 def random(seed: int, n: int) -> int:
@@ -95,6 +96,7 @@ class Sample:
     cost: int = 0
     awaited: bool = False
     reference: int = 0
+    next: Callable[[], int] = lambda: 0  # reads until it is read; UNREAD; 0: unknown
 
 
 def density(s: Sample) -> int:
@@ -128,6 +130,9 @@ class Cache:
     def worth(self, s: Sample, n: int) -> int:
         if self.name == "cost":
             return KEPT if s.cost == 0 or s.awaited else density(s) + 65536
+        if self.name == "planned":
+            next = s.next()
+            return KEPT if next == 0 else 0 if next == UNREAD else KEPT - 1 - min(next, KEPT - 2)
         if self.name == "clock":
             return s.reference
         if self.name == "lru":
@@ -136,6 +141,8 @@ class Cache:
         return s.reference + 1 if self.name == "lfu" else 0
 
     def yields(self, newcomer: Sample, victim: Sample) -> bool:
+        if self.name == "planned":
+            return 0 < newcomer.next() < victim.next()
         if self.name != "cost":
             return True
         return newcomer.cost != 0 and (density(newcomer) - density(victim)) * trust(self.spread) > 82 * 256

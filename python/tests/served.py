@@ -130,14 +130,24 @@ class Server:
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
-    def metric(self, name: str) -> float:
-        """A metric of the cache from the admin socket."""
+    def get(self, path: str) -> str:
+        """What the admin socket answers."""
         connection = http.client.HTTPConnection("stocached", timeout=60)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.sockets / "admin.sock"))
-        connection.request("GET", "/metrics")
+        connection.request("GET", path)
         text = connection.getresponse().read().decode()
         connection.close()
+        return text
+
+    def about(self) -> dict[str, Any]:
+        """What the server says of the cache."""
+        answer: dict[str, Any] = json.loads(self.get(f"/v1/caches/{self.name}"))
+        return answer
+
+    def metric(self, name: str) -> float:
+        """A metric of the cache from the admin socket."""
+        text = self.get("/metrics")
         found = re.findall(rf'^{name}\{{cache="{self.name}"\}} (\S+)$', text, re.M)
         assert len(found) == 1, text
         return float(found[0])

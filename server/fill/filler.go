@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -276,6 +277,9 @@ func (f *Filler) serve(r *reader) {
 // complete answers the waiters of a sample. The caller holds mu; complete unlocks it
 // while it answers.
 func (f *Filler) complete(waiters []*waiter, result result) {
+	if result.code == 0 {
+		f.stats.Shared.Add(others(waiters))
+	}
 	var answered, late []*waiter
 	users := int32(1)
 	for _, w := range waiters {
@@ -315,6 +319,18 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 		result.data.Release()
 	}
 	f.mu.Lock()
+}
+
+// others returns how many clients but one fetch the sample of these waiters.
+func others(waiters []*waiter) uint64 {
+	n := uint64(0)
+	for k, w := range waiters {
+		same := func(other *waiter) bool { return other.request.queue == w.request.queue }
+		if !w.request.queue.prefetch && !slices.ContainsFunc(waiters[:k], same) {
+			n++
+		}
+	}
+	return max(n, 1) - 1
 }
 
 // read reads a sample into a buffer and stores it with one write. Measured for 150,528 bytes in the

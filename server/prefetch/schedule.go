@@ -1,6 +1,9 @@
 // Package prefetch reads the samples of a cache ahead of a job, in the order in which the job will
 // ask for them. Operators call such a Schedule a plan (docs/spec/control.md).
 //
+// In a cache with the policy planned, an Ahead (ahead.go) does so for all jobs that announced their
+// orders (package jobs).
+//
 // Options (options.go) name the order. A Schedule (schedule.go) is one goroutine that requests
 // samples from the cache's filler. Schedules (schedules.go) are all schedules of a cache. The
 // package imports fill, order, cache and shm, and knows a served cache only as the interface Cache.

@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/jobs"
 	"github.com/stocached/stocached/server/prefetch"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -37,6 +38,8 @@ type Cache struct {
 	locks   shm.Locks // of the field cache, which closes them
 	cache   *cache.Cache
 	filler  *fill.Filler
+	jobs    *jobs.Jobs      // that announced what they read; nil: the policy is not planned
+	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
 	adopted bool // it was warm before this server started
 
@@ -118,6 +121,9 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	}
 	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts.source), p.ahead
 	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
+	if h.jobs != nil {
+		h.planned = prefetch.NewAhead(h, h.jobs)
+	}
 	filled := uint64(0)
 	if h.adopted { // Stats reads the whole index; a cold cache does not need that
 		if stats, err := h.cache.Stats(); err == nil {
@@ -165,7 +171,13 @@ func (h *Cache) attach() error {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
 	fault.At("host.locked")
-	c, err := cache.Attach(h.segment, cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks})
+	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
+	h.jobs = nil
+	if h.segment.Policy == shm.PolicyPlanned {
+		h.jobs = jobs.New(h.segment)
+		o.Next = h.jobs.Next
+	}
+	c, err := cache.Attach(h.segment, o)
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
@@ -292,6 +304,30 @@ func (h *Cache) Refill(p *Prepared) error {
 	return nil
 }
 
+// Plan records what a client reads from now on, in place of an earlier plan of it. nil: the
+// cache has another policy, and does not need plans. The caller has entered. Errors: order.ErrInvalid,
+// jobs.ErrManyJobs.
+func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
+	if h.jobs == nil {
+		return nil, nil
+	}
+	return h.jobs.Announce(p)
+}
+
+// EndPlan forgets a job.
+func (h *Cache) EndPlan(old *jobs.Job) {
+	if h.jobs != nil && old != nil {
+		h.jobs.Remove(old)
+	}
+}
+
+// Withdraw forgets the job of a client.
+func (h *Cache) Withdraw(owner uint32) {
+	if h.jobs != nil {
+		h.jobs.Withdraw(owner)
+	}
+}
+
 // ReadAhead tells a source that reads ahead which samples come next. The caller has entered.
 func (h *Cache) ReadAhead(indices []int) {
 	if h.ahead != nil {
@@ -319,6 +355,9 @@ func (h *Cache) Announce(indices []int64) {
 // keepSource leaves the source open, for another cache.
 func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 	h.Schedules.Close()
+	if h.planned != nil {
+		h.planned.Close()
+	}
 	stuck := h.filler.Close(wait)
 	h.use.Lock()
 	if h.gone {

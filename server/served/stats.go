@@ -5,6 +5,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/jobs"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -21,6 +22,8 @@ type Stats struct {
 	Queued    int    `json:"queue_depth"`  // samples that have waiters and whose read has not begun
 	Connected int    `json:"connected"`    // clients that could ask for samples now
 	Reads     uint64 `json:"source_reads"` // samples read
+	// fetches that got a sample from a read that another client had asked for
+	Shared    uint64 `json:"shared_reads"`
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
@@ -43,6 +46,7 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
+		Shared:    h.counts.fill.Shared.Load(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
@@ -59,29 +63,35 @@ func (h *Cache) stats() Stats {
 
 // Status describes a cache to operators. Fields are never renamed.
 type Status struct {
-	Name        string      `json:"name"`
-	Path        string      `json:"path"`
-	UUID        string      `json:"uuid"` // of the segment
-	Samples     uint64      `json:"samples"`
-	Slots       uint64      `json:"slots"` // 0 in a variable-size cache
-	Variable    bool        `json:"variable"`
-	Policy      string      `json:"policy"`
-	Bytes       uint64      `json:"segment_bytes"`
-	Fingerprint string      `json:"fingerprint"`
-	Source      string      `json:"source"`  // its kind
-	Adopted     bool        `json:"adopted"` // it was warm when this server started
-	Counters    cache.Stats `json:"stats"`
+	Name        string `json:"name"`
+	Path        string `json:"path"`
+	UUID        string `json:"uuid"` // of the segment
+	Samples     uint64 `json:"samples"`
+	Slots       uint64 `json:"slots"` // 0 in a variable-size cache
+	Variable    bool   `json:"variable"`
+	Policy      string `json:"policy"`
+	Bytes       uint64 `json:"segment_bytes"`
+	Fingerprint string `json:"fingerprint"`
+	Source      string `json:"source"`  // its kind
+	Adopted     bool   `json:"adopted"` // it was warm when this server started
+	// jobs that announced what they read, with the policy planned
+	Jobs     []jobs.Status `json:"jobs,omitempty"`
+	Counters cache.Stats   `json:"stats"`
 	Stats
 }
 
 // Status describes the cache. The caller has entered.
 func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
+	var all []jobs.Status
+	if h.jobs != nil {
+		all = h.jobs.Statuses()
+	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
 		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
 		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
-		Adopted: h.adopted, Counters: stats, Stats: h.stats()}, err
+		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats()}, err
 }
 
 // FillTimes returns for each bound how many fills took no longer, the number of all fills, and the

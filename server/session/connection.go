@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server/fill"
+	"github.com/stocached/stocached/server/jobs"
 	"github.com/stocached/stocached/server/served"
 )
 
@@ -54,6 +56,7 @@ type Connection struct {
 	reserved int                             // bytes reserved for the current frame
 	caches   []*served.Cache                 // by the number that the client uses
 	queues   map[*served.Cache]*clientQueues // of this client, in the fillers
+	jobs     map[*served.Cache]*jobs.Job     // that this client announced
 
 	mu         sync.Mutex          // protects the fields below
 	requests   map[uint64]*request // fetches under way, by the client's numbers
@@ -98,6 +101,7 @@ func (r *request) cancel() { r.filler.Cancel(r.samples) }
 // New makes the connection of an accepted client.
 func New(h *Host, socket *net.UnixConn) *Connection {
 	c := &Connection{host: h, socket: socket, queues: map[*served.Cache]*clientQueues{},
+		jobs:     map[*served.Cache]*jobs.Job{},
 		requests: map[uint64]*request{}, prefetches: map[*request]bool{}}
 	c.out = newOutput(socket, h.Drained)
 	c.out.replies, c.out.requests = h.Replies, h.Requests
@@ -271,6 +275,15 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 			return err
 		}
 		return c.fetch(h, m)
+	case control.Announce:
+		m, err := control.ParseAnnounce(body)
+		if err != nil {
+			return err
+		}
+		if c.version < 3 {
+			return fmt.Errorf("%w: an ANNOUNCE, which version %d does not have", control.ErrProtocol, c.version)
+		}
+		c.announce(h.Request, m)
 	case control.Cancel:
 		if len(body) != 0 {
 			return fmt.Errorf("%w: a CANCEL of %d bytes", control.ErrProtocol, len(body))
@@ -320,7 +333,43 @@ func (c *Connection) attach(request uint64, name string) {
 // forget tells the caches that the client is gone.
 func (c *Connection) forget() {
 	for _, h := range c.caches {
+		h.EndPlan(c.jobs[h])
 		h.Disconnect()
+	}
+}
+
+// announce handles an ANNOUNCE.
+func (c *Connection) announce(request uint64, m control.AnnounceBody) {
+	if m.Cache >= uint32(len(c.caches)) {
+		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+		return
+	}
+	h := c.caches[m.Cache]
+	if !h.Enter() {
+		c.refuse(request, control.CodeClosing, "the server is ending, or has removed this cache")
+		return
+	}
+	defer h.Leave()
+	if m.Flags == control.Withdraw {
+		h.Withdraw(m.Owner)
+		delete(c.jobs, h)
+		c.out.send(control.AppendAnnounced(nil, request, false))
+		return
+	}
+	job, err := h.Plan(jobs.Plan{
+		Order: order.Order{Samples: m.Samples, Kind: order.Kind(m.Kind), Seed: m.Seed, Window: m.Window, Block: m.Block},
+		Epoch: m.Epoch, Shard: order.Shard{Rank: m.Rank, Ranks: m.Ranks, From: m.Position, Ends: order.Ends(m.Ends)},
+		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch)})
+	switch {
+	case errors.Is(err, jobs.ErrManyJobs):
+		c.refuse(request, control.CodeLimit, "%v", err)
+	case err != nil:
+		c.refuse(request, control.CodeInvalid, "%v", err)
+	default:
+		if job != nil {
+			c.jobs[h] = job
+		}
+		c.out.send(control.AppendAnnounced(nil, request, job != nil))
 	}
 }
 

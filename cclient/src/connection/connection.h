@@ -20,12 +20,15 @@ enum frame_type {
     FRAME_PREFETCH,
     FRAME_PREFETCHED,
     FRAME_CANCEL,
-    FRAME_ERROR
+    FRAME_ERROR,
+    FRAME_ANNOUNCE,
+    FRAME_ANNOUNCED
 };
 
 enum { FETCH_SEND = 2 }; /* a flag of FETCH: send all samples, also those that are READY; since version 2 */
 
 #define FRAME_BYTES 16                 /* of its header */
+#define PLAN_BYTES 96                  /* of the body of ANNOUNCE */
 /* the connection ended, as when a server goes away: the request may succeed on a new one. Never
  * leaves the library */
 #define BROKEN (-1000)
@@ -57,5 +60,8 @@ INTERNAL void hang_up(struct link *l);
 INTERNAL void drop_idle(stoc_cache *c);
 INTERNAL void give_link(struct link *l);
 INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p);
+
+/* announce.c */
+INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p);
 
 #endif

@@ -5,7 +5,7 @@
  */
 #include "connection.h"
 
-#define CONTROL_VERSION 2 /* the highest that this library speaks; the lowest is 1 */
+#define CONTROL_VERSION 3 /* the highest that this library speaks; the lowest is 1 */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000
@@ -183,7 +183,7 @@ INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, str
     f->request = get64(header, 8);
     if (get16(header, 6) != 0)
         return garbled(p->error, "a reserved field of %u", get16(header, 6));
-    if (type < FRAME_HELLO || type > FRAME_ERROR)
+    if (type < FRAME_HELLO || type > FRAME_ANNOUNCED)
         return garbled(p->error, "a frame of type %u", type);
     if (type != FRAME_SAMPLE && f->length > MAX_SERVER_BODY)
         return garbled(p->error, "a frame of type %u with %u bytes", type, f->length);
@@ -199,7 +199,7 @@ INTERNAL int receive_error(struct link *l, const struct frame *f, struct deadlin
         const char *name;
     } table[] = {{1, STOC_EREMOTE, "PROTOCOL"}, {2, STOC_EVERSION, "VERSION"}, {3, STOC_EPERM, "DENIED"},
                  {4, STOC_ENOENT, "NOT_FOUND"}, {5, STOC_EREMOTE, "LIMIT"},    {6, STOC_EINDEX, "INDEX"},
-                 {12, BROKEN, "CLOSING"}};
+                 {12, BROKEN, "CLOSING"},      {14, STOC_EINVAL, "INVALID"}};
     unsigned char body[4 + MAX_TEXT];
     if (f->length < 4 || f->length > sizeof body)
         return garbled(p->error, "an ERROR of %u bytes", f->length);
@@ -495,6 +495,7 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
             give_link(l);
             return code;
         }
+        announce_again(c, l, p);
     }
     *out = l;
     return 0;

@@ -23,6 +23,7 @@ INTERNAL void reset_link(struct link *l)
         close(l->descriptor);
     l->fd = l->descriptor = -1;
     l->from = l->to = 0;
+    l->announced = 0;
 }
 
 static void fork_prepare(void)
@@ -52,6 +53,7 @@ static void fork_child(void)
         atomic_store_explicit(&c->memory_left, 0, memory_order_relaxed);
         atomic_store_explicit(&c->held, 0, memory_order_relaxed);
         forget_pool(&c->pool);
+        c->plan_number = 0; /* the parent reads on */
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);
             l->busy = false;

@@ -3,7 +3,8 @@
  */
 #include "protocol.h"
 
-static const char *const policies[] = {"first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"};
+static const char *const policies[] = {"first-come", "first-indices", "cost", "random",  "clock",
+                                       "fifo",       "lru",           "lfu",  "planned"};
 
 /* Checks the options; each error names its option. Fills in the header except uuid and time. */
 static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
@@ -25,8 +26,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->client_records > STOC_MAX_CLIENT_RECORDS)
         return fail(error, STOC_EINVAL, 0, "client_records: %u is more than %d", o->client_records,
                     (int)STOC_MAX_CLIENT_RECORDS);
-    if (o->policy > STOC_POLICY_LFU)
-        return fail(error, STOC_EINVAL, 0, "policy: %u is not one of 0 to %d", o->policy, STOC_POLICY_LFU);
+    if (o->policy > STOC_POLICY_PLANNED)
+        return fail(error, STOC_EINVAL, 0, "policy: %u is not one of 0 to %d", o->policy, STOC_POLICY_PLANNED);
     if (o->variable > 1 || o->reserve > 1 || o->unlink_last > 1)
         return fail(error, STOC_EINVAL, 0, "variable, reserve, unlink_last: %u, %u, %u are not all 0 or 1", o->variable,
                     o->reserve, o->unlink_last);

@@ -24,7 +24,7 @@ static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
 
 INTERNAL unsigned policy_looks(const struct policy *p)
 {
-    return p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
+    return p->code == STOC_POLICY_PLANNED ? 64 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
 }
 
 /* The slot to look at for a number of the hand. */
@@ -48,6 +48,8 @@ INTERNAL uint64_t cost_nanoseconds(uint8_t cost)
 INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference)
 {
     switch (p->code) {
+    case STOC_POLICY_PLANNED:
+        return POLICY_KEPT; /* only a server knows plans */
     case STOC_POLICY_COST:
         return cost ? (uint32_t)(logarithm(cost) - p->bytes + 65536) : POLICY_KEPT;
     case STOC_POLICY_CLOCK:

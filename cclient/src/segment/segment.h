@@ -17,7 +17,7 @@ INTERNAL bool schema_lay_out(struct stoc_field *fields, uint32_t count, bool var
 
 /* geometry.c */
 /* Whether a set into a full cache gives the slot of another sample to its own. */
-static inline bool policy_evicts(uint32_t policy) { return policy >= STOC_POLICY_COST && policy <= STOC_POLICY_LFU; }
+static inline bool policy_evicts(uint32_t policy) { return policy >= STOC_POLICY_COST && policy <= STOC_POLICY_PLANNED; }
 /* Whether a byte for each slot belongs to it, which hits change. */
 static inline bool policy_references(uint32_t policy)
 {

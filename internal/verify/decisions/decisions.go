@@ -32,23 +32,51 @@ type Client interface {
 // simulator's hit, slot, victim, cost, reference byte and shared words. open makes a segment, and a
 // client of it that fails the test on errors.
 func Compare(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Segment, Client)) {
-	for kind := policy.KindFirstCome; kind <= policy.KindLFU; kind++ {
+	for kind := policy.KindFirstCome; kind <= policy.KindPlanned; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
 			seg, c := open(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes, Policy: shm.Policy(kind - 1)})
-			compare(t, kind, seg, c)
+			compare(t, kind, seg, c, nil)
 		})
 	}
 }
 
-func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client) {
+// Plan is when the samples of ComparePlanned are read next. It changes as they are read.
+type Plan struct{ read uint64 }
+
+// Next is what cache.Options has.
+func (p *Plan) Next(sample, soon uint64) uint64 {
+	n := policy.Random(sample, p.read/100) % 500
+	switch {
+	case n == 499:
+		return policy.Unread
+	case n != 0 && n < soon:
+		return 1
+	}
+	return n // 0: unknown
+}
+
+// ComparePlanned is Compare for the policy planned and a client that knows a plan.
+func ComparePlanned(t *testing.T, open func(t *testing.T, o shm.Options, p *Plan) (*shm.Segment, Client)) {
+	p := &Plan{}
+	seg, c := open(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: bytes, Policy: shm.PolicyPlanned}, p)
+	compare(t, policy.KindPlanned, seg, c, p)
+}
+
+func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *Plan) {
 	seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
 	replay := simulate.NewReplay(kind, samples, slots, seed)
+	if plan != nil {
+		replay.Plan(func(sample int) uint64 { return plan.Next(uint64(sample), 0) })
+	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
 	dst := make([]byte, bytes)
 	hits := 0
 	for n := range reads {
 		i := int(zipf.Uint64())
+		if plan != nil {
+			plan.read++
+		}
 		took := time.Duration(float64(1+i%17) * 1e6 * (0.7 + 0.6*rng.Float64()))
 		if n%200 == 0 {
 			took *= 20 // a stall
@@ -94,7 +122,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client) {
 			evicted += seg.Counter(record, stripe, shm.Evicted).Load()
 		}
 	}
-	if ready != slots || hits == 0 || kind.Evicts() != (evicted > 0) {
+	if ready != slots || hits == 0 || (kind.Evicts() && kind.NeedsPlans() == (plan != nil)) != (evicted > 0) {
 		t.Errorf("%d samples are READY, %d hits, %d evicted", ready, hits, evicted)
 	}
 }

@@ -58,11 +58,13 @@ var rules = map[string]rule{
 		"a loader reads caches and sources; it works without a server"},
 	"server/fill": {append([]string{"source", "cache", "control", "internal/loadtime"}, low...), nil,
 		"a filler knows who asks for samples only as an interface"},
-	"server/prefetch": {append([]string{"server/fill", "order", "cache", "control"}, low...), nil,
+	"server/jobs": {append([]string{"order"}, low...), nil,
+		"what jobs read is a matter of orders and counters"},
+	"server/prefetch": {append([]string{"server/fill", "server/jobs", "order", "cache", "control"}, low...), nil,
 		"a schedule asks a filler for samples, and knows a served cache only as an interface"},
-	"server/served": {append([]string{"server/fill", "server/prefetch", "source", "cache"}, low...), nil,
+	"server/served": {append([]string{"server/fill", "server/jobs", "server/prefetch", "source", "cache"}, low...), nil,
 		"a served cache knows no clients and no sockets"},
-	"server/session": {append([]string{"server/fill", "server/served", "control"}, low...), system,
+	"server/session": {append([]string{"server/fill", "server/jobs", "server/served", "control", "order"}, low...), system,
 		"a connection knows its server only by what it needs of it"},
 	"server/admin": {append([]string{"server/fill", "server/prefetch", "server/served", "server/session", "order",
 		"source", "cache"}, low...), []string{"*"},
@@ -71,7 +73,7 @@ var rules = map[string]rule{
 		low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control": {nil, nil,
 		"the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
-	"client": {append([]string{"cache", "control", "internal/loadtime", "internal/sockets"}, low...), system,
+	"client": {append([]string{"cache", "control", "order", "internal/loadtime", "internal/sockets"}, low...), system,
 		"what a training program imports must stay small: no server, no sources, no SDKs"},
 	"demo": {[]string{"client"}, nil,
 		"the demo shows what a user writes, who has the client and nothing else"},
@@ -87,7 +89,7 @@ var rules = map[string]rule{
 
 // shown are further folders that the tests of a folder may import: the packages of its users, so
 // that examples are what a user writes.
-var shown = map[string][]string{"loader": {"client", "server"}}
+var shown = map[string][]string{"loader": {"client", "server"}, "server": {"client"}}
 
 // helpers are what tests of any folder may import.
 var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}

@@ -75,3 +75,47 @@ def test_transform_runs_in_workers(server):
 
 def float_of(sample):
     return sample.float() / 2
+
+
+def test_loaders_announce_their_orders_to_a_planned_cache(server):
+    """Two jobs read a cache of half the samples, each in its own order. The server learns both orders,
+    and keeps what they read soonest."""
+    samples, epochs = 2000, 5
+    server.records(samples, policy="planned", size=(4 << 20) + samples // 2 * 1024)
+    assert samples * 0.48 < server.about()["slots"] < samples * 0.52
+    loads = [loader(server.name, seed=seed, batch_size=20) for seed in (1, 2)]
+    before = 0
+    for epoch in range(epochs):
+        if epoch == 2:  # the cache is full of what is read soonest
+            before = server.reads()
+        seen = [[], []]
+        for batches in zip(*loads):
+            for k, batch in enumerate(batches):
+                seen[k].append(batch.clone())
+            time.sleep(0.001)
+        for k, load in enumerate(loads):
+            wanted = load.sampler.order.epoch(epoch).indices()
+            assert (rows(seen[k]).numpy() == expected(wanted.tolist())).all()
+    jobs = server.about()["jobs"]
+    assert sorted((job["kind"], job["seed"], job["total"]) for job in jobs) == [
+        ("shuffled", 1, samples),
+        ("shuffled", 2, samples),
+    ]
+    reads = (server.reads() - before) / (epochs - 2) / samples
+    assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
+
+
+def test_the_next_server_hears_of_the_order_again(server):
+    """The first fetch after a restart of the server announces the order, in the middle of an epoch."""
+    samples = 400
+    server.records(samples, policy="planned", size=(4 << 20) + samples // 2 * 1024)
+    batches = iter(loader(server.name))
+    for _ in range(5):
+        next(batches)
+    server.kill()
+    server.start()
+    assert "jobs" not in server.about()
+    seen = [batch.clone() for batch in batches]
+    (job,) = server.about()["jobs"]
+    assert (job["seed"], job["epoch"], job["read"]) == (3, 1, 0)
+    assert sum(map(len, seen)) == samples - 50

@@ -22,6 +22,7 @@ _KINDS = {
     11: "CANCELLED",
     12: "CLOSING",
     13: "INTERNAL",
+    14: "INVALID",
 }  # enum stoc_remote
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from .. import _native
 from .._common.errors import InvalidError
 
-Policy = Literal["first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu"]
+Policy = Literal["first-come", "first-indices", "cost", "random", "clock", "fifo", "lru", "lfu", "planned"]
 
 _NUMBERS: dict[str, int] = {
     "first-come": _native.POLICY_FIRST_COME,
@@ -18,6 +18,7 @@ _NUMBERS: dict[str, int] = {
     "fifo": _native.POLICY_FIFO,
     "lru": _native.POLICY_LRU,
     "lfu": _native.POLICY_LFU,
+    "planned": _native.POLICY_PLANNED,
 }
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
@@ -10,11 +11,15 @@ import numpy as np
 
 from .. import _native
 from .._common.addresses import address_of
-from .._common.errors import FetchFailure, InvalidError
+from .._common.errors import FetchFailure, InvalidError, from_struct
+from .._order.epoch import Shard
+from .._order.order import Order
 from .._samples.values import Array, FixedValues, VariableValues
 from . import fetch as _fetch
 from .attachment import Attachment
 from .gathering import Flags, Indices, aligned, gather, new_outputs, outputs, sample_indices, stride_of
+
+_ANNOUNCE_MS = 1000  # it does without sooner than it waits for a server
 
 
 def fetch(cache: Attachment, indices: Any, out: Any, timeout: float | None, errors: str, threads: int) -> Any:
@@ -38,6 +43,26 @@ def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
     wanted, wait = sample_indices(indices), _fetch.milliseconds(timeout)
     handle, n, address = cache._handle, wanted.size, address_of(wanted)
     return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
+
+
+def announce(cache: Attachment, shard: Shard, batch_size: int) -> bool:
+    """Tells the server that this handle reads a shard from now on, and then the next epochs of its
+    order. Whether the cache keeps what is read soonest (docs/spec/control.md, ANNOUNCE)."""
+    order, error = shard.epoch.order, _native.Error()
+    if not isinstance(order, Order):
+        return False  # a sample has no single position in other orders
+    used = _native.announce(
+        cache._handle,
+        ctypes.byref(order._settings()),
+        shard.epoch.number,
+        ctypes.byref(shard._shard),
+        batch_size,
+        _ANNOUNCE_MS,
+        ctypes.byref(error),
+    )
+    if used < 0:
+        raise from_struct(error)
+    return bool(used)
 
 
 def _fetch_misses(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._cache.gathering import gather_error
+from .._cache.served import announce
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import StocachedError
@@ -63,6 +64,8 @@ class Gatherer:
         self._source_timeout = context.cached.timeout
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
+        self._shard = context.began["shard"] if self.fetches and context.ordered else None
+        self._planned = False  # the server reads ahead by itself
 
     def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
         """Which samples are in the cache now, and how many. Counts nothing."""
@@ -92,6 +95,10 @@ class Gatherer:
                 batch.filled.set()
 
     def _fetch(self, batch: Batch) -> int:
+        if self._shard is not None and batch.number == 0:
+            # Now, and not when the epoch began: the reads of the epoch before are counted by now.
+            with contextlib.suppress(StocachedError):
+                self._planned = announce(self._cache, self._shard, max(len(batch.wanted), 1))
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         self._cache.fetch(batch.wanted, out, self._source_timeout)
@@ -100,6 +107,8 @@ class Gatherer:
     def announce(self, wanted: Indices) -> None:
         """Asks the server to read samples when it has time. An error of the server shows in the
         fetch."""
+        if self._planned:
+            return
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 

@@ -95,6 +95,7 @@ POLICY_CLOCK = 4
 POLICY_FIFO = 5
 POLICY_LRU = 6
 POLICY_LFU = 7
+POLICY_PLANNED = 8
 
 # enum stoc_state_of
 STATE_EMPTY = 0
@@ -112,6 +113,7 @@ REMOTE_NO_SLOT = 10
 REMOTE_CANCELLED = 11
 REMOTE_CLOSING = 12
 REMOTE_INTERNAL = 13
+REMOTE_INVALID = 14
 
 # enum stoc_order_kind
 ORDER_SEQUENTIAL = 0
@@ -607,6 +609,21 @@ epoch_fill_shard = bind(
     c_void_p,
     c_size_t,
     c_uint64,
+)
+
+# int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch, const struct stoc_shard *shard, size_t batch,
+#                   unsigned timeout_ms, struct stoc_error *error);
+announce = bind(
+    releasing,
+    "stoc_announce",
+    c_int,
+    Cache,
+    POINTER(Order),
+    c_uint64,
+    POINTER(Shard),
+    c_size_t,
+    c_uint,
+    POINTER(Error),
 )
 
 # size_t stoc_board_bytes(uint32_t tasks);

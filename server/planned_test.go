@@ -1,0 +1,442 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
+
+	"golang.org/x/sys/unix"
+)
+
+// training is a job of a test: a client that reads epochs of its own order.
+type training struct {
+	m     *memory
+	s     *client.Served
+	order order.Order
+	rest  time.Duration // between two batches
+	batch int
+}
+
+func newTraining(t *testing.T, m *memory, dir string, seed uint64) *training {
+	t.Helper()
+	s, err := client.Dial(t.Context(), "pets", client.DialOptions{SocketsDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &training{m, s, order.Order{Samples: uint64(m.samples), Kind: order.Shuffled, Seed: seed}, 0, 16}
+}
+
+// announce says that the job is at a position of an epoch.
+func (j *training) announce(ctx context.Context, epoch, from uint64) error {
+	used, err := j.s.Announce(ctx, client.Plan{Order: j.order, Epoch: epoch, Shard: order.Shard{From: from}, Batch: j.batch})
+	if err == nil && !used {
+		err = errors.New("the cache does not use plans")
+	}
+	return err
+}
+
+// read reads positions of an epoch, batch by batch, and checks each sample. It returns the position at
+// which it ended.
+func (j *training) read(ctx context.Context, epoch, from, to uint64) (uint64, error) {
+	e, err := j.order.Epoch(epoch)
+	if err != nil {
+		return from, err
+	}
+	indices, dst := make([]int, j.batch), make([]byte, j.batch*j.m.bytes)
+	for from < to {
+		n := e.Fill(indices[:min(to-from, uint64(j.batch))], from, 1)
+		if err := j.s.Fetch(ctx, indices[:n], dst, j.m.bytes); err != nil {
+			return from, err
+		}
+		for k, i := range indices[:n] {
+			if !bytes.Equal(dst[k*j.m.bytes:][:j.m.bytes], content(i, j.m.bytes)) {
+				return from, fmt.Errorf("sample %d has other bytes", i)
+			}
+		}
+		from += uint64(n)
+		time.Sleep(j.rest)
+	}
+	return from, nil
+}
+
+func (j *training) epoch(number uint64) error {
+	if err := j.announce(context.Background(), number, 0); err != nil {
+		return err
+	}
+	_, err := j.read(context.Background(), number, 0, j.order.Samples)
+	return err
+}
+
+// side runs functions at the same time, and fails with their errors.
+func side(t *testing.T, n int, run func(k int) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for k := range n {
+		all.Go(func() {
+			if err := run(k); err != nil {
+				t.Errorf("job %d: %v", k, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Ensure that jobs that announced their orders hit as often as docs/guides/server.md says, and that the
+// source is read as rarely: half of the dataset is cached, and each job has its own order.
+func TestPlannedJobs(t *testing.T) {
+	const samples = 4000
+	for jobs, want := range map[int]struct{ hits, reads float64 }{2: {0.70, 0.6}, 4: {0.74, 1.04}} {
+		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+			m := newMemory(samples, 1024)
+			m.latency = 20 * time.Microsecond
+			s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
+			all := make([]*training, jobs)
+			for k := range all {
+				all[k] = newTraining(t, m, s.Dir(), uint64(k)+1)
+				all[k].rest = time.Millisecond
+			}
+			const first, last = 2, 6 // the first two epochs fill the cache
+			before := 0
+			for number := range uint64(last) {
+				if number == first {
+					before = m.total()
+				}
+				side(t, jobs, func(k int) error { return all[k].epoch(number) })
+			}
+			reads := float64(m.total()-before) / (last - first) / samples
+			hits := 1 - reads/float64(jobs)
+			t.Logf("%.3f of all reads hit; %.3f of the dataset is read from the source in an epoch of all jobs", hits, reads)
+			if hits < want.hits || reads > want.reads {
+				t.Errorf("%.3f of all reads hit, at least %g should; %.3f of the dataset is read in an epoch of all jobs, at most "+
+					"%g should be", hits, want.hits, reads, want.reads)
+			}
+		})
+	}
+}
+
+// about returns what the server says of the cache.
+func about(t *testing.T, s *server.Server) (a map[string]any) {
+	t.Helper()
+	if code, text := ask(t, s, "/v1/caches/pets"); code != 200 {
+		t.Error(code, text)
+	} else if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Error(err)
+	}
+	return a
+}
+
+// jobsOf returns the jobs that the server knows.
+func jobsOf(t *testing.T, s *server.Server) []any {
+	t.Helper()
+	all, _ := about(t, s)["jobs"].([]any)
+	return all
+}
+
+// Ensure that jobs of other speeds read every sample, that the server knows the speeds, and that no job
+// has more samples read from the source than alone beside a cache of its share, which is a quarter of the
+// dataset here.
+func TestPlannedUnequalSpeeds(t *testing.T) {
+	const samples, slow = 4000, 4
+	m := newMemory(samples, 1024)
+	s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
+	all := []*training{newTraining(t, m, s.Dir(), 1), newTraining(t, m, s.Dir(), 2)}
+	all[0].rest, all[1].rest = time.Millisecond, slow*time.Millisecond
+	loads := make([]float64, 2)
+	speed := 0.0
+	side(t, 2, func(k int) error {
+		epochs := uint64(2)
+		if k == 0 {
+			epochs = 2 * slow
+		}
+		for number := range epochs {
+			if err := all[k].epoch(number); err != nil {
+				return err
+			}
+			for _, job := range jobsOf(t, s) {
+				job := job.(map[string]any)
+				if job["seed"] == float64(k+1) {
+					loads[k] += job["read_ahead"].(float64) + job["misses"].(float64)
+					if k == 1 {
+						speed = job["speed"].(float64)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if speed < 0.5/slow || speed > 2.0/slow {
+		t.Errorf("the slow job has speed %.2f", speed)
+	}
+	for k, epochs := range []float64{2 * slow, 2} {
+		reads := loads[k] / epochs / samples
+		t.Logf("job %d: at most %.3f of the dataset is read for it in an epoch", k, reads)
+		if reads > 0.75 {
+			t.Errorf("job %d: %.3f of the dataset is read for it in an epoch; alone it would be 0.75", k, reads)
+		}
+	}
+}
+
+// Ensure that a job that starts late, or stops, is normal: the other one reads as few samples as the
+// cache allows, and the one that is gone holds nothing.
+func TestPlannedLateStart(t *testing.T) {
+	const samples = 4000
+	m := newMemory(samples, 1024)
+	s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
+	all := []*training{newTraining(t, m, s.Dir(), 1), newTraining(t, m, s.Dir(), 2)}
+	all[0].rest, all[1].rest = time.Millisecond, time.Millisecond
+	alone := func(number uint64) {
+		t.Helper()
+		before := m.total()
+		if err := all[0].epoch(number); err != nil {
+			t.Fatal(err)
+		}
+		if reads := float64(m.total()-before) / samples; reads > 0.56 {
+			t.Errorf("alone, it reads %.3f of the dataset in epoch %d", reads, number)
+		}
+	}
+	if err := all[0].epoch(0); err != nil {
+		t.Fatal(err)
+	}
+	alone(1)
+	before := m.total()
+	side(t, 2, func(k int) error {
+		if k == 1 {
+			time.Sleep(50 * time.Millisecond) // in the middle of the other one's epoch
+			return errors.Join(all[1].epoch(7), all[1].s.Close())
+		}
+		return errors.Join(all[0].epoch(2), all[0].epoch(3))
+	})
+	if reads := float64(m.total()-before) / samples; reads > 1.1 {
+		t.Errorf("three epochs of two jobs read %.3f of the dataset", reads)
+	}
+	eventually(t, "the server forgets the job", func() bool { return len(jobsOf(t, s)) == 1 })
+	alone(4)
+	if err := all[0].s.Withdraw(t.Context()); err != nil || len(jobsOf(t, s)) != 0 {
+		t.Error(err, jobsOf(t, s))
+	}
+}
+
+// Ensure that each job gets every sample of its order once, though jobs end and start again at any moment
+// and so does the server.
+func TestPlannedRestarts(t *testing.T) {
+	const samples, epochs, trainings = 1000, 4, 3
+	m := newMemory(samples, 1024)
+	m.latency = 50 * time.Microsecond
+	o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, samples/2), Policy: shm.PolicyPlanned})
+	run := func() (stop func()) {
+		s, err := server.New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("serve: %v", err)
+			}
+		}
+	}
+	stop := run()
+	ended := make(chan struct{})
+	var restarter sync.WaitGroup
+	restarts := 0
+	restarter.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Duration(20+rand.N(100)) * time.Millisecond):
+			}
+			stop()
+			stop = run()
+			restarts++
+		}
+	})
+	var redials [trainings]int
+	side(t, trainings, func(k int) error {
+		j := newTraining(t, m, o.SocketsDir, uint64(k))
+		j.batch = 1 + rand.N(40)
+		for number := range uint64(epochs) {
+			seen := make([]bool, samples)
+			for at := uint64(0); at < samples; {
+				if rand.N(40) == 0 {
+					j.s.Close()
+					var err error
+					for try := range 5 { // the server may be away
+						j.s, err = client.Dial(context.Background(), "pets", client.DialOptions{SocketsDir: o.SocketsDir})
+						if err == nil || try == 4 {
+							break
+						}
+					}
+					if err != nil {
+						return err
+					}
+					redials[k]++
+				}
+				if err := j.announce(context.Background(), number, at); err != nil {
+					return err
+				}
+				end := min(at+rand.N(uint64(100)), samples)
+				next, err := j.read(context.Background(), number, at, end)
+				if err != nil {
+					return err
+				}
+				e, err := j.order.Epoch(number)
+				if err != nil {
+					return err
+				}
+				for ; at < next; at++ {
+					if i := e.At(at); seen[i] {
+						return fmt.Errorf("sample %d came twice", i)
+					} else {
+						seen[i] = true
+					}
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		return j.s.Close()
+	})
+	close(ended)
+	restarter.Wait()
+	stop()
+	t.Logf("%d restarts of the server, %v of the jobs, %d reads", restarts, redials, m.total())
+	if restarts == 0 || redials[0] == 0 {
+		t.Error("nothing ended")
+	}
+}
+
+// Ensure that the next server hears of the plan with the first request of a client, without another
+// announcement, and at the position where the job is by then.
+func TestPlannedServerRestarts(t *testing.T) {
+	const samples = 400
+	m := newMemory(samples, 1024)
+	o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, samples/2), Policy: shm.PolicyPlanned})
+	s, stop := start(t, o)
+	j := newTraining(t, m, s.Dir(), 3)
+	if err := j.announce(t.Context(), 5, 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.read(t.Context(), 5, 100, 200); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	s, _ = start(t, o)
+	if n := len(jobsOf(t, s)); n != 0 {
+		t.Fatal(n)
+	}
+	if _, err := j.read(t.Context(), 5, 200, 400); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.read(t.Context(), 6, 0, 30); err != nil {
+		t.Fatal(err)
+	}
+	all := jobsOf(t, s)
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	if job := all[0].(map[string]any); job["epoch"] != 6.0 || job["read"] != 30.0 || job["total"] != 400.0 {
+		t.Error(job)
+	}
+}
+
+// Ensure that a sample that two clients fetch at the same time is read once and counted as shared, also
+// if it gets no slot.
+func TestSharedReads(t *testing.T) {
+	m := newMemory(100, 1024)
+	s := evicting(t, m, shm.PolicyPlanned, 10, 2)
+	p, q := dial(t, s.Dir()), dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	q.attach("pets")
+	p.fetch(number, 0, upTo(20)...) // it is full
+	release := m.hold(t, 50)
+	one := p.startFetch(number, 50, 50)
+	eventually(t, "it is being read", func() bool { return m.begun(50) == 1 })
+	two := q.startFetch(number, 50)
+	q.fetch(number, 0, 1) // then the request before is in, too
+	release()
+	if a, b := p.answer(one, 2), q.answer(two, 1); len(a.samples) != 2 || len(b.samples) != 1 || m.begun(50) != 1 {
+		t.Errorf("%d and %d samples after %d reads", len(a.samples), len(b.samples), m.begun(50))
+	}
+	if a := about(t, s); a["shared_reads"] != 1.0 {
+		t.Errorf("%v shared reads", a["shared_reads"])
+	}
+}
+
+// Ensure that announcements which make no sense are refused and change nothing, that other policies say
+// that they do not need them, and that version 2 does not have them.
+func TestAnnounce(t *testing.T) {
+	m := newMemory(30, 1000)
+	m.fails[29] = unix.EIO
+	s := evicting(t, m, shm.PolicyPlanned, 10, 2)
+	p := dial(t, s.Dir())
+	number, _ := p.attach("pets")
+	ask := func(p *peer, m control.AnnounceBody) (used bool, refused *control.RemoteError) {
+		t.Helper()
+		p.send(control.AppendAnnounce(nil, p.id(), m))
+		h, body := p.receive()
+		var err error
+		if h.Type == control.Error {
+			refused, err = control.ParseError(body)
+		} else {
+			used, err = control.ParseAnnounced(body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return used, refused
+	}
+	good := control.AnnounceBody{Cache: number, Owner: 2, Kind: 1, Ranks: 1, Samples: 30}
+	if used, refused := ask(p, good); !used || refused != nil || len(jobsOf(t, s)) != 1 {
+		t.Error(used, refused)
+	}
+	for _, c := range []struct {
+		change func(m *control.AnnounceBody)
+		code   control.Code
+	}{
+		{func(m *control.AnnounceBody) { m.Samples = 31 }, control.CodeInvalid},
+		{func(m *control.AnnounceBody) { m.Kind = 9 }, control.CodeInvalid},
+		{func(m *control.AnnounceBody) { m.Owner = 0 }, control.CodeInvalid},
+		{func(m *control.AnnounceBody) { m.Position = 31 }, control.CodeInvalid},
+		{func(m *control.AnnounceBody) { m.Rank = 1 }, control.CodeInvalid},
+		{func(m *control.AnnounceBody) { m.Cache = 5 }, control.CodeNotFound},
+	} {
+		bad := good
+		c.change(&bad)
+		if _, refused := ask(p, bad); refused == nil || refused.Code != c.code || len(jobsOf(t, s)) != 1 {
+			t.Errorf("%+v: %v", bad, refused)
+		}
+	}
+	if used, refused := ask(p, control.AnnounceBody{Cache: number, Owner: 2, Flags: control.Withdraw}); used || refused != nil ||
+		len(jobsOf(t, s)) != 0 {
+		t.Error(used, refused)
+	}
+	old := connect(t, s.Dir())
+	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 2}))
+	old.receive()
+	number, _ = old.attach("pets")
+	old.send(control.AppendAnnounce(nil, old.id(), good))
+	if e := old.last(); e == nil || e.Code != control.CodeProtocol {
+		t.Error(e)
+	}
+	other := dial(t, evicting(t, newMemory(30, 1000), shm.PolicyLRU, 10, 2).Dir())
+	good.Cache, _ = other.attach("pets")
+	if used, refused := ask(other, good); used || refused != nil {
+		t.Error(used, refused)
+	}
+}
