@@ -24,6 +24,7 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -47,7 +48,8 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 		t.Fatal(err)
 	}
 	s, err := server.New(context.Background(), server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
-		Caches: []server.CacheOptions{{Name: "pets", Dir: segments, Source: source.Settings{"kind": "raw", "path": records, "sample_bytes": 100}}}})
+		Caches: []server.CacheOptions{{Name: "pets", Dir: segments, Policy: shm.PolicyCost, // has all metrics
+			Source: source.Settings{"kind": "raw", "path": records, "sample_bytes": 100}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
