@@ -377,7 +377,7 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = (UINT64_C(1) << 40) + 1, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .slots = 6, .sample_bytes = 8), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = UINT64_C(1) << 32), STOC_EINVAL},
-        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .policy = 8), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .policy = 9), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .open_flags = STOC_OPEN_READ_ONLY), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .reserved = 1), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */

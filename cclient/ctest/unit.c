@@ -272,7 +272,7 @@ static void geometries(void)
           g.slot_table_offset == 0);
     CHECK(geometry_of(0, STOC_POLICY_FIRST_INDICES, 5, 5, 16, 2, 0, &g, why) && g.sums_offset == 0 &&
           g.slot_table_offset == 0);
-    CHECK(!geometry_of(0, 8, 5, 5, 16, 2, 0, &g, why) &&
+    CHECK(!geometry_of(0, 9, 5, 5, 16, 2, 0, &g, why) &&
           !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_INDICES, 5, 0, 64, 2, 64, &g, why));
     CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 100, &g, why) &&
           !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 0, &g, why) &&

@@ -170,6 +170,7 @@ struct stoc_cache {
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
+    _Atomic uint64_t plans;         /* that this handle has announced */
     uint64_t plan_number;           /* of the plan, under handles_lock; 0: there is none to announce */
     unsigned char plan[96];         /* the body of ANNOUNCE */
     struct link *links;             /* to the server, under handles_lock; no link leaves the list before close */

@@ -74,7 +74,6 @@ static void keep_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint6
 int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch, const struct stoc_shard *shard,
                   size_t batch, unsigned timeout_ms, struct stoc_error *error)
 {
-    static _Atomic uint64_t numbers;
     unsigned char plan[PLAN_BYTES] = {0};
     uint32_t owner;
     no_error(error);
@@ -100,7 +99,7 @@ int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch,
     } else {
         put32(plan, 92, WITHDRAW);
     }
-    uint64_t number = order ? atomic_fetch_add(&numbers, 1) + 1 : 0;
+    uint64_t number = order ? atomic_fetch_add(&c->plans, 1) + 1 : 0;
     struct deadline p = deadline_of(timeout_ms, error);
     keep_plan(c, plan, 0, NULL); /* take_link announces nothing in between */
     for (int breaks = 1;; breaks++) {
