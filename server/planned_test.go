@@ -431,7 +431,7 @@ func TestAnnounce(t *testing.T) {
 	old := connect(t, s.Dir())
 	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 2}))
 	old.receive()
-	number, _ = old.attach("pets")
+	good.Cache, _ = old.attach("pets")
 	old.send(control.AppendAnnounce(nil, old.id(), good))
 	if e := old.last(); e == nil || e.Code != control.CodeProtocol {
 		t.Error(e)
