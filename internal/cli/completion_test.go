@@ -66,7 +66,11 @@ printf '%s\n' "${COMPREPLY[@]}"
 		{[]string{"ping", "--sockets", d.sockets, "p"}, []string{"pets", "plants"}},
 		{[]string{"ping", "--sockets", "/nowhere", ""}, nil},
 	} {
-		if got := complete(c.words...); !slices.Equal(got, c.want) {
+		got := complete(c.words...)
+		for tries := 2; !slices.Equal(got, c.want) && tries > 0; tries-- { // a busy machine may answer too late
+			got = complete(c.words...)
+		}
+		if !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.words, got, c.want)
 		}
 	}
