@@ -13,14 +13,15 @@ GOLANGCI_VERSION := v2.15.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
-# a tilde has low priority. Each stage is a target: `make test-c` runs one of them. The tests in Python wait much of
-# their time, so they and all others share the processors best. Only tests in Python need what `setup-rest` installs.
+# a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Tests wait much of their time, so
+# three lanes keep two processors busy. Only tests in Python need what `setup-rest` installs.
 PYTHON_TESTS := setup-rest,test-python,test-torch
-OTHER_TESTS := test-go,test-go-race,test-c,test-go-faults,test-bench,test-model,test-conform,test-languages,test-stress
-TESTS := $(PYTHON_TESTS),test-demo+$(OTHER_TESTS)
+GO_TESTS := test-go,test-go-race,test-go-faults,test-model
+OTHER_TESTS := test-c,test-stress,test-languages,test-bench,test-conform,test-demo
+TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
-CI := setup-lint-python,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(OTHER_TESTS),test-demo
+CI := setup-lint-python,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS)
 CI := $(CI)+~setup-lint-go,lint-go,lint-cross lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
