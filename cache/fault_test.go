@@ -319,26 +319,7 @@ func dieInAChain(t *testing.T, point, reclaims, again string) {
 	stopReader := readAllTheTime(t, observer, versions)
 	defer stopReader()
 
-	bystander := start(t, seg.Path(), "") // has the lower number, and lives
-	dead := start(t, seg.Path(), point+"=kill")
-	var second *child
-	if reclaims != "" && reclaims != "registration" {
-		second = start(t, seg.Path(), again+"=kill")
-	}
-	dead.tell("set 7 1 1900") // eight slots: evicts two samples
-	dead.died()
-	switch reclaims {
-	case "registration":
-		second = start(t, seg.Path(), again+"=kill")
-	case "set":
-		second.tell("set 7 1 1900")
-	case "recover", "clear":
-		second.tell("%s", reclaims)
-	}
-	if second != nil {
-		second.died()
-	}
-	_ = bystander
+	dieTwice(t, seg, "set 7 1 1900", point, reclaims, again) // eight slots: evicts two samples
 
 	next := attach(t, seg)
 	if _, err := next.Recover(); err != nil {
@@ -379,6 +360,31 @@ func evictVersion(sample int) int {
 	return 1
 }
 
+// dieTwice runs a set in a process that is killed at a fault point. If reclaims names one of registration,
+// set, recover and clear, a second process reclaims in it, and is killed at the point again.
+func dieTwice(t *testing.T, seg *shm.Segment, order, point, reclaims, again string) {
+	t.Helper()
+	start(t, seg.Path(), "") // has the lowest number, and lives
+	dead := start(t, seg.Path(), point+"=kill")
+	var second *child
+	if reclaims != "" && reclaims != "registration" {
+		second = start(t, seg.Path(), again+"=kill")
+	}
+	dead.tell("%s", order)
+	dead.died()
+	switch reclaims {
+	case "":
+		return
+	case "registration":
+		second = start(t, seg.Path(), again+"=kill")
+	case "set":
+		second.tell("%s", order)
+	default:
+		second.tell("%s", reclaims)
+	}
+	second.died()
+}
+
 func dieEvicting(t *testing.T, point, reclaims string) {
 	seg := named(t, evicting)
 	observer := attach(t, seg)
@@ -392,27 +398,8 @@ func dieEvicting(t *testing.T, point, reclaims string) {
 	stopReader := readAllTheTime(t, observer, versions)
 	defer stopReader()
 
-	bystander := start(t, seg.Path(), "") // has the lower number, and lives
-	dead := start(t, seg.Path(), point+"=kill")
-	var second *child
-	if reclaims != "" && reclaims != "registration" {
-		second = start(t, seg.Path(), "reclaim.victim=kill")
-	}
-	dead.tell("set 7 1 %d", evictBytes) // evicts sample 0
-	dead.died()
-	if reclaims == "registration" {
-		second = start(t, seg.Path(), "reclaim.victim=kill")
-	}
-	switch reclaims {
-	case "set":
-		second.tell("set 7 1 %d", evictBytes)
-	case "recover", "clear":
-		second.tell("%s", reclaims)
-	}
-	if second != nil {
-		second.died()
-	}
-	_ = bystander
+	// The set evicts sample 0.
+	dieTwice(t, seg, fmt.Sprintf("set 7 1 %d", evictBytes), point, reclaims, "reclaim.victim")
 
 	next := attach(t, seg)
 	if _, err := next.Recover(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
 )
@@ -26,7 +25,7 @@ type inflight struct {
 //
 // load gets ctx, or in a cache with PolicyCost a context below it. There GetOrLoad measures what the
 // load cost: its processor time and its waits. Time in which other goroutines or processes had the
-// processors does not count. The goroutine stays on one thread meanwhile.
+// processors does not count. During a load, the goroutine stays on one thread.
 //
 // The end of ctx also ends a wait for another caller's load. An error of load goes
 // to all its callers and is not cached. If load panics, its caller panics, and callers that wait
@@ -90,12 +89,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 			return data, err
 		}
 	}
-	var took time.Duration
-	if c.NeedsCosts() {
-		took = loadtime.Measure(ctx, func(ctx context.Context) { data, err = load(ctx) })
-	} else {
-		data, err = load(ctx)
-	}
+	took := loadtime.MeasureIf(c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		f.over = true // the callers that wait have their own contexts

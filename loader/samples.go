@@ -123,12 +123,9 @@ type costly interface {
 
 // loads returns Load, and what it cost if the cache needs that; else 0.
 func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
-	if c, ok := s.cache.(costly); ok && c.NeedsCosts() {
-		took = loadtime.Measure(ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
-		return data, took, err
-	}
-	data, err = s.load(ctx, i, dst)
-	return data, 0, err
+	c, ok := s.cache.(costly)
+	took = loadtime.MeasureIf(ok && c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
+	return data, took, err
 }
 
 // store stores a loaded sample. A full or read-only cache is no error.

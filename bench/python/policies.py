@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import random
 import statistics
 import sys
 import time
@@ -37,8 +36,7 @@ PHOTOS, MEDIAN_PIXELS, SIGMA = 3000, 1_000_000, 0.6
 
 
 def photos(folder: Path) -> list[Path]:
-    """JPEGs with the detail and the grain of photographs, and with lognormal areas. Keeps files that
-    exist."""
+    """JPEGs made from 64 parts of pictures, with lognormal areas. Keeps files that exist."""
     images.make_jpegs(folder / "parts", 64)
     areas = np.exp(np.random.default_rng(0).normal(np.log(MEDIAN_PIXELS), SIGMA, PHOTOS))
     files = [folder / f"{k:05d}.jpg" for k in range(PHOTOS)]
@@ -234,7 +232,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where pictures are kept")
     chosen = parser.parse_args()
-    random.seed(0)
     print(f"stocached {stocached.__version__}, {os.cpu_count()} cores")
     for case in chosen.cases or CASES:
         print("\n".join(["", f"## {case}", "", *CASES[case](chosen.rounds, chosen.out)]), flush=True)

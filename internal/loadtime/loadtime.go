@@ -29,6 +29,10 @@ type usage struct {
 	delay   time.Duration // in which the thread was ready to run and did not run
 }
 
+func (u usage) plus(v usage) usage {
+	return usage{u.wall + v.wall, u.thread + v.thread, u.process + v.process, u.delay + v.delay}
+}
+
 func (u usage) minus(v usage) usage {
 	return usage{u.wall - v.wall, u.thread - v.thread, u.process - v.process, u.delay - v.delay}
 }
@@ -74,12 +78,21 @@ func Measure(ctx context.Context, load func(ctx context.Context)) time.Duration 
 	used.wall = time.Since(began)
 	if outer := of(ctx); outer != nil {
 		outer.mu.Lock()
-		outer.apart = outer.apart.minus(usage{}.minus(used)) // plus
+		outer.apart = outer.apart.plus(used)
 		outer.mu.Unlock()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return max(used.minus(m.apart).cost(m.queued, runtime.GOMAXPROCS(0))+m.elsewhere, 1)
+}
+
+// MeasureIf calls load. It returns what Measure returns if the cost is needed, and 0 otherwise.
+func MeasureIf(needed bool, ctx context.Context, load func(ctx context.Context)) time.Duration {
+	if needed {
+		return Measure(ctx, load)
+	}
+	load(ctx)
+	return 0
 }
 
 // cost computes what a load cost that used so much, and was in queues for a part of that time.

@@ -84,7 +84,7 @@ func TestBusy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			busy(t)
-			cost, wall := median(9, load)
+			cost, wall := median(5, load)
 			t.Logf("%v, in %v of wall time", cost, wall)
 			if cost < computes || cost > 2*computes {
 				t.Errorf("a load that computes for %v costs %v", computes, cost)
@@ -124,12 +124,13 @@ func TestWaits(t *testing.T) {
 		time.Sleep(waits / 10)
 		Elsewhere(ctx, waits, time.Since(began))
 	})
-	var within time.Duration
+	var withins []time.Duration
 	near(t, func(ctx context.Context) {
-		within = Measure(ctx, func(context.Context) { compute(waits); time.Sleep(waits) })
+		withins = append(withins, Measure(ctx, func(context.Context) { compute(waits); time.Sleep(waits) }))
 		time.Sleep(waits)
 	})
-	if within < 2*waits*8/10 || within > 3*waits {
+	slices.Sort(withins)
+	if within := withins[len(withins)/2]; within < 2*waits*8/10 || within > 3*waits {
 		t.Errorf("a load within a load costs %v", within)
 	}
 	spinProcesses(t, 2*runtime.NumCPU())

@@ -353,13 +353,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	var buffer *[]byte
 	var data []byte
 	var err error
-	load := func(ctx context.Context) { buffer, data, err = f.load(ctx, from, index) }
-	took := time.Duration(0)
-	if f.cache.NeedsCosts() {
-		took = loadtime.Measure(ctx, load)
-	} else {
-		load(ctx)
-	}
+	took := loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
+		buffer, data, err = f.load(ctx, from, index)
+	})
 	if err != nil {
 		return unread(from, index, err)
 	}

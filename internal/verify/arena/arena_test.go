@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/stocached/stocached/policy"
@@ -88,8 +89,8 @@ func TestLoss(t *testing.T) {
 		t.Run(d.name+"/"+kind.String(), func(t *testing.T) {
 			t.Parallel()
 			epochs := epochs
-			if testing.Short() {
-				epochs = 8
+			if testing.Short() || kind != policy.KindCost && os.Getenv("STOCACHED_TEST_EPOCHS") == "" {
+				epochs = 10 // `make soak` runs all epochs with each policy
 			}
 			r := rand.New(rand.NewPCG(3, 4))
 			payload := uint64(d.fraction * float64(sum(d.first)))

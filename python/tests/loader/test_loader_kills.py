@@ -126,16 +126,23 @@ def fault_library():
     return ROOT / "build" / "libstocached-fault.so"
 
 
+def killed_in_a_fill(point, kind, library, folder):
+    """The restarts, the hits of the second epoch and the reclaimed claims, as the program prints them."""
+    done = subprocess.run(
+        [sys.executable, PROGRAM.with_name("killed_in_a_fill.py"), point, kind, folder],
+        env=os.environ | {"STOCACHED_LIB_PATH": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return map(int, done.stdout.split())
+
+
 @pytest.mark.parametrize("kind", ["fixed", "variable"])
 @pytest.mark.parametrize("point", ["claim.word", "write.half", "publish.meta", "publish.word"])
 def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp_path):
-    environment = os.environ | {"STOCACHED_LIB_PATH": str(fault_library)}
-    program = PROGRAM.with_name("killed_in_a_fill.py")
-    done = subprocess.run(
-        [sys.executable, program, point, kind, tmp_path], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    restarts, hits, reclaimed = map(int, done.stdout.split())
+    restarts, hits, reclaimed = killed_in_a_fill(point, kind, fault_library, tmp_path)
     assert (restarts, hits) == (1, 40)
     assert reclaimed == (point != "publish.word")  # after that step the sample is READY
 
@@ -143,13 +150,7 @@ def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp
 @pytest.mark.parametrize("policy", ["random", "lru"])
 @pytest.mark.parametrize("point", ["evict.listed", "evict.retired", "evict.moved", "evict.emptied", "evict.unlisted"])
 def test_worker_killed_in_an_eviction_loses_no_slot(point, policy, fault_library, tmp_path):
-    environment = os.environ | {"STOCACHED_LIB_PATH": str(fault_library)}
-    program = PROGRAM.with_name("killed_in_a_fill.py")
-    done = subprocess.run(
-        [sys.executable, program, point, policy, tmp_path], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    restarts, _, reclaimed = map(int, done.stdout.split())
+    restarts, _, reclaimed = killed_in_a_fill(point, policy, fault_library, tmp_path)
     assert restarts == 1
     assert reclaimed >= 1
 

@@ -15,7 +15,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy
 from .._common.addresses import address_of, addressof, first_byte
 from .._common.errors import CacheTimeoutError, InvalidError
-from .._common.load_time import TimedLoad, cost_of
+from .._common.load_time import cost_of, timed
 from .._samples.values import Part
 from . import reading
 from .attachment import Attachment
@@ -99,9 +99,7 @@ def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: boo
         if value is not None:
             return value
     guard = None if allow_random else _guard(cache)
-    load: Callable[[], Any] = functools.partial(fn, i)
-    if cache._costs:
-        load = TimedLoad(load)
+    load = timed(functools.partial(fn, i), cache._costs)
     loaded, stays = (load(), True) if guard is None else guard.load(i, load)
     result = put(cache, i, loaded, False, False, cost_of(load)) if stays else SetResult.BUSY
     if guard is not None and result is SetResult.STORED:

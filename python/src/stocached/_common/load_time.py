@@ -88,6 +88,11 @@ class TimedLoad:
             return self._load()
 
 
+def timed(load: Callable[[], Any], wanted: bool) -> Callable[[], Any]:
+    """The load; a TimedLoad if its cost is wanted."""
+    return TimedLoad(load) if wanted else load
+
+
 def cost_of(load: Callable[[], Any]) -> float | None:
     """What a TimedLoad cost; None for other loads."""
     return load.seconds if isinstance(load, TimedLoad) else None

@@ -20,7 +20,7 @@ from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
-from .._common.load_time import TimedLoad, cost_of
+from .._common.load_time import cost_of, timed
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples import dtypes
@@ -381,17 +381,13 @@ class CachedSamples(CacheBacked):
 
     def _load(self, i: int) -> Any:
         load = functools.partial(operator.getitem, self.dataset, i)
-        guard, first = self._guard(), self._timed(load)
+        guard, first = self._guard(), timed(load, self.cache._costs)
         sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
         return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
 
-    def _timed(self, load: Callable[[], Any]) -> Callable[[], Any]:
-        """The load, measured if the cache decides by the times of loads."""
-        return TimedLoad(load) if self.cache._costs else load
-
     def _load_several(self, indices: list[int]) -> Sequence[Any]:
         load = functools.partial(self._batch, indices)
-        guard, first = self._guard(), self._timed(load)
+        guard, first = self._guard(), timed(load, self.cache._costs)
         samples, stays = (loading.run(first), True) if guard is None else guard.load_several(indices, first)
         if not stays:
             return samples
