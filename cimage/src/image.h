@@ -1,0 +1,110 @@
+/* What the parts of the library share. Each part is one file; worker.c has the memory. */
+#ifndef IMAGE_H
+#define IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../stocached_image.h"
+
+enum {
+    BAND = 32,            /* rows of a picture that are resized together */
+    MAX_SIDE = 65500,     /* of libjpeg */
+    MAX_SCANS = 100,      /* of a progressive file */
+    DEFAULT_PIXELS = 178956970
+};
+
+/* Memory that grows and is used again. */
+struct buffer {
+    uint8_t *bytes;
+    size_t size;
+};
+
+/* Weights of one direction: result k is the sum over t of values[k * taps + t] * source[first[k] + t],
+ * rounded, divided by 2^shift. taps is even. The last of them may lie after the source, with weight 0. */
+struct weights {
+    uint32_t count, taps, shift;
+    uint32_t low, high; /* sources low to high - 1 are needed */
+    bool identity;      /* result k is source low + k */
+    uint32_t *first;
+    int16_t *values;
+    struct buffer memory;
+};
+
+/* One resize: source rows go in, in bands, and rows of channel planes come out. */
+struct resize {
+    struct weights across, down;
+    uint32_t channels;
+    size_t stride;        /* bytes of a row of middle: columns of the result, a multiple of BAND */
+    struct buffer middle; /* channels planes of rows low to high of down; columns of the result */
+    struct buffer turned, summed; /* a band in columns: of the source, of the result */
+};
+
+/* The values of results for each value of a pixel. */
+struct table {
+    float divisor, mean[3], std[3];
+    uint8_t dtype;
+    bool made, exact; /* exact: arithmetic gives the bits of the table */
+    float values[3][256];
+    uint16_t halves[3][256];
+};
+
+struct stoc_image_worker {
+    bool vectors;
+    struct resize resize;
+    struct buffer rows, picture, row;
+    struct table table;
+    char message[256];
+};
+
+/* worker.c */
+bool reserve(struct buffer *b, size_t bytes);
+int fail(stoc_image_worker *w, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* weights.c: count results from from on, of a resize of in to out. flip: in reverse order. */
+bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip);
+
+/* Moves all sources by so many. */
+void move_weights(struct weights *w, uint32_t by);
+
+/* vectors.c: the loops over bytes, each in C and with vector instructions. */
+typedef void transpose_in_function(uint8_t *dst, const uint8_t *const rows[BAND], size_t from, size_t columns);
+typedef void transpose_out_function(uint8_t *dst, size_t stride, const uint8_t *src, size_t columns);
+typedef void weigh_function(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
+                            uint32_t shift, size_t n);
+struct loops {
+    transpose_in_function *transpose_in;   /* BAND rows into columns of BAND bytes */
+    transpose_out_function *transpose_out; /* columns of BAND bytes into BAND rows */
+    weigh_function *weigh;                 /* weighted sums of rows; n is a multiple of BAND */
+    /* value / divisor - mean, divided by std, for n values */
+    void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std);
+};
+const struct loops *loops_of(const stoc_image_worker *w);
+bool has_vectors(void);
+
+/* resize.c */
+int resize_begin(stoc_image_worker *w, uint32_t channels);
+/* n rows of a picture from row y on, which begin at column 0. HWC: channels bytes a pixel. Otherwise
+ * one plane. */
+void resize_band(stoc_image_worker *w, const uint8_t *const rows[BAND], uint32_t n, uint32_t y, bool hwc,
+                 uint32_t plane);
+/* Row k of the result, for a channel. dst has resize.stride bytes. */
+const uint8_t *resize_row(stoc_image_worker *w, uint32_t channel, uint32_t k, uint8_t *dst);
+void resize_free(struct resize *r);
+
+/* adjust.c: colours of a picture of 1 or 3 planes. */
+void adjust(uint8_t *planes, size_t plane_bytes, uint32_t channels, size_t stride, uint32_t width, uint32_t height,
+            const struct stoc_image_augment *how);
+
+/* output.c */
+void make_table(stoc_image_worker *w, const struct stoc_image_augment *how);
+size_t bytes_of(int dtype);
+void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channels, uint32_t y,
+             const struct stoc_image_augment *how, void *dst);
+void erase(const struct stoc_image_augment *how, uint32_t channels, void *dst);
+
+/* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
+uint32_t orientation_of(const uint8_t *data, size_t bytes);
+
+#endif

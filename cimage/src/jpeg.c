@@ -1,0 +1,377 @@
+/* stoc_image_decode: JPEG files, by libjpeg-turbo, a band of rows at a time. */
+#include "image.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+/* A decoder, and how it ends after an error. */
+struct decoder {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
+    jmp_buf failed;
+    stoc_image_worker *worker;
+    int code;
+    bool ended; /* the decoder asked for bytes after the last one */
+    bool lost;  /* the decoder missed bits of the picture */
+};
+
+static struct decoder *decoder_of(j_common_ptr jpeg) { return jpeg->client_data; }
+
+static void stop(struct decoder *d, int code)
+{
+    d->code = code;
+    longjmp(d->failed, 1);
+}
+
+static void on_error(j_common_ptr jpeg)
+{
+    struct decoder *d = decoder_of(jpeg);
+    char text[JMSG_LENGTH_MAX];
+    d->errors.format_message(jpeg, text);
+    int what = d->errors.msg_code;
+    bool memory = what == JERR_OUT_OF_MEMORY || what == JERR_WIDTH_OVERFLOW;
+    bool kind = what == JERR_CONVERSION_NOTIMPL || what == JERR_BAD_PRECISION || what == JERR_SOF_UNSUPPORTED ||
+                what == JERR_ARITH_NOTIMPL || what == JERR_CCIR601_NOTIMPL;
+    int code = memory ? STOC_IMAGE_EMEMORY : kind ? STOC_IMAGE_EUNSUPPORTED : STOC_IMAGE_EFORMAT;
+    stop(d, fail(d->worker, code, "libjpeg: %s", text));
+}
+
+/* Warnings: libjpeg goes on. Only a file that is cut off is an error here. */
+static void on_message(j_common_ptr jpeg, int level)
+{
+    struct decoder *d = decoder_of(jpeg);
+    if (level < 0 && d->errors.msg_code == JWRN_HIT_MARKER)
+        d->lost = true;
+}
+
+static void on_scan(j_common_ptr jpeg)
+{
+    struct decoder *d = decoder_of(jpeg);
+    if (d->jpeg.input_scan_number > MAX_SCANS)
+        stop(d, fail(d->worker, STOC_IMAGE_ETOOLARGE, "the file has more than %d scans", MAX_SCANS));
+}
+
+static void no_source(j_decompress_ptr jpeg) { (void)jpeg; }
+
+/* After the last byte, the decoder reads an end-of-image marker. */
+static boolean no_more_bytes(j_decompress_ptr jpeg)
+{
+    static const JOCTET end[] = {0xff, JPEG_EOI};
+    decoder_of((j_common_ptr)jpeg)->ended = true;
+    jpeg->src->next_input_byte = end;
+    jpeg->src->bytes_in_buffer = sizeof end;
+    return TRUE;
+}
+
+static void skip_bytes(j_decompress_ptr jpeg, long n)
+{
+    struct jpeg_source_mgr *s = jpeg->src;
+    if (n <= 0)
+        return;
+    if ((size_t)n > s->bytes_in_buffer) {
+        no_more_bytes(jpeg);
+        return;
+    }
+    s->next_input_byte += n;
+    s->bytes_in_buffer -= (size_t)n;
+}
+
+/* Reads the headers. Call it after setjmp. */
+static void begin(struct decoder *d, const void *file, size_t bytes)
+{
+    jpeg_create_decompress(&d->jpeg); /* leaves err and client_data */
+    d->source = (struct jpeg_source_mgr){file,          bytes,      no_source, no_more_bytes, skip_bytes,
+                                         jpeg_resync_to_restart, no_source};
+    d->jpeg.src = &d->source;
+    d->progress.progress_monitor = on_scan;
+    d->jpeg.progress = &d->progress;
+    jpeg_save_markers(&d->jpeg, JPEG_APP0 + 1, 0xffff);
+    jpeg_read_header(&d->jpeg, TRUE);
+}
+
+static void prepare(struct decoder *d, stoc_image_worker *w)
+{
+    memset(d, 0, sizeof *d);
+    d->worker = w;
+    d->jpeg.client_data = d;
+    d->jpeg.err = jpeg_std_error(&d->errors);
+    d->errors.error_exit = on_error;
+    d->errors.emit_message = on_message;
+}
+
+static uint32_t orientation(const struct decoder *d)
+{
+    for (jpeg_saved_marker_ptr m = d->jpeg.marker_list; m; m = m->next) {
+        uint32_t o = m->marker == JPEG_APP0 + 1 ? orientation_of(m->data, m->data_length) : 1;
+        if (o != 1)
+            return o;
+    }
+    return 1;
+}
+
+int stoc_image_read_info(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_info *info)
+{
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!file || !info)
+        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    struct decoder d;
+    prepare(&d, w);
+    if (setjmp(d.failed) == 0) {
+        begin(&d, file, bytes);
+        uint32_t o = orientation(&d);
+        *info = (struct stoc_image_info){o > 4 ? d.jpeg.image_height : d.jpeg.image_width,
+                                         o > 4 ? d.jpeg.image_width : d.jpeg.image_height, o,
+                                         (uint32_t)d.jpeg.num_components, (uint32_t)d.jpeg.progressive_mode};
+    }
+    jpeg_destroy_decompress(&d.jpeg);
+    return d.code;
+}
+
+/* Where the picture goes: its resized size, the window of it, and the place of that in the result. All as
+ * the picture is shown. */
+struct target {
+    uint32_t resized_width, resized_height, window_x, window_y, width, height, x, y;
+};
+
+/* As Python's round((a - b) / 2). */
+static uint32_t middle(uint32_t a, uint32_t b) { return (uint32_t)lrint((a - b) / 2.0); }
+
+static uint32_t scaled(uint32_t side, uint32_t to, uint32_t from)
+{
+    uint64_t n = (uint64_t)side * to / from;
+    return n < 1 ? 1 : n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+}
+
+static struct target target_of(uint32_t width, uint32_t height, const struct stoc_image_decode *how)
+{
+    uint32_t w = how->width, h = how->height;
+    if (how->fit == STOC_IMAGE_STRETCH)
+        return (struct target){w, h, 0, 0, w, h, 0, 0};
+    bool wide = width > height;
+    if (how->fit == STOC_IMAGE_PAD) { /* the side that limits, then the other in proportion */
+        bool by_width = (uint64_t)width * h >= (uint64_t)height * w;
+        uint32_t rw = by_width ? w : scaled(width, h, height), rh = by_width ? scaled(height, w, width) : h;
+        return (struct target){rw, rh, 0, 0, rw, rh, middle(w, rw), middle(h, rh)};
+    }
+    uint32_t side = how->short_side;
+    if (side == 0) /* the smallest whose picture has the window inside */
+        for (side = w < h ? w : h;; side++) {
+            uint32_t rw = wide ? scaled(width, side, height) : side, rh = wide ? side : scaled(height, side, width);
+            if (rw >= w && rh >= h)
+                break;
+        }
+    uint32_t rw = wide ? scaled(width, side, height) : side, rh = wide ? side : scaled(height, side, width);
+    return (struct target){rw, rh, rw > w ? middle(rw, w) : 0, rh > h ? middle(rh, h) : 0, w, h, 0, 0};
+}
+
+/* The orientation as a transposition of the file's picture, after which columns and rows are reversed. */
+struct turn {
+    bool transpose, flip_x, flip_y; /* flips of the file's columns and rows */
+};
+
+static struct turn turn_of(uint32_t orientation)
+{
+    static const struct turn turns[] = {{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1},
+                                        {1, 0, 0}, {1, 0, 1}, {1, 1, 1}, {1, 1, 0}};
+    return turns[orientation - 1];
+}
+
+static int check(stoc_image_worker *w, const struct stoc_image_decode *how, size_t dst_bytes)
+{
+    if (how->width < 1 || how->height < 1 || how->width > MAX_SIDE || how->height > MAX_SIDE)
+        return fail(w, STOC_IMAGE_EINVAL, "width %u, height %u: sides are 1 to %d", how->width, how->height, MAX_SIDE);
+    if (how->fit > STOC_IMAGE_PAD || how->filter > STOC_IMAGE_BICUBIC || how->layout > STOC_IMAGE_HWC || how->fast > 1 ||
+        how->reserved)
+        return fail(w, STOC_IMAGE_EINVAL, "fit, filter, layout, fast: an unknown value");
+    if (how->short_side && how->fit != STOC_IMAGE_CROP)
+        return fail(w, STOC_IMAGE_EINVAL, "short_side is of fit CROP only");
+    if (how->short_side > MAX_SIDE)
+        return fail(w, STOC_IMAGE_EINVAL, "short_side %u: at most %d", how->short_side, MAX_SIDE);
+    size_t need = (size_t)3 * how->width * how->height;
+    if (dst_bytes < need)
+        return fail(w, STOC_IMAGE_EINVAL, "dst has %zu bytes; %zu are needed", dst_bytes, need);
+    return STOC_IMAGE_OK;
+}
+
+/* As make_weights. With flip, the results are those of a source in reverse order. */
+static bool weights_of(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter,
+                          bool flip)
+{
+    return make_weights(w, in, out, flip ? out - from - count : from, count, filter, flip);
+}
+
+/* Weights from the file's picture, which may be scaled already, to the target. */
+static int plan(struct decoder *d, const struct target *t, struct turn turn, int filter)
+{
+    stoc_image_worker *w = d->worker;
+    uint32_t wide = d->jpeg.output_width, high = d->jpeg.output_height;
+    bool made;
+    if (turn.transpose)
+        made = weights_of(&w->resize.across, wide, t->resized_height, t->window_y, t->height, filter, turn.flip_x) &&
+               weights_of(&w->resize.down, high, t->resized_width, t->window_x, t->width, filter, turn.flip_y);
+    else
+        made = weights_of(&w->resize.across, wide, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
+               weights_of(&w->resize.down, high, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
+    return made ? resize_begin(w, 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
+}
+
+/* Pillow's conversion. Adobe's files hold the inks inverted. */
+static void from_cmyk(uint8_t *row, size_t pixels, bool inverted)
+{
+    for (size_t x = 0; x < pixels; x++) {
+        uint32_t light = inverted ? row[4 * x + 3] : 255u - row[4 * x + 3]; /* that black leaves */
+        for (size_t c = 0; c < 3; c++) {
+            uint32_t ink = inverted ? 255u - row[4 * x + c] : row[4 * x + c], n = ink * light + 128;
+            row[3 * x + c] = (uint8_t)(light - ((n + (n >> 8)) >> 8));
+        }
+    }
+}
+
+/* Chooses the least scale of libjpeg that leaves at least the resized size. */
+static void choose_scale(struct decoder *d, const struct target *t, bool transpose)
+{
+    uint32_t across = transpose ? t->resized_height : t->resized_width;
+    uint32_t down = transpose ? t->resized_width : t->resized_height;
+    d->jpeg.scale_num = 1;
+    d->jpeg.scale_denom = 8;
+    while (d->jpeg.scale_denom > 1 && (d->jpeg.image_width / d->jpeg.scale_denom < across ||
+                                       d->jpeg.image_height / d->jpeg.scale_denom < down))
+        d->jpeg.scale_denom /= 2;
+}
+
+/* Reads the rows that the weights need into the resize. Call it after setjmp. */
+static void read_rows(struct decoder *d)
+{
+    stoc_image_worker *w = d->worker;
+    struct jpeg_decompress_struct *jpeg = &d->jpeg;
+    const struct weights *across = &w->resize.across, *down = &w->resize.down;
+    size_t components = jpeg->out_color_space == JCS_CMYK ? 4 : 3, stride = jpeg->output_width * components;
+    uint32_t unit_x = (uint32_t)(jpeg->max_h_samp_factor * DCTSIZE), unit_y = (uint32_t)(jpeg->max_v_samp_factor * DCTSIZE);
+    bool cuts = !jpeg->progressive_mode && jpeg->scale_denom == 1; /* a progressive file is decoded as a whole */
+    JDIMENSION left = 0, width = jpeg->output_width;
+    if (!reserve(&w->rows, stride * BAND))
+        stop(d, fail(w, STOC_IMAGE_EMEMORY, "too little memory for %d rows of %zu bytes", BAND, stride));
+    jpeg_start_decompress(jpeg);
+    if (cuts && (across->low >= 2 * unit_x || across->high + 2 * unit_x <= width)) {
+        /* One unit more on each side, because upsampling at an edge gives other pixels. */
+        left = across->low > unit_x ? across->low - unit_x : 0;
+        JDIMENSION right = across->high + unit_x < width ? across->high + unit_x : width;
+        width = right - left;
+        jpeg_crop_scanline(jpeg, &left, &width);
+    }
+    uint32_t y = 0;
+    if (cuts && down->low >= 2 * unit_y) /* libjpeg keeps the rows that upsampling needs */
+        y = jpeg_skip_scanlines(jpeg, (down->low / unit_y - 1) * unit_y);
+    const uint8_t *rows[BAND];
+    uint32_t n = 0;
+    while (y < down->high) {
+        JSAMPROW next[BAND];
+        for (uint32_t k = 0; k < BAND - n; k++)
+            next[k] = w->rows.bytes + (n + k) * stride + left * components;
+        uint32_t got = jpeg_read_scanlines(jpeg, next, y < down->low ? 1 : BAND - n);
+        if (got == 0)
+            stop(d, fail(w, STOC_IMAGE_EFORMAT, "libjpeg gave no row after row %u of %u", y, jpeg->output_height));
+        y += got;
+        if (y <= down->low)
+            continue; /* a row before the first that is needed: the next one takes its place */
+        for (uint32_t k = n; k < n + got; k++) {
+            rows[k] = w->rows.bytes + k * stride;
+            if (components == 4)
+                from_cmyk(w->rows.bytes + k * stride, width + left, jpeg->saw_Adobe_marker);
+        }
+        n += got;
+        if (n == BAND || y >= down->high) {
+            resize_band(w, rows, n, y - n, true, 0);
+            n = 0;
+        }
+    }
+    if (d->lost || (d->ended && jpeg->progressive_mode))
+        stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off or damaged: bits of the picture are missing"));
+}
+
+/* Writes the rows of the resize to the result. */
+static int write_rows(stoc_image_worker *w, const struct target *t, bool transpose,
+                      const struct stoc_image_decode *how, uint8_t *dst)
+{
+    const struct resize *r = &w->resize;
+    size_t width = how->width, plane = width * how->height;
+    if (!reserve(&w->row, r->stride))
+        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for a row of %zu bytes", r->stride);
+    bool chw = how->layout == STOC_IMAGE_CHW;
+    if (how->fit == STOC_IMAGE_PAD)
+        for (size_t c = 0; c < 3; c++)
+            for (size_t k = 0; k < plane; k++)
+                dst[chw ? c * plane + k : 3 * k + c] = how->fill[c];
+    size_t pixel = chw ? 1 : 3, row_step = width * pixel;
+    size_t along = transpose ? row_step : pixel, beside = transpose ? pixel : row_step; /* of the resize's rows */
+    for (uint32_t c = 0; c < 3; c++) {
+        uint8_t *to = dst + c * (chw ? plane : 1) + t->y * row_step + t->x * pixel;
+        for (uint32_t k = 0; k < r->down.count; k++, to += beside) {
+            const uint8_t *row = resize_row(w, c, k, w->row.bytes);
+            if (along == 1)
+                memcpy(to, row, r->across.count);
+            else
+                for (uint32_t x = 0; x < r->across.count; x++)
+                    to[x * along] = row[x];
+        }
+    }
+    return STOC_IMAGE_OK;
+}
+
+/* Call it after setjmp. */
+static void decode(struct decoder *d, const void *file, size_t bytes, const struct stoc_image_decode *how, uint8_t *dst)
+{
+    stoc_image_worker *w = d->worker;
+    struct jpeg_decompress_struct *jpeg = &d->jpeg;
+    begin(d, file, bytes);
+    uint64_t pixels = (uint64_t)jpeg->image_width * jpeg->image_height;
+    uint64_t most = how->max_pixels ? how->max_pixels : DEFAULT_PIXELS;
+    if (pixels > most)
+        stop(d, fail(w, STOC_IMAGE_ETOOLARGE, "the picture is %u x %u: %llu pixels; max_pixels is %llu",
+                     jpeg->image_width, jpeg->image_height, (unsigned long long)pixels, (unsigned long long)most));
+    if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != 4)
+        stop(d, fail(w, STOC_IMAGE_EUNSUPPORTED, "the file has %d components", jpeg->num_components));
+    struct turn turn = turn_of(orientation(d));
+    struct target target = turn.transpose ? target_of(jpeg->image_height, jpeg->image_width, how)
+                                          : target_of(jpeg->image_width, jpeg->image_height, how);
+    if (how->fit == STOC_IMAGE_CROP && (target.resized_width < how->width || target.resized_height < how->height))
+        stop(d, fail(w, STOC_IMAGE_EINVAL, "short_side %u makes the picture %u x %u, smaller than %u x %u",
+                     how->short_side, target.resized_width, target.resized_height, how->width, how->height));
+    jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    jpeg->dct_method = JDCT_ISLOW;
+    if (how->fast)
+        choose_scale(d, &target, turn.transpose);
+    jpeg_calc_output_dimensions(jpeg);
+    int code = plan(d, &target, turn, how->filter);
+    if (code)
+        stop(d, code);
+    read_rows(d);
+    if ((code = write_rows(w, &target, turn.transpose, how, dst)))
+        stop(d, code);
+}
+
+int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
+                      uint8_t *dst, size_t dst_bytes)
+{
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!file || !how || !dst)
+        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    int code = check(w, how, dst_bytes);
+    if (code)
+        return code;
+    struct decoder d;
+    prepare(&d, w);
+    if (setjmp(d.failed) == 0)
+        decode(&d, file, bytes, how, dst);
+    jpeg_destroy_decompress(&d.jpeg);
+    return d.code;
+}

@@ -1,0 +1,161 @@
+/* The loops over bytes, in C and with the vector instructions of x86-64 (AVX2, FMA). Both give the
+ * same bits: the sums are integers, and normalise is used only where it gives those of a table. */
+#include "image.h"
+
+#include <string.h>
+
+static void transpose_in(uint8_t *dst, const uint8_t *const rows[BAND], size_t from, size_t columns)
+{
+    for (size_t r = 0; r < BAND; r++)
+        for (size_t c = 0; c < columns; c++)
+            dst[c * BAND + r] = rows[r][from + c];
+}
+
+static void transpose_out(uint8_t *dst, size_t stride, const uint8_t *src, size_t columns)
+{
+    for (size_t r = 0; r < BAND; r++)
+        for (size_t c = 0; c < columns; c++)
+            dst[r * stride + c] = src[c * BAND + r];
+}
+
+static void weigh(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps, uint32_t shift,
+                  size_t n)
+{
+    for (size_t at = 0; at < n; at += BAND) {
+        int32_t sums[BAND];
+        for (size_t k = 0; k < BAND; k++)
+            sums[k] = 1 << (shift - 1);
+        for (uint32_t t = 0; t < taps; t++)
+            for (size_t k = 0; k < BAND; k++)
+                sums[k] += weights[t] * src[t * step + at + k];
+        for (size_t k = 0; k < BAND; k++) {
+            int32_t value = sums[k] >> shift;
+            dst[at + k] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+        }
+    }
+}
+
+static const struct loops plain = {transpose_in, transpose_out, weigh, NULL};
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#define VECTORS __attribute__((target("avx2,fma")))
+
+/* Transposes 16 x 16 bytes in each half of 16 vectors. */
+VECTORS static inline void transpose16(__m256i v[16])
+{
+    __m256i u[16];
+    for (int k = 0; k < 8; k++) {
+        u[2 * k] = _mm256_unpacklo_epi8(v[k], v[k + 8]);
+        u[2 * k + 1] = _mm256_unpackhi_epi8(v[k], v[k + 8]);
+    }
+    for (int k = 0; k < 8; k++) {
+        v[2 * k] = _mm256_unpacklo_epi8(u[k], u[k + 8]);
+        v[2 * k + 1] = _mm256_unpackhi_epi8(u[k], u[k + 8]);
+    }
+    for (int k = 0; k < 8; k++) {
+        u[2 * k] = _mm256_unpacklo_epi8(v[k], v[k + 8]);
+        u[2 * k + 1] = _mm256_unpackhi_epi8(v[k], v[k + 8]);
+    }
+    for (int k = 0; k < 8; k++) {
+        v[2 * k] = _mm256_unpacklo_epi8(u[k], u[k + 8]);
+        v[2 * k + 1] = _mm256_unpackhi_epi8(u[k], u[k + 8]);
+    }
+}
+
+VECTORS static inline __m256i load_pair(const uint8_t *low, const uint8_t *high)
+{
+    __m128i a = _mm_loadu_si128((const __m128i *)(const void *)low);
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)high);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+
+VECTORS static void transpose_in_vectors(uint8_t *dst, const uint8_t *const rows[BAND], size_t from, size_t columns)
+{
+    if (columns < 16) {
+        transpose_in(dst, rows, from, columns);
+        return;
+    }
+    for (size_t c = 0; c < columns; c += 16) {
+        size_t at = c + 16 <= columns ? c : columns - 16; /* the last 16 again: a row must not be read past its end */
+        __m256i v[16];
+        for (int k = 0; k < 16; k++)
+            v[k] = load_pair(rows[k] + from + at, rows[k + 16] + from + at);
+        transpose16(v);
+        for (size_t k = 0; k < 16; k++)
+            _mm256_storeu_si256((__m256i *)(void *)(dst + (at + k) * BAND), v[k]);
+    }
+}
+
+VECTORS static void transpose_out_vectors(uint8_t *dst, size_t stride, const uint8_t *src, size_t columns)
+{
+    for (size_t c = 0; c < columns; c += 16) {
+        __m256i v[16];
+        for (size_t k = 0; k < 16; k++)
+            v[k] = _mm256_loadu_si256((const __m256i *)(const void *)(src + (c + k) * BAND));
+        transpose16(v);
+        for (size_t k = 0; k < 16; k++) {
+            _mm_storeu_si128((__m128i *)(void *)(dst + k * stride + c), _mm256_castsi256_si128(v[k]));
+            _mm_storeu_si128((__m128i *)(void *)(dst + (k + 16) * stride + c), _mm256_extracti128_si256(v[k], 1));
+        }
+    }
+}
+
+VECTORS static void weigh_vectors(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
+                                  uint32_t shift, size_t n)
+{
+    const __m256i zero = _mm256_setzero_si256(), half = _mm256_set1_epi32(1 << (shift - 1));
+    const __m128i by = _mm_cvtsi32_si128((int)shift);
+    for (size_t at = 0; at < n; at += BAND) {
+        __m256i s0 = half, s1 = half, s2 = half, s3 = half;
+        for (uint32_t t = 0; t < taps; t += 2) {
+            int32_t pair;
+            memcpy(&pair, weights + t, sizeof pair);
+            __m256i w = _mm256_set1_epi32(pair);
+            __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(src + t * step + at));
+            __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(src + (t + 1) * step + at));
+            __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+            s0 = _mm256_add_epi32(s0, _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), w));
+            s1 = _mm256_add_epi32(s1, _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), w));
+            s2 = _mm256_add_epi32(s2, _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), w));
+            s3 = _mm256_add_epi32(s3, _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), w));
+        }
+        __m256i low = _mm256_packs_epi32(_mm256_sra_epi32(s0, by), _mm256_sra_epi32(s1, by));
+        __m256i high = _mm256_packs_epi32(_mm256_sra_epi32(s2, by), _mm256_sra_epi32(s3, by));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + at), _mm256_packus_epi16(low, high));
+    }
+}
+
+/* a / b, where r is 1 / b: a quotient, corrected by its remainder. put_row checks that it is exact. */
+VECTORS static inline __m256 quotient(__m256 a, __m256 b, __m256 r)
+{
+    __m256 q = _mm256_mul_ps(a, r);
+    return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, b, a), r, q);
+}
+
+VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std)
+{
+    const __m256 d = _mm256_set1_ps(divisor), rd = _mm256_set1_ps(1 / divisor), m = _mm256_set1_ps(mean);
+    const __m256 s = _mm256_set1_ps(std), rs = _mm256_set1_ps(1 / std);
+    for (size_t k = 0; k + 8 <= n; k += 8) {
+        __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(src + k));
+        __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        _mm256_storeu_ps(dst + k, quotient(_mm256_sub_ps(quotient(x, d, rd), m), s, rs));
+    }
+}
+
+static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors, normalise_vectors};
+
+bool has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+const struct loops *loops_of(const stoc_image_worker *w) { return w->vectors ? &vectors : &plain; }
+#else
+bool has_vectors(void) { return false; }
+
+const struct loops *loops_of(const stoc_image_worker *w)
+{
+    (void)w;
+    return &plain;
+}
+#endif

@@ -1,0 +1,172 @@
+/*
+ * stocached_image.h - from the bytes of a picture to a row of a batch, without Python.
+ *
+ * Two functions do the work. stoc_image_decode makes a uint8 picture of a given size from a JPEG
+ * file. stoc_image_augment makes a row of a batch from a uint8 picture, in one call: crop, resize,
+ * flip, colour, erase, normalise. docs/spec/image.md has the definitions and the arithmetic.
+ *
+ * - THREADS: a worker is the memory and the decoder of one thread. Only one thread at a time may
+ *   use it. Different threads use different workers. There is no other state.
+ * - FORK: a worker works in a forked child, if no call used it during the fork.
+ * - PIXELS that another process changes during a call (a slot of a cache) give a wrong picture, and
+ *   nothing worse. The bytes of a FILE must not change during a call: copy them out of the cache
+ *   and check the copy first.
+ * - Results have the same bits on every processor, with and without vector instructions.
+ *
+ * RESULTS. 0: done. Below 0: an error of enum stoc_image_code. stoc_image_message then says what
+ * was wrong.
+ */
+#ifndef STOCACHED_IMAGE_H
+#define STOCACHED_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STOC_IMAGE_API __attribute__((visibility("default")))
+
+/* Changes when a function or a struct of this file changes incompatibly. It is also the number in
+ * the soname. */
+#define STOC_IMAGE_ABI_VERSION 1u
+
+enum stoc_image_code {
+    STOC_IMAGE_OK = 0,
+    STOC_IMAGE_EINVAL = -1,       /* an argument is not valid */
+    STOC_IMAGE_EFORMAT = -2,      /* the file is no JPEG, or it is broken or cut off */
+    STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours */
+    STOC_IMAGE_ETOOLARGE = -4,    /* more pixels than max_pixels, or more scans than 100 */
+    STOC_IMAGE_EMEMORY = -5       /* too little memory */
+};
+
+enum stoc_image_layout {
+    STOC_IMAGE_CHW = 0, /* channel, row, column: torch's order */
+    STOC_IMAGE_HWC = 1  /* row, column, channel: Pillow's and OpenCV's order */
+};
+
+enum stoc_image_filter { /* antialiased, as Pillow's filters of these names */
+    STOC_IMAGE_BILINEAR = 0,
+    STOC_IMAGE_BICUBIC = 1
+};
+
+enum stoc_image_dtype {
+    STOC_IMAGE_UINT8 = 0,
+    STOC_IMAGE_FLOAT32 = 1,
+    STOC_IMAGE_FLOAT16 = 2,
+    STOC_IMAGE_BFLOAT16 = 3
+};
+
+/* The memory and the decoder of one thread. */
+typedef struct stoc_image_worker stoc_image_worker;
+
+/* Returns a new worker, or NULL if there is too little memory. */
+STOC_IMAGE_API stoc_image_worker *stoc_image_worker_new(void);
+/* Frees a worker. NULL is accepted. */
+STOC_IMAGE_API void stoc_image_worker_free(stoc_image_worker *worker);
+/* What the last failed call of this worker says; valid until its next call. */
+STOC_IMAGE_API const char *stoc_image_message(const stoc_image_worker *worker);
+
+/* ---------------------------------------------------------------------------------- decode */
+
+struct stoc_image_info {
+    uint32_t width, height;  /* as the picture is shown: after the EXIF orientation */
+    uint32_t orientation;    /* 1 to 8, of EXIF; 1 if the file has none */
+    uint32_t components;     /* of the file: 1 grey, 3 colours, 4 CMYK */
+    uint32_t progressive;    /* 1 or 0 */
+};
+
+/* Reads the headers of a JPEG file. Errors: EFORMAT, EMEMORY. */
+STOC_IMAGE_API int stoc_image_read_info(stoc_image_worker *worker, const void *file, size_t bytes,
+                                        struct stoc_image_info *info);
+
+enum stoc_image_fit {
+    STOC_IMAGE_STRETCH = 0, /* width and height are changed independently */
+    STOC_IMAGE_CROP = 1,    /* the short side becomes short_side, then the centre is cut out */
+    STOC_IMAGE_PAD = 2      /* the whole picture, in the centre, with fill around it */
+};
+
+struct stoc_image_decode {
+    uint32_t width, height; /* of the result, 1 to 65,500 */
+    uint32_t short_side;    /* with CROP: at least so many pixels that width x height is inside; 0: the fewest */
+    uint8_t fit;            /* enum stoc_image_fit */
+    uint8_t filter;         /* enum stoc_image_filter */
+    uint8_t layout;         /* enum stoc_image_layout */
+    uint8_t fast;           /* 1: the decoder may scale by 1/2, 1/4 or 1/8 first; docs/spec/image.md has the error */
+    uint8_t fill[3];        /* with PAD: red, green, blue */
+    uint8_t reserved;       /* 0 */
+    uint64_t max_pixels;    /* of the file; 0: 178,956,970, as Pillow */
+};
+
+/* Decodes a JPEG file into 3 x height x width bytes of red, green and blue at dst. dst_bytes is the
+ * size of dst. Grey and CMYK files become red, green and blue; the EXIF orientation is applied.
+ * After an error, dst has any bytes. Errors: all of enum stoc_image_code. */
+STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes,
+                                     const struct stoc_image_decode *how, uint8_t *dst, size_t dst_bytes);
+
+/* --------------------------------------------------------------------------------- augment */
+
+struct stoc_image_picture {
+    const uint8_t *pixels;
+    uint32_t width, height; /* 1 to 65,500 */
+    uint32_t channels;      /* 1 or 3 */
+    uint32_t layout;        /* enum stoc_image_layout */
+};
+
+enum stoc_image_adjustment {
+    STOC_IMAGE_NO_ADJUSTMENT = 0,
+    STOC_IMAGE_BRIGHTNESS = 1,
+    STOC_IMAGE_CONTRAST = 2,
+    STOC_IMAGE_SATURATION = 3,
+    STOC_IMAGE_HUE = 4
+};
+
+enum stoc_image_erase { STOC_IMAGE_NO_ERASE = 0, STOC_IMAGE_ERASE_VALUE = 1, STOC_IMAGE_ERASE_RANDOM = 2 };
+
+struct stoc_image_augment {
+    /* 1. A box of the picture becomes resized_width x resized_height. A box that reaches outside of
+     * the picture must not be resized; what is outside is fill. */
+    int32_t box_x, box_y;
+    uint32_t box_width, box_height;
+    uint32_t resized_width, resized_height;
+    /* 2. Of that, a window of width x height. The window must be inside. */
+    uint32_t window_x, window_y;
+    uint32_t width, height;
+    uint8_t filter;      /* enum stoc_image_filter */
+    uint8_t flip;        /* 3. 1: mirrored, left and right exchanged */
+    uint8_t fill[3];
+    uint8_t erase;       /* enum stoc_image_erase */
+    uint8_t dtype;       /* enum stoc_image_dtype, of the result */
+    uint8_t layout;      /* enum stoc_image_layout, of the result */
+    /* 4. Adjustments of colours (enum stoc_image_adjustment) in this order, with a factor each, as
+     * torchvision's adjust_brightness, and so on. Factors are 0 or more; that of hue is -0.5 to 0.5.
+     * Grey pictures have neither saturation nor hue. */
+    uint8_t adjust[4];
+    float factor[4];
+    /* 5. ((value / divisor) - mean) / std, for all dtypes but UINT8. divisor is 255 or 1. */
+    float divisor;
+    float mean[3], std[3];
+    /* 6. A box of the result has these values, or standard normal ones that depend on seed. RANDOM is
+     * not for UINT8. */
+    uint32_t erase_x, erase_y, erase_width, erase_height;
+    float erase_value[3];
+    uint32_t reserved; /* 0 */
+    uint64_t erase_seed;
+};
+
+/* Makes a row of a batch: channels x height x width items of dtype at dst, which has dst_bytes
+ * bytes. Errors: EINVAL, EMEMORY. */
+STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
+                                      const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
+
+/* 1: this processor has the vector instructions that the library uses; 0: it has not, or
+ * stoc_image_use_vectors(0) was called. */
+STOC_IMAGE_API int stoc_image_vectors(const stoc_image_worker *worker);
+/* For tests: switches the vector instructions of a worker off, and on again where they exist. */
+STOC_IMAGE_API void stoc_image_use_vectors(stoc_image_worker *worker, int use);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
