@@ -47,13 +47,26 @@ static bool make_identity(struct weights *w, uint32_t from, uint32_t count, bool
     return true;
 }
 
+/* The sources first to last - 1 of a result, as Pillow rounds them. */
+static void sources(uint32_t in, double center, double support, uint32_t *first, uint32_t *last)
+{
+    double begin = center - support + 0.5, end = center + support + 0.5;
+    *first = begin > 0 ? (uint32_t)begin : 0;
+    *last = end < in ? (uint32_t)end : in;
+}
+
 bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
 {
     if (in == out)
         return make_identity(w, from, count, flip);
     double scale = (double)in / out, width = scale > 1 ? scale : 1;
     double support = (filter == STOC_IMAGE_BICUBIC ? 2 : 1) * width;
-    uint32_t taps = ((uint32_t)ceil(support) * 2 + 2) / 2 * 2;
+    uint32_t taps = 2, first, last;
+    for (uint32_t k = 0; k < count; k++) {
+        sources(in, (from + k + 0.5) * scale, support, &first, &last);
+        taps = last - first > taps ? last - first : taps;
+    }
+    taps += taps % 2;
     if (!allocate(w, count, taps))
         return false;
     double *sums = (double *)(void *)w->memory.bytes, largest = 0;
@@ -62,8 +75,7 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
     w->high = 0;
     for (uint32_t k = 0; k < count; k++) {
         double center = (from + (flip ? count - 1 - k : k) + 0.5) * scale, sum = 0;
-        double begin = center - support + 0.5, end = center + support + 0.5;
-        uint32_t first = begin > 0 ? (uint32_t)begin : 0, last = end < in ? (uint32_t)end : in;
+        sources(in, center, support, &first, &last);
         double *values = sums + (size_t)k * taps;
         for (uint32_t t = 0; t < last - first; t++) {
             double x = (first + t - center + 0.5) / width;
