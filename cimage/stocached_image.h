@@ -58,6 +58,9 @@ enum stoc_image_dtype {
     STOC_IMAGE_BFLOAT16 = 3
 };
 
+/* STOC_IMAGE_ABI_VERSION of the library. */
+STOC_IMAGE_API uint32_t stoc_image_abi_version(void);
+
 /* The memory and the decoder of one thread. */
 typedef struct stoc_image_worker stoc_image_worker;
 
@@ -108,7 +111,7 @@ STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file
 /* --------------------------------------------------------------------------------- augment */
 
 struct stoc_image_picture {
-    const uint8_t *pixels;
+    const void *pixels; /* uint8 */
     uint32_t width, height; /* 1 to 65,500 */
     uint32_t channels;      /* 1 or 3 */
     uint32_t layout;        /* enum stoc_image_layout */

@@ -119,7 +119,7 @@ static void read_picture(stoc_image_worker *w, const struct stoc_image_picture *
             const uint8_t *rows[BAND];
             uint32_t n = down->high - y < BAND ? down->high - y : BAND;
             for (uint32_t k = 0; k < n; k++)
-                rows[k] = p->pixels + ((size_t)plane * p->height + y + k) * row_bytes;
+                rows[k] = (const uint8_t *)p->pixels + ((size_t)plane * p->height + y + k) * row_bytes;
             resize_band(w, rows, n, y, hwc, plane);
         }
 }

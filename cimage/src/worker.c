@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+uint32_t stoc_image_abi_version(void) { return STOC_IMAGE_ABI_VERSION; }
+
 bool reserve(struct buffer *b, size_t bytes)
 {
     if (bytes <= b->size)

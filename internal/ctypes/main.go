@@ -1,5 +1,5 @@
-// Command ctypes writes the Python declarations of the C library's header: constants, structs and
-// functions (go generate ./internal/ctypes).
+// Command ctypes writes the Python declarations of the headers of the C libraries: constants, structs
+// and functions (go generate ./internal/ctypes).
 package main
 
 import (
@@ -8,21 +8,28 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
 //go:generate go run . -header ../../cclient/stocached.h -o ../../python/src/stocached/_native/_header.py
+//go:generate go run . -prefix stoc_image_ -library _image_library -header ../../cimage/stocached_image.h -o ../../python/src/stocached/_native/_image_header.py
+
+// prefix begins all names of the header, and library is the Python module that binds them.
+var prefix, library string
 
 func main() {
 	header, out := flag.String("header", "", "file to read"), flag.String("o", "", "file to write")
+	flag.StringVar(&prefix, "prefix", "stoc_", "beginning of all names in the header")
+	flag.StringVar(&library, "library", "_library", "Python module that binds the functions")
 	flag.Parse()
 	text, err := os.ReadFile(*header)
 	if err != nil {
 		log.Fatal(err)
 	}
-	python, err := generate(string(text))
+	python, err := generate(strings.TrimPrefix(filepath.ToSlash(*header), "../../"), string(text))
 	if err != nil {
 		log.Fatalf("%s: %v", *header, err)
 	}
@@ -31,9 +38,9 @@ func main() {
 	}
 }
 
-const preamble = `"""Generated from cclient/stocached.h by go generate ./internal/ctypes; do not edit.
+const preamble = `"""Generated from %s by go generate ./internal/ctypes; do not edit.
 
-Constants, structs and functions of the C library, under their names there without stoc_."""
+Constants, structs and functions of the C library, under their names there without %s."""
 
 from __future__ import annotations
 
@@ -42,17 +49,17 @@ from ctypes import (
     %s,
 )
 
-from ._library import IoVec, bind, check_abi, holding, releasing
+from .%s import %s
 
 `
 
 var (
 	comment   = regexp.MustCompile(`(?s)/\*.*?\*/`)
-	define    = regexp.MustCompile(`(?m)^#define STOC_(\w+) (\S+)[ \t]*$`)
+	define    = regexp.MustCompile(`(?m)^#define (STOC_\w+) (\S+)[ \t]*$`)
 	enum      = regexp.MustCompile(`(?s)^enum (stoc_\w+) \{(.*)\}$`)
-	typedef   = regexp.MustCompile(`^typedef struct stoc_(\w+) stoc_\w+$`)
+	typedef   = regexp.MustCompile(`^typedef struct (stoc_\w+) stoc_\w+$`)
 	structure = regexp.MustCompile(`(?s)^struct (stoc_\w+) \{(.*)\}$`)
-	function  = regexp.MustCompile(`(?s)^STOC_API ([\w ]+?[ *]+)(stoc_\w+)\((.*)\)$`)
+	function  = regexp.MustCompile(`(?s)^STOC_(?:IMAGE_)?API ([\w ]+?[ *]+)(stoc_\w+)\((.*)\)$`)
 	callback  = regexp.MustCompile(`^(\w+) \(\*(\w+)\)\((.*)\)$`)
 	variable  = regexp.MustCompile(`^(.*?[ *]+)(\w+)(?:\[(\d+)\])?$`)
 	ctype     = regexp.MustCompile(`\bc_\w+|\b(?:POINTER|CFUNCTYPE)\b`)
@@ -60,7 +67,7 @@ var (
 
 var scalars = map[string]string{
 	"void": "None", "int": "c_int", "unsigned": "c_uint", "char": "c_char", "unsigned char": "c_ubyte",
-	"size_t": "c_size_t", "double": "c_double",
+	"size_t": "c_size_t", "float": "c_float", "double": "c_double",
 	"int32_t": "c_int32", "int64_t": "c_int64", "uint8_t": "c_uint8", "uint16_t": "c_uint16", "uint32_t": "c_uint32",
 	"uint64_t": "c_uint64",
 }
@@ -71,7 +78,7 @@ var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positio
 
 // addresses are more such parameters, each of one function.
 var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",
-	"stoc_weights_open.weights"}
+	"stoc_weights_open.weights", "stoc_image_decode.dst"}
 
 // brief are the functions that take nanoseconds, called with the GIL. All others copy, wait or
 // enter the kernel, and are called without the GIL.
@@ -80,14 +87,20 @@ var brief = strings.Fields(`
 	view_offset view_slot locate locate_slot state hold fetch_end count_passed epoch_open
 	epoch_open_weighted epoch_open_mixed epoch_close epoch_length epoch_at epoch_position epoch_shard
 	weights_close board_bytes board_init board_push board_take board_done board_release board_cancel
-	board_held board_repost board_stop board_spill`)
+	board_held board_repost board_stop board_spill
+	worker_new worker_free message vectors use_vectors`)
 
-func generate(header string) ([]byte, error) {
+// short returns a name without the prefix of the header.
+func short(name string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(name, prefix), strings.ToUpper(prefix))
+}
+
+func generate(file, header string) ([]byte, error) {
 	var constants, classes, functions bytes.Buffer
 	text := comment.ReplaceAllString(header, "")
 	for _, m := range define.FindAllStringSubmatch(text, -1) {
 		if value, ok := number(m[2]); ok {
-			fmt.Fprintf(&constants, "%s = %s\n", m[1], value)
+			fmt.Fprintf(&constants, "%s = %s\n", short(m[1]), value)
 		}
 	}
 	constants.WriteString("\ncheck_abi(ABI_VERSION)\n")
@@ -98,7 +111,7 @@ func generate(header string) ([]byte, error) {
 			m := enum.FindStringSubmatch(declaration)
 			err = writeEnum(&constants, m[1], m[2])
 		case typedef.MatchString(declaration):
-			name := class(typedef.FindStringSubmatch(declaration)[1])
+			name := class(short(typedef.FindStringSubmatch(declaration)[1]))
 			fmt.Fprintf(&classes, "\n\nclass %s(c_void_p):\n    \"\"\"A handle: a pointer object of its own, which "+
 				"keeps what hangs on it alive during a call.\"\"\"\n", name)
 		case structure.MatchString(declaration):
@@ -116,8 +129,18 @@ func generate(header string) ([]byte, error) {
 	}
 	body := constants.String() + classes.String() + "\n" + functions.String()
 	names := ctype.FindAllString(body, -1)
-	slices.Sort(names)
-	return []byte(fmt.Sprintf(preamble, strings.Join(slices.Compact(names), ",\n    ")) + body), nil
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(natural(a), natural(b)) })
+	used := []string{"bind", "check_abi", "holding", "releasing"}
+	if strings.Contains(body, "IoVec") {
+		used = slices.Insert(used, 0, "IoVec")
+	}
+	return []byte(fmt.Sprintf(preamble, file, prefix, strings.Join(slices.Compact(names), ",\n    "), library,
+		strings.Join(used, ", ")) + body), nil
+}
+
+// natural returns a text that sorts c_uint8 before c_uint16, as Python's linter does.
+func natural(name string) string {
+	return regexp.MustCompile(`[0-9]+`).ReplaceAllStringFunc(name, func(n string) string { return fmt.Sprintf("%3s", n) })
 }
 
 // declarations splits a header without comments at the semicolons outside of braces.
@@ -158,7 +181,7 @@ func writeEnum(b *bytes.Buffer, name, body string) error {
 		if !ok {
 			return fmt.Errorf("enum %s: %s has no number", name, key)
 		}
-		fmt.Fprintf(b, "%s = %s\n", strings.TrimPrefix(key, "STOC_"), value)
+		fmt.Fprintf(b, "%s = %s\n", short(key), value)
 	}
 	return nil
 }
@@ -197,7 +220,7 @@ func writeStruct(b *bytes.Buffer, name, body string) error {
 		fmt.Fprintf(b, "\n\n%s", callbacks.String())
 	}
 	fmt.Fprintf(b, "\n\nclass %s(ctypes.Structure):\n    \"\"\"struct %s\"\"\"\n\n    _fields_ = [\n%s    ]\n",
-		class(strings.TrimPrefix(name, "stoc_")), name, members.String())
+		class(short(name)), name, members.String())
 	return nil
 }
 
@@ -211,7 +234,6 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	short := strings.TrimPrefix(name, "stoc_")
 	prototype, indent := fmt.Sprintf("%s%s(%s);", result, name, list), strings.Repeat(" ", len(result)+len(name)+1)
 	for len(prototype) > 146 { // wraps the comment for Python's linter
 		at := strings.LastIndex(prototype[:146], ", ") + 1
@@ -219,15 +241,15 @@ func writeFunction(b *bytes.Buffer, result, name, list string) error {
 		prototype = indent + prototype[at+1:]
 	}
 	fmt.Fprintf(b, "\n# %s\n", prototype)
-	library := "releasing"
-	if slices.Contains(brief, short) {
-		library = "holding"
+	handle := "releasing"
+	if slices.Contains(brief, short(name)) {
+		handle = "holding"
 	}
-	call := append([]string{library, fmt.Sprintf("%q", name), returns}, types...)
-	if line := fmt.Sprintf("%s = bind(%s)\n", short, strings.Join(call, ", ")); len(line) <= 120 {
+	call := append([]string{handle, fmt.Sprintf("%q", name), returns}, types...)
+	if line := fmt.Sprintf("%s = bind(%s)\n", short(name), strings.Join(call, ", ")); len(line) <= 120 {
 		b.WriteString(line)
 	} else {
-		fmt.Fprintf(b, "%s = bind(\n    %s,\n)\n", short, strings.Join(call, ",\n    "))
+		fmt.Fprintf(b, "%s = bind(\n    %s,\n)\n", short(name), strings.Join(call, ",\n    "))
 	}
 	return nil
 }
@@ -258,7 +280,7 @@ func pythonType(c string, address bool) (string, error) {
 	base := strings.Join(strings.Fields(strings.NewReplacer("const", "", "*", "", "struct stoc_",
 		"stoc_").Replace(c)), " ")
 	python, isScalar := scalars[base]
-	name, isStruct := strings.CutPrefix(base, "stoc_")
+	name, isStruct := strings.CutPrefix(base, prefix)
 	switch {
 	case stars > 0 && address:
 		return "c_void_p", nil

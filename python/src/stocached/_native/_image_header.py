@@ -1,0 +1,174 @@
+"""Generated from cimage/stocached_image.h by go generate ./internal/ctypes; do not edit.
+
+Constants, structs and functions of the C library, under their names there without stoc_image_."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+
+from ._image_library import bind, check_abi, holding, releasing
+
+ABI_VERSION = 1
+
+check_abi(ABI_VERSION)
+
+# enum stoc_image_code
+OK = 0
+EINVAL = -1
+EFORMAT = -2
+EUNSUPPORTED = -3
+ETOOLARGE = -4
+EMEMORY = -5
+
+# enum stoc_image_layout
+CHW = 0
+HWC = 1
+
+# enum stoc_image_filter
+BILINEAR = 0
+BICUBIC = 1
+
+# enum stoc_image_dtype
+UINT8 = 0
+FLOAT32 = 1
+FLOAT16 = 2
+BFLOAT16 = 3
+
+# enum stoc_image_fit
+STRETCH = 0
+CROP = 1
+PAD = 2
+
+# enum stoc_image_adjustment
+NO_ADJUSTMENT = 0
+BRIGHTNESS = 1
+CONTRAST = 2
+SATURATION = 3
+HUE = 4
+
+# enum stoc_image_erase
+NO_ERASE = 0
+ERASE_VALUE = 1
+ERASE_RANDOM = 2
+
+
+class Worker(c_void_p):
+    """A handle: a pointer object of its own, which keeps what hangs on it alive during a call."""
+
+
+class Info(ctypes.Structure):
+    """struct stoc_image_info"""
+
+    _fields_ = [
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("orientation", c_uint32),
+        ("components", c_uint32),
+        ("progressive", c_uint32),
+    ]
+
+
+class Decode(ctypes.Structure):
+    """struct stoc_image_decode"""
+
+    _fields_ = [
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("short_side", c_uint32),
+        ("fit", c_uint8),
+        ("filter", c_uint8),
+        ("layout", c_uint8),
+        ("fast", c_uint8),
+        ("fill", c_uint8 * 3),
+        ("reserved", c_uint8),
+        ("max_pixels", c_uint64),
+    ]
+
+
+class Picture(ctypes.Structure):
+    """struct stoc_image_picture"""
+
+    _fields_ = [
+        ("pixels", c_void_p),
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("channels", c_uint32),
+        ("layout", c_uint32),
+    ]
+
+
+class Augment(ctypes.Structure):
+    """struct stoc_image_augment"""
+
+    _fields_ = [
+        ("box_x", c_int32),
+        ("box_y", c_int32),
+        ("box_width", c_uint32),
+        ("box_height", c_uint32),
+        ("resized_width", c_uint32),
+        ("resized_height", c_uint32),
+        ("window_x", c_uint32),
+        ("window_y", c_uint32),
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("filter", c_uint8),
+        ("flip", c_uint8),
+        ("fill", c_uint8 * 3),
+        ("erase", c_uint8),
+        ("dtype", c_uint8),
+        ("layout", c_uint8),
+        ("adjust", c_uint8 * 4),
+        ("factor", c_float * 4),
+        ("divisor", c_float),
+        ("mean", c_float * 3),
+        ("std", c_float * 3),
+        ("erase_x", c_uint32),
+        ("erase_y", c_uint32),
+        ("erase_width", c_uint32),
+        ("erase_height", c_uint32),
+        ("erase_value", c_float * 3),
+        ("reserved", c_uint32),
+        ("erase_seed", c_uint64),
+    ]
+
+
+# uint32_t stoc_image_abi_version(void);
+abi_version = bind(holding, "stoc_image_abi_version", c_uint32)
+
+# stoc_image_worker *stoc_image_worker_new(void);
+worker_new = bind(holding, "stoc_image_worker_new", Worker)
+
+# void stoc_image_worker_free(stoc_image_worker *worker);
+worker_free = bind(holding, "stoc_image_worker_free", None, Worker)
+
+# const char *stoc_image_message(const stoc_image_worker *worker);
+message = bind(holding, "stoc_image_message", c_char_p, Worker)
+
+# int stoc_image_read_info(stoc_image_worker *worker, const void *file, size_t bytes, struct stoc_image_info *info);
+read_info = bind(releasing, "stoc_image_read_info", c_int, Worker, c_void_p, c_size_t, POINTER(Info))
+
+# int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes, const struct stoc_image_decode *how, uint8_t *dst,
+#                       size_t dst_bytes);
+decode = bind(releasing, "stoc_image_decode", c_int, Worker, c_void_p, c_size_t, POINTER(Decode), c_void_p, c_size_t)
+
+# int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture, const struct stoc_image_augment *how, void *dst,
+#                        size_t dst_bytes);
+augment = bind(releasing, "stoc_image_augment", c_int, Worker, POINTER(Picture), POINTER(Augment), c_void_p, c_size_t)
+
+# int stoc_image_vectors(const stoc_image_worker *worker);
+vectors = bind(holding, "stoc_image_vectors", c_int, Worker)
+
+# void stoc_image_use_vectors(stoc_image_worker *worker, int use);
+use_vectors = bind(holding, "stoc_image_use_vectors", None, Worker, c_int)
