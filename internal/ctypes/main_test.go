@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 	for _, text := range []string{
 		"STOC_API long double stoc_half(int x);", "STOC_API int stoc_take(long double x);", "struct stoc_odd { long x; };",
 		"enum stoc_odd { STOC_ONE };",
-		"struct stoc_odd { int x[2][2]; };", "static int x;", "struct stoc_odd { float (*f)(int x); };",
+		"struct stoc_odd { int x[2][2]; };", "static int x;", "struct stoc_odd { long double (*f)(int x); };",
 	} {
 		if out, err := generate("x.h", text); err == nil {
 			t.Errorf("%s: no error, but\n%s", text, out)
