@@ -52,11 +52,17 @@ help: ## print this list
 # ------------------------------------------------------------------------------------------------ build
 
 .PHONY: build
-build: build/libstocached.so bin/stocached ## build bin/stocached and build/libstocached.so
+build: build/libstocached.so build/libstocached_image.so bin/stocached ## build bin/stocached and the C libraries in build/
 
 .PHONY: build/libstocached.so
 build/libstocached.so: | setup-compiler
 	@$(MAKE) --no-print-directory -C cclient
+
+# The library for pictures needs libjpeg-turbo. All else works without it.
+.PHONY: build/libstocached_image.so
+build/libstocached_image.so: | setup-compiler
+	@if tools/setup.sh has-jpeg; then $(MAKE) --no-print-directory -C cimage; else \
+		echo 'stocached: without libstocached_image.so, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg62-turbo-dev'; fi
 
 .PHONY: bin/stocached
 bin/stocached:
@@ -77,6 +83,7 @@ UNITS  := $(SHARE)/systemd/user
 install: $(if $(SUDO_USER),,build) ## install what `make build` built, manual pages and units; PREFIX=/usr/local, DESTDIR=
 	@[ -e bin/stocached ] && [ -e build/libstocached.so ] || { echo 'stocached: nothing to install yet; run make build first' >&2; exit 1; }
 	@$(MAKE) --no-print-directory -C cclient install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+	@[ ! -e build/libstocached_image.so.1 ] || $(MAKE) --no-print-directory -C cimage install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	@echo "stocached: installing the command, manual pages, completions and units under $(DEST)"
 	@set -e; umask 022; \
 	install -d '$(DEST)/bin' '$(UNITS)' '$(SHARE)/bash-completion/completions' '$(SHARE)/zsh/site-functions' '$(SHARE)/fish/vendor_completions.d'; \
@@ -235,6 +242,7 @@ test-model: build/libstocached.so ## check every interleaving of a small model o
 .PHONY: test-c
 test-c: setup-c-tests ## test C: plain, with fault points, and with sanitizers
 	$(MAKE) --no-print-directory -j$$(nproc) -C cclient test
+	$(MAKE) --no-print-directory -j$$(nproc) -C cimage test
 
 .PHONY: test-conform
 test-conform: build/libstocached.so ## run one table of operations in Go and in C
@@ -377,4 +385,4 @@ endif
 .PHONY: clean
 clean: ## remove everything that make made, including virtual environments and tools
 	rm -rf bin build $(VENV) .venv-peers .venv-oldest $(TOOLS)
-	@if [ -e cclient/Makefile ]; then $(MAKE) --no-print-directory -C cclient clean; fi
+	@for folder in cclient cimage; do [ ! -e $$folder/Makefile ] || $(MAKE) --no-print-directory -C $$folder clean; done

@@ -1,5 +1,6 @@
-"""Build hook: compiles libstocached.so with the system's C compiler ($CC, $CFLAGS) into the wheel, and
-puts the C sources into the sdist.
+"""Build hook: compiles libstocached.so and libstocached_image.so with the system's C compiler ($CC,
+$CFLAGS) into the wheel, and puts the C sources into the sdist. Without the headers of libjpeg-turbo,
+the wheel is without libstocached_image.so, and stocached.image says so.
 
 A wheel that is built from a full checkout where Go is installed (`go`, or $GO) also has the program
 `stocached`. STOCACHED_GO=0 leaves it out. A wheel without the program has a script of that name, which
@@ -18,7 +19,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY = "libstocached.so"
+LIBRARY, IMAGE_LIBRARY = "libstocached.so", "libstocached_image.so"
 # It runs another installation of the program that is later on the PATH instead. Not another script:
 # two of them might call each other for ever.
 WITHOUT_PROGRAM = """#!/bin/sh
@@ -31,23 +32,29 @@ echo REASON >&2
 exit 127
 """
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
+IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "src")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        sources = self.sources()
+        sources, image_sources = self.sources(), self.image_sources()
         if self.target_name == "sdist":
             build_data["force_include"].update({str(sources / name): f"csrc/{name}" for name in SOURCES})
+            build_data["force_include"].update({str(image_sources / name): f"cimage/{name}" for name in IMAGE_SOURCES})
             return
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
         if version == "editable":
             self.compile(sources, Path(self.root, "src", "stocached", LIBRARY))
+            self.compile_image(image_sources, Path(self.root, "src", "stocached", IMAGE_LIBRARY))
             return
         self.folder = tempfile.TemporaryDirectory()  # lives as long as the hook, which is longer than the build
         library = Path(self.folder.name, LIBRARY)
         self.compile(sources, library)
         build_data["force_include"][str(library)] = f"stocached/{LIBRARY}"
+        image_library = Path(self.folder.name, IMAGE_LIBRARY)
+        if self.compile_image(image_sources, image_library):
+            build_data["force_include"][str(image_library)] = f"stocached/{IMAGE_LIBRARY}"
         program = Path(self.folder.name, "stocached")
         self.make_program(program)
         build_data["force_include"][str(program)] = f"stocached-{self.metadata.version}.data/scripts/stocached"
@@ -61,14 +68,39 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             "the C sources are neither in csrc/ nor in ../cclient/; build from an sdist or from a full checkout"
         )
 
+    def image_sources(self) -> Path:
+        """Those of the library for pictures: in an sdist, or beside this folder."""
+        bundled = Path(self.root, "cimage")
+        return bundled if bundled.is_dir() else Path(self.root).parent / "cimage"
+
     def compile(self, sources: Path, library: Path) -> None:
+        self.run_compiler("-O2", "-pthread", library, sources / "stocached.map", [sources / "stocached.c"])
+
+    def compile_image(self, sources: Path, library: Path) -> bool:
+        """False: the headers of libjpeg-turbo are missing."""
+        library.unlink(missing_ok=True)
+        probe = [*shlex.split(os.environ.get("CC", "cc")), "-fsyntax-only", "-xc", "-"]
+        text = "#include <stdio.h>\n#include <jpeglib.h>\n"
+        if subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode:
+            self.app.display_warning(
+                "stocached: without stocached.image, as the headers of libjpeg-turbo are missing. On Debian and Ubuntu: "
+                "sudo apt-get install -y libjpeg62-turbo-dev; then install this package again"
+            )
+            return False
+        files = sorted((sources / "src").glob("*.c"))
+        self.run_compiler(
+            "-O3", "-ffp-contract=off", library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"]
+        )
+        return True
+
+    def run_compiler(self, optimize: str, option: str, library: Path, symbols: Path, inputs: list[Any]) -> None:
         command = [
             *shlex.split(os.environ.get("CC", "cc")),
-            "-std=c11", "-O2", "-fvisibility=hidden", "-pthread", "-fPIC", "-shared",
+            "-std=c11", optimize, option, "-fvisibility=hidden", "-fPIC", "-shared",
             *shlex.split(os.environ.get("CFLAGS", "")),
-            "-Wl,-soname,libstocached.so.1", f"-Wl,--version-script,{sources / 'stocached.map'}",
+            f"-Wl,-soname,{library.name}.1", f"-Wl,--version-script,{symbols}",
             "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
-            "-o", str(library), str(sources / "stocached.c"),
+            "-o", str(library), *map(str, inputs),
         ]  # fmt: skip
         self.app.display_info(shlex.join(command))
         try:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -12,6 +12,8 @@ fail() { echo "stocached: $*" >&2; exit 1; }
 compiler() {
     echo '#include <stdlib.h>' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null || install_packages gcc libc6-dev
 }
+
+has_jpeg() { printf '#include <stdio.h>\n#include <jpeglib.h>\n' | ${CC:-cc} -fsyntax-only -xc - 2>/dev/null; }
 
 # Checks Python and Go, and installs a C compiler and venv, which Debian packages separately.
 system() {
@@ -27,6 +29,7 @@ c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
+    has_jpeg || missing="$missing libjpeg62-turbo-dev"
     install_packages $missing
 }
 
@@ -122,7 +125,7 @@ install_stocached() {
     # pip installs it, because uv would use the library that it compiled before, even if its sources differ.
     UV=0
     pip_install stocached 'stocached (compiles its C library)' python/src python/pyproject.toml python/hatch_build.py \
-        cclient/src cclient/stocached.c cclient/stocached.h -- ./python
+        cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/stocached_image.h -- ./python
 }
 
 # The oldest supported torch has no wheel for Python 3.12 and later.
@@ -135,6 +138,7 @@ oldest_python() {
 
 case ${1:-} in
 compiler) compiler ;;
+has-jpeg) has_jpeg ;;
 system) system ;;
 c-tests) c_tests ;;
 promtool) take_promtool ;;

@@ -13,10 +13,14 @@ ROOT = Path(__file__).parents[1]
 FILES = {
     "bin/stocached",
     "include/stocached.h",
+    "include/stocached_image.h",
     "lib/libstocached.a",
     "lib/libstocached.so",
     "lib/libstocached.so.1",
+    "lib/libstocached_image.so",
+    "lib/libstocached_image.so.1",
     "lib/pkgconfig/stocached.pc",
+    "lib/pkgconfig/stocached_image.pc",
     "share/bash-completion/completions/stocached",
     "share/fish/vendor_completions.d/stocached.fish",
     "share/man/man1/stocached.1",
@@ -85,6 +89,21 @@ def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> N
     assert "epoch 2: 30 of 40 samples from the cache" in output(tmp_path / "loader", "40", "2", "2")
 
 
+def test_a_program_uses_the_library_for_pictures(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "vectors.c").write_text(
+        "#include <stocached_image.h>\n#include <stdio.h>\n"
+        "int main(void) { stoc_image_worker *w = stoc_image_worker_new();\n"
+        'int code = stoc_image_read_info(w, "text", 4, &(struct stoc_image_info){0});\n'
+        'printf("%d %s\\n", code, stoc_image_message(w)); stoc_image_worker_free(w); return 0; }\n'
+    )
+    flags = output(
+        "pkg-config", "--cflags", "--libs", "stocached_image", PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig"
+    ).split()
+    subprocess.run(["cc", "vectors.c", *flags, "-o", "vectors"], cwd=tmp_path, check=True)
+    said = output(tmp_path / "vectors", LD_LIBRARY_PATH=f"{prefix}/lib")
+    assert said == "-2 libjpeg: Not a JPEG file: starts with 0x74 0x65\n"
+
+
 def test_what_is_installed_is_found(prefix: Path) -> None:
     assert output(prefix / "bin/stocached", "--version").startswith("stocached ")
     completions = prefix / "share/bash-completion/completions/stocached"
@@ -103,7 +122,7 @@ def test_a_package_has_the_same_files_and_no_path_of_the_place_it_is_made_in(pre
         str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()
     }
     assert [path.name for path in (tmp_path / "package").iterdir()] == ["opt"]
-    for name in files - {"bin/stocached", "lib/libstocached.a", "lib/libstocached.so", "lib/libstocached.so.1"}:
+    for name in (name for name in files if name != "bin/stocached" and not name.startswith("lib/lib")):
         assert str(tmp_path) not in (packaged / name).read_text(), name
     assert "prefix=/opt/stocached\n" in (packaged / "lib/pkgconfig/stocached.pc").read_text()
 

@@ -55,9 +55,28 @@ def without_go(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_without_go_the_package_is_whole(without_go):
     names = without_go.namelist()
-    assert "stocached/libstocached.so" in names
+    assert {"stocached/libstocached.so", "stocached/libstocached_image.so"} <= set(names)
     assert "stocached/py.typed" in names
     assert {f"stocached/{path.name}" for path in (ROOT / "python" / "src" / "stocached").glob("*.py")} <= set(names)
+
+
+def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(tmp_path):
+    compiler = tmp_path / "cc"  # finds no header for a program that it reads from its standard input
+    compiler.write_text('#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec cc "$@"\n')
+    compiler.chmod(0o755)
+    wheel = built(tmp_path / "wheel", GO="no-such-go", CC=str(compiler))
+    names = wheel.namelist()
+    assert "stocached/libstocached.so" in names
+    assert "stocached/libstocached_image.so" not in names
+    wheel.extractall(tmp_path / "installed")
+    done = subprocess.run(
+        [sys.executable, "-c", "import stocached, stocached._native._image_header"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "STOCACHED_LIB_PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "apt install libjpeg62-turbo-dev" in done.stderr
 
 
 def test_without_go_the_command_says_what_to_do(without_go, tmp_path):
