@@ -208,9 +208,11 @@ static bool weights_of(struct weights *w, uint32_t in, uint32_t out, uint32_t fr
     return make_weights(w, in, out, flip ? out - from - count : from, count, filter, flip);
 }
 
-/* Weights from the file's picture, which may be scaled already, to the target. */
-static int plan(struct decoder *d, const struct target *t, struct turn turn, int filter)
+/* Weights from the file's picture, which may be scaled already, to the target. If columns stay as they
+ * are, a pixel is three columns of one plane: its bytes are copied. */
+static int plan(struct decoder *d, const struct target *t, struct turn turn, const struct stoc_image_decode *how)
 {
+    int filter = how->filter;
     stoc_image_worker *w = d->worker;
     uint32_t wide = d->jpeg.output_width, high = d->jpeg.output_height;
     bool made;
@@ -220,7 +222,10 @@ static int plan(struct decoder *d, const struct target *t, struct turn turn, int
     else
         made = weights_of(&w->resize.across, wide, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
                weights_of(&w->resize.down, high, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
-    return made ? resize_begin(w, 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
+    bool copies = made && w->resize.across.identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
+    if (copies)
+        made = make_weights(&w->resize.across, 3 * wide, 3 * wide, 3 * t->window_x, 3 * t->width, filter, false);
+    return made ? resize_begin(w, copies ? 1 : 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
 }
 
 /* Pillow's conversion. Adobe's files hold the inks inverted. */
@@ -253,6 +258,9 @@ static void read_rows(struct decoder *d)
     stoc_image_worker *w = d->worker;
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
     const struct weights *across = &w->resize.across, *down = &w->resize.down;
+    uint32_t low = across->low, high = across->high;
+    if (w->resize.channels == 1)
+        low /= 3, high /= 3;
     size_t components = jpeg->out_color_space == JCS_CMYK ? 4 : 3, stride = jpeg->output_width * components;
     uint32_t unit_x = (uint32_t)(jpeg->max_h_samp_factor * DCTSIZE), unit_y = (uint32_t)(jpeg->max_v_samp_factor * DCTSIZE);
     bool cuts = !jpeg->progressive_mode && jpeg->scale_denom == 1; /* a progressive file is decoded as a whole */
@@ -260,10 +268,10 @@ static void read_rows(struct decoder *d)
     if (!reserve(&w->rows, stride * BAND))
         stop(d, fail(w, STOC_IMAGE_EMEMORY, "too little memory for %d rows of %zu bytes", BAND, stride));
     jpeg_start_decompress(jpeg);
-    if (cuts && (across->low >= 2 * unit_x || across->high + 2 * unit_x <= width)) {
+    if (cuts && (low >= 2 * unit_x || high + 2 * unit_x <= width)) {
         /* One unit more on each side, because upsampling at an edge gives other pixels. */
-        left = across->low > unit_x ? across->low - unit_x : 0;
-        JDIMENSION right = across->high + unit_x < width ? across->high + unit_x : width;
+        left = low > unit_x ? low - unit_x : 0;
+        JDIMENSION right = high + unit_x < width ? high + unit_x : width;
         width = right - left;
         jpeg_crop_scanline(jpeg, &left, &width);
     }
@@ -311,8 +319,8 @@ static int write_rows(stoc_image_worker *w, const struct target *t, bool transpo
             for (size_t k = 0; k < plane; k++)
                 dst[chw ? c * plane + k : 3 * k + c] = how->fill[c];
     size_t pixel = chw ? 1 : 3, row_step = width * pixel;
-    size_t along = transpose ? row_step : pixel, beside = transpose ? pixel : row_step; /* of the resize's rows */
-    for (uint32_t c = 0; c < 3; c++) {
+    size_t along = transpose ? row_step : r->channels == 1 ? 1 : pixel, beside = transpose ? pixel : row_step; /* of the resize's rows */
+    for (uint32_t c = 0; c < r->channels; c++) {
         uint8_t *to = dst + c * (chw ? plane : 1) + t->y * row_step + t->x * pixel;
         for (uint32_t k = 0; k < r->down.count; k++, to += beside) {
             const uint8_t *row = resize_row(w, c, k, w->row.bytes);
@@ -350,7 +358,7 @@ static void decode(struct decoder *d, const void *file, size_t bytes, const stru
     if (how->fast)
         choose_scale(d, &target, turn.transpose);
     jpeg_calc_output_dimensions(jpeg);
-    int code = plan(d, &target, turn, how->filter);
+    int code = plan(d, &target, turn, how);
     if (code)
         stop(d, code);
     read_rows(d);
