@@ -21,7 +21,7 @@ func (c *Cache) setPolicy() {
 	if c.chains {
 		c.swept = c.seg.Policy == shm.PolicyFIFO || c.seg.Policy == shm.PolicyClock
 		if c.seg.Policy == shm.PolicyLRU {
-			ticks = max(ticks/32, 1) // about the number of samples
+			ticks = c.seg.Fits(0, 0)
 		}
 	}
 	c.policy = kind.New(ticks, c.seed)

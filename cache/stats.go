@@ -73,7 +73,7 @@ func (c *Cache) Stats() (Stats, error) {
 			s.ReadyBytes += c.seg.Length(m)
 		}
 		if c.costs {
-			costs.add(m, w.State() == shm.Ready)
+			costs.add(m, c.seg.Length(m), w.State() == shm.Ready)
 		}
 		if c.variable && !c.chains && c.layout.Place(w) != 0 {
 			named += shm.UnitsFor(c.seg.Length(m))
