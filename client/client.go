@@ -121,12 +121,7 @@ func (c *Cache) Samples() int { return c.c.Samples() }
 
 // Slots returns how many samples fit; 0 in a variable-size cache, where the number depends on their
 // sizes.
-func (c *Cache) Slots() int {
-	if c.seg.Variable() {
-		return 0
-	}
-	return int(c.seg.Slots)
-}
+func (c *Cache) Slots() int { return int(c.seg.SampleSlots()) }
 
 // SampleBytes returns the bytes of each sample; in a variable-size cache, of the largest that it
 // accepts.

@@ -16,7 +16,7 @@ func slots(g *shm.Geometry) any {
 	if g.Variable() {
 		return nil
 	}
-	return table.Count(g.Slots)
+	return table.Count(g.SampleSlots())
 }
 
 // slotBytes returns the size of the slots in which samples lie; nil unless they differ in size.

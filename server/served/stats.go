@@ -88,7 +88,7 @@ func (h *Cache) Status() (Status, error) {
 		all = h.jobs.Statuses()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
-		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
+		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
 		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats()}, err
