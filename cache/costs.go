@@ -51,15 +51,15 @@ func (s CostStats) FirstComeSeconds() float64 {
 
 // costSums counts samples of known cost by level, and adds up lengths.
 type costSums struct {
-	known, ready              [1 << 7]uint64
-	stored, bytes, readyBytes uint64 // samples that were ever stored; bytes of these, and of the cached ones of known cost
+	known, ready             [1 << 7]uint64
+	sized, bytes, readyBytes uint64 // samples of known length; bytes of these, and of the cached ones of known cost
 }
 
 func (s *costSums) add(m shm.Meta, length uint64, ready bool) {
 	level := m.Cost() >> 1
 	s.known[level]++
-	if m.Fills() > 0 {
-		s.stored++
+	if length > 0 && (level > 0 || m.Fills() > 0) {
+		s.sized++
 		s.bytes += length
 	}
 	if ready {
@@ -80,7 +80,7 @@ func (s *costSums) stats() (sums CostStats) {
 		sums.SavedSeconds += float64(s.ready[level]) * each
 	}
 	if s.bytes > 0 {
-		sums.FirstCome = uint64(math.Round(float64(s.readyBytes) / float64(s.bytes) * float64(s.stored)))
+		sums.FirstCome = uint64(math.Round(float64(s.readyBytes) / float64(s.bytes) * float64(s.sized)))
 	}
 	return sums
 }

@@ -312,12 +312,11 @@ func (s *sample) ifRanked(v any) any {
 	return v
 }
 
-// rankCost compares the cost of a byte of the sample with all others. The length of a sample is known once
-// it was stored.
+// rankCost compares the cost of a byte of the sample with all others.
 func (s *sample) rankCost() {
 	density := func(m shm.Meta) (d int, known bool) {
 		c := policy.Candidate{Cost: policy.Cost(m.Cost()), Size: s.seg.Length(m)}
-		return c.Density(), c.Cost != 0 && (m.Fills() > 0 || !s.seg.Variable())
+		return c.Density(), c.Cost != 0 && c.Size > 0
 	}
 	own, known := density(s.meta)
 	if !known {
