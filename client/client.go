@@ -196,7 +196,7 @@ func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration
 	return c.c.SetLoaded(i, parts, flags, took)
 }
 
-// Evicts says whether a Set into a full cache may give the slot of another sample to its own. Then a
+// Evicts says whether a Set into a full cache may give the space of another sample to its own. Then a
 // sample may be gone at any time, and the cache gives out no views.
 func (c *Cache) Evicts() bool { return c.c.Evicts() }
 
