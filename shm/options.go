@@ -280,16 +280,16 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 	return g, nil
 }
 
-// chainPart: a slot is at most so small a part of what each sample has of the payload.
+// chainPart is how many slots each sample has at least, if the creator gives no size of slots.
 const chainPart = 8
 
 // planChains finds the largest number of slots within limit, of an arena that evicts. stride is the size
-// of a slot; 0: the largest that is not above an eighth of what each sample has of the payload.
+// of a slot; 0: the largest with chainPart slots for each sample.
 func planChains(flags uint32, policy Policy, samples, stride uint64, records uint32, limit uint64) (Geometry, error) {
 	if stride == 0 {
 		for stride = MaxChainStride; stride > UnitBytes; stride /= 2 {
 			g, err := planChains(flags, policy, samples, stride, records, limit)
-			if err == nil && stride <= g.PayloadBytes/(chainPart*samples) {
+			if err == nil && g.Slots >= chainPart*samples {
 				return g, nil
 			}
 		}
