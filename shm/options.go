@@ -330,6 +330,16 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 	return g, nil
 }
 
+// SlotBytesFor returns the SlotBytes for a typical sample of this length: the largest size that is not above
+// a sixteenth of it.
+func SlotBytesFor(typical uint64) uint64 {
+	stride := uint64(UnitBytes)
+	for stride*2 <= min(typical/16, MaxChainStride) {
+		stride *= 2
+	}
+	return stride
+}
+
 // ArenaLimit returns the Limit of a variable-size cache whose arena holds samples of these lengths, all at
 // once, and the SlotBytes to give with it; 0 if the policy does not evict. It returns ErrInvalid when the
 // format has no arena of that size.
@@ -344,13 +354,11 @@ func ArenaLimit(policy Policy, clientRecords uint32, lengths []uint64) (limit, s
 	}
 	slots, stride := uint64(0), uint64(UnitBytes)
 	if policy.Evicts() {
-		for stride*2 <= min(total/(chainPart*max(samples, 1)), MaxChainStride) {
-			stride *= 2
-		}
+		slotBytes = SlotBytesFor(total / max(samples, 1))
+		stride = slotBytes
 		for _, n := range lengths {
 			slots += max(1, (n+stride-1)/stride)
 		}
-		slotBytes = stride
 	}
 	g, err := NewGeometry(FlagVariable, policy, samples, slots, stride, clientRecords, max(units, 1)*UnitBytes)
 	if err != nil {

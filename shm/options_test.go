@@ -200,8 +200,13 @@ func TestArenaLimit(t *testing.T) {
 		for _, n := range lengths {
 			room -= max(1, (n+g.SlotStride-1)/g.SlotStride) * g.SlotStride
 		}
-		if room >= RegionAlign || policy.Evicts() && g.SlotStride != 1024 { // the sum / 64, rounded down
+		if room >= RegionAlign || policy.Evicts() && g.SlotStride != 512 { // the sum / (8 * 16), rounded down
 			t.Errorf("%v: %d bytes are left, slots of %d", policy, int64(room), g.SlotStride)
+		}
+	}
+	for typical, want := range map[uint64]uint64{0: 64, 2047: 64, 2048: 128, 100_000: 4096, 1 << 40: MaxChainStride} {
+		if got := SlotBytesFor(typical); got != want {
+			t.Errorf("slots of %d bytes for samples of %d, want %d", got, typical, want)
 		}
 	}
 	if _, _, err := ArenaLimit(PolicyCost, 0, nil); err == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/stocached/stocached/shm"
@@ -68,6 +69,22 @@ func (o Options) sameData(other Options) bool {
 	return reflect.DeepEqual(o, other)
 }
 
+// typical returns the median length of some samples.
+func typical(s source.Source, samples int) uint64 {
+	const asked = 1000
+	var lengths []int
+	for k := range min(samples, asked) {
+		if n, err := s.Size(k * max(samples/asked, 1)); err == nil {
+			lengths = append(lengths, n)
+		}
+	}
+	if len(lengths) == 0 {
+		return 0
+	}
+	slices.Sort(lengths)
+	return uint64(lengths[len(lengths)/2])
+}
+
 // segment returns the options of the segment for a source.
 func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
@@ -85,6 +102,9 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	}
 	want.SampleBytes = info.Schema.SampleBytes
 	if o.Size != 0 {
+		if o.Policy.Evicts() {
+			want.SlotBytes = shm.SlotBytesFor(typical(s, info.Samples))
+		}
 		return want, nil
 	}
 	lengths := make([]uint64, info.Samples)
