@@ -93,7 +93,7 @@ var statsColumns = table.Columns[*stats]{
 		"of these, unused ends of slots, and slots that are being filled; only if the arena evicts, as the next two",
 		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.ArenaLostBytes)) }),
 	table.Listed("arena_free_bytes", "free slots", "bytes of slots that no sample has",
-		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.ArenaFreeBytes)) }),
+		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.PayloadBytes-s.ArenaNextBytes)) }),
 	table.Listed("slot_bytes", "slot", "bytes of a slot; a sample takes several",
 		func(s *stats) any { return slotBytes(&s.Geometry) }),
 	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),

@@ -118,7 +118,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	if h.Segment().Chains() {
 		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,
-			"ends": stats.ArenaLostBytes, "free": stats.ArenaFreeBytes} {
+			"ends": stats.ArenaLostBytes, "free": h.Segment().PayloadBytes - stats.ArenaNextBytes} {
 			out <- prometheus.MustNewConstMetric(descArena, prometheus.GaugeValue, float64(n), h.Name, use)
 		}
 	}
