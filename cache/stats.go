@@ -42,7 +42,8 @@ type Stats struct {
 	Costs CostStats `json:"costs,omitzero"` // zero but with the policy cost
 }
 
-// Stats computes the sums. It takes about 6 ms for a million samples. Errors: ErrClosed, ErrSystem.
+// Stats computes the sums. It takes about 6 ms for a million samples, and in an arena that evicts about 1 ms for
+// a million slots. Errors: ErrClosed, ErrSystem.
 func (c *Cache) Stats() (Stats, error) {
 	l, err := c.enter()
 	if err != nil {

@@ -32,6 +32,8 @@ type (
 	Verification = cache.Verification
 )
 
+// In a variable-size cache that evicts, Busy and Full may come after other samples have gone, and after the
+// old version of an overwritten one.
 const (
 	Stored = cache.Stored // stored. Claim: claimed
 	Exists = cache.Exists // the sample is READY already; the call did nothing
