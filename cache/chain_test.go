@@ -301,11 +301,9 @@ func TestChainsLoss(t *testing.T) {
 					lengths[i] = int(2000 * math.Exp(sigma*r.NormFloat64()-sigma*sigma/2))
 					total += lengths[i]
 				}
-				stride := uint64(64)
-				for stride*2*8*samples <= uint64(total/2) {
-					stride *= 2
-				}
-				seg := heap(t, chained(t, p, samples, uint64(total/2)/stride, stride))
+				o := chained(t, p, samples, uint64(total/2)/128, 128)
+				o.SlotBytes = 0 // the rule
+				seg := heap(t, o)
 				c := attach(t, seg)
 				data := make([]byte, total)
 				for range 50 {
@@ -385,12 +383,11 @@ func TestChainsCorrupt(t *testing.T) {
 func TestSlotBytesRefused(t *testing.T) {
 	good := chained(t, shm.PolicyCost, 10, 64, 256)
 	for name, change := range map[string]func(*shm.Options){
-		"policy: cost needs":       func(o *shm.Options) { o.SlotBytes = 0 },
-		"only of a variable":       func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
-		"not a power of two":       func(o *shm.Options) { o.SlotBytes = 192 },
-		"is not a power":           func(o *shm.Options) { o.SlotBytes = 4 << 20 },
-		"first-indices needs":      func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
-		"are not in 1..2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
+		"only a variable-size":    func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
+		"not a power of two":      func(o *shm.Options) { o.SlotBytes = 192 },
+		"4194304 is not a power":  func(o *shm.Options) { o.SlotBytes = 4 << 20 },
+		"first-indices needs":     func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
+		"is more than 2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
 	} {
 		o := good
 		change(&o)

@@ -2,6 +2,7 @@ package loader_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -43,10 +44,16 @@ func evict(t *testing.T, d *dataset, c *client.Cache) (stop func()) {
 // that is lost is loaded like a miss.
 func TestLostHits(t *testing.T) {
 	const samples = 200
-	for _, policy := range evicting {
-		t.Run(policy.String(), func(t *testing.T) {
+	for n := range 2 * len(evicting) {
+		policy, variable := evicting[n/2], n%2 == 1
+		t.Run(fmt.Sprint(policy, map[bool]string{true: ", variable"}[variable]), func(t *testing.T) {
 			d := newDataset(samples, 1000)
-			c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 1000, Slots: samples / 2, Policy: policy})
+			o := client.Options{Samples: samples, SampleBytes: 1000, Slots: samples / 2, Policy: policy}
+			if variable { // sizes up to 40 KB, 4 MB together; half of them fit
+				d.bytes, d.scale = 0, 200
+				o = client.Options{Samples: samples, Variable: true, Size: 4 << 20, Clients: 8, Policy: policy}
+			}
+			c, err := client.Create("", o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,8 +64,8 @@ func TestLostHits(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := open(t, from, loader.Options{BatchSize: 50, Order: of, Ahead: 3})
-			o, _, _, stopServer := serving(t, d, 50, policy)
-			served := dial(t, o)
+			sockets, _, _, stopServer := serving(t, d, 50, policy)
+			served := dial(t, sockets)
 			throughServer := open(t, loader.FromServer(served), loader.Options{BatchSize: 50, Order: of, Ahead: 3})
 			stops := []func(){evict(t, d, c), evict(t, d, served.Cache)}
 			for e := range uint64(4) {

@@ -146,4 +146,29 @@ func TestMetricsOfCosts(t *testing.T) {
 			t.Errorf("no line %q in\n%s", line, text)
 		}
 	}
+	if strings.Contains(text, "arena_bytes{") {
+		t.Error("a fixed-size cache has an arena")
+	}
+}
+
+// The metrics of a variable-size cache that evicts say what its arena holds, and what is lost of it.
+func TestMetricsOfAnArena(t *testing.T) {
+	s, _ := start(t, options(t, newMemoryOf(20, 1000, true), server.CacheOptions{Size: 6 << 20, Policy: shm.PolicyLRU}))
+	_, seg := dial(t, s.Dir()).attach("pets") // slots of 64 bytes
+	c := view(t, seg)
+	for i := range 4 {
+		if _, err := c.Set(i, content(i, 500), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, text := ask(t, s, "/metrics")
+	for _, line := range []string{
+		`stocached_slots{cache="pets"} 0`, `stocached_arena_bytes{cache="pets",use="samples"} 2000`,
+		`stocached_arena_bytes{cache="pets",use="ends"} 48`,
+		fmt.Sprintf(`stocached_arena_bytes{cache="pets",use="free"} %v`, float64(seg.PayloadBytes-4*512)),
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
 }

@@ -56,9 +56,9 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Out) }),
 	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
 		func(s *stats) any { return table.Count(s.Passed) }),
-	table.Listed("policy", "policy", "which samples get a slot, and which go; none: it has no slots",
+	table.Listed("policy", "policy", "which samples stay; none: a variable-size cache that never evicts",
 		func(s *stats) any { return s.policy() }),
-	table.Shown("evicted", "evicted", "samples whose slot another sample got",
+	table.Shown("evicted", "evicted", "samples that went for others",
 		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Listed("known_costs", "known costs",
 		"samples whose load was measured, cached or not; with the policy cost, as the next two",
@@ -67,7 +67,7 @@ var statsColumns = table.Columns[*stats]{
 		"time to load the cached samples once, as measured: an epoch need not spend it",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.SavedSeconds)) }),
 	table.Shown("first_come_saved_seconds", "random saves",
-		"what as many random samples would save, on average: so much first-come saves",
+		"what random samples of as many bytes would save, on average: so much first-come saves",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.FirstComeSeconds())) }),
 	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
 		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
@@ -79,11 +79,23 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
 	table.Listed("payload_bytes", "room", "bytes for samples: slots, or the arena of a variable-size cache",
 		func(s *stats) any { return table.Bytes(s.PayloadBytes) }),
-	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear",
+	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear; if it evicts, slots that are taken",
 		func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
 	table.Listed("arena_lost_bytes", "arena lost",
-		"of these, bytes that no longer belong to a sample; a clear frees them",
-		func(s *stats) any { return s.arena(table.Bytes(s.ArenaLostBytes)) }),
+		"of these, bytes that no longer belong to a sample; a clear frees them; none if the arena evicts",
+		func(s *stats) any {
+			if s.Chains() {
+				return nil
+			}
+			return s.arena(table.Bytes(s.ArenaLostBytes))
+		}),
+	table.Listed("arena_ends_bytes", "slot ends",
+		"of these, unused ends of slots, and slots that are being filled; only if the arena evicts, as the next two",
+		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.ArenaLostBytes)) }),
+	table.Listed("arena_free_bytes", "free slots", "bytes of slots that no sample has",
+		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.PayloadBytes-s.ArenaNextBytes)) }),
+	table.Listed("slot_bytes", "slot", "bytes of a slot; a sample takes several",
+		func(s *stats) any { return slotBytes(&s.Geometry) }),
 	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),
 	table.Shown("clients_dead", "dead", "client records of past clients",
 		func(s *stats) any { return table.Count(s.ClientsDead) }),
@@ -102,9 +114,9 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Clears) }),
 }
 
-// policy is none in a variable-size cache, which has no slots.
+// policy is none in a variable-size cache that never evicts.
 func (s *stats) policy() any {
-	if s.Variable() {
+	if s.Variable() && !s.Chains() {
 		return nil
 	}
 	return s.Policy.String()

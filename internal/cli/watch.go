@@ -59,7 +59,7 @@ var watchColumns = table.Columns[change]{
 		func(c change) any { return c.difference(busy) }),
 	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
 		func(c change) any { return c.difference(full) }),
-	table.Shown("evicted_per_second", "evicted/s", "samples whose slot another sample got in the interval",
+	table.Shown("evicted_per_second", "evicted/s", "samples that went for others in the interval",
 		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
 	table.Shown("allocated_bytes", "memory", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),

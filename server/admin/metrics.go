@@ -31,9 +31,11 @@ var (
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
-	descEvicted   = desc("evicted_total", "Samples whose slot another sample got, since the cache was created.")
-	descCosts     = desc("known_costs", "Samples whose load was measured, cached or not. With the policy cost only.")
-	descSaved     = desc("saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as "+
+	descEvicted   = desc("evicted_total", "Samples that went for others, since the cache was created.")
+	descArena     = desc("arena_bytes", "Bytes of the arena of a variable-size cache that evicts, by use: samples; ends "+
+		"(unused ends of slots, and slots that are being filled); free (slots).", "use")
+	descCosts = desc("known_costs", "Samples whose load was measured, cached or not. With the policy cost only.")
+	descSaved = desc("saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as "+
 		"measured. With the policy cost only.")
 	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
 		"first-come. With the policy cost only.")
@@ -58,7 +60,7 @@ var (
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
 		descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descPolicy, descEvicted, descCosts, descSaved, descFirstCome,
+		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -97,7 +99,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 			append([]string{h.Name}, labels...)...)
 	}
 	gauge(descSamples, float64(h.Segment().Samples))
-	gauge(descSlots, float64(h.Segment().Slots))
+	gauge(descSlots, float64(h.Segment().SampleSlots()))
 	gauge(descFilled, float64(stats.Ready))
 	gauge(descClients, float64(stats.ClientsLive))
 	gauge(descQueue, float64(h.Filler().Queued()))
@@ -113,6 +115,12 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descCosts, float64(stats.Costs.Known))
 		gauge(descSaved, stats.Costs.SavedSeconds)
 		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
+	}
+	if h.Segment().Chains() {
+		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,
+			"ends": stats.ArenaLostBytes, "free": h.Segment().PayloadBytes - stats.ArenaNextBytes} {
+			out <- prometheus.MustNewConstMetric(descArena, prometheus.GaugeValue, float64(n), h.Name, use)
+		}
 	}
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)

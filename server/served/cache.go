@@ -215,7 +215,7 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
-	case !want.Variable && have.Policy != want.Policy:
+	case have.Policy != want.Policy:
 		return fmt.Sprintf("its policy is %v, the configuration says %v", have.Policy, want.Policy)
 	case len(header.Fields) != len(want.Fields):
 		return fmt.Sprintf("its samples have %d fields, those of the source %d", len(header.Fields), len(want.Fields))

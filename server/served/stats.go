@@ -71,6 +71,7 @@ type Status struct {
 	Variable    bool   `json:"variable"`
 	Policy      string `json:"policy"`
 	Bytes       uint64 `json:"segment_bytes"`
+	Payload     uint64 `json:"payload_bytes"` // bytes for samples
 	Fingerprint string `json:"fingerprint"`
 	Source      string `json:"source"`  // its kind
 	Adopted     bool   `json:"adopted"` // it was warm when this server started
@@ -88,9 +89,9 @@ func (h *Cache) Status() (Status, error) {
 		all = h.jobs.Statuses()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
-		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
+		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
-		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats()}, err
 }
 

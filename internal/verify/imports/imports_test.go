@@ -40,7 +40,7 @@ var rules = map[string]rule{
 	"internal/size": {nil, nil, "sizes are written the same way everywhere, so reading them needs nothing"},
 	"internal/sockets": {[]string{"control", "shm"}, system,
 		"clients and servers look at each other the same way, so it knows neither"},
-	"internal/simulate": {[]string{"policy", "order", "internal/timeline"},
+	"internal/simulate": {[]string{"policy", "order", "internal/timeline", "internal/verify/arena"},
 		[]string{"github.com/hashicorp/golang-lru", "github.com/klauspost/compress"},
 		"a simulator runs policies over reads, and needs no cache"},
 	"internal/advise": {[]string{"cache", "policy", "shm", "order", "internal/simulate", "internal/timeline",
