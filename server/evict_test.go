@@ -13,6 +13,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
@@ -156,8 +157,7 @@ func TestSendToASlowReader(t *testing.T) {
 // the time: no client needs a third round.
 func TestSendAmongEvictors(t *testing.T) {
 	const samples, size, batch = 500, 1024, 64
-	for _, p := range []shm.Policy{shm.PolicyCost, shm.PolicyRandom, shm.PolicyClock, shm.PolicyFIFO, shm.PolicyLRU,
-		shm.PolicyLFU} {
+	for _, p := range shm.EvictingPolicies() {
 		t.Run(p.String(), func(t *testing.T) {
 			m := newMemory(samples, size)
 			s := evicting(t, m, p, 4, 4)
@@ -167,12 +167,23 @@ func TestSendAmongEvictors(t *testing.T) {
 				one := dial(t, s.Dir())
 				number, seg := one.attach("pets")
 				c := view(t, seg)
+				if p == shm.PolicyPlanned { // it reads other samples than it says
+					one.send(control.AppendAnnounce(nil, one.id(), control.AnnounceBody{Cache: number, Owner: c.Owner(),
+						Kind: uint32(order.Shuffled), Seed: uint64(k), Ranks: 1, Samples: samples}))
+					if h, _ := one.receive(); h.Type != control.Announced {
+						t.Fatalf("%v", h)
+					}
+				}
 				all.Go(func() {
+					dst := make([]byte, size)
 					random := rand.New(rand.NewPCG(1, uint64(k)))
 					for time.Now().Before(end) && !t.Failed() {
 						indices := make([]int64, batch)
 						for k := range indices {
 							indices[k] = random.Int64N(samples)
+							if _, _, err := c.Get(int(indices[k]), dst); err != nil { // counts for its plan
+								t.Error(err)
+							}
 						}
 						if k == 0 { // which asks without the flag too, and evicts on its own
 							a := one.fetch(number, 0, indices...)
