@@ -22,6 +22,7 @@ type serverStats struct {
 	Queued    uint64         `json:"queue_depth"`
 	Stuck     uint64         `json:"stuck_reads"`
 	Reads     uint64         `json:"source_reads"`
+	Shared    uint64         `json:"shared_reads"`
 	ReadBytes uint64         `json:"source_read_bytes"`
 	Errors    errorCounts    `json:"source_errors"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
@@ -43,6 +44,8 @@ var serverColumns = table.Columns[*stats]{
 	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
 		return table.Bytes(f.ReadBytes)
 	})),
+	table.Listed("shared_reads", "shared reads", "fetches that got a sample from a read for another client",
+		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",

@@ -28,6 +28,7 @@ var (
 	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
 	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
+	descShared    = desc("shared_reads_total", "Fetches that got a sample from a read for another client.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
@@ -37,6 +38,7 @@ var (
 		"measured. With the policy cost only.")
 	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
 		"first-come. With the policy cost only.")
+	descJobs      = desc("jobs", "Jobs that have announced what they read. With the policy planned only.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
@@ -57,8 +59,8 @@ var (
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
-		descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descPolicy, descEvicted, descCosts, descSaved, descFirstCome,
+		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
+		descPolicy, descEvicted, descCosts, descSaved, descFirstCome, descJobs,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -114,9 +116,13 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descSaved, stats.Costs.SavedSeconds)
 		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
 	}
+	if policy == shm.PolicyPlanned {
+		gauge(descJobs, float64(h.Jobs()))
+	}
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)
+	counter(descShared, h.SharedReads())
 	gauge(descStuck, float64(stuck))
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))

@@ -43,10 +43,21 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 	return read, h.filler.Stuck()
 }
 
+// SharedReads returns how many fetches got a sample from a read for another client.
+func (h *Cache) SharedReads() uint64 { return h.counts.fill.Shared.Load() }
+
+// Jobs returns how many jobs have announced what they read, with the policy planned.
+func (h *Cache) Jobs() int {
+	if h.jobs == nil {
+		return 0
+	}
+	return len(h.jobs.List())
+}
+
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
-		Shared:    h.counts.fill.Shared.Load(),
+		Shared:    h.SharedReads(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
