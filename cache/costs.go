@@ -35,6 +35,7 @@ type CostStats struct {
 	KnownSeconds float64 `json:"known_seconds"` // to load each of these once
 	Ready        uint64  `json:"ready"`         // of these, samples that are READY
 	SavedSeconds float64 `json:"saved_seconds"` // to load each of those once: an epoch need not spend it
+	LoadSeconds  float64 `json:"load_seconds"`  // that all loads took together, since the cache was created
 }
 
 // FirstComeSeconds returns what an epoch saves if as many samples are cached, which are any and not the

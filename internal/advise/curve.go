@@ -39,7 +39,10 @@ const (
 func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
 
 // New computes the curve. The seed is that of the simulation.
-func New(d *Data, seed uint64) (*Curve, error) {
+func New(d *Data, seed uint64) (*Curve, error) { return newCurve(d, seed, 0, Steps) }
+
+// newCurve computes what the policy cost saves only from one step to another.
+func newCurve(d *Data, seed uint64, first, last int) (*Curve, error) {
 	c := &Curve{Data: d}
 	seconds := slices.Clone(d.Seconds)
 	slices.Sort(seconds)
@@ -55,11 +58,11 @@ func New(d *Data, seed uint64) (*Curve, error) {
 		sum += s
 		c.ideal[k+1] = sum / total
 	}
-	return c, c.simulate(seconds, seed)
+	return c, c.simulate(seconds, seed, first, last)
 }
 
-// simulate runs the policy cost at each step.
-func (c *Curve) simulate(sorted []float64, seed uint64) error {
+// simulate runs the policy cost at some steps.
+func (c *Curve) simulate(sorted []float64, seed uint64, first, last int) error {
 	n := min(len(sorted), simulated)
 	jobs := simulate.Jobs{Order: order.Order{Samples: uint64(n), Kind: order.Shuffled, Seed: seed}, Jobs: 1,
 		Epochs: simulatedEpochs}
@@ -71,7 +74,7 @@ func (c *Curve) simulate(sorted []float64, seed uint64) error {
 		t.Seconds = append(t.Seconds, sorted[(2*k+1)*len(sorted)/(2*n)])
 	}
 	c.reached = make([]float64, Steps+1)
-	for k := 1; k <= Steps; k++ {
+	for k := max(first, 1); k <= last; k++ {
 		room := uint64(math.Round(float64(k) / Steps * float64(n)))
 		epochs, err := t.Run("cost", room, simulate.Options{Seed: seed, Noise: c.Noise, Stalls: c.Stalls}, nil)
 		if err != nil {
