@@ -11,6 +11,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 )
 
@@ -27,6 +28,28 @@ type serverStats struct {
 	Errors    errorCounts    `json:"source_errors"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
+
+	PredictedHitRate table.Duration `json:"predicted_hit_rate"` // as the next ones, null: unknown
+	ObservedHitRate  table.Duration `json:"observed_hit_rate"`
+	PredictedLoad    table.Duration `json:"predicted_load_seconds"`
+	ObservedLoad     table.Duration `json:"observed_load_seconds"`
+	PredictedSaved   table.Duration `json:"predicted_saved_seconds"`
+	ObservedSaved    table.Duration `json:"observed_saved_seconds"`
+	NoPrediction     *string        `json:"no_prediction"`
+}
+
+// epochs returns what the server says of them; nil: it says nothing.
+func (f *serverStats) epochs() *epochs {
+	if f.NoPrediction == nil {
+		return nil
+	}
+	return &epochs{
+		predicted: advise.Epoch{HitRate: float64(f.PredictedHitRate), Load: float64(f.PredictedLoad),
+			Saved: float64(f.PredictedSaved)},
+		observed: advise.Epoch{HitRate: float64(f.ObservedHitRate), Load: float64(f.ObservedLoad),
+			Saved: float64(f.ObservedSaved)},
+		why: *f.NoPrediction,
+	}
 }
 
 // serverColumns follow statsColumns when a server has the cache.
@@ -80,13 +103,17 @@ func (s *stats) answered() any {
 
 // columns returns the columns that apply to the cache.
 func (s *stats) columns() table.Columns[*stats] {
+	columns := statsColumns
+	if s.epochs != nil {
+		columns = slices.Concat(columns, comparedColumns)
+	}
 	switch {
 	case s.server != nil:
-		return slices.Concat(statsColumns, serverColumns)
+		return slices.Concat(columns, serverColumns)
 	case s.silent != nil:
-		return slices.Concat(statsColumns, serverColumns[:1])
+		return slices.Concat(columns, serverColumns[:1])
 	}
-	return statsColumns
+	return columns
 }
 
 // Stats must not wait for a server, because the segment has its own counters. serverDeadline is the

@@ -38,7 +38,19 @@ var (
 		"measured. With the policy cost only.")
 	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
 		"first-come. With the policy cost only.")
-	descJobs      = desc("jobs", "Jobs that have announced what they read. With the policy planned only.")
+	descPredictedHits = desc("predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, each "+
+		"read once. NaN: nothing can be predicted yet, because no load was measured. With the policy cost only.")
+	descObservedHits = desc("observed_hit_rate", "Hit rate of the last epoch, which is as many reads as there are "+
+		"samples. NaN: there were fewer reads since this server has the cache. With the policy cost only.")
+	descPredictedLoad = desc("predicted_load_seconds", "Time that the loads of an epoch take, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedLoad = desc("observed_load_seconds", "Time that the loads of the last epoch took. NaN as for "+
+		"stocached_observed_hit_rate. With the policy cost only.")
+	descPredictedSaved = desc("predicted_saved_seconds", "Time that the hits of an epoch save, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedSaved = desc("observed_saved_seconds", "Loads of an epoch without a cache, as stocached advise adds "+
+		"them up, less those of the last epoch. NaN as for both hit rates. With the policy cost only.")
+	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 but with the policy planned.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
@@ -61,6 +73,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
 		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
 		descPolicy, descEvicted, descCosts, descSaved, descFirstCome, descJobs,
+		descPredictedHits, descObservedHits, descPredictedLoad, descObservedLoad, descPredictedSaved, descObservedSaved,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -115,10 +128,15 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descCosts, float64(stats.Costs.Known))
 		gauge(descSaved, stats.Costs.SavedSeconds)
 		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
+		predicted, observed, _ := h.Epochs()
+		gauge(descPredictedHits, predicted.HitRate)
+		gauge(descObservedHits, observed.HitRate)
+		gauge(descPredictedLoad, predicted.Load)
+		gauge(descObservedLoad, observed.Load)
+		gauge(descPredictedSaved, predicted.Saved)
+		gauge(descObservedSaved, observed.Saved)
 	}
-	if policy == shm.PolicyPlanned {
-		gauge(descJobs, float64(h.Jobs()))
-	}
+	gauge(descJobs, float64(h.Jobs()))
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)

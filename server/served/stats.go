@@ -2,10 +2,14 @@ package served
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -72,6 +76,44 @@ func (h *Cache) stats() Stats {
 	return f
 }
 
+// Epochs are what an epoch should do with as many samples as are cached now, and what the last one did. null:
+// unknown. Fields are never renamed.
+type Epochs struct {
+	PredictedHitRate *float64 `json:"predicted_hit_rate"`
+	ObservedHitRate  *float64 `json:"observed_hit_rate"`
+	PredictedLoad    *float64 `json:"predicted_load_seconds"` // of all loads of the epoch
+	ObservedLoad     *float64 `json:"observed_load_seconds"`
+	PredictedSaved   *float64 `json:"predicted_saved_seconds"` // of loads that its hits save
+	ObservedSaved    *float64 `json:"observed_saved_seconds"`
+	NoPrediction     string   `json:"no_prediction"` // why nothing is predicted; "": it is
+}
+
+// Epochs compares epochs of a cache with the policy cost, as `stocached advise` does. NaN: unknown. why is not
+// nil if nothing can be predicted yet. The caller has entered.
+func (h *Cache) Epochs() (predicted, observed advise.Epoch, why error) {
+	return h.track.Compare(h.Name, h.segment, h.cache)
+}
+
+func (h *Cache) epochs() *Epochs {
+	if h.segment.Policy != shm.PolicyCost {
+		return nil
+	}
+	predicted, observed, why := h.Epochs()
+	known := func(v float64) *float64 {
+		if math.IsNaN(v) {
+			return nil
+		}
+		return &v
+	}
+	e := &Epochs{PredictedHitRate: known(predicted.HitRate), ObservedHitRate: known(observed.HitRate),
+		PredictedLoad: known(predicted.Load), ObservedLoad: known(observed.Load),
+		PredictedSaved: known(predicted.Saved), ObservedSaved: known(observed.Saved)}
+	if why != nil {
+		e.NoPrediction = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
+	}
+	return e
+}
+
 // Status describes a cache to operators. Fields are never renamed.
 type Status struct {
 	Name        string `json:"name"`
@@ -89,6 +131,7 @@ type Status struct {
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
 	Stats
+	*Epochs // with the policy cost
 }
 
 // Status describes the cache. The caller has entered.
@@ -102,7 +145,7 @@ func (h *Cache) Status() (Status, error) {
 		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
 		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
-		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats()}, err
+		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
 }
 
 // FillTimes returns for each bound how many fills took no longer, the number of all fills, and the
