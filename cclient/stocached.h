@@ -309,6 +309,9 @@ STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigne
 STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length);
 /* STORED, ELOST */
 STOC_API int stoc_publish(struct stoc_claim *claim);
+/* stoc_publish of a sample whose load took so many nanoseconds, as in stoc_set_loaded. EINVAL, which
+ * leaves the claim open */
+STOC_API int stoc_publish_loaded(struct stoc_claim *claim, uint64_t nanoseconds);
 /* ELOST. Does nothing if the claim is not open */
 STOC_API int stoc_abort(struct stoc_claim *claim);
 
