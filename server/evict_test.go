@@ -203,7 +203,14 @@ func TestSendAmongEvictors(t *testing.T) {
 			_, seg := dial(t, s.Dir()).attach("pets")
 			c := view(t, seg)
 			stats, err := c.Stats()
-			if err != nil || stats.Ready != 4 || stats.Corrupt+stats.Lost != 0 || p != shm.PolicyCost && stats.Evicted < 100 {
+			least := uint64(100)
+			switch p {
+			case shm.PolicyCost:
+				least = 0 // loads take equally long
+			case shm.PolicyPlanned:
+				least = 10 // few newcomers are read sooner than the four that are there
+			}
+			if err != nil || stats.Ready != 4 || stats.Corrupt+stats.Lost != 0 || stats.Evicted < least {
 				t.Errorf("%+v, %v", stats, err)
 			}
 		})
