@@ -37,7 +37,8 @@ type CostStats struct {
 	Ready        uint64  `json:"ready"`         // of these, samples that are READY
 	SavedSeconds float64 `json:"saved_seconds"` // to load each of those once: an epoch need not spend it
 	// samples that first-come would have in the bytes of Ready: as many, unless samples differ in size
-	FirstCome uint64 `json:"first_come"`
+	FirstCome   uint64  `json:"first_come"`
+	LoadSeconds float64 `json:"load_seconds"` // that all loads took together, since the cache was created
 }
 
 // FirstComeSeconds returns what an epoch saves if as many bytes of samples are cached, which are any and

@@ -177,6 +177,7 @@ func (c *Cache) loaded(f *fill) {
 	if f.took <= 0 || !c.costs {
 		return
 	}
+	c.count(shm.LoadNS, uint64(f.took))
 	meta, spread := c.seg.Meta(f.sample), c.seg.Spread()
 	m := shm.Meta(meta.Load())
 	cost, now := policy.Cost(m.Cost()).Loaded(uint64(f.took), policy.Spread(spread.Load()),

@@ -51,11 +51,12 @@ func (c *Cache) Stats() (Stats, error) {
 	}
 	defer l.leave()
 	var s Stats
+	var loads uint64
 	sums := [shm.CounterCount]*uint64{
 		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy,
 		shm.Full: &s.Full, shm.Out: &s.Out, shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered,
 		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
-		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted,
+		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted, shm.LoadNS: &loads,
 	}
 	records := c.recordsUsed()
 	for r := range records {
@@ -93,6 +94,7 @@ func (c *Cache) Stats() (Stats, error) {
 		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
 	}
 	s.Costs = costs.stats()
+	s.Costs.LoadSeconds = time.Duration(loads).Seconds()
 	s.Clears = shm.Phase(c.seg.Phase().Load()).Epoch()
 	probe, err := c.seg.ProbeLocks()
 	if err != nil {

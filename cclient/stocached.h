@@ -309,6 +309,9 @@ STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigne
 STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length);
 /* STORED, ELOST */
 STOC_API int stoc_publish(struct stoc_claim *claim);
+/* stoc_publish of a sample whose load took so many nanoseconds, as in stoc_set_loaded. EINVAL, which
+ * leaves the claim open */
+STOC_API int stoc_publish_loaded(struct stoc_claim *claim, uint64_t nanoseconds);
 /* ELOST. Does nothing if the claim is not open */
 STOC_API int stoc_abort(struct stoc_claim *claim);
 
@@ -549,10 +552,10 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
  * keeps what all jobs read soonest, and the server reads it ahead. Each counted hit and miss of the
  * handle counts as a read of the plan. shard->samples and real are not used.
  *
- * 1: the cache has this policy. 0: it has another one, or the server is older. After the end of a
- * connection, or when another server takes over, the next connection announces the plan by itself. A
- * forked child has no plan. EINVAL for an order that is none of this cache, EREADONLY, and the
- * connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
+ * 1: the cache has this policy. 0: it has another one, or the server is older. After a timeout or the
+ * end of a connection, or when another server takes over, the next call of the handle to the server
+ * announces the plan by itself. A forked child has no plan. EINVAL for an order that is none of this
+ * cache, EREADONLY, and the connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
 STOC_API int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch,
                            const struct stoc_shard *shard, size_t batch, unsigned timeout_ms, struct stoc_error *error);
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -393,6 +394,10 @@ func TestSharedReads(t *testing.T) {
 	}
 	if a := about(t, s); a["shared_reads"] != 1.0 {
 		t.Errorf("%v shared reads", a["shared_reads"])
+	}
+	if _, text := ask(t, s, "/metrics"); !strings.Contains(text, `stocached_shared_reads_total{cache="pets"} 1`+"\n") ||
+		!strings.Contains(text, `stocached_jobs{cache="pets"} 0`+"\n") {
+		t.Error(text)
 	}
 }
 

@@ -44,6 +44,16 @@ func ParsePolicy(name string) (Policy, error) {
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (p Policy) Evicts() bool { return p >= PolicyCost && p <= PolicyPlanned }
 
+// EvictingPolicies returns all policies that evict.
+func EvictingPolicies() (all []Policy) {
+	for p := range Policy(len(policyNames)) {
+		if p.Evicts() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // References says whether the policy keeps a byte for each slot, which hits change.
 func (p Policy) References() bool { return p == PolicyClock || p == PolicyLRU || p == PolicyLFU }
 

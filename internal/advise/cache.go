@@ -14,6 +14,10 @@ import (
 // Cache reads the costs that a cache has measured. Its pace has one worker and no limits: a cache does
 // not know its training loops.
 func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
+	if seg.Policy != shm.PolicyCost {
+		return nil, fmt.Errorf("%w: cache %s has the policy %v, and only a cache with the policy cost measures loads. Record "+
+			"a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", ErrUnknown, name, seg.Policy)
+	}
 	stats, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -50,10 +54,6 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 				}
 			}
 		}
-	}
-	if seg.Policy != shm.PolicyCost {
-		return nil, d.check(fmt.Sprintf("cache %s has the policy %s, and only a cache with the policy cost measures "+
-			"loads. Record a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", name, d.Today.Policy))
 	}
 	lift(known)
 	if seg.Variable() {

@@ -26,6 +26,7 @@ type Curve struct {
 	// At equal steps of the cached part: what the ideal set saves of the loads, and what part of that the
 	// policy cost saves, which changes little from step to step.
 	ideal, reached []float64
+	hits           []float64 // that an epoch with the policy cost hits, at each step
 }
 
 // Policy is a policy of a curve.
@@ -41,7 +42,10 @@ const (
 func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
 
 // New computes the curve. The seed is that of the simulation.
-func New(d *Data, seed uint64) (*Curve, error) {
+func New(d *Data, seed uint64) (*Curve, error) { return newCurve(d, seed, 0, Steps) }
+
+// newCurve computes what the policy cost saves only from one step to another.
+func newCurve(d *Data, seed uint64, first, last int) (*Curve, error) {
 	c := &Curve{Data: d}
 	known := make([]load, len(d.Seconds))
 	total, bytes := 0.0, 0.0
@@ -69,14 +73,14 @@ func New(d *Data, seed uint64) (*Curve, error) {
 		}
 	}
 	c.ideal[len(known)] = 1
-	return c, c.simulate(known, seed)
+	return c, c.simulate(known, seed, first, last)
 }
 
 // load is what a sample costs in time and in space; bytes is 1 if all are alike.
 type load struct{ seconds, bytes float64 }
 
-// simulate runs the policy cost at each step.
-func (c *Curve) simulate(sorted []load, seed uint64) error {
+// simulate runs the policy cost at some steps.
+func (c *Curve) simulate(sorted []load, seed uint64, first, last int) error {
 	n := min(len(sorted), simulated)
 	jobs := simulate.Jobs{Order: order.Order{Samples: uint64(n), Kind: order.Shuffled, Seed: seed}, Jobs: 1,
 		Epochs: simulatedEpochs}
@@ -91,13 +95,14 @@ func (c *Curve) simulate(sorted []load, seed uint64) error {
 			t.Sizes = append(t.Sizes, uint64(of.bytes))
 		}
 	}
-	c.reached = make([]float64, Steps+1)
-	for k := 1; k <= Steps; k++ {
+	c.reached, c.hits = make([]float64, Steps+1), make([]float64, Steps+1)
+	for k := max(first, 1); k <= last; k++ {
 		room := uint64(math.Round(float64(k) / Steps * float64(t.Room())))
 		epochs, err := t.Run("cost", room, simulate.Options{Seed: seed, Noise: c.Noise, Stalls: c.Stalls}, nil)
 		if err != nil {
 			return err
 		}
+		c.hits[k] = epochs[simulatedEpochs-1].HitRate()
 		best := at(c.ideal, float64(k)/Steps)
 		if c.reached[k] = 1; best > 0 {
 			c.reached[k] = min(epochs[simulatedEpochs-1].TimeSaved()/best, 1)

@@ -28,6 +28,7 @@ var (
 	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
 	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
+	descShared    = desc("shared_reads_total", "Fetches that got a sample from a read for another client.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
@@ -39,6 +40,19 @@ var (
 		"measured. With the policy cost only.")
 	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
 		"first-come. With the policy cost only.")
+	descPredictedHits = desc("predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, each "+
+		"read once. NaN: nothing can be predicted yet, because no load was measured. With the policy cost only.")
+	descObservedHits = desc("observed_hit_rate", "Hit rate of the last epoch, which is as many reads as there are "+
+		"samples. NaN: there were fewer reads since this server has the cache. With the policy cost only.")
+	descPredictedLoad = desc("predicted_load_seconds", "Time that the loads of an epoch take, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedLoad = desc("observed_load_seconds", "Time that the loads of the last epoch took. NaN as for "+
+		"stocached_observed_hit_rate. With the policy cost only.")
+	descPredictedSaved = desc("predicted_saved_seconds", "Time that the hits of an epoch save, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedSaved = desc("observed_saved_seconds", "Loads of an epoch without a cache, as stocached advise adds "+
+		"them up, less those of the last epoch. NaN as for both hit rates. With the policy cost only.")
+	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 but with the policy planned.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
@@ -59,8 +73,9 @@ var (
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
-		descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome,
+		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
+		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome, descJobs,
+		descPredictedHits, descObservedHits, descPredictedLoad, descObservedLoad, descPredictedSaved, descObservedSaved,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -115,6 +130,13 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descCosts, float64(stats.Costs.Known))
 		gauge(descSaved, stats.Costs.SavedSeconds)
 		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
+		predicted, observed, _ := h.Epochs()
+		gauge(descPredictedHits, predicted.HitRate)
+		gauge(descObservedHits, observed.HitRate)
+		gauge(descPredictedLoad, predicted.Load)
+		gauge(descObservedLoad, observed.Load)
+		gauge(descPredictedSaved, predicted.Saved)
+		gauge(descObservedSaved, observed.Saved)
 	}
 	if h.Segment().Chains() {
 		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,
@@ -122,9 +144,11 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(descArena, prometheus.GaugeValue, float64(n), h.Name, use)
 		}
 	}
+	gauge(descJobs, float64(h.Jobs()))
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)
+	counter(descShared, h.SharedReads())
 	gauge(descStuck, float64(stuck))
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
@@ -42,6 +43,8 @@ type Cache struct {
 	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
 	adopted bool // it was warm before this server started
+
+	track advise.Track // of its epochs, with the policy cost
 
 	connected atomic.Int64 // number of connections that have attached
 

@@ -458,12 +458,16 @@ int stoc_write(struct stoc_claim *k, uint64_t offset, const void *data, size_t l
     return code;
 }
 
-int stoc_publish(struct stoc_claim *k)
+int stoc_publish(struct stoc_claim *k) { return stoc_publish_loaded(k, 0); }
+
+int stoc_publish_loaded(struct stoc_claim *k, uint64_t nanoseconds)
 {
-    int code = check_claim(k);
+    int code = nanoseconds > INT64_MAX ? STOC_EINVAL : check_claim(k);
     if (code < 0)
         return code;
     STOC_FAULT("write.done");
+    if (nanoseconds)
+        store_cost(k->cache, k->sample, nanoseconds);
     /* stoc_claim has allocated its pages */
     uint32_t crc = k->written == k->length ? k->crc : k->cache->crc(0, k->cache->payload + k->offset, k->length);
     return publish(k, crc);

@@ -71,7 +71,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
 	dst := make([]byte, bytes)
-	hits := 0
+	hits, loads := 0, time.Duration(0)
 	for n := range reads {
 		i := int(zipf.Uint64())
 		if plan != nil {
@@ -84,6 +84,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 		hit := c.Get(i, dst)
 		if !hit {
 			c.SetLoaded(i, content(i), took)
+			loads += took
 		} else if hits++; string(dst) != string(content(i)) {
 			t.Fatalf("read %d of sample %d: other bytes", n, i)
 		}
@@ -111,7 +112,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 				seg.Spread().Load(), hand, spread)
 		}
 	}
-	ready, evicted := 0, uint64(0)
+	ready, evicted, told := 0, uint64(0), uint64(0)
 	for i := range samples {
 		if word(seg, i).State() == shm.Ready {
 			ready++
@@ -120,10 +121,14 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 	for record := range uint32(seg.ClientsHigh().Load()) {
 		for stripe := range shm.CounterStripes {
 			evicted += seg.Counter(record, stripe, shm.Evicted).Load()
+			told += seg.Counter(record, stripe, shm.LoadNS).Load()
 		}
 	}
 	if ready != slots || hits == 0 || (kind.Evicts() && kind.NeedsPlans() == (plan != nil)) != (evicted > 0) {
 		t.Errorf("%d samples are READY, %d hits, %d evicted", ready, hits, evicted)
+	}
+	if kind.NeedsCosts() && told != uint64(loads) || !kind.NeedsCosts() && told != 0 {
+		t.Errorf("loads took %d ns, and the cache counted %d", loads, told)
 	}
 }
 

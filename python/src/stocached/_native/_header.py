@@ -493,6 +493,9 @@ write = bind(releasing, "stoc_write", c_int, POINTER(Claim), c_uint64, c_void_p,
 # int stoc_publish(struct stoc_claim *claim);
 publish = bind(releasing, "stoc_publish", c_int, POINTER(Claim))
 
+# int stoc_publish_loaded(struct stoc_claim *claim, uint64_t nanoseconds);
+publish_loaded = bind(releasing, "stoc_publish_loaded", c_int, POINTER(Claim), c_uint64)
+
 # int stoc_abort(struct stoc_claim *claim);
 abort = bind(releasing, "stoc_abort", c_int, POINTER(Claim))
 
