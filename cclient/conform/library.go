@@ -62,6 +62,7 @@ func createC(o shm.Options) (code int, message string) {
 	options.struct_bytes = C.sizeof_struct_stoc_options
 	options.samples, options.limit_bytes, options.slots, options.sample_bytes = C.uint64_t(o.Samples),
 		C.uint64_t(o.Limit), C.uint64_t(o.Slots), C.uint64_t(o.SampleBytes)
+	options.slot_bytes = C.uint64_t(o.SlotBytes)
 	options.policy, options.client_records = C.uint32_t(o.Policy), C.uint32_t(o.ClientRecords)
 	options.variable, options.reserve, options.unlink_last = flag(o.Variable), flag(o.Reserve), flag(o.UnlinkLast)
 	if o.Dir != "" {
