@@ -40,8 +40,10 @@ class Stats(Mapping[str, Any]):
     passed: int = 0  # samples outside the schema, which were not cached
     ready: int = 0  # samples in the cache now
     ready_bytes: int = 0
-    arena_next_bytes: int = 0  # variable size: allocated so far
-    arena_lost_bytes: int = 0  # variable size: allocated, but no sample has them any more; clear() frees them
+    # variable size: allocated so far, and of these bytes that no sample has any more; clear() frees them. In a
+    # cache that evicts: bytes of the slots that are taken now, and of these bytes without a byte of a sample
+    arena_next_bytes: int = 0
+    arena_lost_bytes: int = 0
     clients_live: int = 0
     clients_dead: int = 0
     allocated_bytes: int = 0  # memory that the segment takes now

@@ -181,6 +181,7 @@ class Options(ctypes.Structure):
         ("context", c_void_p),
         ("open_flags", c_uint32),
         ("reserved", c_uint32),
+        ("slot_bytes", c_uint64),
     ]
 
 
