@@ -148,7 +148,7 @@ def test_arrays_of_any_size_go():
     with Cache.create(samples=100, fields=fields, variable=True, size=(4 << 20) + (64 << 10), policy="clock") as cache:
         for i in range(100):
             image = pattern(i, (10 + i % 7) * 20 * 3).reshape(10 + i % 7, 20, 3)
-            value = cache.get_or_load(i, lambda i: {"image": image, "label": i})  # noqa: B023
+            value = cache.get_or_load(i, lambda i: {"image": image, "label": i})
             np.testing.assert_array_equal(value["image"], image)
         stats = cache.stats()
         assert 0 < stats.ready < 100
