@@ -41,7 +41,8 @@ static void lengths_of_buffers(void)
     EQUAL(stoc_get(c, N, bytes, sizeof bytes, &length), STOC_EINDEX);
     char text[512];
     EQUAL(stoc_set(c, 2, bytes, ARENA + 1, 0), STOC_FULL); /* more than all slots */
-    CHECK(stoc_explain(c, STOC_FULL, 2, ARENA + 1, text, sizeof text) > 0 && strstr(text, "65 of 64 slots of 256 bytes"));
+    CHECK(stoc_explain(c, STOC_FULL, 2, ARENA + 1, text, sizeof text) > 0);
+    CHECK(strstr(text, "65 of 64 slots of 256 bytes"));
     EQUAL(holds(c, 1, 1000, 1), 1);
     EQUAL(stats_of(c).full, 1);
     EQUAL(stats_of(c).evicted, 0);
@@ -111,7 +112,8 @@ static void samples_go(void)
             fill(bytes, length, (uint64_t)i, turn);
             struct iovec parts[] = {{bytes, length / 3}, {bytes + length / 3, length - length / 3}};
             int result = stoc_set_loaded(c, i, parts, 2, turn % 2 ? STOC_OVERWRITE : 0, 1000 + (x >> 32) % 100000000);
-            CHECK(result == STOC_STORED || result == STOC_EXISTS || (result == STOC_FULL && policy == STOC_POLICY_COST));
+            CHECK(result == STOC_STORED || result == STOC_EXISTS ||
+                  (result == STOC_FULL && policy == STOC_POLICY_COST));
             if (result == STOC_STORED)
                 versions[i] = turn, lengths[i] = length;
         }

@@ -212,7 +212,8 @@ static void tell(const char *event)
     uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET),
              payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
     printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
-           word_at(chains ? word_at(STOC_HEADER_GROUPS_OFFSET) : STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
+           word_at(chains ? word_at(STOC_HEADER_GROUPS_OFFSET) : STOC_FREE_FROM_OFFSET),
+           word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
            word_at(STOC_HAND_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
@@ -274,7 +275,8 @@ int main(void)
             fail("a line without words");
         if (strcmp(verb, "cache") == 0) {
             unsigned long long limit;
-            chains = strcmp(word, "chains") == 0, variable = chains || strcmp(word, "arena") == 0, indices = strcmp(word, "first-indices") == 0;
+            chains = strcmp(word, "chains") == 0, variable = chains || strcmp(word, "arena") == 0;
+            indices = strcmp(word, "first-indices") == 0;
             evicts = strcmp(word, "fifo") == 0;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);
