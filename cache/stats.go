@@ -24,16 +24,17 @@ type Stats struct {
 	Retried     uint64 `json:"retried"`      // copies repeated because the sample changed during the copy
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
-	Evicted     uint64 `json:"evicted"`      // samples whose slot another sample got
+	Evicted     uint64 `json:"evicted"`      // samples that went for others
 
 	Ready      uint64 `json:"ready"`       // samples that are READY now
 	ReadyBytes uint64 `json:"ready_bytes"` // bytes of these samples
 	// Arena bytes allocated since the last clear, or in slots that are taken now if the arena evicts; 0 in
 	// a fixed-size cache.
 	ArenaNextBytes uint64 `json:"arena_next_bytes"`
-	// Of these, bytes that no index word names, until a clear; if the arena evicts, bytes without a byte of
-	// a READY sample.
+	// Of these, bytes that no index word names, until a clear; if the arena evicts, unused ends of slots,
+	// and slots that are being filled.
 	ArenaLostBytes uint64 `json:"arena_lost_bytes"`
+	ArenaFreeBytes uint64 `json:"arena_free_bytes"` // in free slots; 0 if the arena does not evict
 	ClientsLive    uint64 `json:"clients_live"`
 	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
@@ -86,6 +87,7 @@ func (c *Cache) Stats() (Stats, error) {
 			}
 		}
 		s.ArenaLostBytes = s.ArenaNextBytes - min(s.ReadyBytes, s.ArenaNextBytes)
+		s.ArenaFreeBytes = c.seg.PayloadBytes - s.ArenaNextBytes
 	} else if c.variable {
 		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
 		s.ArenaNextBytes = next * shm.UnitBytes

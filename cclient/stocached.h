@@ -653,12 +653,15 @@ struct stoc_stats {
     uint64_t ready;         /* number of READY samples, from a scan of the index */
     uint64_t ready_bytes;   /* their bytes */
     /* variable size only: allocated so far, and of these bytes those that no sample has any more. In a cache that
-     * evicts: in slots that are taken now, and of these bytes those that hold no byte of a READY sample */
+     * evicts: in slots that are taken now, and of these unused ends of slots, and slots that are being filled */
     uint64_t arena_next_bytes, arena_lost_bytes;
     uint64_t clients_live, clients_dead;         /* dead: records of past clients, with or without claims */
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
-    uint64_t evicted;       /* samples whose slot another sample got */
+    uint64_t evicted;       /* samples that went for others */
+    /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
+     * out */
+    uint64_t arena_free_bytes;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 

@@ -22,6 +22,7 @@ static void any_length_comes_back(void)
         EQUAL(s.ready_bytes, lengths[k]);
         EQUAL(s.arena_next_bytes, lengths[k] ? (lengths[k] + STRIDE - 1) / STRIDE * STRIDE : STRIDE);
         EQUAL(s.arena_lost_bytes, s.arena_next_bytes - lengths[k]);
+        EQUAL(s.arena_free_bytes, ARENA - s.arena_next_bytes);
         check_quiet(c);
     }
     EQUAL(put(c, 5, 3, 7, 0), STOC_EXISTS);
@@ -255,6 +256,19 @@ static void the_size_of_slots(void)
     }
 }
 
+/* Programs may have a struct without the last member. */
+static void the_stats_of_older_programs(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
+    struct stoc_stats s = {.struct_bytes = offsetof(struct stoc_stats, arena_free_bytes), .arena_free_bytes = 7};
+    EQUAL(put(c, 1, 300, 1, 0), STOC_STORED);
+    EQUAL(stoc_stats(c, &s), 0);
+    EQUAL(s.struct_bytes, offsetof(struct stoc_stats, arena_free_bytes));
+    EQUAL(s.ready_bytes, 300);
+    EQUAL(s.arena_free_bytes, 7);
+    stoc_close(c);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -269,5 +283,6 @@ int main(int argc, char **argv)
     RUN(a_dead_claim);
     RUN(corrupt_chains);
     RUN(the_size_of_slots);
+    RUN(the_stats_of_older_programs);
     return end_tests(argv[0]);
 }

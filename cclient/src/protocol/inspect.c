@@ -187,14 +187,10 @@ void stoc_count_passed(stoc_cache *c, uint64_t n)
         count(c, STOC_COUNTER_PASSED, n);
 }
 
-int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
+/* Everything but struct_bytes: 0, or ESYSTEM. */
+static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (!stats || stats->struct_bytes != sizeof *stats)
-        return STOC_EINVAL;
     uint64_t sum[STOC_COUNTER_COUNT] = {0};
-    *stats = (struct stoc_stats){.struct_bytes = sizeof *stats};
     uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++) {
         const stoc_word *counters = record_counters(c, record);
@@ -219,6 +215,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     if (c->chains) {
         stats->arena_next_bytes = chain_bytes(c);
         stats->arena_lost_bytes = stats->arena_next_bytes - MIN(stats->ready_bytes, stats->arena_next_bytes);
+        stats->arena_free_bytes = c->payload_bytes - stats->arena_next_bytes;
     } else if (c->variable) {
         stats->arena_next_bytes = arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES;
         stats->arena_lost_bytes = stats->arena_next_bytes > named ? stats->arena_next_bytes - named : 0;
@@ -244,6 +241,19 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     stats->corrupt = sum[STOC_COUNTER_CORRUPT];
     stats->passed = sum[STOC_COUNTER_PASSED];
     return 0;
+}
+
+int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!stats ||
+        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes)))
+        return STOC_EINVAL;
+    struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
+    int code = fill_stats(c, &now);
+    memcpy(stats, &now, now.struct_bytes);
+    return code;
 }
 
 static unsigned claims_listed(const stoc_cache *c)

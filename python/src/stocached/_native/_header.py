@@ -376,6 +376,7 @@ class Stats(ctypes.Structure):
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
         ("evicted", c_uint64),
+        ("arena_free_bytes", c_uint64),
     ]
 
 
