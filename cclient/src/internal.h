@@ -171,7 +171,8 @@ struct stoc_cache {
     _Atomic uint64_t draws;         /* hits, if they change reference bytes */
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
-    uint32_t *taken[STOC_CLAIMS_PER_CLIENT]; /* with chains: the slots of each open claim, the first bytes first */
+    /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
+    _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
     _Atomic uint64_t plans;         /* that this handle has announced */

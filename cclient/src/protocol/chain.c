@@ -210,10 +210,10 @@ INTERNAL int take_chain(struct stoc_claim *k, uint32_t record)
     stoc_cache *c = k->cache;
     uint64_t n = slots_for(c, k->length), taken = 0, victims = 0, head = 0;
     int64_t has = count_chain(k);
-    uint32_t *slots = realloc(c->taken[k->entry], n * sizeof *slots);
+    uint32_t *slots = malloc(n * sizeof *slots);
     if (!slots)
         return abort_claim(k, STOC_ESYSTEM);
-    c->taken[k->entry] = slots;
+    atomic_store(&c->taken[k->entry], slots); /* end_claim frees it */
     if (has < 0)
         return abort_claim(k, corrupt(c));
     if ((uint64_t)has == n) {
@@ -238,7 +238,7 @@ INTERNAL int take_chain(struct stoc_claim *k, uint32_t record)
         return lost(k);
     STOC_FAULT("slot.named");
     mark_placed(c, head - 1);
-    for (uint64_t j = 0; j < n && draws_memory(k); j++)
+    for (uint64_t j = 0; j < n; j++)
         if (!(load(slot_word(c, slots[j])) & LINK_PAGES))
             take_huge(c, record, slots[j] * c->slot_stride, c->slot_stride);
     return STOC_STORED;
@@ -251,7 +251,7 @@ INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, ui
     *offset = k->offset + at;
     if (!c->chains)
         return n;
-    const uint32_t *slots = c->taken[k->entry];
+    const uint32_t *slots = atomic_load(&c->taken[k->entry]);
     uint64_t first = at / c->slot_stride, end = first + 1;
     while (end * c->slot_stride < at + n && slots[end] == slots[end - 1] + 1)
         end++;
@@ -263,9 +263,10 @@ INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, ui
 INTERNAL void mark_pages(const struct stoc_claim *k)
 {
     const stoc_cache *c = k->cache;
+    const uint32_t *slots = atomic_load(&c->taken[k->entry]);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), n = slots_for(c, k->length);
     for (uint64_t j = 0; j < n; j++) {
-        stoc_word *entry = slot_word(c, c->taken[k->entry][j]);
+        stoc_word *entry = slot_word(c, slots[j]);
         uint64_t l = load(entry), written = MIN(k->length - j * c->slot_stride, c->slot_stride);
         if (!(l & LINK_PAGES) && ROUND_UP(written, page) >= c->slot_stride)
             store(entry, l | LINK_PAGES);

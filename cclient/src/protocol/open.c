@@ -39,7 +39,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
         free(l);
     }
     for (int k = 0; k < (int)STOC_CLAIMS_PER_CLIENT; k++)
-        free(c->taken[k]);
+        free(atomic_load(&c->taken[k]));
     free(c);
 }
 

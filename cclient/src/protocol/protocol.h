@@ -104,7 +104,6 @@ INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry);
 INTERNAL int lost(struct stoc_claim *k);
 INTERNAL int abort_claim(struct stoc_claim *k, int result);
 INTERNAL bool name_place(struct stoc_claim *k, uint64_t place);
-INTERNAL bool draws_memory(const struct stoc_claim *k);
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record);
 INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
 

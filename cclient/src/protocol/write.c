@@ -49,8 +49,7 @@ INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry)
 static void end_claim(struct stoc_claim *k)
 {
     settle_claim(k);
-    free(k->cache->taken[k->entry]);
-    k->cache->taken[k->entry] = NULL;
+    free(atomic_exchange(&k->cache->taken[k->entry], NULL));
     drop_entry(k->cache, owner_of(k->word) - 1, k->entry);
     k->open = 0;
 }
@@ -104,9 +103,6 @@ INTERNAL bool name_place(struct stoc_claim *k, uint64_t place)
     k->word = named;
     return true;
 }
-
-/* Whether a new place of the claim takes memory that it has drawn. */
-INTERNAL bool draws_memory(const struct stoc_claim *k) { return k->open & MEMORY; }
 
 /* Draws memory for a new place of the claim, once. A reserved cache has it already. */
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
