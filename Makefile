@@ -185,7 +185,7 @@ check: setup-c-tests setup-lint build ## run linters and quick tests, in about t
 check-go:
 	CGO_ENABLED=0 $(GO) test -short -timeout 5m $$(CGO_ENABLED=0 $(GO) list ./... | grep -v -e /internal/cli -e /internal/verify -e /internal/timeline)
 
-CHECK_C := api attach order unit
+CHECK_C := api attach chains order unit
 .PHONY: check-c
 check-c: setup-compiler
 	@$(MAKE) --no-print-directory -s -C cclient $(CHECK_C:%=../build/c/test-%)

@@ -34,6 +34,7 @@ type Stats struct {
 	// Of these, bytes that no index word names, until a clear; if the arena evicts, unused ends of slots,
 	// and slots that are being filled.
 	ArenaLostBytes uint64 `json:"arena_lost_bytes"`
+	ArenaFreeBytes uint64 `json:"arena_free_bytes"` // in free slots; 0 if the arena does not evict
 	ClientsLive    uint64 `json:"clients_live"`
 	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
@@ -88,6 +89,7 @@ func (c *Cache) Stats() (Stats, error) {
 			}
 		}
 		s.ArenaLostBytes = s.ArenaNextBytes - min(s.ReadyBytes, s.ArenaNextBytes)
+		s.ArenaFreeBytes = c.seg.PayloadBytes - s.ArenaNextBytes
 	} else if c.variable {
 		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
 		s.ArenaNextBytes = next * shm.UnitBytes

@@ -404,6 +404,14 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_FIRST_INDICES), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .slot_bytes = 64), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .policy = STOC_POLICY_LRU, .slot_bytes = 64), STOC_EINVAL},
+        {NULL,
+         OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_LRU, .slot_bytes = 96),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = UINT64_C(1) << 31, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_LRU),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20, .policy = STOC_POLICY_LRU), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
         /* over 4 GiB */
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1),

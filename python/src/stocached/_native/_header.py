@@ -181,6 +181,7 @@ class Options(ctypes.Structure):
         ("context", c_void_p),
         ("open_flags", c_uint32),
         ("reserved", c_uint32),
+        ("slot_bytes", c_uint64),
     ]
 
 
@@ -375,6 +376,7 @@ class Stats(ctypes.Structure):
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
         ("evicted", c_uint64),
+        ("arena_free_bytes", c_uint64),
     ]
 
 
