@@ -156,6 +156,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 #   KILLS=50000 SECONDS=3600  kills of processes that share a cache, and the most time that they take
 #   MEMORY_ROUNDS=50          rounds of 16 writers in each of five memory cgroups
 #   SERVER_KILLS=500          kills of a server under load
+#   JOB_KILLS=1000            kills of each of three jobs with announced orders, and half as often of their server
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
@@ -167,6 +168,7 @@ soak: build/libstocached.so setup-torch ## kill processes at random for hours; t
 	STOCACHED_TEST_SECONDS=60 $(GO) test -count=1 -timeout 20m -run '^TestManySamplesAndFewSlots$$' ./cache
 	STOCACHED_TEST_EPOCHS=all $(GO) test -count=1 -run '^TestLoss$$' ./internal/verify/arena
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
+	STOCACHED_TEST_KILLS=$(or $(JOB_KILLS),1000) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestPlannedJobsKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
@@ -190,7 +192,7 @@ check: setup-c-tests setup-lint build ## run linters and quick tests, in about t
 check-go:
 	CGO_ENABLED=0 $(GO) test -short -timeout 5m $$(CGO_ENABLED=0 $(GO) list ./... | grep -v -e /internal/cli -e /internal/verify -e /internal/timeline)
 
-CHECK_C := api attach order unit
+CHECK_C := api attach chains order unit
 .PHONY: check-c
 check-c: setup-compiler
 	@$(MAKE) --no-print-directory -s -C cclient $(CHECK_C:%=../build/c/test-%)
@@ -249,8 +251,8 @@ test-conform: build/libstocached.so ## run one table of operations in Go and in 
 	CGO_ENABLED=1 $(GO_TEST) ./cclient/...
 
 .PHONY: test-languages
-test-languages: build setup-python ## run 8 processes in Go, C and Python on one server: each sample is read once; evicting caches
-	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run "TestEverySample|TestBatches" ./internal/cli
+test-languages: build setup-python ## run processes in Go, C and Python on one server: each sample is read once; evicting caches; kills
+	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run "TestEverySample|TestBatches|TestPlannedJobsOf" ./internal/cli
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## test Python without torch

@@ -176,8 +176,21 @@ func (c *Cache) NeedsCosts() bool { return c.costs }
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (c *Cache) Evicts() bool { return c.evicts() }
 
-// HasFreeSlot says whether a set may find a free slot, in a cache with slots.
-func (c *Cache) HasFreeSlot() bool { return c.hasSpace(c.sampleBytes) }
+// HasSpace says whether a set of length bytes may find a place without an eviction.
+func (c *Cache) HasSpace(length uint64) bool { return c.hasSpace(length) }
+
+// Fits returns about how many samples fit. In an arena that evicts it counts them as long as those that
+// clients of this record have stored. 0: an arena that does not evict.
+func (c *Cache) Fits() uint64 {
+	var stored, bytes uint64
+	if c.chains && !c.readOnly {
+		for k := range shm.CounterStripes {
+			stored += c.seg.Counter(c.record, k, shm.Stored).Load()
+			bytes += c.seg.Counter(c.record, k, shm.StoredBytes).Load()
+		}
+	}
+	return c.seg.Fits(stored, bytes)
+}
 
 // Owner returns the client's owner number, record + 1; 0 for a read-only client.
 func (c *Cache) Owner() uint32 { return c.owner }

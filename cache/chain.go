@@ -118,6 +118,23 @@ func (c *Cache) takeLink(f *fill) bool {
 	return false
 }
 
+// hasFreeSlots says whether so many slots are free.
+func (c *Cache) hasFreeSlots(n uint64) bool {
+	for g := range c.seg.Groups() {
+		base := g * shm.GroupSlots
+		end := min(base+shm.GroupSlots, c.slots)
+		for s := base + uint64(shm.FreeFrom(c.seg.Group(g).Load()).From()); s < end; s++ {
+			if shm.Link(c.seg.SlotSample(s).Load()).Sample() != 0 {
+				continue
+			}
+			if n--; n == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // tryLink takes one slot, if it is still free. The word does not name it yet: the intent does, with the
 // rest of the chain.
 func (c *Cache) tryLink(f *fill, s uint64, free shm.Link) bool {
@@ -199,6 +216,9 @@ func (c *Cache) freeChainsOfDead(record uint32, entry int, sample uint64, w shm.
 // lets no sample go, and Busy when no claim entry is free.
 func (c *Cache) evictChain(f *fill) (Result, error) {
 	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
+	if c.next != nil {
+		newcomer.Next = c.next(f.sample, 0)
+	}
 	var candidate policy.Candidate
 	for range searches {
 		search := policy.NewSearch(c.rule, newcomer, c.slots)
@@ -230,6 +250,9 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 			candidate = policy.Candidate{Sample: listed - 1, Size: c.length(m), Cost: policy.Cost(m.Cost())}
 			if c.references {
 				candidate.Reference = c.seg.Reference(head)
+			}
+			if c.next != nil {
+				candidate.Next = c.next(listed-1, search.Soon())
 			}
 			if left := search.Look(number, head, &candidate); left != candidate.Reference {
 				c.seg.SetReference(head, left)

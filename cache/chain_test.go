@@ -1,7 +1,6 @@
 package cache_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/verify/arena"
+	"github.com/stocached/stocached/internal/verify/decisions"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -172,51 +171,11 @@ func TestChains(t *testing.T) {
 
 // A cache in one process takes exactly the slots and victims of the simulation that shows what is lost.
 func TestChainsDecideAsSimulated(t *testing.T) {
-	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			const samples, slots, stride = 200, 1100, 64
-			seg := heap(t, chained(t, shm.Policy(kind-1), samples, slots-slots%64, stride))
-			c := attach(t, seg)
-			a := arena.WithSlots(kind, seg.Slots, stride, samples, binary.LittleEndian.Uint64(seg.Header.UUID[:]))
-			r := rand.New(rand.NewPCG(7, uint64(kind)))
-			dst := make([]byte, 1<<20)
-			hits := 0
-			for n := range 4000 {
-				i := int(float64(samples) * math.Pow(r.Float64(), 2))
-				overwrite := r.IntN(20) == 0
-				if !overwrite {
-					_, hit, err := c.Get(i, dst)
-					if simulated := a.Get(i); err != nil || hit != simulated {
-						t.Fatalf("read %d of sample %d: hit %v, simulated %v, %v", n, i, hit, simulated, err)
-					}
-					if hit {
-						hits++
-						continue
-					}
-				}
-				size := int(500 * math.Exp(1.2*r.NormFloat64()))
-				took := time.Duration(1+r.IntN(1e6)) * time.Microsecond
-				got, err := c.SetLoaded(i, [][]byte{dst[:size]}, cache.Overwrite, took)
-				if simulated := a.Set(i, uint64(size), uint64(took)); err != nil || (got == cache.Stored) != simulated {
-					t.Fatalf("set %d of sample %d: %v, simulated %v, %v", n, i, got, simulated, err)
-				}
-				head, ok := a.Ready(i)
-				w := shm.Word(seg.Word(uint64(i)).Load())
-				if ok != (w.State() == shm.Ready) || ok && seg.WordLayout().Place(w) != head+1 ||
-					seg.Hand().Load() != a.Hand() {
-					t.Fatalf("set %d of sample %d: word %#x, hand %d; simulated slot %d (%v), hand %d", n, i, uint64(w),
-						seg.Hand().Load(), head, ok, a.Hand())
-				}
-			}
-			s := stats(t, c)
-			lost := 1 - float64(s.ReadyBytes)/float64(seg.PayloadBytes)
-			if s.Evicted == 0 || hits == 0 || s.Evicted != a.Evicted || math.Abs(lost-a.Loss().Sum()) > 1e-9 {
-				t.Errorf("%d hits, %d evicted, %f lost; simulated %d evicted, %f lost", hits, s.Evicted, lost,
-					a.Evicted, a.Loss().Sum())
-			}
-			checkSound(t, seg)
-		})
-	}
+	decisions.CompareChains(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
+		seg := heap(t, o)
+		t.Cleanup(func() { checkSound(t, seg) })
+		return seg, decider{t, attach(t, seg)}
+	})
 }
 
 // Packed gathers copy samples of any length, and views are refused.
@@ -301,11 +260,9 @@ func TestChainsLoss(t *testing.T) {
 					lengths[i] = int(2000 * math.Exp(sigma*r.NormFloat64()-sigma*sigma/2))
 					total += lengths[i]
 				}
-				stride := uint64(64)
-				for stride*2*8*samples <= uint64(total/2) {
-					stride *= 2
-				}
-				seg := heap(t, chained(t, p, samples, uint64(total/2)/stride, stride))
+				o := chained(t, p, samples, uint64(total/2)/128, 128)
+				o.SlotBytes = 0 // the rule
+				seg := heap(t, o)
 				c := attach(t, seg)
 				data := make([]byte, total)
 				for range 50 {
@@ -385,12 +342,11 @@ func TestChainsCorrupt(t *testing.T) {
 func TestSlotBytesRefused(t *testing.T) {
 	good := chained(t, shm.PolicyCost, 10, 64, 256)
 	for name, change := range map[string]func(*shm.Options){
-		"policy: cost needs":       func(o *shm.Options) { o.SlotBytes = 0 },
-		"only of a variable":       func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
-		"not a power of two":       func(o *shm.Options) { o.SlotBytes = 192 },
-		"is not a power":           func(o *shm.Options) { o.SlotBytes = 4 << 20 },
-		"first-indices needs":      func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
-		"are not in 1..2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
+		"only a variable-size":    func(o *shm.Options) { o.Policy = shm.PolicyFirstCome },
+		"not a power of two":      func(o *shm.Options) { o.SlotBytes = 192 },
+		"4194304 is not a power":  func(o *shm.Options) { o.SlotBytes = 4 << 20 },
+		"first-indices needs":     func(o *shm.Options) { o.Policy = shm.PolicyFirstIndices },
+		"is more than 2147483646": func(o *shm.Options) { o.Samples = 1 << 31 },
 	} {
 		o := good
 		change(&o)

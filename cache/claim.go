@@ -166,6 +166,9 @@ func (c *Cache) placeKept(sample uint64, w shm.Word, m shm.Meta, length uint64) 
 // hasSpace says whether the cache may have a free place for length bytes. So a full cache costs no
 // claim.
 func (c *Cache) hasSpace(length uint64) bool {
+	if c.chains {
+		return c.hasFreeSlots(c.slotsFor(length))
+	}
 	if c.variable {
 		return shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()+shm.UnitsFor(length) <= c.units
 	}

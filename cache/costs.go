@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"math"
 	"time"
 
 	"github.com/stocached/stocached/policy"
@@ -35,25 +36,38 @@ type CostStats struct {
 	KnownSeconds float64 `json:"known_seconds"` // to load each of these once
 	Ready        uint64  `json:"ready"`         // of these, samples that are READY
 	SavedSeconds float64 `json:"saved_seconds"` // to load each of those once: an epoch need not spend it
+	// samples that first-come would have in the bytes of Ready: as many, unless samples differ in size
+	FirstCome   uint64  `json:"first_come"`
+	LoadSeconds float64 `json:"load_seconds"` // that all loads took together, since the cache was created
 }
 
-// FirstComeSeconds returns what an epoch saves if as many samples are cached, which are any and not the
-// costliest, as with the policy first-come. 0: no cost is known.
+// FirstComeSeconds returns what an epoch saves if as many bytes of samples are cached, which are any and
+// not the costliest, as with the policy first-come. 0: no cost is known.
 func (s CostStats) FirstComeSeconds() float64 {
 	if s.Known == 0 {
 		return 0
 	}
-	return s.KnownSeconds / float64(s.Known) * float64(s.Ready)
+	return s.KnownSeconds / float64(s.Known) * float64(s.FirstCome)
 }
 
-// costSums counts samples of known cost by level.
-type costSums struct{ known, ready [1 << 7]uint64 }
+// costSums counts samples of known cost by level, and adds up lengths.
+type costSums struct {
+	known, ready             [1 << 7]uint64
+	sized, bytes, readyBytes uint64 // samples of known length; bytes of these, and of the cached ones of known cost
+}
 
-func (s *costSums) add(m shm.Meta, ready bool) {
+func (s *costSums) add(m shm.Meta, length uint64, ready bool) {
 	level := m.Cost() >> 1
 	s.known[level]++
+	if length > 0 && (level > 0 || m.Fills() > 0) {
+		s.sized++
+		s.bytes += length
+	}
 	if ready {
 		s.ready[level]++
+		if level > 0 {
+			s.readyBytes += length
+		}
 	}
 }
 
@@ -65,6 +79,9 @@ func (s *costSums) stats() (sums CostStats) {
 		sums.KnownSeconds += float64(s.known[level]) * each
 		sums.Ready += s.ready[level]
 		sums.SavedSeconds += float64(s.ready[level]) * each
+	}
+	if s.bytes > 0 {
+		sums.FirstCome = uint64(math.Round(float64(s.readyBytes) / float64(s.bytes) * float64(s.sized)))
 	}
 	return sums
 }

@@ -61,3 +61,43 @@ func TestCosts(t *testing.T) {
 		t.Errorf("%v, %v, %+v", err, costs, s)
 	}
 }
+
+// A fill in pieces tells what the load took when it publishes. So its sample may go for a costlier one; that of
+// a fill without a time stays.
+func TestPublishLoaded(t *testing.T) {
+	seg := mapped(t, shm.Options{Samples: 4, Slots: 2, SampleBytes: evictBytes, Policy: shm.PolicyCost})
+	c := attach(t, seg)
+	fill := func(i int, took time.Duration) {
+		t.Helper()
+		k, r, err := c.Claim(i, evictBytes, 0)
+		if err != nil || r != cache.Stored {
+			t.Fatal(i, r, err)
+		}
+		if _, err := k.WriteAt(payload(i, 1, evictBytes), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.PublishLoaded(-time.Second); !errors.Is(err, shm.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := k.PublishLoaded(took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(0, 0)
+	fill(1, 8*time.Millisecond)
+	costs := make([]cache.Cost, 2)
+	if err := c.Costs(0, costs); err != nil || costs[0] != 0 {
+		t.Error(costs, err)
+	}
+	if got := time.Duration(costs[1].Nanoseconds()); got < 7*time.Millisecond || got > 9*time.Millisecond {
+		t.Errorf("it costs %v", got)
+	}
+	if s := stats(t, c); s.Costs.Known != 1 || s.Costs.LoadSeconds != 0.008 {
+		t.Errorf("%+v", s.Costs)
+	}
+	if r, err := c.SetLoaded(2, [][]byte{payload(2, 1, evictBytes)}, 0, time.Second); r != cache.Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	wantSample(t, c, 0, payload(0, 1, evictBytes))
+	wantSample(t, c, 2, payload(2, 1, evictBytes))
+}

@@ -21,7 +21,7 @@ func (c *Cache) setPolicy() {
 	if c.chains {
 		c.swept = c.seg.Policy == shm.PolicyFIFO || c.seg.Policy == shm.PolicyClock
 		if c.seg.Policy == shm.PolicyLRU {
-			ticks = max(ticks/32, 1) // about the number of samples
+			ticks = c.seg.Fits(0, 0)
 		}
 	}
 	c.policy = kind.New(ticks, c.seed)
@@ -177,11 +177,15 @@ func (c *Cache) loaded(f *fill) {
 	if f.took <= 0 || !c.costs {
 		return
 	}
+	c.count(shm.LoadNS, uint64(f.took))
 	meta, spread := c.seg.Meta(f.sample), c.seg.Spread()
 	m := shm.Meta(meta.Load())
 	cost, now := policy.Cost(m.Cost()).Loaded(uint64(f.took), policy.Spread(spread.Load()),
 		policy.Random(c.seed, c.loads.Add(1)))
 	spread.Store(uint64(now)) // an update that is lost does no harm
+	if c.chains {
+		m = m.With(uint32(f.length)) // the cost of a byte is known, even if the sample gets no slots
+	}
 	meta.Store(uint64(m.WithCost(uint8(cost))))
 }
 

@@ -23,7 +23,7 @@ func BenchmarkEvict(b *testing.B) {
 		slots := 64 << 20 / size / 4
 		o := shm.Options{Samples: 4 * slots, Slots: slots, SampleBytes: size}
 		data := make([]byte, size)
-		for policy := shm.PolicyCost; policy <= shm.PolicyLFU; policy++ {
+		for _, policy := range shm.EvictingPolicies() {
 			b.Run(fmt.Sprintf("%d/%s", size, policy), func(b *testing.B) {
 				plain := full(b, o, data)
 				evicting := o
@@ -54,7 +54,7 @@ func BenchmarkEvictHit(b *testing.B) {
 		slots := 64 << 20 / size / 4
 		o := shm.Options{Samples: slots, Slots: slots, SampleBytes: size}
 		data := make([]byte, size)
-		for policy := shm.PolicyCost; policy <= shm.PolicyLFU; policy++ {
+		for _, policy := range shm.EvictingPolicies() {
 			b.Run(fmt.Sprintf("%d/%s", size, policy), func(b *testing.B) {
 				plain := full(b, o, data)
 				evicting := o
@@ -189,7 +189,11 @@ func beside(b *testing.B, theirs, ours func(n int)) {
 
 // full returns a cache whose slots hold the first samples.
 func full(b *testing.B, o shm.Options, data []byte) *cache.Cache {
-	c := attach(b, mapped(b, o))
+	c, err := cache.Attach(mapped(b, o), cache.Options{Next: invented})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
 	for i := range int(o.Slots) {
 		if r, err := c.SetLoaded(i, [][]byte{data}, 0, time.Millisecond); r != cache.Stored || err != nil {
 			b.Fatal(r, err)

@@ -65,7 +65,7 @@ func TestManySamplesAndFewSlots(t *testing.T) {
 		lasts = time.Duration(seconds) * time.Second
 	}
 	const samples, slots = 10_000, 64
-	for policy := shm.PolicyCost; policy <= shm.PolicyLFU; policy++ {
+	for _, policy := range shm.EvictingPolicies() {
 		t.Run(policy.String(), func(t *testing.T) {
 			seg := named(t, shm.Options{Samples: samples, Slots: slots, SampleBytes: churnBytes, Policy: policy})
 			c := attach(t, seg)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 
 	"github.com/stocached/stocached/shm"
 )
@@ -97,7 +98,16 @@ func (k *Claim) WriteAt(p []byte, offset int64) (int, error) {
 
 // Publish makes the sample READY and ends the claim. Errors: ErrLost, ErrInvalid when the claim has
 // ended, ErrClosed, ErrSystem.
-func (k *Claim) Publish() error {
+func (k *Claim) Publish() error { return k.PublishLoaded(0) }
+
+// PublishLoaded is Publish of a sample whose load took so long; 0: unknown. A cache with the policy cost lets a
+// costlier sample have the slot of a cheaper one, and keeps one of unknown cost. A negative time is
+// ErrInvalid, and leaves the claim open.
+func (k *Claim) PublishLoaded(took time.Duration) error {
+	if took < 0 {
+		return fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, k.f.sample,
+			took)
+	}
 	l, err := k.enter("publish")
 	if err != nil {
 		return err
@@ -109,6 +119,8 @@ func (k *Claim) Publish() error {
 			return errors.Join(err, k.c.abort(&k.f))
 		}
 	}
+	k.f.took = took
+	k.c.loaded(&k.f)
 	return k.c.publish(&k.f)
 }
 

@@ -48,10 +48,12 @@ func (d decider) Get(i int, dst []byte) bool {
 	return hit
 }
 
-func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
-	if _, err := d.c.SetLoaded(i, [][]byte{data}, 0, took); err != nil {
+func (d decider) SetLoaded(i int, data []byte, took time.Duration) bool {
+	r, err := d.c.SetLoaded(i, [][]byte{data}, cache.Overwrite, took)
+	if err != nil {
 		d.t.Fatal(err)
 	}
+	return r == cache.Stored
 }
 
 // The format and the policies agree on names and on what a policy needs.

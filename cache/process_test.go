@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/stress"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -47,7 +49,7 @@ func script(path string, in io.Reader, out io.Writer) {
 		fmt.Fprintln(out, "error", err)
 		return
 	}
-	c, err := cache.Attach(seg, cache.Options{})
+	c, err := cache.Attach(seg, cache.Options{Next: invented})
 	if err != nil {
 		fmt.Fprintln(out, "error", err)
 		return
@@ -92,6 +94,11 @@ func script(path string, in io.Reader, out io.Writer) {
 		}
 	}
 }
+
+var plans atomic.Uint64
+
+// invented is a plan that changes, for the policy planned: any sample may be read next.
+func invented(sample, _ uint64) uint64 { return 1 + policy.Random(plans.Add(1)/1000, sample)%1000 }
 
 // churn gets random samples and sets those that miss, for a time. It returns the numbers of hits and
 // of stored samples, and the first error.

@@ -5,6 +5,8 @@ import "fmt"
 // Result is the result of a set or a claim. Its numbers are those of enum stoc_code.
 type Result uint8
 
+// In an arena that evicts, Busy and Full may come after other samples have gone, and after the old version of
+// an overwritten one.
 const (
 	Stored Result = iota // stored. Claim: claimed. Clear: cleared
 	Exists               // the sample is READY already; the call did nothing

@@ -24,16 +24,17 @@ type Stats struct {
 	Retried     uint64 `json:"retried"`      // copies repeated because the sample changed during the copy
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
-	Evicted     uint64 `json:"evicted"`      // samples whose slot another sample got
+	Evicted     uint64 `json:"evicted"`      // samples that went for others
 
 	Ready      uint64 `json:"ready"`       // samples that are READY now
 	ReadyBytes uint64 `json:"ready_bytes"` // bytes of these samples
 	// Arena bytes allocated since the last clear, or in slots that are taken now if the arena evicts; 0 in
 	// a fixed-size cache.
 	ArenaNextBytes uint64 `json:"arena_next_bytes"`
-	// Of these, bytes that no index word names, until a clear; if the arena evicts, bytes without a byte of
-	// a READY sample.
+	// Of these, bytes that no index word names, until a clear; if the arena evicts, unused ends of slots,
+	// and slots that are being filled.
 	ArenaLostBytes uint64 `json:"arena_lost_bytes"`
+	ArenaFreeBytes uint64 `json:"arena_free_bytes"` // in free slots; 0 if the arena does not evict
 	ClientsLive    uint64 `json:"clients_live"`
 	ClientsDead    uint64 `json:"clients_dead"` // records of past clients, with or without claims
 	AllocatedBytes uint64 `json:"allocated_bytes"`
@@ -42,7 +43,8 @@ type Stats struct {
 	Costs CostStats `json:"costs,omitzero"` // zero but with the policy cost
 }
 
-// Stats computes the sums. It takes about 6 ms for a million samples. Errors: ErrClosed, ErrSystem.
+// Stats computes the sums. It takes about 6 ms for a million samples, and in an arena that evicts about 1 ms for
+// a million slots. Errors: ErrClosed, ErrSystem.
 func (c *Cache) Stats() (Stats, error) {
 	l, err := c.enter()
 	if err != nil {
@@ -50,11 +52,12 @@ func (c *Cache) Stats() (Stats, error) {
 	}
 	defer l.leave()
 	var s Stats
+	var loads uint64
 	sums := [shm.CounterCount]*uint64{
 		shm.Hits: &s.Hits, shm.Misses: &s.Misses, shm.Stored: &s.Stored, shm.Exists: &s.Exists, shm.Busy: &s.Busy,
 		shm.Full: &s.Full, shm.Out: &s.Out, shm.StoredBytes: &s.StoredBytes, shm.Recovered: &s.Recovered,
 		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
-		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted,
+		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted, shm.LoadNS: &loads,
 	}
 	records := c.recordsUsed()
 	for r := range records {
@@ -73,7 +76,7 @@ func (c *Cache) Stats() (Stats, error) {
 			s.ReadyBytes += c.seg.Length(m)
 		}
 		if c.costs {
-			costs.add(m, w.State() == shm.Ready)
+			costs.add(m, c.seg.Length(m), w.State() == shm.Ready)
 		}
 		if c.variable && !c.chains && c.layout.Place(w) != 0 {
 			named += shm.UnitsFor(c.seg.Length(m))
@@ -86,12 +89,14 @@ func (c *Cache) Stats() (Stats, error) {
 			}
 		}
 		s.ArenaLostBytes = s.ArenaNextBytes - min(s.ReadyBytes, s.ArenaNextBytes)
+		s.ArenaFreeBytes = c.seg.PayloadBytes - s.ArenaNextBytes
 	} else if c.variable {
 		next := shm.ArenaNext(c.seg.ArenaNext().Load()).Unit()
 		s.ArenaNextBytes = next * shm.UnitBytes
 		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
 	}
 	s.Costs = costs.stats()
+	s.Costs.LoadSeconds = time.Duration(loads).Seconds()
 	s.Clears = shm.Phase(c.seg.Phase().Load()).Epoch()
 	probe, err := c.seg.ProbeLocks()
 	if err != nil {

@@ -52,7 +52,8 @@ extern "C" {
 #define STOC_ABI_VERSION 1u
 
 enum stoc_code {
-    /* results of stoc_set, stoc_setv, stoc_claim */
+    /* Results of stoc_set, stoc_setv, stoc_claim. In a variable-size cache that evicts, FULL and BUSY may come
+     * after other samples have gone, and also the old version of this one. */
     STOC_STORED = 0, /* stored or claimed */
     STOC_EXISTS = 1, /* the sample is READY already; the call did nothing */
     STOC_BUSY = 2,   /* another client fills it, a clear runs, or 32 claims are open; the call did nothing */
@@ -116,12 +117,11 @@ struct stoc_field {
     uint64_t dims[8];
 };
 
-/* How the samples of a fixed-size cache get their slots. */
-/* Which samples of a fixed-size cache get its slots; docs/spec/policies.md has the rules. */
+/* Which samples a cache keeps; docs/spec/policies.md has the rules. */
 enum stoc_policy {
     STOC_POLICY_FIRST_COME = 0,    /* each sample that is set, while slots are free */
-    STOC_POLICY_FIRST_INDICES = 1, /* sample i < slots has slot i; other samples have no slot */
-    /* In a full cache these give the slot of one sample to another. Such a cache gives out no views. */
+    STOC_POLICY_FIRST_INDICES = 1, /* sample i < slots has slot i; other samples have no slot. Fixed size only */
+    /* In a full cache these give the space of one sample to another. Such a cache gives out no views. */
     STOC_POLICY_COST = 2,   /* keeps the samples whose loads take longest; see stoc_set_loaded */
     STOC_POLICY_RANDOM = 3, /* any sample goes */
     STOC_POLICY_CLOCK = 4,  /* a sample without a recent hit goes */
@@ -143,7 +143,8 @@ struct stoc_options {
     const struct stoc_field *fields; /* NULL: see sample_bytes */
     uint32_t field_count;
     uint32_t policy;         /* enum stoc_policy */
-    uint32_t variable;       /* 1: samples differ in size and lie in an arena; needs limit_bytes */
+    /* 1: samples differ in size and lie in an arena, with a policy that evicts in slots; needs limit_bytes */
+    uint32_t variable;
     uint32_t reserve;        /* 1: allocate all pages now */
     uint32_t unlink_last;    /* 1: the last user removes the named cache; 0: it stays until a call removes it */
     uint32_t client_records; /* how many clients may be attached at once; 0: 1024 */
@@ -154,6 +155,10 @@ struct stoc_options {
     void *context;
     uint32_t open_flags;     /* for the creator's own handle: 0 or STOC_OPEN_KIND_PYTHON */
     uint32_t reserved;       /* 0 */
+    /* Variable size with a policy that evicts: samples lie in slots of so many bytes, a power of two from 64 to
+     * 2 MiB. 0: the library chooses the largest with 8 slots for each sample. Programs whose options end before this
+     * member have 0 */
+    uint64_t slot_bytes;
 };
 
 #define STOC_OPEN_READ_ONLY 1u   /* attach read-only even if writing is allowed; reads are not counted */
@@ -309,6 +314,9 @@ STOC_API int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigne
 STOC_API int stoc_write(struct stoc_claim *claim, uint64_t offset, const void *data, size_t length);
 /* STORED, ELOST */
 STOC_API int stoc_publish(struct stoc_claim *claim);
+/* stoc_publish of a sample whose load took so many nanoseconds, as in stoc_set_loaded. EINVAL, which
+ * leaves the claim open */
+STOC_API int stoc_publish_loaded(struct stoc_claim *claim, uint64_t nanoseconds);
 /* ELOST. Does nothing if the claim is not open */
 STOC_API int stoc_abort(struct stoc_claim *claim);
 
@@ -549,10 +557,10 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
  * keeps what all jobs read soonest, and the server reads it ahead. Each counted hit and miss of the
  * handle counts as a read of the plan. shard->samples and real are not used.
  *
- * 1: the cache has this policy. 0: it has another one, or the server is older. After the end of a
- * connection, or when another server takes over, the next connection announces the plan by itself. A
- * forked child has no plan. EINVAL for an order that is none of this cache, EREADONLY, and the
- * connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
+ * 1: the cache has this policy. 0: it has another one, or the server is older. After a timeout or the
+ * end of a connection, or when another server takes over, the next call of the handle to the server
+ * announces the plan by itself. A forked child has no plan. EINVAL for an order that is none of this
+ * cache, EREADONLY, and the connection's errors of stoc_fetch. timeout_ms as in stoc_fetch_options. */
 STOC_API int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch,
                            const struct stoc_shard *shard, size_t batch, unsigned timeout_ms, struct stoc_error *error);
 
@@ -637,7 +645,8 @@ STOC_API void stoc_board_copy(void *row, const void *sample, size_t bytes);
 /* ------------------------------------------------------------ inspect */
 
 /* Compares READY samples first..first+n-1 with their checksums. Returns how many are corrupt. *bad
- * (may be NULL) is the first of them. Not counted as hits. */
+ * (may be NULL) is the first of them. Not counted as hits. EMEMORY: there is no memory for a copy, which
+ * a variable-size cache that evicts needs. */
 STOC_API int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 
 struct stoc_stats {
@@ -646,11 +655,16 @@ struct stoc_stats {
         passed;
     uint64_t ready;         /* number of READY samples, from a scan of the index */
     uint64_t ready_bytes;   /* their bytes */
-    uint64_t arena_next_bytes, arena_lost_bytes; /* variable size only */
+    /* variable size only: allocated so far, and of these bytes those that no sample has any more. In a cache that
+     * evicts: in slots that are taken now, and of these unused ends of slots, and slots that are being filled */
+    uint64_t arena_next_bytes, arena_lost_bytes;
     uint64_t clients_live, clients_dead;         /* dead: records of past clients, with or without claims */
     uint64_t allocated_bytes;                    /* pages of the file */
     uint64_t clears;
-    uint64_t evicted;       /* samples whose slot another sample got */
+    uint64_t evicted;       /* samples that went for others */
+    /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
+     * out */
+    uint64_t arena_free_bytes;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 

@@ -32,6 +32,8 @@ type (
 	Verification = cache.Verification
 )
 
+// In a variable-size cache that evicts, Busy and Full may come after other samples have gone, and after the
+// old version of an overwritten one.
 const (
 	Stored = cache.Stored // stored. Claim: claimed
 	Exists = cache.Exists // the sample is READY already; the call did nothing
@@ -121,7 +123,7 @@ func (c *Cache) Samples() int { return c.c.Samples() }
 
 // Slots returns how many samples fit; 0 in a variable-size cache, where the number depends on their
 // sizes.
-func (c *Cache) Slots() int { return int(c.seg.Slots) }
+func (c *Cache) Slots() int { return int(c.seg.SampleSlots()) }
 
 // SampleBytes returns the bytes of each sample; in a variable-size cache, of the largest that it
 // accepts.
@@ -196,7 +198,7 @@ func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration
 	return c.c.SetLoaded(i, parts, flags, took)
 }
 
-// Evicts says whether a Set into a full cache may give the slot of another sample to its own. Then a
+// Evicts says whether a Set into a full cache may give the space of another sample to its own. Then a
 // sample may be gone at any time, and the cache gives out no views.
 func (c *Cache) Evicts() bool { return c.c.Evicts() }
 

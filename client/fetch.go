@@ -16,7 +16,7 @@ const (
 	// fetchTries is how often Fetch fetches a sample that is gone again each time. The second time the
 	// server sends its bytes, unless it is of version 1.
 	fetchTries = 3
-	// lostFrom: a FETCH of more samples than this part of the slots of a cache that evicts has their
+	// lostFrom: a FETCH of more samples than this part of those that fit into a cache that evicts has their
 	// bytes sent at once. Otherwise many of them would be gone before they are copied.
 	lostFrom = 4
 	// fetchBreaks is how many connections may end during a call without any new sample.
@@ -247,7 +247,7 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 	switch {
 	case take == nil:
 		flags = control.SlotsOnly
-	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > s.Slots()/lostFrom):
+	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
 		flags = control.Send
 	}
 	p, err := c.do(ctx, control.Fetch, flags, numbers, sample)

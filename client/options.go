@@ -20,9 +20,13 @@ type Options struct {
 	Fields      []Field // the named parts of a sample, instead of SampleBytes
 	// Slots is the exact number of slots. 0: as many as Size allows, at most Samples. Not allowed
 	// with Variable.
-	Slots      int
-	Policy     Policy // which samples get a slot, and which go. Not allowed with Variable
-	Variable   bool   // samples differ in size
+	Slots    int
+	Policy   Policy // which samples it keeps, and which go. Not PolicyFirstIndices with Variable
+	Variable bool   // samples differ in size
+	// SlotBytes is the size of slots with Variable and a policy that evicts: a power of two from 64 to 2 MiB.
+	// 0: one with which at most an eighth of the memory is lost, for any sizes of samples. If the cache holds
+	// few of many samples, give a sixteenth of a typical sample, so that samples have fewer slots.
+	SlotBytes  int
 	Reserve    bool   // allocate all memory now, so that memory is never short for a fill
 	UnlinkLast bool   // remove a named cache with its last user; otherwise it stays until it is removed
 	Dir        string // an existing directory on a tmpfs. "": /dev/shm/stocached-<uid>
@@ -85,14 +89,14 @@ const (
 // VariableDim marks a dimension that differs between the samples of a variable-size cache.
 const VariableDim = shm.VariableDim
 
-// Policy says which samples of a fixed-size cache get its slots. docs/spec/policies.md has the rules.
+// Policy says which samples a cache keeps. docs/spec/policies.md has the rules.
 type Policy = shm.Policy
 
 const (
 	PolicyFirstCome    = shm.PolicyFirstCome    // each sample that is set, while slots are free
-	PolicyFirstIndices = shm.PolicyFirstIndices // sample i < slots has slot i; other samples have no slot
+	PolicyFirstIndices = shm.PolicyFirstIndices // sample i < slots has slot i, others have none; fixed-size only
 
-	// In a full cache these give the slot of one sample to another. Such a cache gives out no views.
+	// In a full cache these give the space of one sample to another. Such a cache gives out no views.
 	PolicyCost   = shm.PolicyCost   // keeps the samples whose loads take longest; see SetLoaded
 	PolicyRandom = shm.PolicyRandom // any sample goes
 	PolicyClock  = shm.PolicyClock  // a sample without a recent hit goes
@@ -111,7 +115,7 @@ func ParsePolicy(name string) (Policy, error) { return shm.ParsePolicy(name) }
 func (o *Options) segment(name string) shm.Options {
 	return shm.Options{Name: name, Dir: o.Dir, Samples: uint64(o.Samples), Limit: o.Size,
 		Slots: uint64(o.Slots), SampleBytes: uint64(o.SampleBytes), Fields: o.Fields,
-		Policy: o.Policy, Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast,
+		Policy: o.Policy, SlotBytes: uint64(o.SlotBytes), Variable: o.Variable, Reserve: o.Reserve, UnlinkLast: o.UnlinkLast,
 		ClientRecords: uint32(min(uint(o.Clients), 1<<32-1)),
 		Fingerprint:   o.Fingerprint, Progress: o.Progress}
 }

@@ -155,15 +155,15 @@ func (*costly) Worth(c *Candidate, _ uint64) uint32 {
 	if c.Cost == 0 || c.Awaited {
 		return Kept
 	}
-	return uint32(density(c) + 1<<16)
+	return uint32(c.Density() + 1<<16)
 }
 
-// density is the logarithm of the cost of a byte.
-func density(c *Candidate) int { return c.Cost.fine() - fine(c.Size) }
+// Density is the logarithm of the cost of a byte, in 1/256 of a factor of 2.
+func (c *Candidate) Density() int { return c.Cost.fine() - fine(c.Size) }
 
 // margin is 25 % in fine units.
 const margin = 82
 
 func (*costly) Yields(newcomer, victim *Candidate, spread Spread) bool {
-	return newcomer.Cost != 0 && (density(newcomer)-density(victim))*spread.Trust() > margin*256
+	return newcomer.Cost != 0 && (newcomer.Density()-victim.Density())*spread.Trust() > margin*256
 }

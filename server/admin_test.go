@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -144,6 +146,85 @@ func TestMetricsOfCosts(t *testing.T) {
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	if strings.Contains(text, "arena_bytes{") {
+		t.Error("a fixed-size cache has an arena")
+	}
+}
+
+// The metrics of a variable-size cache that evicts say what its arena holds, and what is lost of it.
+func TestMetricsOfAnArena(t *testing.T) {
+	s, _ := start(t, options(t, newMemoryOf(20, 1000, true), server.CacheOptions{Size: 6 << 20, Policy: shm.PolicyLRU}))
+	_, seg := dial(t, s.Dir()).attach("pets") // slots of 64 bytes
+	c := view(t, seg)
+	for i := range 4 {
+		if _, err := c.Set(i, content(i, 500), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, text := ask(t, s, "/metrics")
+	for _, line := range []string{
+		`stocached_slots{cache="pets"} 0`, `stocached_arena_bytes{cache="pets",use="samples"} 2000`,
+		`stocached_arena_bytes{cache="pets",use="ends"} 48`,
+		fmt.Sprintf(`stocached_arena_bytes{cache="pets",use="free"} %v`, float64(seg.PayloadBytes-4*512)),
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+}
+
+// The server compares what an epoch should do with what the last one did, for a cache with the policy cost.
+func TestPredictedAndObserved(t *testing.T) {
+	const samples = 1000
+	m := newMemory(samples, 100)
+	s, _ := start(t, options(t, m, server.CacheOptions{Size: sizeFor(t, m, 200), Policy: shm.PolicyCost}))
+	_, seg := dial(t, s.Dir()).attach("pets")
+	c := view(t, seg)
+	a := about(t, s)
+	if a["predicted_hit_rate"] != nil || a["observed_hit_rate"] != nil || a["no_prediction"] !=
+		"cache pets has measured no load yet. Run an epoch whose loader stores into it, then ask again" {
+		t.Error(a)
+	}
+	_, text := ask(t, s, "/metrics")
+	for _, name := range []string{"predicted_hit_rate", "observed_hit_rate", "predicted_load_seconds",
+		"observed_load_seconds", "predicted_saved_seconds", "observed_saved_seconds"} {
+		if line := fmt.Sprintf("stocached_%s{cache=\"pets\"} NaN\n", name); !strings.Contains(text, line) {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	dst, takes, random := make([]byte, 100), make([]time.Duration, samples), rand.New(rand.NewPCG(1, 2))
+	for i := range takes {
+		takes[i] = time.Duration(math.Exp(0.6*random.NormFloat64()) * float64(time.Millisecond))
+	}
+	for range 6 {
+		for _, i := range rand.Perm(samples) {
+			if _, hit, err := c.Get(i, dst); err != nil {
+				t.Fatal(err)
+			} else if !hit {
+				if _, err := c.SetLoaded(i, [][]byte{content(i, 100)}, 0, takes[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a = about(t, s)
+	}
+	_, text = ask(t, s, "/metrics")
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || len(problems) != 0 || a["no_prediction"] != "" {
+		t.Error(problems, err, a["no_prediction"])
+	}
+	for _, what := range []string{"hit_rate", "load_seconds", "saved_seconds"} {
+		predicted, known := a["predicted_"+what].(float64)
+		observed, seen := a["observed_"+what].(float64)
+		if !known || !seen || math.Abs(predicted/observed-1) > 0.05 {
+			t.Errorf("%s: predicted %v, observed %v", what, a["predicted_"+what], a["observed_"+what])
+		}
+		for kind, v := range map[string]float64{"predicted": predicted, "observed": observed} {
+			if line := fmt.Sprintf("stocached_%s_%s{cache=\"pets\"} %v\n", kind, what, v); !strings.Contains(text, line) {
+				t.Errorf("no line %q in\n%s", line, text)
+			}
 		}
 	}
 }

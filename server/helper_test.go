@@ -28,7 +28,7 @@ type memory struct {
 	reads          []atomic.Int32 // reads begun, of each sample
 	cancelled      atomic.Int32   // reads that their context ended
 	onRead         func(i int)    // called when a read begins; nil: not called
-	variable       bool           // declares samples of variable size
+	variable       bool           // declares samples of variable size: see size
 
 	mu    sync.Mutex
 	gate  map[int]chan struct{} // reads of these samples wait for it
@@ -61,7 +61,15 @@ func (m *memory) Info() source.Info {
 	return source.Info{Kind: "memory", Samples: m.samples, Schema: schema, Fingerprint: m.fingerprint}
 }
 
-func (m *memory) Size(i int) (int, error) { return m.bytes, nil }
+func (m *memory) Size(i int) (int, error) { return m.size(i), nil }
+
+// size returns the bytes of a sample: m.bytes, or between an eighth and all of it.
+func (m *memory) size(i int) int {
+	if !m.variable {
+		return m.bytes
+	}
+	return m.bytes - i*i*7919%(7*m.bytes/8)
+}
 
 func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	m.reads[i].Add(1)
@@ -82,7 +90,7 @@ func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if m.latency > 0 {
 		time.Sleep(m.latency)
 	}
-	return copy(dst, content(i, m.bytes)), failure
+	return copy(dst, content(i, m.size(i))), failure
 }
 
 func (m *memory) Where(i int) string { return fmt.Sprintf("memory %d", i) }

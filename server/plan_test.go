@@ -344,18 +344,20 @@ func TestPlanWithoutRoom(t *testing.T) {
 // A variable-size cache may have capacity as long as a sample fits. The plan tries one now and
 // then, and no more.
 func TestPlanOfAFullArena(t *testing.T) {
-	m := newMemory(3000, 5000)
-	m.variable = true
-	s, _ := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Parallel: 1}))
-	planFor(t, s, `{"kind": "sequential", "ahead": 3000}`)
-	eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
-	_, _, c := attachTo(t, s)
-	stats, err := c.Stats()
-	if err != nil || stats.Ready < 100 || stats.Ready > 2000 {
-		t.Fatal(stats.Ready, err)
-	}
-	if over := m.total() - int(stats.Ready); over > 10 {
-		t.Errorf("%d reads for nothing", over)
+	for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyCost} {
+		m := newMemoryOf(3000, 5000, true)
+		s, stop := start(t, options(t, m, server.CacheOptions{Size: 6 << 20, Parallel: 1, Policy: policy}))
+		planFor(t, s, `{"kind": "sequential", "ahead": 3000}`)
+		eventually(t, "the plan is over", func() bool { return len(plansOf(t, s)) == 0 })
+		_, _, c := attachTo(t, s)
+		stats, err := c.Stats()
+		if err != nil || stats.Ready < 100 || stats.Ready > 2000 || stats.Evicted != 0 {
+			t.Fatal(policy, stats.Ready, stats.Evicted, err)
+		}
+		if over := m.total() - int(stats.Ready); over > 10 {
+			t.Errorf("%v: %d reads for nothing", policy, over)
+		}
+		stop()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,14 +58,22 @@ func (j *training) read(ctx context.Context, epoch, from, to uint64) (uint64, er
 	if err != nil {
 		return from, err
 	}
-	indices, dst := make([]int, j.batch), make([]byte, j.batch*j.m.bytes)
+	indices, dst, rows := make([]int, j.batch), make([]byte, j.batch*j.m.bytes), make([][]byte, j.batch)
 	for from < to {
 		n := e.Fill(indices[:min(to-from, uint64(j.batch))], from, 1)
-		if err := j.s.Fetch(ctx, indices[:n], dst, j.m.bytes); err != nil {
+		var err error
+		if j.m.variable {
+			rows, err = j.s.FetchSamples(ctx, indices[:n])
+		} else if err = j.s.Fetch(ctx, indices[:n], dst, j.m.bytes); err == nil {
+			for k := range n {
+				rows[k] = dst[k*j.m.bytes:][:j.m.bytes]
+			}
+		}
+		if err != nil {
 			return from, err
 		}
 		for k, i := range indices[:n] {
-			if !bytes.Equal(dst[k*j.m.bytes:][:j.m.bytes], content(i, j.m.bytes)) {
+			if !bytes.Equal(rows[k], content(i, j.m.size(i))) {
 				return from, fmt.Errorf("sample %d has other bytes", i)
 			}
 		}
@@ -100,9 +109,14 @@ func side(t *testing.T, n int, run func(k int) error) {
 // source is read as rarely: half of the dataset is cached, and each job has its own order.
 func TestPlannedJobs(t *testing.T) {
 	const samples = 4000
-	for jobs, want := range map[int]struct{ hits, reads float64 }{2: {0.70, 0.6}, 4: {0.74, 1.04}} {
-		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
-			m := newMemory(samples, 1024)
+	for _, want := range []struct {
+		jobs        int
+		hits, reads float64
+		variable    bool
+	}{{2, 0.70, 0.6, false}, {4, 0.74, 1.04, false}, {2, 0.68, 0.64, true}} {
+		jobs := want.jobs
+		t.Run(fmt.Sprint(jobs, map[bool]string{true: " variable"}[want.variable]), func(t *testing.T) {
+			m := newMemoryOf(samples, 1024, want.variable)
 			m.latency = 20 * time.Microsecond
 			s := evicting(t, m, shm.PolicyPlanned, samples/2, 4)
 			all := make([]*training, jobs)
@@ -380,6 +394,10 @@ func TestSharedReads(t *testing.T) {
 	}
 	if a := about(t, s); a["shared_reads"] != 1.0 {
 		t.Errorf("%v shared reads", a["shared_reads"])
+	}
+	if _, text := ask(t, s, "/metrics"); !strings.Contains(text, `stocached_shared_reads_total{cache="pets"} 1`+"\n") ||
+		!strings.Contains(text, `stocached_jobs{cache="pets"} 0`+"\n") {
+		t.Error(text)
 	}
 }
 

@@ -33,6 +33,26 @@ func (g *Geometry) HasSlotTable() bool {
 	return g.Policy != PolicyFirstIndices && (!g.Variable() || g.Chains())
 }
 
+// SampleSlots is how many samples fit, one in each slot; 0 in a variable-size cache.
+func (g *Geometry) SampleSlots() uint64 {
+	if g.Variable() {
+		return 0
+	}
+	return g.Slots
+}
+
+// Fits is about how many samples fit, if stored samples have so many bytes together. 0, 0: it is unknown how
+// long they are; then an arena that evicts counts 32 slots for each. 0: an arena that does not evict.
+func (g *Geometry) Fits(stored, bytes uint64) uint64 {
+	switch {
+	case !g.Chains():
+		return g.SampleSlots()
+	case stored == 0 || bytes == 0:
+		return max(g.Slots/32, 1)
+	}
+	return max(g.PayloadBytes/max(bytes/stored, 1), 1)
+}
+
 // Groups is the number of groups of slots. Only if Chains.
 func (g *Geometry) Groups() uint64 { return (g.Slots + GroupSlots - 1) / GroupSlots }
 

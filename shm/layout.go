@@ -189,12 +189,13 @@ const (
 	Corrupt
 	Passed
 	Evicted
+	LoadNS
 	CounterCount
 )
 
 var counterNames = [CounterCount]string{
 	"hits", "misses", "stored", "exists", "busy", "full", "out", "stored_bytes", "recovered", "aborted", "lost",
-	"retried", "corrupt", "passed", "evicted",
+	"retried", "corrupt", "passed", "evicted", "load_ns",
 }
 
 // String returns the counter's name in docs/spec/segment.md.

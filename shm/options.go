@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Policy says which samples of a fixed-size cache get its slots. Its numbers are those of enum
-// stoc_policy; docs/spec/policies.md has the rules.
+// Policy says which samples a cache keeps. Its numbers are those of enum stoc_policy;
+// docs/spec/policies.md has the rules.
 type Policy int
 
 const (
 	PolicyFirstCome    Policy = iota // each sample that is set, while slots are free
 	PolicyFirstIndices               // sample i < slots has slot i; other samples have no slot
 
-	// In a full cache these give the slot of one sample to another. Such a cache gives out no views.
+	// In a full cache these give the space of one sample to another. Such a cache gives out no views.
 	PolicyCost   // keeps the samples whose loads take longest
 	PolicyRandom // any sample goes
 	PolicyClock  // a sample without a recent hit goes
@@ -43,6 +43,16 @@ func ParsePolicy(name string) (Policy, error) {
 
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (p Policy) Evicts() bool { return p >= PolicyCost && p <= PolicyPlanned }
+
+// EvictingPolicies returns all policies that evict.
+func EvictingPolicies() (all []Policy) {
+	for p := range Policy(len(policyNames)) {
+		if p.Evicts() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
 
 // References says whether the policy keeps a byte for each slot, which hits change.
 func (p Policy) References() bool { return p == PolicyClock || p == PolicyLRU || p == PolicyLFU }
@@ -75,9 +85,10 @@ type Options struct {
 	// largest sample that the cache accepts; 0: 4 GiB - 1.
 	SampleBytes uint64
 	Fields      []Field // see SampleBytes; Offset and Bytes are computed
-	Policy      Policy  // not allowed with Variable
-	// SlotBytes allows a policy that evicts with Variable: samples lie in slots of so many bytes, a power
-	// of two from 64 to 2 MiB. Only tests give it: C and the servers do not know such caches yet. 0: none.
+	Policy      Policy  // not PolicyFirstIndices with Variable
+	// SlotBytes is the size of the slots of a variable-size cache that evicts, a power of two from 64 to 2
+	// MiB: samples lie in as many as they need. 0: the rule of docs/spec/arena-eviction.md, which loses at
+	// most an eighth of the arena. If you know the length of a typical sample, give a sixteenth of it.
 	SlotBytes uint64
 	Variable  bool // samples differ in size and lie in an arena
 	Reserve   bool // allocate all pages now, so that memory is never short for a fill
@@ -136,18 +147,27 @@ func (o *Options) validate() error {
 			fieldBytes = 0
 		}
 	}
-	if o.SlotBytes != 0 && !(o.Variable && o.Policy.Evicts()) {
-		complain("slot bytes: %d: only of a variable-size cache that evicts", o.SlotBytes)
+	switch n := o.SlotBytes; {
+	case n == 0:
+	case !o.Variable || !o.Policy.Evicts():
+		complain("slot bytes: %d: only a variable-size cache that evicts has slots of a given size; leave it out", n)
+	case n < UnitBytes || n > MaxChainStride || n&(n-1) != 0:
+		complain("slot bytes: %d is not a power of two from %d to %d; leave it out for a size that fits", n, UnitBytes,
+			MaxChainStride)
 	}
 	if o.Variable {
 		if o.Limit == 0 {
 			complain("limit: a variable-size cache needs one, such as 8 GiB")
 		}
 		if o.Slots != 0 {
-			complain("slots: %d: a variable-size cache has none; give a limit", o.Slots)
+			complain("slots: %d: a variable-size cache takes no number of slots; give a limit", o.Slots)
 		}
-		if o.Policy != PolicyFirstCome && (o.SlotBytes == 0 || !o.Policy.Evicts()) {
-			complain("policy: %s needs samples of one size", o.Policy)
+		if o.Policy == PolicyFirstIndices {
+			complain("policy: %s needs samples of one size, so that sample i has slot i; take another policy", o.Policy)
+		}
+		if o.Policy.Evicts() && o.Samples > MaxChainSamples && o.Samples <= MaxSamples {
+			complain("samples: %d is more than %d, the most of a variable-size cache that evicts; take the policy %s",
+				o.Samples, uint64(MaxChainSamples), PolicyFirstCome)
 		}
 		if o.SampleBytes != 0 && o.SampleBytes < fieldBytes {
 			complain("sample bytes: %d, but the smallest sample of these fields has %d; leave it out, or raise it",
@@ -270,8 +290,20 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 	return g, nil
 }
 
-// planChains finds the largest number of slots within limit, of an arena that evicts.
+// chainPart is how many slots each sample has at least, if the creator gives no size of slots.
+const chainPart = 8
+
+// planChains finds the largest number of slots within limit, of an arena that evicts. stride is the size
+// of a slot; 0: the largest with chainPart slots for each sample.
 func planChains(flags uint32, policy Policy, samples, stride uint64, records uint32, limit uint64) (Geometry, error) {
+	if stride == 0 {
+		for stride = MaxChainStride; stride > UnitBytes; stride /= 2 {
+			g, err := planChains(flags, policy, samples, stride, records, limit)
+			if err == nil && g.Slots >= chainPart*samples {
+				return g, nil
+			}
+		}
+	}
 	least, err := NewGeometry(flags, policy, samples, 1, stride, records, 0)
 	if err != nil {
 		return least, fail(ErrInvalid, "%v", err)
@@ -308,16 +340,39 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 	return g, nil
 }
 
-// ArenaLimit returns the Limit of a variable-size cache whose arena has the given number of units:
-// the sum of UnitsFor over its samples. It returns ErrInvalid when the format has no arena of that
-// size.
-func ArenaLimit(samples uint64, clientRecords uint32, units uint64) (uint64, error) {
+// SlotBytesFor returns the SlotBytes for a typical sample of this length: the largest size that is not above
+// a sixteenth of it.
+func SlotBytesFor(typical uint64) uint64 {
+	stride := uint64(UnitBytes)
+	for stride*2 <= min(typical/16, MaxChainStride) {
+		stride *= 2
+	}
+	return stride
+}
+
+// ArenaLimit returns the Limit of a variable-size cache whose arena holds samples of these lengths, all at
+// once, and the SlotBytes to give with it; 0 if the policy does not evict. It returns ErrInvalid when the
+// format has no arena of that size.
+func ArenaLimit(policy Policy, clientRecords uint32, lengths []uint64) (limit, slotBytes uint64, err error) {
 	if clientRecords == 0 {
 		clientRecords = DefaultClientRecords
 	}
-	g, err := NewGeometry(FlagVariable, PolicyFirstCome, samples, 0, UnitBytes, clientRecords, max(units, 1)*UnitBytes)
-	if err != nil {
-		return 0, fail(ErrInvalid, "%v", err)
+	samples, units, total := uint64(len(lengths)), uint64(0), uint64(0)
+	for _, n := range lengths {
+		units += UnitsFor(n)
+		total += n
 	}
-	return g.SegmentBytes, nil
+	slots, stride := uint64(0), uint64(UnitBytes)
+	if policy.Evicts() {
+		slotBytes = SlotBytesFor(total / max(samples, 1))
+		stride = slotBytes
+		for _, n := range lengths {
+			slots += max(1, (n+stride-1)/stride)
+		}
+	}
+	g, err := NewGeometry(FlagVariable, policy, samples, slots, stride, clientRecords, max(units, 1)*UnitBytes)
+	if err != nil {
+		return 0, 0, fail(ErrInvalid, "%v", err)
+	}
+	return g.SegmentBytes, slotBytes, nil
 }

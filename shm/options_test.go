@@ -53,6 +53,13 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Variable, o.Limit, o.Slots = true, 1<<30, 3 }, []string{"slots: 3"}},
 		{func(o *Options) { o.Variable, o.Limit, o.Policy = true, 1<<30, PolicyFirstIndices },
 			[]string{"policy: first-indices"}},
+		{func(o *Options) { o.SlotBytes = 64 }, []string{"slot bytes: 64", "variable-size cache that evicts", "leave it out"}},
+		{func(o *Options) { variable()(o); o.SlotBytes = 64 }, []string{"slot bytes: 64", "that evicts"}},
+		{func(o *Options) { variable()(o); o.Policy, o.SlotBytes = PolicyCost, 192 },
+			[]string{"slot bytes: 192 is not a power of two from 64 to 2097152", "leave it out"}},
+		{func(o *Options) { variable()(o); o.Policy, o.SlotBytes = PolicyCost, 4<<20 }, []string{"slot bytes: 4194304"}},
+		{func(o *Options) { variable()(o); o.Policy, o.Samples = PolicyLRU, 1<<31 },
+			[]string{"samples: 2147483648 is more than 2147483646", "first-come"}},
 		{func(o *Options) { o.Fields = []Field{} }, []string{"fields: 0 fields"}},
 		{func(o *Options) { o.Fields = make([]Field, 25) }, []string{"fields: 25 fields"}},
 		{func(o *Options) { o.Fields = field(func(f *Field) {}); o.SampleBytes = 11 }, []string{"sample bytes: 11", "12"}},
@@ -98,7 +105,10 @@ func TestLimit(t *testing.T) {
 	for range 2000 {
 		o := Options{Samples: 1 + random.Uint64N(1<<random.IntN(24)), ClientRecords: 1 + random.Uint32N(MaxClientRecords),
 			Limit: 1 + random.Uint64N(1<<(20+random.IntN(20)))}
-		switch random.IntN(3) {
+		switch random.IntN(4) {
+		case 3:
+			o.Variable, o.Policy = true, PolicyCost+Policy(random.IntN(7))
+			o.SlotBytes = [...]uint64{0, 64, 4096}[random.IntN(3)]
 		case 0:
 			o.SampleBytes, o.Policy = 1+random.Uint64N(1<<random.IntN(24)), Policy(random.IntN(8))
 		case 1:
@@ -127,7 +137,12 @@ func TestLimit(t *testing.T) {
 		if g.SegmentBytes > o.Limit {
 			t.Fatalf("seed %d: %+v makes %d bytes", seed, o, g.SegmentBytes)
 		}
-		if g.Variable() {
+		if g.Chains() {
+			more, err := NewGeometry(h.Flags, g.Policy, g.Samples, g.Slots+1, g.SlotStride, g.ClientRecords, 0)
+			if err == nil && more.SegmentBytes <= o.Limit || err != nil && g.Slots < MaxSlots {
+				t.Fatalf("seed %d: %+v gets %d slots, %d would fit (%v)", seed, o, g.Slots, g.Slots+1, err)
+			}
+		} else if g.Variable() {
 			if o.Limit-g.SegmentBytes >= RegionAlign {
 				t.Fatalf("seed %d: %+v leaves %d bytes", seed, o, o.Limit-g.SegmentBytes)
 			}
@@ -140,6 +155,62 @@ func TestLimit(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no limit was too small: the test proves nothing")
+	}
+}
+
+// Ensure that slots have the size that docs/spec/arena-eviction.md gives for the payload and the number of
+// samples: samples lose at most an eighth of the payload, and slots of twice the size would lose more.
+func TestSlotBytes(t *testing.T) {
+	for _, c := range []struct{ samples, limit, want uint64 }{
+		{50_000, 8 << 30, 16384}, {1_281_167, 64 << 30, 4096}, {1_281_167, 8 << 30, 512}, {10, 8 << 20, 32768},
+		{1 << 30, 64 << 30, 64}, {1, 1 << 40, MaxChainStride},
+	} {
+		o := Options{Samples: c.samples, Variable: true, Policy: PolicyCost, Limit: c.limit}
+		_, g, err := o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := g.PayloadBytes / (8 * g.Samples)
+		if g.SlotStride != c.want || g.SlotStride > max(part, UnitBytes) ||
+			part >= 2*g.SlotStride+g.SlotStride/64 && g.SlotStride < MaxChainStride {
+			t.Errorf("%d samples in %d bytes lie in slots of %d, want %d", c.samples, c.limit, g.SlotStride, c.want)
+		}
+		if o.SlotBytes = 1024; true {
+			if _, g, err := o.plan(); err != nil || g.SlotStride != 1024 {
+				t.Errorf("slots of %d bytes, %v", g.SlotStride, err)
+			}
+		}
+	}
+}
+
+// Ensure that a variable-size cache with the limit for samples of known lengths holds just these.
+func TestArenaLimit(t *testing.T) {
+	lengths := []uint64{0, 1, 64, 65, 100_000, 3000, 5000, 12_345}
+	for _, policy := range []Policy{PolicyFirstCome, PolicyCost, PolicyLRU} {
+		limit, slotBytes, err := ArenaLimit(policy, 0, lengths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Samples: uint64(len(lengths)), Variable: true, Policy: policy, Limit: limit, SlotBytes: slotBytes}
+		_, g, err := o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		room := g.PayloadBytes
+		for _, n := range lengths {
+			room -= max(1, (n+g.SlotStride-1)/g.SlotStride) * g.SlotStride
+		}
+		if room >= RegionAlign || policy.Evicts() && g.SlotStride != 512 { // the sum / (8 * 16), rounded down
+			t.Errorf("%v: %d bytes are left, slots of %d", policy, int64(room), g.SlotStride)
+		}
+	}
+	for typical, want := range map[uint64]uint64{0: 64, 2047: 64, 2048: 128, 100_000: 4096, 1 << 40: MaxChainStride} {
+		if got := SlotBytesFor(typical); got != want {
+			t.Errorf("slots of %d bytes for samples of %d, want %d", got, typical, want)
+		}
+	}
+	if _, _, err := ArenaLimit(PolicyCost, 0, nil); err == nil {
+		t.Error("no samples")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/verify/arena"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -89,6 +90,10 @@ var kinds = map[string]shm.Options{
 		{Name: "image", DType: shm.Float32, Dims: []uint64{3, 5, 7}},
 		{Name: "label", DType: shm.Int64}}},
 	"arena": {Samples: 20, Variable: true, Limit: 2<<20 + 8192, SampleBytes: 3000},
+	"chains of fifo": {Samples: 20, Variable: true, Limit: 2<<20 + 4096, SampleBytes: 3000, Policy: shm.PolicyFIFO,
+		SlotBytes: 64},
+	"chains of clock": {Samples: 20, Variable: true, Limit: 2<<20 + 8192, SampleBytes: 3000, Policy: shm.PolicyClock,
+		SlotBytes: 256},
 }
 
 // operation is one call with its arguments. The test compares its results.
@@ -247,7 +252,7 @@ func image(t *testing.T, path string) map[string]any {
 	for i := range g.Samples {
 		w := shm.Word(seg.Word(i).Load())
 		words, meta = append(words, uint64(w)&^owner), append(meta, seg.Meta(i).Load())
-		if w.State() == shm.Ready {
+		if w.State() == shm.Ready && !g.Chains() {
 			place := (g.WordLayout().Place(w) - 1) * g.SlotStride
 			payload = append(payload, slices.Clone(seg.Bytes(place, seg.Length(shm.Meta(seg.Meta(i).Load())))))
 		}
@@ -256,6 +261,12 @@ func image(t *testing.T, path string) map[string]any {
 		for s := range g.Slots {
 			table = append(table, seg.SlotSample(s).Load())
 		}
+	}
+	if g.Chains() {
+		for k := range g.Groups() {
+			table = append(table, seg.Group(k).Load())
+		}
+		payload = append(payload, slices.Clone(seg.Bytes(0, g.PayloadBytes)))
 	}
 	claims := 0
 	var counters [shm.CounterCount]uint64
@@ -575,6 +586,14 @@ func TestCreate(t *testing.T) {
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),
 			field("b", shm.Int64)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost, SlotBytes: 4096},
+		{Samples: 5000, Variable: true, Limit: 3<<20 + 777, Policy: shm.PolicyLRU, SlotBytes: 64, SampleBytes: 1000},
+		{Samples: 5, Variable: true, Limit: 2<<20 + 100, Policy: shm.PolicyRandom, SlotBytes: 4096},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyRandom, SlotBytes: 192},
+		{Samples: 5, Variable: true, Limit: 30 << 20, Policy: shm.PolicyRandom, SlotBytes: 4 << 20},
+		{Samples: 5, Variable: true, Limit: 3 << 20, SlotBytes: 64},
+		{Samples: 5, SampleBytes: 64, Policy: shm.PolicyRandom, SlotBytes: 64},
+		{Samples: 1 << 31, Variable: true, Limit: 1 << 40, Policy: shm.PolicyRandom, SlotBytes: 64},
 		{Samples: 1 << 32, SampleBytes: 1<<32 - 1, Slots: 1<<32 - 2}, {Samples: 1 << 22, SampleBytes: 1 << 30},
 	}
 	for k, o := range table {
@@ -614,6 +633,44 @@ func TestCreate(t *testing.T) {
 			if !bytes.Equal(pages[0], pages[1]) {
 				t.Errorf("options %d: headers differ:\n%x\n%x", k, pages[0], pages[1])
 			}
+		}
+	}
+}
+
+// TestCreateChains: C chooses the size of slots by the rule of docs/spec/arena-eviction.md.
+func TestCreateChains(t *testing.T) {
+	dir := directory(t)
+	for _, samples := range []uint64{1, 10, 1000, 30_000} {
+		for _, limit := range []uint64{2<<20 + 64, 3 << 20, 5<<20 + 1234, 100 << 20, 1 << 29} {
+			o := shm.Options{Name: "chains", Dir: dir, Samples: samples, Limit: limit, Variable: true,
+				Policy: shm.PolicyClock, ClientRecords: 8}
+			path := filepath.Join(dir, o.Name)
+			if code, message := createC(o); code != 0 { // too little even for the smallest slots
+				o.SlotBytes = shm.UnitBytes
+				if _, err := shm.Create(o); code != shm.Code(err) {
+					t.Errorf("%d samples in %d bytes: C %d %s, Go %v", samples, limit, code, message, err)
+				}
+				continue
+			}
+			seg, err := shm.Open(path, shm.OpenOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, page := seg.Geometry, header(t, path, true)
+			seg.Close()
+			os.Remove(path)
+			if stride := arena.StrideFor(got.PayloadBytes, samples, 0); got.SlotStride != stride {
+				t.Errorf("%d samples in %d bytes: slots of %d bytes, want %d", samples, limit, got.SlotStride, stride)
+			}
+			o.SlotBytes = got.SlotStride
+			if seg, err = shm.Create(o); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(page, header(t, path, true)) {
+				t.Errorf("%d samples in %d bytes: %+v, want %+v", samples, limit, got, seg.Geometry)
+			}
+			seg.Close()
+			os.Remove(path)
 		}
 	}
 }

@@ -62,6 +62,7 @@ func createC(o shm.Options) (code int, message string) {
 	options.struct_bytes = C.sizeof_struct_stoc_options
 	options.samples, options.limit_bytes, options.slots, options.sample_bytes = C.uint64_t(o.Samples),
 		C.uint64_t(o.Limit), C.uint64_t(o.Slots), C.uint64_t(o.SampleBytes)
+	options.slot_bytes = C.uint64_t(o.SlotBytes)
 	options.policy, options.client_records = C.uint32_t(o.Policy), C.uint32_t(o.ClientRecords)
 	options.variable, options.reserve, options.unlink_last = flag(o.Variable), flag(o.Reserve), flag(o.UnlinkLast)
 	if o.Dir != "" {
@@ -238,7 +239,7 @@ func (c *cClient) stats() (int, cache.Stats) {
 		Corrupt: uint64(s.corrupt), Passed: uint64(s.passed), Ready: uint64(s.ready), ReadyBytes: uint64(s.ready_bytes),
 		ArenaNextBytes: uint64(s.arena_next_bytes), ArenaLostBytes: uint64(s.arena_lost_bytes),
 		ClientsLive: uint64(s.clients_live), ClientsDead: uint64(s.clients_dead), AllocatedBytes: uint64(s.allocated_bytes),
-		Clears: uint64(s.clears), Evicted: uint64(s.evicted),
+		Clears: uint64(s.clears), Evicted: uint64(s.evicted), ArenaFreeBytes: uint64(s.arena_free_bytes),
 	}
 }
 

@@ -4,10 +4,10 @@ package conform
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/verify/decisions"
 	"github.com/stocached/stocached/shm"
 )
@@ -43,26 +43,27 @@ func (d decider) Get(i int, dst []byte) bool {
 	return code == 1
 }
 
-func (d decider) SetLoaded(i int, data []byte, took time.Duration) {
-	if code := d.c.setLoaded(i, [][]byte{data}, 0, int64(took)); code < 0 {
+func (d decider) SetLoaded(i int, data []byte, took time.Duration) bool {
+	code := d.c.setLoaded(i, [][]byte{data}, cache.Overwrite, int64(took))
+	if code < 0 {
 		d.t.Fatalf("set of sample %d: %d", i, code)
 	}
+	return code == int(cache.Stored)
 }
 
-// C does not know arenas that evict yet: it refuses to attach one.
-func TestArenaThatEvictsIsRefused(t *testing.T) {
-	o := shm.Options{Name: "arena", Dir: directory(t), Samples: 10, Variable: true, Policy: shm.PolicyCost,
-		SlotBytes: 4096, Limit: 8 << 20}
-	seg, err := shm.Create(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close()
-	c, code, message := openC(seg.Path(), false)
-	if c != nil {
-		c.close()
-	}
-	if code != shm.Code(shm.ErrFormat) || !strings.Contains(message, "policy 2 of a segment with the flags") {
-		t.Errorf("C: %d %s", code, message)
+// TestChainsAreTheSimulators: in an arena that evicts too.
+func TestChainsAreTheSimulators(t *testing.T) {
+	for language := range languages {
+		t.Run(languages[language].name, func(t *testing.T) {
+			decisions.CompareChains(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
+				o.Name, o.Dir = "policy", directory(t)
+				seg, err := shm.Create(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { seg.Close() })
+				return seg, decider{t, open(t, language, filepath.Join(o.Dir, o.Name), false)}
+			})
+		})
 	}
 }

@@ -223,6 +223,27 @@ static void batches_and_threads(void)
     stoc_close(c);
 }
 
+/* The cost that a fill in pieces tells when it publishes. */
+static void loads_in_pieces(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = N, .slots = 10, .sample_bytes = BYTES, .policy = STOC_POLICY_COST));
+    unsigned char bytes[BYTES] = {0};
+    struct stoc_claim k;
+    uint64_t costs[2];
+    for (int64_t i = 0; i < 2; i++) {
+        EQUAL(stoc_claim(c, i, BYTES, 0, &k), STOC_STORED);
+        EQUAL(stoc_write(&k, 0, bytes, BYTES), STOC_STORED);
+        EQUAL(stoc_publish_loaded(&k, UINT64_MAX), STOC_EINVAL);
+        EQUAL(stoc_publish_loaded(&k, i ? 8000000 : 0), STOC_STORED);
+        EQUAL(stoc_publish_loaded(&k, 1), STOC_EINVAL);
+    }
+    EQUAL(stoc_costs(c, 0, 2, costs), 0);
+    EQUAL(costs[0], 0);
+    CHECK(costs[1] > 7000000 && costs[1] < 9000000);
+    EQUAL(stoc_state(c, 1), STOC_STATE_READY);
+    stoc_close(c);
+}
+
 static void fills_in_pieces(void)
 {
     stoc_cache *c = small();
@@ -383,6 +404,14 @@ static void bad_options(void)
         {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .variable = 1), STOC_EINVAL}, /* no limit */
         {NULL, OPTIONS(.samples = 5, .slots = 2, .variable = 1, .limit_bytes = 4 << 20), STOC_EINVAL},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_FIRST_INDICES), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .slot_bytes = 64), STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .sample_bytes = 8, .policy = STOC_POLICY_LRU, .slot_bytes = 64), STOC_EINVAL},
+        {NULL,
+         OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_LRU, .slot_bytes = 96),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = UINT64_C(1) << 31, .variable = 1, .limit_bytes = 4 << 20, .policy = STOC_POLICY_LRU),
+         STOC_EINVAL},
+        {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20, .policy = STOC_POLICY_LRU), STOC_EMEMORY},
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 1 << 20), STOC_EMEMORY},
         /* over 4 GiB */
         {NULL, OPTIONS(.samples = 5, .variable = 1, .limit_bytes = 64 << 20, .fields = &deepest, .field_count = 1),
@@ -799,6 +828,7 @@ int main(int argc, char **argv)
     RUN(a_sample_has_fields);
     RUN(batches_and_threads);
     RUN(fills_in_pieces);
+    RUN(loads_in_pieces);
     RUN(bad_arguments);
     RUN(bad_options);
     RUN(names);

@@ -237,6 +237,36 @@ __attribute__((unused)) static _Atomic uint64_t *index_in(unsigned char *control
     return word_in(control, header64(control, STOC_HEADER_INDEX_OFFSET) + sample * STOC_INDEX_RECORD_BYTES);
 }
 
+/* Checks the chains of an arena that evicts: each slot that is taken belongs to one READY sample, and
+ * searches find every other one. */
+__attribute__((unused)) static void check_chains(unsigned char *control, const struct stoc_info *info)
+{
+    uint64_t slot_table = header64(control, STOC_HEADER_SLOT_TABLE_OFFSET),
+             groups = header64(control, STOC_HEADER_GROUPS_OFFSET), taken = 0, linked = 0;
+    for (uint64_t i = 0; i < info->samples; i++) {
+        uint64_t w = *index_in(control, i), length = *(index_in(control, i) + 1) & UINT32_MAX, slots = 0;
+        for (uint64_t s = w >> STOC_FIXED_PLACE_SHIFT; s != 0 && slots <= info->slots; slots++) {
+            REQUIRE(s <= info->slots);
+            uint64_t link = *word_in(control, slot_table + (s - 1) * 8);
+            EQUAL(link >> 33, i + 1);
+            s = link & UINT32_MAX;
+        }
+        linked += slots;
+        if ((w & 7) == STOC_WORD_READY)
+            EQUAL(slots, length ? (length + info->slot_stride - 1) / info->slot_stride : 1);
+        else
+            EQUAL(slots, 0);
+    }
+    for (uint64_t s = 0; s < info->slots; s++) {
+        uint64_t from = *word_in(control, groups + s / STOC_GROUP_SLOTS * 8) & UINT32_MAX;
+        if (*word_in(control, slot_table + s * 8) >> 33)
+            taken++;
+        else
+            CHECK(s % STOC_GROUP_SLOTS >= from);
+    }
+    EQUAL(taken, linked);
+}
+
 /* Checks what must hold while no client is inside an operation and dead clients are reclaimed. No
  * entry is in use, no word is WRITING, and the slot table agrees with the index. */
 __attribute__((unused)) static void check_quiet(stoc_cache *c)
@@ -245,21 +275,22 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
     REQUIRE(stoc_info(c, &info) == 0);
     unsigned char *control = control_of(c);
     uint64_t slot_table = header64(control, STOC_HEADER_SLOT_TABLE_OFFSET), ready = 0, taken = 0;
+    bool chains = info.variable && slot_table, extents = info.variable && !slot_table;
     for (uint64_t r = 0; r < info.client_records; r++)
         for (uint64_t e = 0; e < 2 * STOC_CLAIMS_PER_CLIENT; e++)
             if (*word_in(control, STOC_CLIENTS_OFFSET + r * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + 8 * e) != 0)
                 COMPLAIN("record %" PRIu64 " has claim word %" PRIu64 " in use", r, e);
     for (uint64_t i = 0; i < info.samples; i++) {
         uint64_t w = *index_in(control, i), state = w & 7,
-                 place = info.variable ? w >> STOC_ARENA_PLACE_SHIFT : w >> STOC_FIXED_PLACE_SHIFT;
+                 place = w >> (extents ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT);
         CHECK(state == STOC_WORD_EMPTY || state == STOC_WORD_READY);
         CHECK((w >> 3 & 4095) == 0); /* owner */
         ready += state == STOC_WORD_READY;
-        if (!info.variable)
+        if (!extents)
             CHECK((state == STOC_WORD_READY) == (place != 0));
-        if (slot_table && place)
+        if (slot_table && !chains && place)
             EQUAL(*word_in(control, slot_table + (place - 1) * 8), i + 1);
-        if (info.variable && place) /* no two extents overlap */
+        if (extents && place) /* no two extents overlap */
             for (uint64_t j = 0; j < i; j++) {
                 uint64_t other = *index_in(control, j) >> STOC_ARENA_PLACE_SHIFT;
                 uint64_t mine_units = ((*(index_in(control, i) + 1) & UINT32_MAX) + 63) / 64,
@@ -269,7 +300,9 @@ __attribute__((unused)) static void check_quiet(stoc_cache *c)
                     COMPLAIN("samples %" PRIu64 " and %" PRIu64 " share units", i, j);
             }
     }
-    if (slot_table) {
+    if (chains) {
+        check_chains(control, &info);
+    } else if (slot_table) {
         for (uint64_t s = 0; s < info.slots; s++)
             taken += *word_in(control, slot_table + s * 8) != 0;
         EQUAL(taken, ready);

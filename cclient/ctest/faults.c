@@ -642,11 +642,81 @@ static void an_extent_kept_for_another_length(void)
     stoc_close(c);
 }
 
+/* A child does one thing to an arena that evicts, and dies at a point. */
+static void die_in_a_chain(stoc_cache *c, const char *what, const char *point)
+{
+    char order[64];
+    snprintf(order, sizeof order, "%s=kill", point);
+    int status = IN_CHILD({
+        setenv("STOCACHED_FAULT", order, 1);
+        if (strcmp(what, "set") == 0)
+            put(c, 7, 1900, 7, 0); /* eight slots: evicts two samples */
+        else if (strcmp(what, "clear") == 0)
+            stoc_clear(c, 1000);
+        else
+            stoc_recover(c);
+    });
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        COMPLAIN("%s: no process died at %s (status %#x)", what, point, (unsigned)status);
+}
+
+/* reclaims: what another client does, which dies at the second point; NULL: there is none. */
+static void killed_in_this_chain(const char *first, const char *reclaims, const char *second)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 12, .variable = 1, .slot_bytes = 256, .policy = STOC_POLICY_FIFO,
+                                       .limit_bytes = (2 << 20) + 16 * 256));
+    for (int i = 0; i < 4; i++) /* four slots each */
+        EQUAL(put(c, i, 1000, 1, 0), STOC_STORED);
+    die_in_a_chain(c, "set", first);
+    if (reclaims)
+        die_in_a_chain(c, reclaims, second);
+    stoc_recover(c);
+    bool cleared = reclaims && strcmp(reclaims, "clear") == 0;
+    if (cleared) /* the next claimant finishes it */
+        EQUAL(put(c, 0, 1000, 1, 0), STOC_STORED);
+    check_quiet(c);
+    EQUAL(holds(c, 7, 1900, 7), strcmp(first, "publish.word") == 0 || strcmp(first, "publish.entry") == 0);
+    CHECK(stats_of(c).ready >= 2 || cleared);
+    for (int i = 0; i < 12; i++)
+        EQUAL(put(c, i, 1000, 1, 0) > STOC_EXISTS, 0);
+    EQUAL(stats_of(c).ready, 4);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* A kill at any step of a set that evicts from chains loses at most the victims and no slot. A kill while
+ * the claims are reclaimed changes nothing. */
+static void killed_in_a_chain(void)
+{
+    static const char *const points[] = {
+        "claim.entry",   "claim.phase",      "claim.word",   "evict.listed", "evict.listed@2", "evict.retired",
+        "abort.slot",    "abort.slot@3",     "abort.slot@6", "abort.cursor", "abort.cursor@4", "evict.emptied",
+        "evict.emptied@2", "evict.unlisted", "evict.unlisted@2", "slot.intent", "slot.intent@5", "slot.taken",
+        "slot.taken@8",  "slot.named",       "write.half",   "write.done",   "publish.meta",   "publish.word",
+        "publish.entry"};
+    static const char *const firsts[] = {"abort.slot@2", "evict.retired@2", "slot.intent@5", "slot.taken@7",
+                                         "slot.named"};
+    static const char *const seconds[] = {"reclaim.slot", "reclaim.slot@2", "reclaim.cursor", "reclaim.cursor@2",
+                                          "reclaim.word", "reclaim.entry"};
+    static const char *const reclaims[] = {"set", "recover", "clear"};
+    for (size_t k = 0; k < sizeof points / sizeof *points; k++)
+        killed_in_this_chain(points[k], NULL, NULL);
+    for (size_t r = 0; r < 3; r++)
+        for (size_t k = 0; k < sizeof firsts / sizeof *firsts; k++)
+            for (size_t n = 0; n < sizeof seconds / sizeof *seconds; n++) {
+                int before = failures;
+                killed_in_this_chain(firsts[k], reclaims[r], seconds[n]);
+                if (failures > before)
+                    printf("  in: %s, %s at %s\n", firsts[k], reclaims[r], seconds[n]);
+            }
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     begin_tests();
     RUN(killed_at_every_step);
+    RUN(killed_in_a_chain);
     RUN(killed_while_clearing);
     RUN(killed_while_taking_back);
     RUN(a_stopped_writer_keeps_its_claim);

@@ -10,7 +10,8 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-enum { HELLO = 1, WELCOME, ATTACH, ATTACHED, FETCH, SAMPLE, FETCHED, PREFETCH, PREFETCHED, CANCEL, ERROR };
+enum { HELLO = 1, WELCOME, ATTACH, ATTACHED, FETCH, SAMPLE, FETCHED, PREFETCH, PREFETCHED, CANCEL, ERROR, ANNOUNCE,
+       ANNOUNCED };
 enum { SAMPLES = 64, BYTES = 1000 };
 
 /* ------------------------------------------------------------ the peer */
@@ -36,7 +37,11 @@ static struct peer {
     _Atomic unsigned connections, ended, requests;
     _Atomic size_t largest;
     _Atomic unsigned sending; /* requests with the flag SEND */
+    void (*_Atomic heard)(struct request *r); /* answers an ANNOUNCE; NULL: it uses the plan */
+    _Atomic unsigned plans;   /* frames of ANNOUNCE */
+    unsigned char plan[96];   /* of the last one; under plan_lock */
 } peer;
+static pthread_mutex_t plan_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool receive(int fd, void *data, size_t n) { return n == 0 || recv(fd, data, n, MSG_WAITALL) == (ssize_t)n; }
 
@@ -175,6 +180,31 @@ static void serve(struct request *r)
     say_failed(r, NULL, NULL, 0, "");
 }
 
+static void answer_plan(struct request *r, uint32_t used)
+{
+    uint32_t body[2] = {used, 0};
+    reply(r->fd, ANNOUNCED, r->number, body, sizeof body);
+}
+
+/* Reads a plan, which the peer keeps, and answers it. */
+static bool hear_plan(struct request *r, uint32_t length)
+{
+    unsigned char body[sizeof peer.plan];
+    CHECK(length == sizeof body && peer.version >= 3);
+    if (length != sizeof body || !receive(r->fd, body, length))
+        return false;
+    pthread_mutex_lock(&plan_lock);
+    memcpy(peer.plan, body, sizeof body);
+    pthread_mutex_unlock(&plan_lock);
+    atomic_fetch_add(&peer.plans, 1);
+    void (*heard)(struct request *) = atomic_load(&peer.heard);
+    if (heard)
+        heard(r);
+    else
+        answer_plan(r, 1);
+    return true;
+}
+
 static void *converse(void *argument)
 {
     struct request r = {.fd = (int)(intptr_t)argument, .connection = atomic_fetch_add(&peer.connections, 1) + 1};
@@ -191,6 +221,14 @@ static void *converse(void *argument)
         memcpy(&length, header, 4);
         memcpy(&r.number, header + 8, 8);
         r.type = header[4];
+        if (r.type == ANNOUNCE) {
+            int fd = r.fd;
+            if (hear_plan(&r, length) && r.fd >= 0)
+                continue;
+            shutdown(fd, SHUT_RDWR);
+            r.fd = fd;
+            break;
+        }
         r.n = (length - 8) / 8;
         if ((r.type != FETCH && r.type != PREFETCH) || r.n > sizeof r.indices / 8 || !receive(r.fd, head, 8) ||
             !receive(r.fd, r.indices, r.n * 8)) {
@@ -1250,6 +1288,231 @@ static void without_a_name(void)
     end_peer();
 }
 
+/* ------------------------------------------------------------ plans */
+
+static const struct stoc_order in_order = {.struct_bytes = sizeof in_order, .samples = SAMPLES, .seed = 77,
+                                           .kind = STOC_ORDER_SHUFFLED};
+static const struct stoc_shard alone = {.struct_bytes = sizeof alone, .from = 5, .rank = 1, .ranks = 3};
+
+static int announce(stoc_cache *c, uint64_t epoch)
+{
+    return stoc_announce(c, &in_order, epoch, &alone, 16, 5000, &error);
+}
+
+static uint64_t plan_word(size_t at, size_t width)
+{
+    uint64_t n = 0;
+    pthread_mutex_lock(&plan_lock);
+    memcpy(&n, peer.plan + at, width);
+    pthread_mutex_unlock(&plan_lock);
+    return n;
+}
+
+static unsigned plans(void) { return atomic_load(&peer.plans); }
+
+static void used_nowhere(struct request *r) { answer_plan(r, 0); }
+
+static void announced(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {1, 2, 3};
+    begin_peer(c, NULL, NULL);
+    EQUAL(fetch(c, indices, 3, NULL), 3); /* three misses */
+    EQUAL(announce(c, 4), 1);
+    const struct {
+        size_t at, width;
+        uint64_t want;
+    } fields[] = {{0, 4, 7},  {4, 4, 1},  {8, 4, STOC_ORDER_SHUFFLED}, {12, 4, 0}, {16, 8, 77},
+                  {24, 8, 0}, {32, 8, 0}, {40, 8, 4},                  {48, 8, 5}, {56, 8, 1},
+                  {64, 8, 3}, {72, 8, SAMPLES}, {80, 8, 3}, {88, 4, 16}, {92, 4, 0}};
+    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+        if (plan_word(fields[k].at, fields[k].width) != fields[k].want)
+            COMPLAIN("the plan has %llu at %zu", (unsigned long long)plan_word(fields[k].at, fields[k].width),
+                     fields[k].at);
+    EQUAL(fetch(c, indices, 3, NULL), 3);
+    EQUAL(announce(c, 5), 1); /* another plan, on the same connection */
+    EQUAL(plan_word(40, 8), 5);
+    EQUAL(plan_word(80, 8), 6);
+    EQUAL(stoc_announce(c, NULL, 0, NULL, 0, 5000, &error), 1); /* it reads no plan any more */
+    EQUAL(plan_word(92, 4), 1);
+    EQUAL(plan_word(4, 4), 1);
+    EQUAL(plans(), 3);
+    atomic_store(&peer.heard, used_nowhere);
+    EQUAL(announce(c, 6), 0);
+    EQUAL(atomic_load(&peer.connections), 1);
+    stoc_close(c);
+    end_peer();
+}
+
+static void say_invalid(struct request *r)
+{
+    unsigned char body[4 + 5] = {STOC_REMOTE_INVALID, 0, 0, 0, 'w', 'r', 'o', 'n', 'g'};
+    reply(r->fd, ERROR, r->number, body, sizeof body);
+}
+
+static void say_nonsense(struct request *r) { reply(r->fd, ANNOUNCED, r->number + 1, (uint32_t[2]){1}, 8); }
+
+static void plans_that_cannot_be(void)
+{
+    stoc_cache *c = served(), *reader;
+    struct stoc_order order = in_order;
+    struct stoc_shard shard = alone;
+    begin_peer(c, NULL, NULL);
+    EQUAL(stoc_announce(NULL, &order, 0, &shard, 1, 0, &error), STOC_ECLOSED);
+    EQUAL(stoc_announce(c, &order, 0, NULL, 1, 0, &error), STOC_EINVAL);
+    shard.struct_bytes--;
+    EQUAL(stoc_announce(c, &order, 0, &shard, 1, 0, &error), STOC_EINVAL);
+    shard.struct_bytes++, order.struct_bytes++;
+    EQUAL(stoc_announce(c, &order, 0, &shard, 1, 0, &error), STOC_EINVAL);
+    CHECK(error.code == STOC_EINVAL && strstr(error.message, "struct_bytes"));
+    EQUAL(stoc_announce(c, &order, 0, &shard, 1, 0, NULL), STOC_EINVAL); /* the caller asks for no details */
+    EQUAL(stoc_open(path_in_scratch("served"), STOC_OPEN_READ_ONLY, NULL, &reader, &error), 0);
+    EQUAL(announce(reader, 0), STOC_EREADONLY);
+    stoc_close(reader);
+    EQUAL(atomic_load(&peer.connections), 0);
+
+    /* The server refuses it. The connection stays, and the next one does not announce it again. */
+    int64_t index = 1;
+    atomic_store(&peer.heard, say_invalid);
+    EQUAL(announce(c, 0), STOC_EINVAL);
+    CHECK(error.code == STOC_EINVAL && strstr(error.message, "INVALID: wrong"));
+    EQUAL(fetch(c, &index, 1, NULL), 1);
+    EQUAL(atomic_load(&peer.connections), 1);
+    EQUAL(plans(), 1);
+    atomic_store(&peer.heard, say_nonsense);
+    EQUAL(announce(c, 0), STOC_EREMOTE);
+    stoc_close(c);
+    end_peer();
+    c = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES));
+    EQUAL(announce(c, 0), STOC_EINVAL); /* it has no server */
+    stoc_close(c);
+}
+
+static void hang_up_at_three(struct request *r)
+{
+    if (r->indices[0] == 3)
+        r->fd = -1;
+    else
+        serve(r);
+}
+
+/* The next connection announces the same plan, before it asks for samples. So the server knows from the
+ * counters of the segment how far the job is. */
+static void the_next_server_hears_of_the_plan(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {1, 2, 3};
+    begin_peer(c, hang_up_at_three, NULL);
+    EQUAL(announce(c, 9), 1);
+    EQUAL(fetch(c, indices, 2, NULL), 2);
+    struct stoc_fetch_options o = WITHIN(300);
+    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+    EQUAL(plan_word(40, 8), 9);
+    EQUAL(plan_word(80, 8), 0); /* reads before the plan: unchanged */
+    EQUAL(plans(), atomic_load(&peer.connections)); /* on each of the connections */
+    stoc_announce(c, NULL, 0, NULL, 0, 5000, &error);
+    unsigned before = plans();
+    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+    EQUAL(plans(), before); /* the job is over */
+    end_peer();
+
+    /* A plan that found no server, and one that a server did not answer, are announced later too. */
+    EQUAL(stoc_announce(c, &in_order, 3, &alone, 16, 50, &error), STOC_ENOSERVER);
+    begin_peer(c, NULL, NULL);
+    EQUAL(fetch(c, indices + 2, 1, NULL), 1);
+    EQUAL(plans(), 1);
+    EQUAL(plan_word(40, 8), 3);
+    atomic_store(&peer.heard, never);
+    EQUAL(stoc_announce(c, &in_order, 4, &alone, 16, 50, &error), STOC_ETIMEOUT);
+    atomic_store(&peer.heard, NULL);
+    indices[0] = 11;
+    EQUAL(fetch(c, indices, 1, NULL), 1);
+    EQUAL(plans(), 3);
+    EQUAL(plan_word(40, 8), 4);
+    stoc_close(c);
+    end_peer();
+}
+
+/* A server of an older version is told nothing, and the next one is. */
+static void plans_of_older_servers(void)
+{
+    for (unsigned version = 1; version <= 2; version++) {
+        stoc_cache *c = served();
+        int64_t indices[] = {1, 2, 3};
+        struct stoc_fetch_options o = WITHIN(100);
+        begin_peer(c, hang_up_at_three, NULL);
+        peer.version = (uint16_t)version;
+        EQUAL(announce(c, 1), 0);
+        EQUAL(fetch(c, indices, 2, NULL), 2);
+        EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+        EQUAL(plans(), 0);
+        end_peer();
+        begin_peer(c, NULL, NULL);
+        EQUAL(fetch(c, indices + 2, 1, NULL), 1);
+        EQUAL(plans(), 1);
+        EQUAL(plan_word(40, 8), 1);
+        stoc_close(c);
+        end_peer();
+    }
+}
+
+/* A child has no plan until it announces one, with its own owner number and on its own connection. The
+ * parent's connection and plan stay. */
+static void plans_of_children(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {21, 22, 23};
+    begin_peer(c, NULL, NULL);
+    EQUAL(announce(c, 1), 1);
+    uint64_t owner = plan_word(4, 4);
+    int status = IN_CHILD({
+        EQUAL(fetch(c, indices, 1, NULL), 1);
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+    EQUAL(atomic_load(&peer.connections), 2);
+    EQUAL(plans(), 1);
+    status = IN_CHILD({
+        EQUAL(announce(c, 2), 1);
+        EQUAL(fetch(c, indices + 1, 1, NULL), 1);
+        stoc_close(c);
+    });
+    EQUAL(status, 0);
+    EQUAL(plans(), 2);
+    EQUAL(plan_word(40, 8), 2);
+    CHECK(plan_word(4, 4) != owner && plan_word(4, 4) != 0);
+    EQUAL(atomic_load(&peer.connections), 3);
+    EQUAL(fetch(c, indices + 2, 1, NULL), 1);
+    EQUAL(announce(c, 3), 1);
+    EQUAL(plan_word(4, 4), owner);
+    EQUAL(plans(), 3);
+    EQUAL(atomic_load(&peer.connections), 3);
+    stoc_close(c);
+    end_peer();
+}
+
+/* Of several connections of a handle, one announces. When it ends, another one does. */
+static void one_connection_announces(void)
+{
+    stoc_cache *c = served();
+    int64_t index = 2;
+    pthread_t thread;
+    begin_peer(c, all_but_fifty, NULL);
+    EQUAL(announce(c, 1), 1);
+    REQUIRE(pthread_create(&thread, NULL, wait_for_ever, c) == 0);
+    while (atomic_load(&peer.requests) == 0)
+        usleep(1000);
+    EQUAL(fetch(c, &index, 1, NULL), 1); /* on a second connection */
+    EQUAL(atomic_load(&peer.connections), 2);
+    EQUAL(plans(), 1);
+    pthread_join(thread, NULL); /* its time is up, and the connection that announced has ended */
+    index = 3;
+    EQUAL(fetch(c, &index, 1, NULL), 1);
+    EQUAL(plans(), 2);
+    stoc_close(c);
+    end_peer();
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -1281,5 +1544,11 @@ int main(int argc, char **argv)
     RUN(dialled);
     RUN(servers_of_others);
     RUN(without_a_name);
+    RUN(announced);
+    RUN(plans_that_cannot_be);
+    RUN(the_next_server_hears_of_the_plan);
+    RUN(plans_of_older_servers);
+    RUN(plans_of_children);
+    RUN(one_connection_announces);
     return end_tests(argv[0]);
 }

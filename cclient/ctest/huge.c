@@ -130,6 +130,12 @@ static void of_an_arena(void)
 {
     check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20), NULL, false, BLOCKS + 1);
 }
+/* Ends of slots take a block more. */
+static void of_chains(void)
+{
+    check_filled(OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 24 << 20, .policy = STOC_POLICY_LRU), NULL,
+                 false, BLOCKS + 2);
+}
 /* Each block becomes huge with the sample in which it begins. Some of the block's other samples are
  * stored before. */
 static void with_a_slot_each(void)
@@ -291,6 +297,7 @@ int main(int argc, char **argv)
     RUN(of_a_named_cache);
     RUN(reserved_pages);
     RUN(of_an_arena);
+    RUN(of_chains);
     RUN(with_a_slot_each);
     RUN(samples_larger_than_a_block);
     RUN(the_control_part);

@@ -83,6 +83,33 @@ static void fills_under_way_count(void)
     stoc_close(c);
 }
 
+/* Without memory a set takes no slot that was never filled. It evicts, and takes slots that have pages. */
+static void chains_without_memory(void)
+{
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 20, .variable = 1, .limit_bytes = (2 << 20) + 64 * 4096,
+                                       .slot_bytes = 4096, .policy = STOC_POLICY_FIFO)),
+               *other = join_fd(c);
+    for (int i = 0; i < 8; i++) /* half of the slots */
+        EQUAL(put(c, i, 4 * 4096, 1, 0), STOC_STORED);
+    uint64_t before = stats_of(c).allocated_bytes;
+    store(drawn_word(c, record_of(other)), UINT64_C(1) << 60);
+    atomic_store(&c->memory_left, 0);
+    for (int i = 8; i < 20; i++) {
+        EQUAL(put(c, i, 3 * 4096, 1, 0), STOC_STORED);
+        EQUAL(holds(c, i, 3 * 4096, 1), 1);
+    }
+    CHECK(stats_of(c).allocated_bytes <= before);
+    CHECK(stats_of(c).evicted > 0);
+    EQUAL(put(c, 0, 40 * 4096, 1, 0), STOC_FULL); /* more than all slots that have pages */
+    EQUAL(load(drawn_word(c, record_of(c))), 0);
+    store(drawn_word(c, record_of(other)), 0);
+    EQUAL(put(c, 0, 64 * 4096, 1, 0), STOC_STORED);
+    EQUAL(load(drawn_word(c, record_of(c))), 0);
+    check_quiet(c);
+    stoc_close(other);
+    stoc_close(c);
+}
+
 /* A grant for another group is not for us. */
 static void a_grant_is_for_one_group(void)
 {
@@ -445,6 +472,7 @@ int main(int argc, char **argv)
     begin_tests();
     RUN(clients_share_an_allowance);
     RUN(fills_under_way_count);
+    RUN(chains_without_memory);
     RUN(a_grant_is_for_one_group);
     RUN(memory_that_is_held);
     RUN(memory_is_promised_once);

@@ -5,7 +5,7 @@
  * internal/verify/model/replay_c_test.go builds and drives it, and compares the output. Compiled
  * together with the library, with -DSTOC_FAULT_POINTS. It reads lines from standard input:
  *
- *   cache <first-come|first-indices|fifo|arena> <samples> <places> <records> <bytes of a place>
+ *   cache <first-come|first-indices|fifo|arena|chains> <samples> <places> <records> <bytes of a place>
  *         <limit in bytes>                 (on one line)
  *   client <joined|late|reader>            clients in their order; the first operation of a late
  *                                          client is register
@@ -17,8 +17,9 @@
  *   die <client>                           stops its threads for ever, and closes all its descriptors
  *
  * After setup, run and die it prints the event ("ready", "at <point>", "end <result>", "dead") and a
- * line of words in hexadecimal: phase, free_from, arena_next, clients_high, hand; word and meta of
- * each sample; the checksum of each sample of an arena; the slot table of a cache that has one;
+ * line of words in hexadecimal: phase, free_from (with chains that of the first group), arena_next,
+ * clients_high, hand; word and meta of each sample; the checksum of each sample of an arena; the slot
+ * table of a cache that has one;
  * sample, intent and victim of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
@@ -56,7 +57,7 @@ struct actor {
     pthread_t thread;
 };
 
-static bool variable, indices, evicts;
+static bool variable, indices, evicts, chains;
 static unsigned samples, places, records;
 static size_t place_bytes;
 static stoc_cache *clients[CLIENTS];
@@ -211,13 +212,14 @@ static void tell(const char *event)
     uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET),
              payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
     printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
-           word_at(STOC_FREE_FROM_OFFSET), word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
+           word_at(chains ? word_at(STOC_HEADER_GROUPS_OFFSET) : STOC_FREE_FROM_OFFSET),
+           word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
            word_at(STOC_HAND_OFFSET));
     for (unsigned i = 0; i < samples; i++)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
     for (unsigned i = 0; i < samples && variable; i++)
         printf(" %" PRIx64, word_at(word_at(STOC_HEADER_SUMS_OFFSET) + STOC_SUM_RECORD_BYTES * i));
-    for (unsigned s = 0; s < places && !variable && !indices; s++)
+    for (unsigned s = 0; s < places && (chains || !variable) && !indices; s++)
         printf(" %" PRIx64, word_at(table + 8 * s));
     for (unsigned r = 0; r < records; r++)
         for (unsigned k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
@@ -238,7 +240,8 @@ static void create(uint64_t limit)
     struct stoc_error error;
     struct stoc_info info = {.struct_bytes = sizeof info};
     if (variable)
-        options.variable = 1, options.limit_bytes = limit;
+        options.variable = 1, options.limit_bytes = limit, options.policy = chains ? STOC_POLICY_FIFO : 0,
+        options.slot_bytes = chains ? place_bytes : 0;
     else
         options.slots = places, options.sample_bytes = place_bytes,
         options.policy = indices ? STOC_POLICY_FIRST_INDICES : evicts ? STOC_POLICY_FIFO : STOC_POLICY_FIRST_COME;
@@ -272,7 +275,8 @@ int main(void)
             fail("a line without words");
         if (strcmp(verb, "cache") == 0) {
             unsigned long long limit;
-            variable = strcmp(word, "arena") == 0, indices = strcmp(word, "first-indices") == 0;
+            chains = strcmp(word, "chains") == 0, variable = chains || strcmp(word, "arena") == 0;
+            indices = strcmp(word, "first-indices") == 0;
             evicts = strcmp(word, "fifo") == 0;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);

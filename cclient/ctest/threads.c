@@ -9,7 +9,7 @@ enum { N = 48, BYTES = 6000, THREADS = 4, ROUNDS = 20000 };
 static stoc_cache *handles[2];
 static atomic_bool stop;
 static atomic_int errors, done[8];
-static bool variable;
+static bool variable, evicts;
 
 static size_t length_for(uint64_t v) { return variable ? (size_t)(v * 977 % BYTES) : BYTES; }
 
@@ -95,7 +95,8 @@ static void *worker(void *arg)
         }
         case 6: {
             const void *data;
-            ALLOWED(stoc_view(c, i, &data, &length));
+            if (!evicts)
+                ALLOWED(stoc_view(c, i, &data, &length));
             ALLOWED(stoc_state(c, i));
             ALLOWED(stoc_recover(c));
             break;
@@ -121,11 +122,16 @@ static void *worker(void *arg)
 
 static void everything_at_once(void)
 {
-    for (int v = 0; v < 2; v++) {
-        variable = v;
-        handles[0] = variable ? make(NULL, OPTIONS(.samples = N, .variable = 1, .limit_bytes = 8 << 20,
-                                                   .sample_bytes = BYTES))
-                              : make(NULL, OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES));
+    const struct stoc_options kinds[] = {
+        OPTIONS(.samples = N, .slots = N / 2, .sample_bytes = BYTES),
+        OPTIONS(.samples = N, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES),
+        OPTIONS(.samples = N, .variable = 1, .limit_bytes = (2 << 20) + (64 << 10), .sample_bytes = BYTES,
+                .policy = STOC_POLICY_LRU),
+    };
+    for (int v = 0; v < 3; v++) {
+        variable = kinds[v].variable;
+        evicts = kinds[v].policy != STOC_POLICY_FIRST_COME;
+        handles[0] = make(NULL, kinds[v]);
         handles[1] = join_fd(handles[0]);
         pthread_t threads[THREADS];
         stop = false;
@@ -148,7 +154,7 @@ static void everything_at_once(void)
         EQUAL(s.lost, 0);
         EQUAL(s.corrupt, 0);
         EQUAL(s.recovered, 0);
-        CHECK(s.stored > 0 && s.hits > 0);
+        CHECK(s.stored > 0 && s.hits > 0 && (s.evicted > 0) == evicts);
         printf("  %llu stored, %llu hits, %llu retried, %llu clears\n", (unsigned long long)s.stored,
                (unsigned long long)s.hits, (unsigned long long)s.retried, (unsigned long long)s.clears);
         check_quiet(handles[0]);

@@ -277,6 +277,19 @@ static void geometries(void)
     CHECK(!geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 100, &g, why) &&
           !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 0, 64, 2, 0, &g, why) &&
           !geometry_of(STOC_FLAG_VARIABLE, STOC_POLICY_FIRST_COME, 5, 1, 64, 2, 64, &g, why));
+    const uint32_t chains = STOC_FLAG_VARIABLE;
+    CHECK(geometry_of(chains, STOC_POLICY_LRU, 600, 1030, 4096, 2, 0, &g, why));
+    CHECK(g.sums_offset == 24576 && g.slot_table_offset == 32768 && g.reference_offset == 45056 &&
+          g.groups_offset == 49152 && g.payload_offset == 2097152 && g.payload_bytes == 1030 * 4096);
+    CHECK(geometry_of(chains, STOC_POLICY_COST, STOC_MAX_CHAIN_SAMPLES, STOC_MAX_SLOTS, 512, 2, 0, &g, why) &&
+          g.groups_offset - g.slot_table_offset >= 8 * STOC_MAX_SLOTS && g.reference_offset == 0);
+    CHECK(!geometry_of(chains, STOC_POLICY_COST, STOC_MAX_CHAIN_SAMPLES + 1, 1, 64, 2, 0, &g, why) &&
+          !geometry_of(chains, STOC_POLICY_COST, 5, 0, 64, 2, 0, &g, why) &&
+          !geometry_of(chains, STOC_POLICY_COST, 5, STOC_MAX_SLOTS + 1, 64, 2, 0, &g, why) &&
+          !geometry_of(chains, STOC_POLICY_COST, 5, STOC_MAX_SLOTS, 2048, 2, 0, &g, why));
+    CHECK(!geometry_of(chains, STOC_POLICY_COST, 5, 5, 32, 2, 0, &g, why) &&
+          !geometry_of(chains, STOC_POLICY_COST, 5, 5, 192, 2, 0, &g, why) &&
+          !geometry_of(chains, STOC_POLICY_COST, 5, 5, 4 << 20, 2, 0, &g, why));
 }
 
 int main(int argc, char **argv)

@@ -83,7 +83,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 struct geometry {
     uint64_t samples, slots, slot_stride, payload_bytes;
     uint32_t client_records, flags, policy;
-    uint64_t index_offset, sums_offset, slot_table_offset, reference_offset, payload_offset, segment_bytes;
+    uint64_t index_offset, sums_offset, slot_table_offset, reference_offset, groups_offset, payload_offset,
+        segment_bytes;
 };
 
 /* A connection to a server. */
@@ -125,7 +126,6 @@ struct thread_pool {
 struct policy {
     uint32_t code;   /* of the header */
     unsigned shift;  /* of the ticks of lru */
-    int bytes;       /* logarithm of the bytes of a sample */
     uint64_t slots, seed;
 };
 
@@ -141,7 +141,8 @@ struct stoc_cache {
     uint64_t view_slots; /* slots that views may show: all, or none in a cache that evicts */
     _Atomic(stoc_word *) counters; /* in our client record, or the sink if hits are not counted; NULL: register first */
 
-    stoc_word *slot_table; /* NULL if variable-size or first-indices */
+    stoc_word *slot_table; /* NULL with first-indices, and in an arena without chains */
+    stoc_word *groups;     /* of slots; NULL without chains */
     stoc_word *sums;       /* NULL unless variable-size */
     unsigned char *control;
     uint64_t control_bytes, segment_bytes, payload_offset, limit_bytes;
@@ -149,6 +150,7 @@ struct stoc_cache {
     uint32_t client_records, flags, policy, place_shift, field_count, kind, layout_minor;
     uint64_t generation_mask;
     bool variable, read_only;
+    bool chains;         /* samples lie in chains of slots: variable, with a policy that evicts */
     bool evicts;         /* a set into a full cache may give the slot of another sample to its own */
     struct policy rule;  /* of a cache that evicts */
     _Atomic unsigned char *references; /* a byte a slot, which hits change; NULL: none, or read-only */
@@ -168,6 +170,9 @@ struct stoc_cache {
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic uint64_t draws;         /* hits, if they change reference bytes */
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
+    _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
+    /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
+    _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];
     _Atomic uint64_t huge_after;    /* next time to try huge pages, as now_ns; HUGE_NEVER: never */
     struct thread_pool pool;
     _Atomic uint64_t plans;         /* that this handle has announced */

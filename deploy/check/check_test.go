@@ -43,13 +43,13 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(segments) })
-	records := filepath.Join(t.TempDir(), "records.bin")
-	if err := os.WriteFile(records, make([]byte, 1000), 0o600); err != nil {
+	files := t.TempDir()
+	if err := os.WriteFile(filepath.Join(files, "one.bin"), make([]byte, 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(context.Background(), server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 		Caches: []server.CacheOptions{{Name: "pets", Dir: segments, Policy: shm.PolicyCost, // has all metrics
-			Source: source.Settings{"kind": "raw", "path": records, "sample_bytes": 100}}}})
+			Source: source.Settings{"kind": "dir", "path": files}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

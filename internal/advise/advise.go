@@ -23,6 +23,7 @@ type Data struct {
 	Samples     int       // of the dataset
 	SampleBytes uint64    // of each, or their mean
 	Seconds     []float64 // to load each sample whose cost is known
+	Sizes       []uint64  // bytes of each of these; nil: alike
 	Noise       float64   // standard deviation of the logarithm of a measured time
 	Stalls      bool      // few measurements are much too long, beside the noise
 	Pace        Pace
@@ -32,8 +33,8 @@ type Data struct {
 
 // Today is what was measured.
 type Today struct {
-	Part    float64 // of the samples that the cache has
-	Room    float64 // of the samples that fit; 0: unknown
+	Part    float64 // of the samples that the cache has; of their bytes if they differ in size
+	Room    float64 // of the samples that fit, likewise; 0: unknown
 	Seconds float64 // of an epoch; 0: it follows from Load
 	Load    float64 // of samples that are not cached
 	Policy  string  // "": unknown

@@ -14,14 +14,16 @@ type measured struct {
 	log   float64 // of the seconds of a load, or mean of the logarithms of several
 	loads float64 // how many single measurements are as exact
 	ready bool    // it is cached
+	bytes uint64  // 0: as all others
 }
 
 // believe sets Seconds, Noise and Today.Load. Measured costs lie further apart than true ones do, and the
 // costliest owe part of it to chance, so a cache would seem to save more than it does. If true costs
 // and errors are lognormal, the true cost of a sample has a known distribution around its measured one,
 // nearer to the mean. Seconds has one number drawn from it for each sample. noise is the standard
-// deviation of a measurement's logarithm; 0: unknown, and all differences are believed.
-func (d *Data) believe(known []measured, noise float64) {
+// deviation of a measurement's logarithm; 0: unknown, and all differences are believed. others is the number
+// of cached samples of unknown cost.
+func (d *Data) believe(known []measured, noise, others float64) {
 	if d.Noise = noise; noise == 0 {
 		d.Noise = usualNoise
 		d.Notes = append(d.Notes, d.Name+": no sample was loaded twice, so all differences between loads count as "+
@@ -37,7 +39,7 @@ func (d *Data) believe(known []measured, noise float64) {
 		spread += (m.log - mean) * (m.log - mean) / n
 	}
 	truly := max(spread-errors, 0)
-	total, saved, cached := 0.0, 0.0, 0.0
+	total, saved := 0.0, 0.0
 	for k, m := range known {
 		weight, left := 1.0, 0.0
 		if of := noise * noise / m.loads; of > 0 {
@@ -46,11 +48,14 @@ func (d *Data) believe(known []measured, noise float64) {
 		}
 		seconds := math.Exp(mean + weight*(m.log-mean) + left*simulate.Normal(uint64(k)))
 		d.Seconds = append(d.Seconds, seconds)
+		if m.bytes > 0 {
+			d.Sizes = append(d.Sizes, m.bytes)
+		}
 		total += seconds / n * float64(d.Samples)
 		if m.ready {
-			saved, cached = saved+seconds, cached+1
+			saved += seconds
 		}
 	}
 	// A cached sample of unknown cost saves as much as others do.
-	d.Today.Load = total - saved - max(d.Today.Part*float64(d.Samples)-cached, 0)*total/float64(d.Samples)
+	d.Today.Load = total - saved - others*total/float64(d.Samples)
 }

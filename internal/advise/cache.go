@@ -14,6 +14,10 @@ import (
 // Cache reads the costs that a cache has measured. Its pace has one worker and no limits: a cache does
 // not know its training loops.
 func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
+	if seg.Policy != shm.PolicyCost {
+		return nil, fmt.Errorf("%w: cache %s has the policy %v, and only a cache with the policy cost measures loads. Record "+
+			"a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", ErrUnknown, name, seg.Policy)
+	}
 	stats, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -22,11 +26,9 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 	d := &Data{Name: name, Samples: int(seg.Samples), SampleBytes: seg.SlotStride,
 		Pace:  Pace{Share: 1, Workers: 1},
 		Today: Today{Part: float64(stats.Ready) / samples, Room: float64(seg.Slots) / samples, Policy: seg.Policy.String()}}
-	if seg.Variable() {
-		d.SampleBytes, d.Today.Room = max(stats.ReadyBytes/max(stats.Ready, 1), 1), 0
-		d.Notes = append(d.Notes, name+": its samples differ in size; all count as the cached ones do on average")
-	}
 	var known []measured
+	lengths := lengths{}
+	others := float64(stats.Ready)
 	part := make([]cache.Cost, min(seg.Samples, 1<<16))
 	states := make([]cache.State, len(part))
 	for first := uint64(0); first < seg.Samples; first += uint64(len(part)) {
@@ -43,20 +45,52 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 				if cost.Confirmed() { // the average of two, which comes to the weight of seven
 					loads = 3
 				}
-				known = append(known, measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads,
-					states[k] == cache.StateReady})
+				m := measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads, states[k] == cache.StateReady, 0}
+				if seg.Variable() {
+					m.bytes = lengths.of(seg, first+uint64(k))
+				}
+				if known = append(known, m); m.ready {
+					others--
+				}
 			}
 		}
 	}
-	if seg.Policy != shm.PolicyCost {
-		return nil, d.check(fmt.Sprintf("cache %s has the policy %s, and only a cache with the policy cost measures "+
-			"loads. Record a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", name, d.Today.Policy))
-	}
 	lift(known)
-	d.believe(known, noise(policy.Spread(seg.Spread().Load())))
+	if seg.Variable() {
+		d.SampleBytes = lengths.mean()
+		all := samples * float64(d.SampleBytes)
+		d.Today.Part, d.Today.Room = min(float64(stats.ReadyBytes)/all, 1), min(float64(seg.PayloadBytes)/all, 1)
+		unknown := 0
+		for k := range known {
+			if known[k].bytes == 0 {
+				known[k].bytes = d.SampleBytes
+				unknown++
+			}
+		}
+		if unknown > 0 {
+			d.Notes = append(d.Notes, fmt.Sprintf("%s: the sizes of %d of its samples are unknown; they count as the others "+
+				"do on average", name, unknown))
+		}
+	}
+	d.believe(known, noise(policy.Spread(seg.Spread().Load())), max(others, 0))
 	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. Run an epoch whose loader stores into it, then "+
 		"ask again", name))
 }
+
+// lengths adds up what is known of the lengths of samples.
+type lengths struct{ samples, bytes uint64 }
+
+// of returns the length of a sample; 0: unknown.
+func (l *lengths) of(seg *shm.Segment, sample uint64) uint64 {
+	n := seg.Length(shm.Meta(seg.Meta(sample).Load()))
+	if n > 0 {
+		l.samples++
+		l.bytes += n
+	}
+	return n
+}
+
+func (l *lengths) mean() uint64 { return max(l.bytes/max(l.samples, 1), 1) }
 
 // noise is the standard deviation of a measurement's logarithm; 0: unknown. Two measurements of a normal
 // distribution are 2/sqrt(pi) standard deviations apart on average. The policy's allowance for averages

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -16,14 +17,16 @@ const (
 	simulatedEpochs = 5      // the last one counts
 )
 
-// Curve is the time of an epoch against the part of the samples that is cached. Policies: first-come, a
-// straight line; cost, as the simulator predicts; ideal, the costliest samples that fit.
+// Curve is the time of an epoch against the part of the samples that is cached, or of their bytes if they
+// differ in size. Policies: first-come, a straight line; cost, as the simulator predicts; ideal, the samples
+// that fit and cost most for their bytes.
 type Curve struct {
 	*Data
 	Load float64 // seconds to load what an epoch reads, without a cache
 	// At equal steps of the cached part: what the ideal set saves of the loads, and what part of that the
 	// policy cost saves, which changes little from step to step.
 	ideal, reached []float64
+	hits           []float64 // that an epoch with the policy cost hits, at each step
 }
 
 // Policy is a policy of a curve.
@@ -39,27 +42,45 @@ const (
 func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
 
 // New computes the curve. The seed is that of the simulation.
-func New(d *Data, seed uint64) (*Curve, error) {
+func New(d *Data, seed uint64) (*Curve, error) { return newCurve(d, seed, 0, Steps) }
+
+// newCurve computes what the policy cost saves only from one step to another.
+func newCurve(d *Data, seed uint64, first, last int) (*Curve, error) {
 	c := &Curve{Data: d}
-	seconds := slices.Clone(d.Seconds)
-	slices.Sort(seconds)
-	slices.Reverse(seconds)
-	total := 0.0
-	for _, s := range seconds {
+	known := make([]load, len(d.Seconds))
+	total, bytes := 0.0, 0.0
+	for k, s := range d.Seconds {
+		known[k] = load{s, 1}
+		if d.Sizes != nil {
+			known[k].bytes = float64(d.Sizes[k])
+		}
 		total += s
+		bytes += known[k].bytes
 	}
-	c.Load = total / float64(len(seconds)) * float64(d.Samples) * d.Pace.Share
-	c.ideal = make([]float64, len(seconds)+1)
-	sum := 0.0
-	for k, s := range seconds {
-		sum += s
-		c.ideal[k+1] = sum / total
+	slices.SortFunc(known, func(a, b load) int { return cmp.Compare(b.seconds/b.bytes, a.seconds/a.bytes) })
+	c.Load = total / float64(len(known)) * float64(d.Samples) * d.Pace.Share
+	c.ideal = make([]float64, len(known)+1)
+	saved, used, next := 0.0, 0.0, 0
+	for k := range known {
+		room := bytes * float64(k+1) / float64(len(known))
+		for ; next < len(known) && used+known[next].bytes <= room; next++ {
+			saved += known[next].seconds
+			used += known[next].bytes
+		}
+		c.ideal[k+1] = saved / total
+		if next < len(known) { // a part of the next one
+			c.ideal[k+1] += (room - used) / known[next].bytes * known[next].seconds / total
+		}
 	}
-	return c, c.simulate(seconds, seed)
+	c.ideal[len(known)] = 1
+	return c, c.simulate(known, seed, first, last)
 }
 
-// simulate runs the policy cost at each step.
-func (c *Curve) simulate(sorted []float64, seed uint64) error {
+// load is what a sample costs in time and in space; bytes is 1 if all are alike.
+type load struct{ seconds, bytes float64 }
+
+// simulate runs the policy cost at some steps.
+func (c *Curve) simulate(sorted []load, seed uint64, first, last int) error {
 	n := min(len(sorted), simulated)
 	jobs := simulate.Jobs{Order: order.Order{Samples: uint64(n), Kind: order.Shuffled, Seed: seed}, Jobs: 1,
 		Epochs: simulatedEpochs}
@@ -68,15 +89,20 @@ func (c *Curve) simulate(sorted []float64, seed uint64) error {
 		return err
 	}
 	for k := range n { // the quantiles
-		t.Seconds = append(t.Seconds, sorted[(2*k+1)*len(sorted)/(2*n)])
+		of := sorted[(2*k+1)*len(sorted)/(2*n)]
+		t.Seconds = append(t.Seconds, of.seconds)
+		if c.Sizes != nil {
+			t.Sizes = append(t.Sizes, uint64(of.bytes))
+		}
 	}
-	c.reached = make([]float64, Steps+1)
-	for k := 1; k <= Steps; k++ {
-		room := uint64(math.Round(float64(k) / Steps * float64(n)))
+	c.reached, c.hits = make([]float64, Steps+1), make([]float64, Steps+1)
+	for k := max(first, 1); k <= last; k++ {
+		room := uint64(math.Round(float64(k) / Steps * float64(t.Room())))
 		epochs, err := t.Run("cost", room, simulate.Options{Seed: seed, Noise: c.Noise, Stalls: c.Stalls}, nil)
 		if err != nil {
 			return err
 		}
+		c.hits[k] = epochs[simulatedEpochs-1].HitRate()
 		best := at(c.ideal, float64(k)/Steps)
 		if c.reached[k] = 1; best > 0 {
 			c.reached[k] = min(epochs[simulatedEpochs-1].TimeSaved()/best, 1)

@@ -73,7 +73,7 @@ func (d *Data) loads(loads map[int64][]float64) {
 	if free > 0 {
 		noise = min(math.Sqrt(squares/free), 1)
 	}
-	d.believe(known, noise)
+	d.believe(known, noise, 0)
 	d.Stalls, d.Today.Load = noise == 0, 0
 	drawn := 0.0
 	for _, s := range d.Seconds {

@@ -47,6 +47,8 @@ var createColumns = table.Columns[created]{
 		func(c created) any { return slotsFraction(&c.seg.Geometry) }),
 	table.Listed("sample_bytes", "sample", "bytes of a sample; the largest accepted in a variable-size cache",
 		func(c created) any { return table.Bytes(c.seg.Header.SampleBytes) }),
+	table.Listed("slot_bytes", "slot", "bytes of a slot of a variable-size cache that evicts; a sample takes several",
+		func(c created) any { return slotBytes(&c.seg.Geometry) }),
 	table.Listed("payload_bytes", "payload", "bytes for samples",
 		func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
 	table.Listed("segment_bytes", "size",
@@ -75,6 +77,8 @@ Programs create such caches.`,
   --field image:uint8:3,224,224       one of several named arrays; repeat for each; name:dtype is a single item
   --sample-bytes 150528               that many bytes
   --variable                          samples differ in size, up to --sample-bytes; needs --size
+With --variable and a policy that evicts, samples lie in slots whose size follows from --size and --samples, so
+that unused ends of slots take at most an eighth of the memory.
 With --variable a dimension that differs between samples is ?, as in --shape ?,?,3.
 dtypes: bytes, bool, (u)int8, (u)int16, (u)int32, (u)int64, float16, bfloat16, float32, float64,
 complex64, complex128.`,
@@ -83,7 +87,8 @@ complex64, complex128.`,
 			exitStatus(exitMemory, exitExists, exitPermission)),
 		Example: `  stocached create imagenet --samples 1281167 --shape 3,224,224 --size 64GiB
   stocached create pairs --samples 50000 --field image:uint8:3,32,32 --field label:int64
-  stocached create jpegs --samples 1281167 --variable --size 120GB --unlink last`,
+  stocached create jpegs --samples 1281167 --variable --size 120GB --unlink last
+  stocached create texts --samples 50000 --variable --size 8GiB --policy cost`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 || args[0] == "":
@@ -117,10 +122,10 @@ complex64, complex128.`,
 		"bytes of a sample; with --variable the largest accepted (default there 4GiB - 1)")
 	flags.BoolVar(&f.variable, "variable", false, "samples differ in size; needs --size")
 	flags.StringVar(&f.policy, "policy", "first-come",
-		"which samples get a slot.\nfirst-come: any sample stored while a slot is free gets it.\nfirst-indices: "+
-			"sample i below the number of slots has slot i, the others none.\nIn a full cache the others give "+
-			"the slot of one sample to another:\ncost keeps the samples that take longest to load, lru, lfu, "+
-			"clock, fifo, random\n")
+		"which samples stay.\nfirst-come: any sample stored while there is space.\nfirst-indices: sample i below "+
+			"the number of slots has slot i, the others none;\nnot with --variable.\nIn a full cache the others give "+
+			"the space of one sample to another:\ncost keeps the samples that take longest to load (with --variable: "+
+			"for their bytes),\nlru, lfu, clock, fifo, random\n")
 	flags.Uint64Var(&f.slots, "slots", 0, "this exact number of slots; without it: as many as --size holds")
 	flags.BoolVar(&f.reserve, "reserve", false,
 		"allocate all memory now, so that no set fails later for lack of it")

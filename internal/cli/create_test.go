@@ -46,9 +46,11 @@ func TestCreateFlags(t *testing.T) {
 		"dtype":  {[]string{"--shape", "5", "--dtype", "float64"}, jsonObject{"sample_bytes": 40}},
 		"scalar": {[]string{"--field", "data:float32"}, jsonObject{"sample_bytes": 4}},
 		"arena": {[]string{"--variable", "--size", "8MB"},
-			jsonObject{"slots": nil, "slots_fraction": nil, "sample_bytes": 1<<32 - 1}},
+			jsonObject{"slots": nil, "slots_fraction": nil, "sample_bytes": 1<<32 - 1, "slot_bytes": nil}},
 		"rows": {[]string{"--variable", "--size", "8MB", "--shape", "?,3", "--dtype", "int16",
 			"--sample-bytes", "600"}, jsonObject{"sample_bytes": 600}},
+		"chains": {[]string{"--variable", "--size", "8MB", "--policy", "cost"},
+			jsonObject{"slots": nil, "slots_fraction": nil, "sample_bytes": 1<<32 - 1, "slot_bytes": 4096}},
 		"indices": {[]string{"--sample-bytes", "10", "--slots", "5", "--policy", "first-indices"},
 			jsonObject{"slots": 5}},
 		"reserve": {[]string{"--sample-bytes", "100", "--reserve"}, jsonObject{"unlink": "never"}},
@@ -74,7 +76,7 @@ func TestCreateFlags(t *testing.T) {
 				t.Errorf("%d of %d bytes allocated", pages, s.SegmentBytes)
 			}
 			if (s.Policy == shm.PolicyFirstIndices) != (name == "indices") ||
-				s.Variable() != (name == "arena" || name == "rows") {
+				s.Variable() != (name == "arena" || name == "rows" || name == "chains") || s.Chains() != (name == "chains") {
 				t.Errorf("flags %b", s.Header.Flags)
 			}
 			if name == "arena" && (s.Header.Fields[0].DType != shm.Bytes ||
@@ -118,6 +120,12 @@ func TestCreateRefuses(t *testing.T) {
 		{exitUsage, []string{"--field and --shape: give one of them"},
 			[]string{"a", "--samples", "10", "--shape", "3", "--field", "image:uint8"}},
 		{exitUsage, []string{"a variable-size cache needs one"}, []string{"a", "--samples", "10", "--variable"}},
+		{exitUsage, []string{"policy: first-indices needs samples of one size", "take another policy"},
+			[]string{"a", "--samples", "10", "--variable", "--size", "8MB", "--policy", "first-indices"}},
+		{exitUsage, []string{"policy planned needs a server"},
+			[]string{"a", "--samples", "10", "--variable", "--size", "8MB", "--policy", "planned"}},
+		{exitMemory, []string{"one slot of 64 bytes for 10 samples", "raise the limit to that at least"},
+			[]string{"a", "--samples", "10", "--variable", "--size", "1MB", "--policy", "lru"}},
 		{exitUsage, []string{"slots: 20 is more than"},
 			[]string{"a", "--samples", "10", "--sample-bytes", "10", "--slots", "20"}},
 		{exitUsage, []string{"\"dearest\" is not one of first-come, "},

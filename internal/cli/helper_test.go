@@ -291,6 +291,16 @@ func store(t testing.TB, c *cache.Cache, samples ...int) {
 	}
 }
 
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
 // snapshot returns all of a file that a command could change: its bytes, its pages, and the holders
 // of its locks.
 func snapshot(t testing.TB, path string) string {

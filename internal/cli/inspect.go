@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -31,19 +33,24 @@ var headerColumns = table.Columns[inspected]{
 	table.Listed("creator_uid", "creator uid", "user id of the creator, as its own namespace numbers it",
 		func(s inspected) any { return s.Header.UID }),
 	table.Listed("samples", "samples", "of the dataset", func(s inspected) any { return table.Count(s.Samples) }),
-	table.Listed("slots", "slots", "samples that fit; none in a variable-size cache",
-		func(s inspected) any { return slots(&s.Geometry) }),
+	table.Listed("slots", "slots", "samples that fit; in a variable-size cache none, or if it evicts parts of samples",
+		func(s inspected) any {
+			if s.Chains() {
+				return table.Count(s.Slots)
+			}
+			return slots(&s.Geometry)
+		}),
 	table.Listed("sample_bytes", "sample bytes", "of a sample; the largest accepted in a variable-size cache",
 		func(s inspected) any { return table.Count(s.Header.SampleBytes) }),
 	table.Listed("slot_stride", "slot stride",
-		"bytes from slot to slot; of a unit of the arena in a variable-size cache",
+		"bytes from slot to slot; of a unit of the arena in a variable-size cache that does not evict",
 		func(s inspected) any { return table.Count(s.SlotStride) }),
 	table.Listed("client_records", "client records", "clients at a time",
 		func(s inspected) any { return table.Count(s.ClientRecords) }),
 	table.Listed("limit_bytes", "limit", "that the creator asked for; 0: none",
 		func(s inspected) any { return table.Bytes(s.Header.Limit) }),
 	table.Listed("variable", "variable", "samples differ in size", func(s inspected) any { return s.Variable() }),
-	table.Listed("policy", "policy", "which samples get a slot, and which go: docs/spec/policies.md",
+	table.Listed("policy", "policy", "which samples stay: docs/spec/policies.md",
 		func(s inspected) any { return s.Policy.String() }),
 	table.Listed("unlink", "unlink", "never: it stays until it is removed; last: its last user removes it",
 		func(s inspected) any { return unlinkOf(&s.Header) }),
@@ -109,6 +116,12 @@ func regions(g *shm.Geometry) []region {
 	if g.SlotTableOffset != 0 {
 		r = append(r, region{"slot table", g.SlotTableOffset, g.Slots * shm.SlotRecordBytes})
 	}
+	if g.ReferenceOffset != 0 {
+		r = append(r, region{"references", g.ReferenceOffset, g.Slots})
+	}
+	if g.GroupsOffset != 0 {
+		r = append(r, region{"groups", g.GroupsOffset, g.Groups() * shm.GroupRecordBytes})
+	}
 	return append(r, region{"payload", g.PayloadOffset, g.PayloadBytes}, region{"file", 0, g.SegmentBytes})
 }
 
@@ -123,7 +136,7 @@ var controlColumns = table.Columns[inspected]{
 		func(s inspected) any { return s.phase().Owner() }),
 	table.Listed("clears", "clears", "that have ended",
 		func(s inspected) any { return table.Count(s.phase().Epoch()) }),
-	table.Listed("free_from", "free from", "the search for a free slot starts here; none without a slot table",
+	table.Listed("free_from", "free from", "the search for a free slot starts here; none without a slot table, and with groups",
 		func(s inspected) any { return s.firstCome(s.freeFrom().From()) }),
 	table.Listed("free_seq", "free seq", "slots freed so far, modulo 2^32",
 		func(s inspected) any { return s.firstCome(s.freeFrom().Seq()) }),
@@ -140,14 +153,14 @@ func (s inspected) freeFrom() shm.FreeFrom   { return shm.FreeFrom(s.FreeFrom().
 func (s inspected) arenaNext() shm.ArenaNext { return shm.ArenaNext(s.ArenaNext().Load()) }
 
 func (s inspected) firstCome(v any) any {
-	if !s.HasSlotTable() {
+	if !s.HasSlotTable() || s.Chains() {
 		return nil
 	}
 	return v
 }
 
 func (s inspected) arena(v any) any {
-	if !s.Variable() {
+	if !s.Variable() || s.Chains() {
 		return nil
 	}
 	return v
@@ -224,9 +237,12 @@ var sampleColumns = table.Columns[*sample]{
 	table.Listed("generation", "generation",
 		"number of times it was emptied or overwritten, modulo the width of the field",
 		func(s *sample) any { return s.layout.Generation(s.word) }),
-	table.Listed("place", "place", "its slot; in a variable-size cache its first unit; none: it has no place",
+	table.Listed("place", "place", "its slot; in a variable-size cache its first unit, or if it evicts the slot of its "+
+		"last bytes; none: it has no place",
 		func(s *sample) any { return s.place() }),
-	table.Listed("file_offset", "file offset", "of its bytes", func(s *sample) any { return s.fileOffset() }),
+	table.Listed("places", "places", "all its slots, the first bytes first, in a variable-size cache that evicts",
+		func(s *sample) any { return s.chain() }),
+	table.Listed("file_offset", "file offset", "of the bytes at its place", func(s *sample) any { return s.fileOffset() }),
 	table.Listed("length", "length", "bytes of the sample",
 		func(s *sample) any { return s.ifReady(table.Count(s.seg.Length(s.meta))) }),
 	table.Listed("crc32c", "crc32c", "checksum of its bytes, as stored (stocached verify compares)",
@@ -254,6 +270,24 @@ func (s *sample) place() any {
 	return nil
 }
 
+// chain lists the slots of a READY sample, as far as they are its own; nil in other caches.
+func (s *sample) chain() any {
+	if !s.seg.Chains() || s.state != cache.StateReady {
+		return nil
+	}
+	all := table.List[uint64]{}
+	for p := s.layout.Place(s.word); p != 0 && p <= s.seg.Slots && uint64(len(all)) < s.seg.Slots; {
+		l := shm.Link(s.seg.SlotSample(p - 1).Load())
+		if l.Sample() != s.index+1 {
+			break
+		}
+		all = append(all, p-1)
+		p = l.Next()
+	}
+	slices.Reverse(all)
+	return all
+}
+
 func (s *sample) fileOffset() any {
 	p := s.layout.Place(s.word)
 	if p == 0 || p-1 > (math.MaxUint64-s.seg.PayloadOffset)/s.seg.SlotStride {
@@ -278,30 +312,26 @@ func (s *sample) ifRanked(v any) any {
 	return v
 }
 
-// rankCost compares the sample with all others. Only caches whose samples have one size keep costs, so
-// a cost for each byte has the same order.
-func (s *sample) rankCost(reader *cache.Cache) error {
-	own := s.cost() >> 1
-	if own == 0 {
-		return nil
+// rankCost compares the cost of a byte of the sample with all others.
+func (s *sample) rankCost() {
+	density := func(m shm.Meta) (d int, known bool) {
+		c := policy.Candidate{Cost: policy.Cost(m.Cost()), Size: s.seg.Length(m)}
+		return c.Density(), c.Cost != 0 && c.Size > 0
+	}
+	own, known := density(s.meta)
+	if !known {
+		return
 	}
 	s.rank = 1
-	part := make([]cache.Cost, min(s.seg.Samples, 1<<16))
-	for first := uint64(0); first < s.seg.Samples; first += uint64(len(part)) {
-		part = part[:min(uint64(len(part)), s.seg.Samples-first)]
-		if err := reader.Costs(int(first), part); err != nil {
-			return err
+	for i := range s.seg.Samples {
+		m := shm.Meta(s.seg.Meta(i).Load())
+		if m.Cost() != 0 {
+			s.known++
 		}
-		for _, c := range part {
-			if c != 0 {
-				s.known++
-			}
-			if c>>1 > own {
-				s.rank++
-			}
+		if other, known := density(m); known && other > own {
+			s.rank++
 		}
 	}
-	return nil
 }
 
 func newInspect() *cobra.Command {
@@ -341,12 +371,10 @@ clients; with INDEX the object of the sample.`,
 				return usage("index %q is not a whole number; the cache has samples 0 to %d", args[1], seg.Samples-1)
 			}
 			s, err := indexRecordOf(seg, reader, int(index))
-			if err == nil {
-				err = s.rankCost(reader)
-			}
 			if err != nil {
 				return err
 			}
+			s.rankCost()
 			return sampleColumns.One(c.OutOrStdout(), s, asJSON)
 		},
 	}

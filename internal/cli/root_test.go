@@ -17,7 +17,7 @@ func TestHelp(t *testing.T) {
 	help := func(command string) string { return ok(t, command, "--help") }
 	for command, fields := range map[string][]string{
 		"create": fieldsOf(createColumns), "ls": fieldsOf(lsColumns),
-		"stats":  slices.Concat(fieldsOf(statsColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)),
+		"stats":  slices.Concat(fieldsOf(statsColumns), fieldsOf(comparedColumns), fieldsOf(serverColumns), fieldsOf(watchColumns)),
 		"verify": fieldsOf(verifyColumns),
 		"inspect": slices.Concat(fieldsOf(headerColumns), fieldsOf(fieldColumns), fieldsOf(regionColumns),
 			fieldsOf(controlColumns), fieldsOf(clientColumns), fieldsOf(sampleColumns)),

@@ -16,7 +16,18 @@ func slots(g *shm.Geometry) any {
 	if g.Variable() {
 		return nil
 	}
-	return table.Count(g.Slots)
+	return table.Count(g.SampleSlots())
+}
+
+// slotBytes returns the size of the slots in which samples lie; nil unless they differ in size.
+func slotBytes(g *shm.Geometry) any { return ofChains(g, table.Bytes(g.SlotStride)) }
+
+// ofChains is a value that only a variable-size cache that evicts has.
+func ofChains(g *shm.Geometry, v any) any {
+	if !g.Chains() {
+		return nil
+	}
+	return v
 }
 
 // slotsFraction returns slots / samples; nil in a variable-size cache.

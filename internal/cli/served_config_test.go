@@ -16,7 +16,7 @@ const configurations = "../../server/config/testdata/"
 // Ensure that a check reports the errors of all sources at once, and makes nothing.
 func TestServeCheckOfWhatDoesNotOpen(t *testing.T) {
 	if got, want := ok(t, "serve", "-c", configurations+"good/opens.yaml", "--check"), configurations+
-		"good/opens.yaml: good, 2 caches\n"; got != want {
+		"good/opens.yaml: good, 3 caches\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	folder := t.TempDir()

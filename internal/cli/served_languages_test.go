@@ -19,6 +19,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/shm"
 )
 
 // These tests need the results of `make test-languages`: the C library with its examples, and a
@@ -176,9 +177,9 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 // each policy that evicts, while the server is killed and started again.
 func TestBatchesLargerThanTheCache(t *testing.T) {
 	const n, slots = 3000, 64
-	for _, policy := range []string{"cost", "random", "clock", "fifo", "lru", "lfu"} {
-		t.Run(policy, func(t *testing.T) {
-			s := evictingServer(t, n, slots, policy, ", limits: {latency: 200us, heads: 4}")
+	for _, p := range shm.EvictingPolicies() {
+		t.Run(p.String(), func(t *testing.T) {
+			s := evictingServer(t, n, slots, p.String(), ", limits: {latency: 200us, heads: 4}")
 			wait := s.readAll(n, 8, 256)
 			for range 2 {
 				time.Sleep(300 * time.Millisecond) // in the middle: the whole takes seconds
@@ -192,7 +193,8 @@ func TestBatchesLargerThanTheCache(t *testing.T) {
 			}
 			c := s.dial()
 			stats, err := c.Stats()
-			if err != nil || c.Slots() < slots || c.Slots() > slots+1 || policy != "cost" && stats.Evicted < 1000 {
+			quiet := p == shm.PolicyCost || p == shm.PolicyPlanned // loads cost the same, and no process has a plan
+			if err != nil || c.Slots() < slots || c.Slots() > slots+1 || !quiet && stats.Evicted < 1000 {
 				t.Errorf("%d slots, %+v, %v", c.Slots(), stats, err)
 			}
 			if got := ready(t, c.Cache); got != c.Slots() {
@@ -200,4 +202,66 @@ func TestBatchesLargerThanTheCache(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pythonPlanned is plannedJob in Python: the file of the samples, LOG, SEED, BATCH, EPOCHS, STOP.
+const pythonPlanned = `
+import sys, time
+import numpy as np
+import stocached
+from stocached._cache.served import announce
+
+records, path = sys.argv[1:3]
+seed, size, epochs, stop = map(int, sys.argv[3:])
+
+def until_served(call):
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except stocached.NoServerError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.001)
+
+with open(path, "a+b", buffering=0) as log:
+    log.seek(0)
+    text = log.read()
+    text = text[: text.rfind(b"\n") + 1]
+    log.truncate(len(text))
+    done = len(text.split())
+    with until_served(lambda: stocached.Cache.attach("pets")) as cache:
+        n, announced, stopped = cache.samples, -1, False
+        known = {bytes(row): i for i, row in enumerate(np.fromfile(records, np.uint8).reshape(n, -1))}
+        order = stocached.Order(n, seed=seed)
+        while done < epochs * n:
+            number, begin = divmod(done, n)
+            stops = 0 <= stop <= done
+            if stops and not stopped:
+                stopped = True
+                print("stop", flush=True)
+            epoch = order.epoch(number)
+            if announced != number or stops:
+                announced = number
+                shard = epoch.shard(0, 1, start=begin)
+                assert until_served(lambda: announce(cache, shard, size))
+            most = min(size, n - begin, stop - done if stop > done else size)
+            batch = epoch.indices(begin, most)
+            rows, ok = until_served(lambda: cache.fetch(batch, timeout=60))
+            assert ok.all()
+            line = " ".join(str(known[bytes(row.reshape(-1))]) for row in rows)
+            if not stops:
+                log.write(line.encode() + b"\n")
+                done += most
+`
+
+// Ensure the same of jobs in Go and Python beside each other.
+func TestPlannedJobsOfLanguagesKilled(t *testing.T) {
+	python := languages(t)[2].make(&served{}, 0, 0).Path
+	inPython := func(s *served, log string, numbers []string) *exec.Cmd {
+		p := exec.Command(python, append([]string{"-c", pythonPlanned, s.records, log}, numbers...)...)
+		p.Env = append(os.Environ(), "STOCACHED_SOCKETS_DIR="+s.sockets)
+		return p
+	}
+	killPlanned(t, killsOr(t, 3), plannedGo, inPython, inPython)
 }

@@ -26,11 +26,11 @@ import (
 
 const servedBytes = 3000
 
-// servedRecord returns sample i of the source of these tests.
+// servedRecord returns sample i of the source of these tests, which differs from all others.
 func servedRecord(i int) []byte {
 	data := make([]byte, servedBytes)
 	for k := range data {
-		data[k] = byte(i*7 + k + k>>8)
+		data[k] = byte(i>>(8*(k%2))*7 + k + k>>8)
 	}
 	return data
 }
@@ -429,20 +429,25 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// killsVariable is how often the server is killed under load, instead of 50 times.
+// killsVariable is how often a test kills, instead of as often as it says.
 const killsVariable = "STOCACHED_TEST_KILLS"
+
+func killsOr(t *testing.T, kills int) int {
+	t.Helper()
+	if text := os.Getenv(killsVariable); text != "" {
+		if _, err := fmt.Sscan(text, &kills); err != nil || kills < 1 {
+			t.Fatalf("%s=%q", killsVariable, text)
+		}
+	}
+	return kills
+}
 
 // Ensure that a server that is killed again and again under load tears and loses nothing. Clients
 // get right bytes or ErrNoServer, hits go on, and the next server finds all samples that earlier
 // ones have stored.
 func TestServerKilledUnderLoad(t *testing.T) {
 	const n = 3000
-	kills := 50
-	if text := os.Getenv(killsVariable); text != "" {
-		if _, err := fmt.Sscan(text, &kills); err != nil || kills < 1 {
-			t.Fatalf("%s=%q", killsVariable, text)
-		}
-	}
+	kills := killsOr(t, 50)
 	s := newServed(t, n, "all")
 	stop := make(chan struct{})
 	var clients sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 )
 
@@ -22,10 +23,33 @@ type serverStats struct {
 	Queued    uint64         `json:"queue_depth"`
 	Stuck     uint64         `json:"stuck_reads"`
 	Reads     uint64         `json:"source_reads"`
+	Shared    uint64         `json:"shared_reads"`
 	ReadBytes uint64         `json:"source_read_bytes"`
 	Errors    errorCounts    `json:"source_errors"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
+
+	PredictedHitRate table.Duration `json:"predicted_hit_rate"` // as the next ones, null: unknown
+	ObservedHitRate  table.Duration `json:"observed_hit_rate"`
+	PredictedLoad    table.Duration `json:"predicted_load_seconds"`
+	ObservedLoad     table.Duration `json:"observed_load_seconds"`
+	PredictedSaved   table.Duration `json:"predicted_saved_seconds"`
+	ObservedSaved    table.Duration `json:"observed_saved_seconds"`
+	NoPrediction     *string        `json:"no_prediction"`
+}
+
+// epochs returns what the server says of them; nil: it says nothing.
+func (f *serverStats) epochs() *epochs {
+	if f.NoPrediction == nil {
+		return nil
+	}
+	return &epochs{
+		predicted: advise.Epoch{HitRate: float64(f.PredictedHitRate), Load: float64(f.PredictedLoad),
+			Saved: float64(f.PredictedSaved)},
+		observed: advise.Epoch{HitRate: float64(f.ObservedHitRate), Load: float64(f.ObservedLoad),
+			Saved: float64(f.ObservedSaved)},
+		why: *f.NoPrediction,
+	}
 }
 
 // serverColumns follow statsColumns when a server has the cache.
@@ -43,6 +67,8 @@ var serverColumns = table.Columns[*stats]{
 	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
 		return table.Bytes(f.ReadBytes)
 	})),
+	table.Listed("shared_reads", "shared reads", "fetches that got a sample from a read for another client",
+		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
@@ -77,13 +103,17 @@ func (s *stats) answered() any {
 
 // columns returns the columns that apply to the cache.
 func (s *stats) columns() table.Columns[*stats] {
+	columns := statsColumns
+	if s.epochs != nil {
+		columns = slices.Concat(columns, comparedColumns)
+	}
 	switch {
 	case s.server != nil:
-		return slices.Concat(statsColumns, serverColumns)
+		return slices.Concat(columns, serverColumns)
 	case s.silent != nil:
-		return slices.Concat(statsColumns, serverColumns[:1])
+		return slices.Concat(columns, serverColumns[:1])
 	}
-	return statsColumns
+	return columns
 }
 
 // Stats must not wait for a server, because the segment has its own counters. serverDeadline is the

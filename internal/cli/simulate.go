@@ -92,6 +92,8 @@ libCacheSim. Files may be compressed by gzip or zstd.`,
 To compare with: `+strings.Join(others, ", ")+`.
 belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
 time.`,
+			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
+--hints, and with planned, the simulator counts bytes only.`,
 			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
 replayed. Further epochs read the same samples in shuffled orders.`,
 			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),

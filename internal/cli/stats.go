@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
@@ -23,6 +24,7 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
+	epochs *epochs      // with the policy cost, by --watch or from a server that answers; nil: unknown
 	server *serverStats // of the server that has the cache; nil: no answer
 	silent error        // why a server that has the cache did not answer
 }
@@ -56,9 +58,9 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Out) }),
 	table.Listed("passed", "passed", "samples outside the schema that a wrapper let through uncached",
 		func(s *stats) any { return table.Count(s.Passed) }),
-	table.Listed("policy", "policy", "which samples get a slot, and which go; none: it has no slots",
+	table.Listed("policy", "policy", "which samples stay; none: a variable-size cache that never evicts",
 		func(s *stats) any { return s.policy() }),
-	table.Shown("evicted", "evicted", "samples whose slot another sample got",
+	table.Shown("evicted", "evicted", "samples that went for others",
 		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Listed("known_costs", "known costs",
 		"samples whose load was measured, cached or not; with the policy cost, as the next two",
@@ -67,7 +69,7 @@ var statsColumns = table.Columns[*stats]{
 		"time to load the cached samples once, as measured: an epoch need not spend it",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.SavedSeconds)) }),
 	table.Shown("first_come_saved_seconds", "random saves",
-		"what as many random samples would save, on average: so much first-come saves",
+		"what random samples of as many bytes would save, on average: so much first-come saves",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.FirstComeSeconds())) }),
 	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
 		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
@@ -79,11 +81,23 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Bytes(s.SegmentBytes) }),
 	table.Listed("payload_bytes", "room", "bytes for samples: slots, or the arena of a variable-size cache",
 		func(s *stats) any { return table.Bytes(s.PayloadBytes) }),
-	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear",
+	table.Listed("arena_next_bytes", "arena used", "of the arena, since the last clear; if it evicts, slots that are taken",
 		func(s *stats) any { return s.arena(table.Bytes(s.ArenaNextBytes)) }),
 	table.Listed("arena_lost_bytes", "arena lost",
-		"of these, bytes that no longer belong to a sample; a clear frees them",
-		func(s *stats) any { return s.arena(table.Bytes(s.ArenaLostBytes)) }),
+		"of these, bytes that no longer belong to a sample; a clear frees them; none if the arena evicts",
+		func(s *stats) any {
+			if s.Chains() {
+				return nil
+			}
+			return s.arena(table.Bytes(s.ArenaLostBytes))
+		}),
+	table.Listed("arena_ends_bytes", "slot ends",
+		"of these, unused ends of slots, and slots that are being filled; only if the arena evicts, as the next two",
+		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.ArenaLostBytes)) }),
+	table.Listed("arena_free_bytes", "free slots", "bytes of slots that no sample has",
+		func(s *stats) any { return ofChains(&s.Geometry, table.Bytes(s.PayloadBytes-s.ArenaNextBytes)) }),
+	table.Listed("slot_bytes", "slot", "bytes of a slot; a sample takes several",
+		func(s *stats) any { return slotBytes(&s.Geometry) }),
 	table.Shown("clients_live", "live", "live clients", func(s *stats) any { return table.Count(s.ClientsLive) }),
 	table.Shown("clients_dead", "dead", "client records of past clients",
 		func(s *stats) any { return table.Count(s.ClientsDead) }),
@@ -102,9 +116,9 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Clears) }),
 }
 
-// policy is none in a variable-size cache, which has no slots.
+// policy is none in a variable-size cache that never evicts.
 func (s *stats) policy() any {
-	if s.Variable() {
+	if s.Variable() && !s.Chains() {
 		return nil
 	}
 	return s.Policy.String()
@@ -138,6 +152,11 @@ disturbs none. Without NAME: a line for each cache of this user. stats adds up t
 clients, past ones included, one by one while they still count. Read-only clients are not counted.`,
 			statsColumns.Explain("OUTPUT, capitals: columns without NAME; with --json an object, "+
 				"without NAME an array"),
+			`With the policy cost, stats --watch NAME compares what an epoch should do with what the last one did. So a
+wrong prediction is seen: an epoch that reads other samples than each one once, or loads whose times have
+changed. Without --watch a server that has the cache must answer, which has watched it. Otherwise the
+lines are missing, and null in JSON.`,
+			comparedColumns.Explain("OUTPUT, predicted and observed"),
 			`If a server has the cache, stats asks it for its counters too, with NAME or with --json. It waits for the
 answer at most 0.2 seconds longer; nothing above depends on it. Without a server the lines below are
 missing, and null in JSON.`,
@@ -173,7 +192,7 @@ line for each cache and interval, or with --json an object with the fields above
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				s, err := dir.stats(name, server)
+				s, err := dir.stats(name, server, nil)
 				if err != nil {
 					return err
 				}
@@ -208,7 +227,9 @@ line for each cache and interval, or with --json an object with the fields above
 }
 
 // object is the JSON of a cache. The fields are the same with and without a server.
-func (s *stats) object() table.Object { return slices.Concat(statsColumns, serverColumns).Object(s) }
+func (s *stats) object() table.Object {
+	return slices.Concat(statsColumns, comparedColumns, serverColumns).Object(s)
+}
 
 func objects(rows []*stats) []table.Object {
 	objects := make([]table.Object, len(rows))
@@ -220,8 +241,8 @@ func objects(rows []*stats) []table.Object {
 
 // stats reads the counters of one cache and closes it. It keeps nothing open between two reads, so
 // that the memory of a removed cache becomes free. It also asks a server that has the cache, unless
-// server is nil.
-func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
+// server is nil, and compares epochs, unless tracks is nil.
+func (d *dirFlag) stats(name string, server *asker, tracks map[[16]byte]*advise.Track) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
 		return nil, err
@@ -246,12 +267,20 @@ func (d *dirFlag) stats(name string, server *asker) (s *stats, err error) {
 		sums, err := reader.Stats()
 		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(),
 			at: time.Now(), Geometry: seg.Geometry}
+		if err == nil && tracks != nil && seg.Policy == shm.PolicyCost {
+			if tracks[s.uuid] == nil {
+				tracks[s.uuid] = new(advise.Track)
+			}
+			s.epochs = compared(tracks[s.uuid].Compare(s.name, seg, reader))
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s.server, s.silent = answer()
+	if s.server, s.silent = answer(); s.server != nil && s.epochs == nil && s.Policy == shm.PolicyCost {
+		s.epochs = s.server.epochs()
+	}
 	return s, nil
 }
 
@@ -266,7 +295,7 @@ func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, firs
 		var s *stats
 		err := l.Err
 		if err == nil {
-			s, err = d.stats(l.Path, server)
+			s, err = d.stats(l.Path, server, nil)
 		}
 		switch {
 		case err == nil:

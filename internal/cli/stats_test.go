@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -73,6 +74,50 @@ func TestStatsVariable(t *testing.T) {
 	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
 }
 
+// Ensure that stats, inspect and verify show a variable-size cache that evicts: its policy, what is lost of
+// its arena, the slots of a sample, and the place of its cost for each byte.
+func TestStatsOfChains(t *testing.T) {
+	_, path := newCache(t, shm.Options{Samples: 10, Variable: true, Limit: 4<<20 + 4096, Policy: shm.PolicyCost, SlotBytes: 64})
+	c := newClient(t, path)
+	load := func(i, n, ms int) {
+		t.Helper()
+		if r, err := c.SetLoaded(i, [][]byte{content(i, n)}, 0, time.Duration(ms)*time.Millisecond); err != nil || r != cache.Stored {
+			t.Fatal(i, r, err)
+		}
+	}
+	load(0, 1000, 10) // 16 slots
+	load(1, 2000, 10) // 32
+	load(2, 10, 1)    // 1, which costs most for each byte
+	row := decode[jsonObject](t, ok(t, "stats", path, "--json"))
+	wantFields(t, row, jsonObject{"slots": nil, "slots_fraction": nil, "ready": 3, "ready_bytes": 3010, "policy": "cost",
+		"evicted": 0, "known_costs": 3, "payload_bytes": 4096, "slot_bytes": 64, "arena_next_bytes": 49 * 64,
+		"arena_lost_bytes": nil, "arena_ends_bytes": 49*64 - 3010, "arena_free_bytes": 15 * 64})
+	if row["saved_seconds"] != row["first_come_saved_seconds"] { // all are cached
+		t.Error(row["saved_seconds"], row["first_come_saved_seconds"])
+	}
+	contains(t, ok(t, "stats", path), "slot ends     126 B\n", "free slots    960 B\n", "policy        cost\n")
+	for i, rank := range []int{2, 3, 1} {
+		wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, strconv.Itoa(i), "--json")), jsonObject{"cost_rank": rank,
+			"known_costs": 3})
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, "inspect", path, "2", "--json")), jsonObject{"place": 48,
+		"places": []any{48}, "length": 10, "file_offset": int(c.Segment().PayloadOffset) + 48*64})
+	contains(t, ok(t, "inspect", path), "slots           64\n", "slot stride     64\n", "groups ")
+
+	load(3, 1500, 100) // of which 960 bytes are free: sample 1 goes
+	row = decode[jsonObject](t, ok(t, "stats", path, "--json"))
+	wantFields(t, row, jsonObject{"ready": 3, "evicted": 1, "arena_ends_bytes": 41*64 - 2510, "arena_free_bytes": 23 * 64})
+	saved, mean := row["saved_seconds"].(float64), row["first_come_saved_seconds"].(float64)
+	if want := (0.01 + 0.01 + 0.001 + 0.04) / 4510 * 2510; saved < 0.04 || math.Abs(mean/want-1) > 0.5 {
+		t.Errorf("%g s are saved, and %g s by first-come, want %g", saved, mean, want) // 100 ms counted as 40 at first
+	}
+	wantFields(t, decode[jsonObject](t, ok(t, "verify", path, "--json")), jsonObject{"checked": 3, "corrupt": 0})
+	contains(t, ok(t, "stats", "--dir", filepath.Dir(path)), "EVICTED")
+	s := c.Segment().WordLayout().Place(shm.Word(c.Segment().Word(3).Load())) - 1
+	c.Segment().SlotSample(s).Store(0) // its chain is broken
+	fails(t, exitCorrupt, []string{"1 of 3 samples, such as 3"}, "verify", path)
+}
+
 // costly makes a cache with the policy cost: samples 0 to 4 were loaded in 20, 40, 80, 10 and 10 ms. Each
 // of the first went for the next, so that the one slot has sample 2.
 func costly(t *testing.T) (dir, path string, c *cache.Cache) {
@@ -136,6 +181,7 @@ func TestLookingChangesNothing(t *testing.T) {
 		{Samples: 10, Slots: 5, SampleBytes: 1 << 18, Policy: shm.PolicyFirstIndices, UnlinkLast: true,
 			ClientRecords: 3},
 		{Samples: 10, Slots: 5, SampleBytes: 100, Policy: shm.PolicyCost, ClientRecords: 3},
+		{Samples: 1000, Variable: true, Limit: 3 << 20, Policy: shm.PolicyLRU, ClientRecords: 3},
 	} {
 		dir, path := newCache(t, o)
 		look := func() {

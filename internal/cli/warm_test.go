@@ -237,8 +237,15 @@ func TestWarmArena(t *testing.T) {
 			}
 		}
 	}
-	d := newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}",
-		"name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}")
+	for _, policy := range []string{"first-come", "cost", "planned"} {
+		warmArenas(t, newDaemon(t, tree, "name: all, source: {kind: dir, path: FOLDER/files}, policy: "+policy,
+			"name: part, size: 7MiB, source: {kind: dir, path: FOLDER/files}, policy: "+policy), n)
+	}
+}
+
+// warmArenas fills two caches of n files. The first has room for all of them.
+func warmArenas(t *testing.T, d *daemon, n float64) {
+	t.Helper()
 	wantFields(t, d.warm("all"), jsonObject{"slots": nil, "ready": n, "full": false, "failed_samples": 0,
 		"filled_samples": n})
 	got := d.warm("part", "--parallel", "2")
@@ -254,7 +261,7 @@ func TestWarmArena(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer seg.Close()
-	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 {
+	if left := seg.PayloadBytes - stats.ArenaNextBytes; ready < 200 || ready >= n || left > 16000 || stats.Evicted != 0 {
 		t.Errorf("%v samples, %d bytes of the arena left", ready, left)
 	}
 	if read := d.metric("stocached_source_reads_total"); read > n+ready+300 { // reads under way when it became full

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
@@ -28,7 +29,8 @@ type watch struct {
 	json     bool
 	server   *asker
 
-	before map[[16]byte]*stats // the last read of each segment
+	before map[[16]byte]*stats        // the last read of each segment
+	tracks map[[16]byte]*advise.Track // of the named cache
 }
 
 // change is a cache now and an interval ago.
@@ -59,7 +61,7 @@ var watchColumns = table.Columns[change]{
 		func(c change) any { return c.difference(busy) }),
 	table.Shown("interval_full", "full", "sets refused in the interval for lack of space",
 		func(c change) any { return c.difference(full) }),
-	table.Shown("evicted_per_second", "evicted/s", "samples whose slot another sample got in the interval",
+	table.Shown("evicted_per_second", "evicted/s", "samples that went for others in the interval",
 		func(c change) any { return table.PerSecond(c.rate(evicted)) }),
 	table.Shown("allocated_bytes", "memory", "pages that the file has now",
 		func(c change) any { return table.Bytes(c.now.AllocatedBytes) }),
@@ -173,7 +175,10 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 		rows, err = w.dir.allStats(stderr, server)
 	} else {
 		var s *stats
-		if s, err = w.dir.stats(w.name, w.server); err == nil {
+		if w.tracks == nil {
+			w.tracks = map[[16]byte]*advise.Track{}
+		}
+		if s, err = w.dir.stats(w.name, w.server, w.tracks); err == nil {
 			rows = []*stats{s}
 		}
 	}

@@ -54,14 +54,23 @@ func (w *watch) screen(stdout io.Writer, changes []change, _ uint64) error {
 }
 
 // sideBySide writes one line for each column of stats, with the change in the interval beside the
-// total.
+// total. With the policy cost, the last epoch and a predicted one follow.
 func sideBySide(b *bytes.Buffer, c change) {
 	changes := map[string]string{}
 	for _, column := range watchColumns {
 		changes[column.Field] = table.Text(column.Value(c))
 	}
+	e := c.now.epochs
+	if e != nil && e.why != "" {
+		fmt.Fprintf(b, "nothing to predict yet: %s\n\n", e.why)
+		e = nil
+	}
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "\tTOTAL\tLAST INTERVAL\n")
+	fmt.Fprint(tw, "\tTOTAL\tLAST INTERVAL")
+	if e != nil {
+		fmt.Fprint(tw, "\tLAST EPOCH\tPREDICTED")
+	}
+	fmt.Fprintln(tw)
 	for _, column := range c.now.columns() {
 		if column.Title == "" || column.Wide {
 			continue
@@ -71,7 +80,14 @@ func sideBySide(b *bytes.Buffer, c change) {
 		if strings.HasSuffix(field, "_per_second") && change != "-" && !strings.HasSuffix(change, "/s") {
 			change += "/s"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", column.Title, table.Text(column.Value(c.now)), change)
+		fmt.Fprintf(tw, "%s\t%s\t%s", column.Title, table.Text(column.Value(c.now)), change)
+		if beside := besideTotals[column.Field]; e != nil && beside != nil {
+			observed, predicted := beside(*e)
+			fmt.Fprintf(tw, "\t%s\t%s", table.Text(observed), table.Text(predicted))
+		} else if e != nil {
+			fmt.Fprint(tw, "\t\t") // the columns go on
+		}
+		fmt.Fprintln(tw)
 	}
 	tw.Flush()
 }

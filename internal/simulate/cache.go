@@ -1,6 +1,36 @@
 package simulate
 
-import "github.com/stocached/stocached/policy"
+import (
+	"github.com/stocached/stocached/internal/verify/arena"
+	"github.com/stocached/stocached/policy"
+)
+
+// arenaCache is a cache of samples that differ in size, with slots as docs/spec/arena-eviction.md has them.
+// It has no hints and no plans; with these, or with room for everything, a policyCache counts bytes.
+type arenaCache struct {
+	trace   *Trace
+	options *Options
+	costs   bool
+	arena   *arena.Arena
+}
+
+func newArenaCache(t *Trace, o *Options, kind policy.Kind, room uint64) *arenaCache {
+	return &arenaCache{t, o, kind.NeedsCosts(), arena.New(kind, room, uint64(t.Samples), 0, o.Seed)}
+}
+
+func (c *arenaCache) replaced() uint64 { return c.arena.Evicted }
+
+func (c *arenaCache) access(sample uint32, epoch int) bool {
+	if c.arena.Get(int(sample)) {
+		return true
+	}
+	nanoseconds := uint64(0)
+	if c.costs {
+		nanoseconds = c.trace.measured(c.options, sample, epoch)
+	}
+	c.arena.Set(int(sample), c.trace.size(sample), nanoseconds)
+	return false
+}
 
 // policyCache is a cache with a policy of package policy: what the protocol does, in one process.
 type policyCache struct {

@@ -106,6 +106,9 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 
 func (t *Trace) cache(name string, room uint64, o *Options) cache {
 	if kind, err := policy.Parse(name); err == nil {
+		if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && !o.Hints && room < t.Room() {
+			return newArenaCache(t, o, kind, room)
+		}
 		return newPolicyCache(t, o, kind, room)
 	}
 	for _, r := range references {

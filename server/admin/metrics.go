@@ -28,15 +28,31 @@ var (
 	descFillBytes = desc("fill_bytes_total", "Bytes of these.")
 	descReads     = desc("source_reads_total", "Samples read from the source by this server.")
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
+	descShared    = desc("shared_reads_total", "Fetches that got a sample from a read for another client.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
-	descEvicted   = desc("evicted_total", "Samples whose slot another sample got, since the cache was created.")
-	descCosts     = desc("known_costs", "Samples whose load was measured, cached or not. With the policy cost only.")
-	descSaved     = desc("saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as "+
+	descEvicted   = desc("evicted_total", "Samples that went for others, since the cache was created.")
+	descArena     = desc("arena_bytes", "Bytes of the arena of a variable-size cache that evicts, by use: samples; ends "+
+		"(unused ends of slots, and slots that are being filled); free (slots).", "use")
+	descCosts = desc("known_costs", "Samples whose load was measured, cached or not. With the policy cost only.")
+	descSaved = desc("saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as "+
 		"measured. With the policy cost only.")
 	descFirstCome = desc("first_come_saved_seconds", "What as many samples of mean cost save, as with the policy "+
 		"first-come. With the policy cost only.")
+	descPredictedHits = desc("predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, each "+
+		"read once. NaN: nothing can be predicted yet, because no load was measured. With the policy cost only.")
+	descObservedHits = desc("observed_hit_rate", "Hit rate of the last epoch, which is as many reads as there are "+
+		"samples. NaN: there were fewer reads since this server has the cache. With the policy cost only.")
+	descPredictedLoad = desc("predicted_load_seconds", "Time that the loads of an epoch take, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedLoad = desc("observed_load_seconds", "Time that the loads of the last epoch took. NaN as for "+
+		"stocached_observed_hit_rate. With the policy cost only.")
+	descPredictedSaved = desc("predicted_saved_seconds", "Time that the hits of an epoch save, as stocached advise "+
+		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
+	descObservedSaved = desc("observed_saved_seconds", "Loads of an epoch without a cache, as stocached advise adds "+
+		"them up, less those of the last epoch. NaN as for both hit rates. With the policy cost only.")
+	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 but with the policy planned.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
@@ -57,8 +73,9 @@ var (
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
-		descFills, descFillBytes, descReads, descReadBytes, descErrors,
-		descPolicy, descEvicted, descCosts, descSaved, descFirstCome,
+		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
+		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome, descJobs,
+		descPredictedHits, descObservedHits, descPredictedLoad, descObservedLoad, descPredictedSaved, descObservedSaved,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -97,7 +114,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 			append([]string{h.Name}, labels...)...)
 	}
 	gauge(descSamples, float64(h.Segment().Samples))
-	gauge(descSlots, float64(h.Segment().Slots))
+	gauge(descSlots, float64(h.Segment().SampleSlots()))
 	gauge(descFilled, float64(stats.Ready))
 	gauge(descClients, float64(stats.ClientsLive))
 	gauge(descQueue, float64(h.Filler().Queued()))
@@ -113,10 +130,25 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descCosts, float64(stats.Costs.Known))
 		gauge(descSaved, stats.Costs.SavedSeconds)
 		gauge(descFirstCome, stats.Costs.FirstComeSeconds())
+		predicted, observed, _ := h.Epochs()
+		gauge(descPredictedHits, predicted.HitRate)
+		gauge(descObservedHits, observed.HitRate)
+		gauge(descPredictedLoad, predicted.Load)
+		gauge(descObservedLoad, observed.Load)
+		gauge(descPredictedSaved, predicted.Saved)
+		gauge(descObservedSaved, observed.Saved)
 	}
+	if h.Segment().Chains() {
+		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,
+			"ends": stats.ArenaLostBytes, "free": h.Segment().PayloadBytes - stats.ArenaNextBytes} {
+			out <- prometheus.MustNewConstMetric(descArena, prometheus.GaugeValue, float64(n), h.Name, use)
+		}
+	}
+	gauge(descJobs, float64(h.Jobs()))
 	read, stuck := h.Reads()
 	counter(descReads, read.Samples)
 	counter(descReadBytes, read.Bytes)
+	counter(descShared, h.SharedReads())
 	gauge(descStuck, float64(stuck))
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))

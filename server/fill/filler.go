@@ -346,8 +346,10 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
-	if why.freeOnly && f.cache.Evicts() && !f.cache.HasFreeSlot() {
-		return noSlot
+	if why.freeOnly && f.cache.Evicts() {
+		if size, err := from.Size(index); err == nil && !f.cache.HasSpace(uint64(size)) {
+			return noSlot
+		}
 	}
 	began := time.Now()
 	var buffer *[]byte

@@ -44,7 +44,7 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 			"what it reads", order.ErrInvalid, p.Owner, segment.ClientRecords)
 	}
 	p.Shard.Ranks = max(p.Shard.Ranks, 1)
-	job := &Job{Plan: p, segment: segment, behind: min(max(p.Batch, 1), max(segment.Slots/8, 1))}
+	job := &Job{Plan: p, segment: segment, behind: min(max(p.Batch, 1), max(segment.Fits(0, 0)/8, 1))}
 	epoch, err := p.Order.Epoch(p.Epoch)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// aheadPart is the part of the slots that hold what jobs read soonest, for all jobs together. Those
-	// samples come a little before they would have to, so they cost hits.
+	// aheadPart: so small a part of the samples that fit are those that jobs read soonest, for all jobs
+	// together. They come a little before they would have to, so they cost hits.
 	aheadPart = 16
 	// maxAhead is the most reads that the server is ahead of a job.
 	maxAhead = 1024
@@ -123,7 +123,7 @@ func (a *Ahead) step() (moved bool) {
 	if len(list) == 0 {
 		return false
 	}
-	limit := float64(min(max(a.cache.Segment().Slots/aheadPart/uint64(len(list)), 1), maxAhead))
+	limit := float64(min(max(a.cache.Client().Fits()/aheadPart/uint64(len(list)), 1), maxAhead))
 	reads := make([]uint64, len(list))
 	for k, job := range list {
 		reads[k] = job.Reads()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
@@ -42,6 +43,8 @@ type Cache struct {
 	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
 	adopted bool // it was warm before this server started
+
+	track advise.Track // of its epochs, with the policy cost
 
 	connected atomic.Int64 // number of connections that have attached
 
@@ -215,7 +218,7 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
-	case !want.Variable && have.Policy != want.Policy:
+	case have.Policy != want.Policy:
 		return fmt.Sprintf("its policy is %v, the configuration says %v", have.Policy, want.Policy)
 	case len(header.Fields) != len(want.Fields):
 		return fmt.Sprintf("its samples have %d fields, those of the source %d", len(header.Fields), len(want.Fields))

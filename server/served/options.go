@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/stocached/stocached/shm"
@@ -18,7 +19,7 @@ type Options struct {
 	Source   source.Settings
 	Decode   map[string]any // how to decode images, for package decode; nil: not at all
 	Size     uint64         // bytes that the segment never exceeds. 0: capacity for every sample
-	Policy   shm.Policy     // which samples get a slot; fixed-size samples only
+	Policy   shm.Policy     // which samples it keeps
 	Parallel int            // reads at a time, at most 32. 0: 4
 	Dir      string         // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
@@ -68,6 +69,22 @@ func (o Options) sameData(other Options) bool {
 	return reflect.DeepEqual(o, other)
 }
 
+// typical returns the median length of some samples.
+func typical(s source.Source, samples int) uint64 {
+	const asked = 1000
+	var lengths []int
+	for k := range min(samples, asked) {
+		if n, err := s.Size(k * max(samples/asked, 1)); err == nil {
+			lengths = append(lengths, n)
+		}
+	}
+	if len(lengths) == 0 {
+		return 0
+	}
+	slices.Sort(lengths)
+	return uint64(lengths[len(lengths)/2])
+}
+
 // segment returns the options of the segment for a source.
 func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
@@ -80,25 +97,25 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	if !info.Schema.Variable {
 		return want, nil
 	}
-	if o.Policy.Evicts() {
-		return want, fmt.Errorf("%w: policy: %v needs samples of one size, and those of this source differ; decode: can "+
-			"give them one", shm.ErrInvalid, o.Policy)
+	if o.Policy == shm.PolicyFirstIndices {
+		want.Policy = shm.PolicyFirstCome
 	}
-	want.Policy = shm.PolicyFirstCome
 	want.SampleBytes = info.Schema.SampleBytes
-	if o.Size == 0 {
-		units := uint64(0)
-		for i := range info.Samples {
-			n, err := s.Size(i)
-			if err != nil {
-				return want, fmt.Errorf("size of all: %w", err)
-			}
-			units += shm.UnitsFor(uint64(n))
+	if o.Size != 0 {
+		if o.Policy.Evicts() {
+			want.SlotBytes = shm.SlotBytesFor(typical(s, info.Samples))
 		}
-		var err error
-		if want.Limit, err = shm.ArenaLimit(want.Samples, 0, units); err != nil {
-			return want, err
-		}
+		return want, nil
 	}
-	return want, nil
+	lengths := make([]uint64, info.Samples)
+	for i := range lengths {
+		n, err := s.Size(i)
+		if err != nil {
+			return want, fmt.Errorf("size of all: %w", err)
+		}
+		lengths[i] = uint64(n)
+	}
+	var err error
+	want.Limit, want.SlotBytes, err = shm.ArenaLimit(want.Policy, 0, lengths)
+	return want, err
 }

@@ -2,10 +2,14 @@ package served
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -43,10 +47,21 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 	return read, h.filler.Stuck()
 }
 
+// SharedReads returns how many fetches got a sample from a read for another client.
+func (h *Cache) SharedReads() uint64 { return h.counts.fill.Shared.Load() }
+
+// Jobs returns how many jobs have announced what they read, with the policy planned.
+func (h *Cache) Jobs() int {
+	if h.jobs == nil {
+		return 0
+	}
+	return len(h.jobs.List())
+}
+
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
-		Shared:    h.counts.fill.Shared.Load(),
+		Shared:    h.SharedReads(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
@@ -61,6 +76,44 @@ func (h *Cache) stats() Stats {
 	return f
 }
 
+// Epochs are what an epoch should do with as many samples as are cached now, and what the last one did. null:
+// unknown. Fields are never renamed.
+type Epochs struct {
+	PredictedHitRate *float64 `json:"predicted_hit_rate"`
+	ObservedHitRate  *float64 `json:"observed_hit_rate"`
+	PredictedLoad    *float64 `json:"predicted_load_seconds"` // of all loads of the epoch
+	ObservedLoad     *float64 `json:"observed_load_seconds"`
+	PredictedSaved   *float64 `json:"predicted_saved_seconds"` // of loads that its hits save
+	ObservedSaved    *float64 `json:"observed_saved_seconds"`
+	NoPrediction     string   `json:"no_prediction"` // why nothing is predicted; "": it is
+}
+
+// Epochs compares epochs of a cache with the policy cost, as `stocached advise` does. NaN: unknown. why is not
+// nil if nothing can be predicted yet. The caller has entered.
+func (h *Cache) Epochs() (predicted, observed advise.Epoch, why error) {
+	return h.track.Compare(h.Name, h.segment, h.cache)
+}
+
+func (h *Cache) epochs() *Epochs {
+	if h.segment.Policy != shm.PolicyCost {
+		return nil
+	}
+	predicted, observed, why := h.Epochs()
+	known := func(v float64) *float64 {
+		if math.IsNaN(v) {
+			return nil
+		}
+		return &v
+	}
+	e := &Epochs{PredictedHitRate: known(predicted.HitRate), ObservedHitRate: known(observed.HitRate),
+		PredictedLoad: known(predicted.Load), ObservedLoad: known(observed.Load),
+		PredictedSaved: known(predicted.Saved), ObservedSaved: known(observed.Saved)}
+	if why != nil {
+		e.NoPrediction = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
+	}
+	return e
+}
+
 // Status describes a cache to operators. Fields are never renamed.
 type Status struct {
 	Name        string `json:"name"`
@@ -71,6 +124,7 @@ type Status struct {
 	Variable    bool   `json:"variable"`
 	Policy      string `json:"policy"`
 	Bytes       uint64 `json:"segment_bytes"`
+	Payload     uint64 `json:"payload_bytes"` // bytes for samples
 	Fingerprint string `json:"fingerprint"`
 	Source      string `json:"source"`  // its kind
 	Adopted     bool   `json:"adopted"` // it was warm when this server started
@@ -78,6 +132,7 @@ type Status struct {
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
 	Stats
+	*Epochs // with the policy cost
 }
 
 // Status describes the cache. The caller has entered.
@@ -88,10 +143,10 @@ func (h *Cache) Status() (Status, error) {
 		all = h.jobs.Statuses()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
-		Samples: h.segment.Samples, Slots: h.segment.Slots, Variable: h.segment.Variable(),
+		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
-		Bytes:  h.segment.SegmentBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
-		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats()}, err
+		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
 }
 
 // FillTimes returns for each bound how many fills took no longer, the number of all fills, and the

@@ -8,13 +8,16 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Clean reclaims the claims of dead clients, gives up reads that take too long, and says whether
-// the cache was unused for RemoveUnused.
+// Clean reclaims the claims of dead clients, gives up reads that take too long, looks how far epochs are, and
+// says whether the cache was unused for RemoveUnused.
 func (h *Cache) Clean() (unused bool) {
 	if !h.Enter() {
 		return false
 	}
 	defer h.Leave()
+	if h.segment.Policy == shm.PolicyCost {
+		h.track.Look(h.segment)
+	}
 	n, err := h.cache.Recover()
 	if err != nil {
 		h.Log.Error("reclaiming the claims of dead clients", "error", err)

@@ -2,7 +2,7 @@
  * announce.c - tells the server what this handle reads from now on. docs/spec/control.md, ANNOUNCE.
  *
  * The handle keeps the frame. The plan lives as long as a connection that has announced it, so
- * take_link announces it again on a new connection if there is no other such connection.
+ * take_link announces it again if there is no such connection.
  */
 #include "connection.h"
 
@@ -29,7 +29,7 @@ static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], str
     return code < 0 ? code : get32(body, 0) == 1;
 }
 
-/* Announces the plan of the handle on a new connection, unless another one has it. An error of the
+/* Announces the plan of the handle on a connection, unless one has announced it. An error of the
  * connection is that of its next use. */
 INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p)
 {
@@ -113,6 +113,8 @@ int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch,
             keep_plan(c, plan, number, l);
         else if (code != STOC_EINVAL && code != STOC_EREMOTE)
             hang_up(l);
+        if (code == STOC_ETIMEOUT || code == STOC_EINTERRUPTED)
+            keep_plan(c, plan, number, NULL);
         give_link(l);
         if (code != BROKEN)
             return code;

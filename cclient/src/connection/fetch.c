@@ -4,7 +4,9 @@
 #include "connection.h"
 
 #define FETCH_TRIES 3  /* how often to ask for a sample that is gone each time; the second time its bytes are sent */
-#define LOST_FROM 4    /* a FETCH of more samples than this part of the slots of a cache that evicts has them sent */
+/* A FETCH of more samples than this part of those that fit into a cache that evicts has them sent at once. A
+ * sample of a chain takes about 32 slots. */
+#define LOST_FROM 4
 #define FETCH_BREAKS 4 /* how many connections may end in a call without one sample between them */
 
 /* values of wanted.hit while a call runs; NOT_TO_BE_HAD becomes 0 at the end */
@@ -220,7 +222,8 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
  * also if it returns an error. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
-    bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > w->cache->slots / LOST_FROM));
+    uint64_t fit = w->cache->chains ? w->cache->slots / 32 : w->cache->slots;
+    bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM));
     int code = send_request(l, FRAME_FETCH, send ? FETCH_SEND : 0, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
         if ((code = receive_answer(l, &f, &w->deadline)) < 0)

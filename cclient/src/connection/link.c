@@ -495,8 +495,8 @@ INTERNAL int take_link(stoc_cache *c, struct link **out, struct deadline *p)
             give_link(l);
             return code;
         }
-        announce_again(c, l, p);
     }
+    announce_again(c, l, p);
     *out = l;
     return 0;
 }

@@ -6,6 +6,48 @@
 static const char *const policies[] = {"first-come", "first-indices", "cost", "random",  "clock",
                                        "fifo",       "lru",           "lfu",  "planned"};
 
+/* The largest number of slots within the limit; a geometry outside the format counts as too large. */
+static uint64_t most_slots(const struct stoc_options *o, uint32_t flags, uint32_t records, uint64_t stride,
+                           uint64_t most)
+{
+    struct geometry g;
+    char why[256];
+    uint64_t low = 0, high = most;
+    while (low < high) {
+        uint64_t middle = low + (high - low + 1) / 2;
+        if (geometry_of(flags, o->policy, o->samples, middle, stride, records, 0, &g, why) &&
+            g.segment_bytes <= o->limit_bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* An arena that evicts: as many slots as the limit allows. Their size is the largest with 8 slots for each
+ * sample, if the caller gives none: docs/spec/arena-eviction.md, The segment. */
+static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t records, struct geometry *g,
+                       struct stoc_error *error)
+{
+    char why[256];
+    uint64_t stride = o->slot_bytes ? o->slot_bytes : STOC_MAX_CHAIN_STRIDE, slots;
+    for (;; stride /= 2) {
+        if (!geometry_of(flags, o->policy, o->samples, 1, stride, records, 0, g, why))
+            return fail(error, STOC_EINVAL, 0, "%s", why);
+        slots = most_slots(o, flags, records, stride, MIN(o->limit_bytes / stride, STOC_MAX_SLOTS));
+        if (o->slot_bytes || stride == STOC_UNIT_BYTES || slots >= 8 * o->samples)
+            break;
+    }
+    if (slots == 0)
+        return fail(error, STOC_EMEMORY, 0,
+                    "one slot of %llu bytes for %llu samples makes a segment of %llu bytes, over the limit of %llu; "
+                    "raise the limit to that at least",
+                    (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)g->segment_bytes,
+                    (unsigned long long)o->limit_bytes);
+    geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, g, why);
+    return 0;
+}
+
 /* Checks the options; each error names its option. Fills in the header except uuid and time. */
 static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
 {
@@ -46,8 +88,16 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     if (o->variable && o->slots != 0)
         return fail(error, STOC_EINVAL, 0, "slots: %llu: a variable-size cache has none; give limit_bytes",
                     (unsigned long long)o->slots);
-    if (o->variable && o->policy != STOC_POLICY_FIRST_COME)
+    if (o->variable && o->policy == STOC_POLICY_FIRST_INDICES)
         return fail(error, STOC_EINVAL, 0, "policy: %s needs samples of one size", policies[o->policy]);
+    if (o->slot_bytes && !(o->variable && policy_evicts(o->policy)))
+        return fail(error, STOC_EINVAL, 0, "slot_bytes: %llu: only of a variable-size cache that evicts",
+                    (unsigned long long)o->slot_bytes);
+    if (o->slot_bytes && (o->slot_bytes < STOC_UNIT_BYTES || o->slot_bytes > STOC_MAX_CHAIN_STRIDE ||
+                          (o->slot_bytes & (o->slot_bytes - 1))))
+        return fail(error, STOC_EINVAL, 0,
+                    "slot_bytes: %llu is not a power of two from %d to %d; 0 is a size that suits the samples",
+                    (unsigned long long)o->slot_bytes, (int)STOC_UNIT_BYTES, (int)STOC_MAX_CHAIN_STRIDE);
     if (!o->variable && !o->fields && o->sample_bytes == 0)
         return fail(error, STOC_EINVAL, 0, "sample_bytes: give them, or fields, or make the cache variable-size");
 
@@ -98,6 +148,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
                 error, STOC_EINVAL, 0,
                 "sample_bytes: %llu, but the smallest sample of these fields has %llu; leave it out, or raise it",
                 (unsigned long long)h->sample_bytes, (unsigned long long)sample_bytes);
+        if (policy_evicts(o->policy))
+            return plan_chains(o, flags, records, &h->g, error);
         if (!geometry_of(flags, o->policy, o->samples, 0, STOC_UNIT_BYTES, records, smallest, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
@@ -114,20 +166,8 @@ static int plan(const char *name, const struct stoc_options *o, struct header *h
     }
     h->sample_bytes = sample_bytes;
     uint64_t slots = o->slots ? o->slots : MIN(o->samples, STOC_MAX_SLOTS), wanted = o->slots ? o->slots : 1;
-    if (o->slots == 0 && o->limit_bytes != 0) {
-        /* the largest number of slots within the limit; a geometry outside the format counts as too
-         * large */
-        uint64_t low = 0, high = slots;
-        while (low < high) {
-            uint64_t middle = low + (high - low + 1) / 2;
-            if (geometry_of(flags, o->policy, o->samples, middle, stride, records, 0, &h->g, why) &&
-                h->g.segment_bytes <= o->limit_bytes)
-                low = middle;
-            else
-                high = middle - 1;
-        }
-        slots = low;
-    }
+    if (o->slots == 0 && o->limit_bytes != 0)
+        slots = most_slots(o, flags, records, stride, slots);
     bool fits = slots > 0 && geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, &h->g, why);
     if (o->limit_bytes != 0 && (!fits || h->g.segment_bytes > o->limit_bytes)) {
         if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
@@ -314,17 +354,21 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
 
 int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error)
 {
+    const size_t before_slot_bytes = offsetof(struct stoc_options, slot_bytes); /* options of older programs */
     int code = check_open(0, out, error);
     struct header h;
     if (code < 0)
         return code;
     if (!options)
         return fail(error, STOC_EINVAL, 0, "no options given");
-    if (options->struct_bytes != sizeof *options)
+    if (options->struct_bytes != sizeof *options && options->struct_bytes != before_slot_bytes)
         return fail(error, STOC_EINVAL, 0,
                     "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and "
                     "use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
+    struct stoc_options known = {.slot_bytes = 0};
+    memcpy(&known, options, options->struct_bytes);
+    options = &known;
     if (options->open_flags & ~STOC_OPEN_KIND_PYTHON || options->reserved)
         return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", options->open_flags,
                     options->reserved);

@@ -3,15 +3,13 @@
  */
 #include "protocol.h"
 
-enum { SEARCHES = 4 }; /* of one set, when other clients take its victims */
-
-static uint8_t reference_of(const stoc_cache *c, uint64_t slot)
+INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot)
 {
     return c->references ? atomic_load_explicit(&c->references[slot], memory_order_relaxed) : 0;
 }
 
 /* Stores a reference byte only if it differs: readers of other processes share its line. */
-static void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value)
+INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value)
 {
     if (c->references && value != old)
         atomic_store_explicit(&c->references[slot], value, memory_order_relaxed);
@@ -40,6 +38,7 @@ INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds)
 {
     if (c->policy != STOC_POLICY_COST)
         return;
+    count(c, STOC_COUNTER_LOAD_NS, nanoseconds);
     uint64_t meta = load(meta_word(c, sample)), spread = load(spread_word(c));
     uint64_t draw = policy_random(c->rule.seed, atomic_fetch_add(&c->loads, 1) + 1);
     uint8_t cost = policy_loaded(cost_of(meta), nanoseconds, draw, &spread);
@@ -92,35 +91,33 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
 INTERNAL int evict(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
-    uint8_t newcomer = cost_of(load(meta_word(c, k->sample)));
-    for (int search = 0; search < SEARCHES; search++) {
-        uint64_t victim = 0, slot = 0;
-        uint32_t least = POLICY_KEPT;
-        uint8_t cost = 0;
-        for (unsigned left = policy_looks(&c->rule); left > 0; left--) {
-            uint64_t number = atomic_fetch_add(hand_word(c), 1), s = policy_slot(&c->rule, number);
+    struct candidate newcomer = {.sample = k->sample, .size = k->length,
+                                 .cost = cost_of(load(meta_word(c, k->sample)))};
+    for (int tries = 0; tries < SEARCHES; tries++) {
+        struct search search = begin_search(&c->rule, newcomer);
+        while (search.left > 0) {
+            uint64_t number = atomic_fetch_add(hand_word(c), 1), s = search_slot(&search, number);
             uint64_t listed = load(slot_word(c, s));
             if (listed > c->samples)
                 return corrupt(c);
             if (listed == 0) { /* it was freed, and free_from may never say so: who freed it may be dead */
                 if (draw_claim(k, record) && try_free_slot(k, record, s))
                     return STOC_STORED;
+                search.left--;
                 continue;
             }
             uint64_t w = load(index_word(c, listed - 1));
-            if (state_of(w) != READY || place_of(c, w) != s + 1 || listed == k->sample + 1)
-                continue; /* others fill or evict it, or it came back in another slot */
-            uint8_t reference = reference_of(c, s), its_cost = cost_of(load(meta_word(c, listed - 1)));
-            uint32_t worth = policy_worth(&c->rule, number, its_cost, reference);
-            if (worth < least)
-                victim = listed - 1, slot = s, least = worth, cost = its_cost;
-            if (worth == 0)
-                break;
-            set_reference(c, s, reference, policy_looked(&c->rule, number, reference));
+            if (state_of(w) != READY || place_of(c, w) != s + 1 || listed == k->sample + 1) {
+                search.left--; /* others fill or evict it, or it came back in another slot */
+                continue;
+            }
+            struct candidate held = {.sample = listed - 1, .size = k->length, .reference = reference_of(c, s),
+                                     .cost = cost_of(load(meta_word(c, listed - 1)))};
+            set_reference(c, s, held.reference, search_look(&search, number, s, &held));
         }
-        if (least == POLICY_KEPT || !policy_yields(&c->rule, newcomer, cost, load(spread_word(c))))
+        if (!search_ends(&search, load(spread_word(c))))
             return STOC_FULL;
-        int result = retire(k, record, victim, slot);
+        int result = retire(k, record, search.victim.sample, search.slot);
         if (result != CHANGED)
             return result == RETIRED ? STOC_STORED : result;
     }

@@ -111,15 +111,45 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
 
 enum { VERIFIED = 1, BAD = 2 };
 
-/* A set of flags. VERIFIED: the sample was READY. BAD: its words or its bytes are wrong. */
-static int verify_sample(const stoc_cache *c, uint64_t i)
+struct copy {
+    unsigned char *bytes;
+    uint64_t room;
+};
+
+/* The bytes of a READY sample: in the payload, or with chains in the copy. NULL: its place is not possible,
+ * or there is no memory for the copy (*code is EMEMORY then). */
+static const unsigned char *bytes_of(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *length,
+                                     struct copy *copy, int *code)
+{
+    uint64_t offset;
+    if (!locate(c, w, meta, &offset, length))
+        return NULL;
+    if (!c->chains)
+        return c->payload + offset;
+    if (*length >= copy->room) {
+        unsigned char *more = realloc(copy->bytes, *length + 1);
+        if (!more) {
+            *code = STOC_EMEMORY;
+            return NULL;
+        }
+        *copy = (struct copy){more, *length + 1};
+    }
+    return copy_chain(c, w, copy->bytes, *length) ? copy->bytes : NULL;
+}
+
+/* A set of flags. VERIFIED: the sample was READY. BAD: its words or its bytes are wrong. Or EMEMORY. */
+static int verify_sample(const stoc_cache *c, uint64_t i, struct copy *copy)
 {
     for (int tries = 0; tries < MAX_COPIES; tries++) {
-        uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), offset, length;
+        uint64_t w = load(index_word(c, i)), meta = load(meta_word(c, i)), length;
         if (state_of(w) != READY)
             return state_of(w) > c->last_state ? BAD : 0;
         uint32_t crc = crc_of(c, i, meta);
-        bool bad = !locate(c, w, meta, &offset, &length) || c->crc(0, c->payload + offset, length) != crc;
+        int code = 0;
+        const unsigned char *bytes = bytes_of(c, w, meta, &length, copy, &code);
+        bool bad = !bytes || c->crc(0, bytes, length) != crc;
+        if (code < 0)
+            return code;
         if (unchanged(index_word(c, i), w, meta))
             return bad ? VERIFIED | BAD : VERIFIED;
     }
@@ -134,14 +164,18 @@ int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked
         return STOC_EINDEX;
     uint64_t seen = 0;
     int64_t corrupt = 0;
-    for (uint64_t i = first; i < first + n; i++) {
-        int result = verify_sample(c, i);
+    int result = 0;
+    struct copy copy = {NULL, 0};
+    for (uint64_t i = first; i < first + n && (result = verify_sample(c, i, &copy)) >= 0; i++) {
         seen += (result & VERIFIED) != 0;
         if ((result & BAD) && corrupt++ == 0 && bad)
             *bad = (int64_t)i;
     }
+    free(copy.bytes);
     if (corrupt)
         count(c, STOC_COUNTER_CORRUPT, (uint64_t)corrupt);
+    if (result < 0)
+        return result;
     if (checked)
         *checked = seen;
     return corrupt;
@@ -153,14 +187,10 @@ void stoc_count_passed(stoc_cache *c, uint64_t n)
         count(c, STOC_COUNTER_PASSED, n);
 }
 
-int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
+/* Everything but struct_bytes: 0, or ESYSTEM. */
+static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
 {
-    if (!c)
-        return STOC_ECLOSED;
-    if (!stats || stats->struct_bytes != sizeof *stats)
-        return STOC_EINVAL;
     uint64_t sum[STOC_COUNTER_COUNT] = {0};
-    *stats = (struct stoc_stats){.struct_bytes = sizeof *stats};
     uint32_t high = (uint32_t)MIN(load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++) {
         const stoc_word *counters = record_counters(c, record);
@@ -179,10 +209,14 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
             stats->ready++;
             stats->ready_bytes += length;
         }
-        if (c->variable && place_of(c, w))
+        if (c->variable && !c->chains && place_of(c, w))
             named += units_for(length) * STOC_UNIT_BYTES;
     }
-    if (c->variable) {
+    if (c->chains) {
+        stats->arena_next_bytes = chain_bytes(c);
+        stats->arena_lost_bytes = stats->arena_next_bytes - MIN(stats->ready_bytes, stats->arena_next_bytes);
+        stats->arena_free_bytes = c->payload_bytes - stats->arena_next_bytes;
+    } else if (c->variable) {
         stats->arena_next_bytes = arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES;
         stats->arena_lost_bytes = stats->arena_next_bytes > named ? stats->arena_next_bytes - named : 0;
     }
@@ -207,6 +241,19 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     stats->corrupt = sum[STOC_COUNTER_CORRUPT];
     stats->passed = sum[STOC_COUNTER_PASSED];
     return 0;
+}
+
+int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (!stats ||
+        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes)))
+        return STOC_EINVAL;
+    struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
+    int code = fill_stats(c, &now);
+    memcpy(stats, &now, now.struct_bytes);
+    return code;
 }
 
 static unsigned claims_listed(const stoc_cache *c)
@@ -241,7 +288,13 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
                      (long long)index, name, (int)STOC_CLAIMS_PER_CLIENT);
         break;
     case STOC_FULL:
-        if (c->variable)
+        if (c->chains)
+            n = snprintf(buffer, size,
+                         "sample %lld of %llu bytes does not fit into %s: it takes %llu of %llu slots of %llu bytes, "
+                         "and the policy gave it too few, or memory is short; raise the limit, or clear the cache",
+                         (long long)index, (unsigned long long)bytes, name, (unsigned long long)slots_for(c, bytes),
+                         (unsigned long long)c->slots, (unsigned long long)c->slot_stride);
+        else if (c->variable)
             n = snprintf(buffer, size,
                          "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, "
                          "or memory is short; raise the limit, or clear the cache",

@@ -38,6 +38,8 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
         next = l->next;
         free(l);
     }
+    for (int k = 0; k < (int)STOC_CLAIMS_PER_CLIENT; k++)
+        free(atomic_load(&c->taken[k]));
     free(c);
 }
 
@@ -60,11 +62,12 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->variable = g->flags & STOC_FLAG_VARIABLE;
     c->policy = g->policy;
     c->evicts = policy_evicts(g->policy);
-    c->last_state = c->evicts ? RETIRING : READY;
+    c->chains = has_chains(g->flags, g->policy);
+    c->last_state = c->evicts && !c->chains ? RETIRING : READY;
     c->view_slots = c->evicts ? 0 : g->slots;
     if (c->evicts)
-        c->rule = make_policy(g->policy, g->slots, h->sample_bytes, h->uuid);
-    c->place_shift = c->variable ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
+        c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
+    c->place_shift = c->variable && !c->chains ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
     c->layout_minor = h->minor;
     c->field_count = h->field_count;
@@ -91,6 +94,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->payload = payload;
     c->index = word_at(c, g->index_offset);
     c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
+    c->groups = g->groups_offset ? word_at(c, g->groups_offset) : NULL;
     c->slot_table = g->slot_table_offset ? word_at(c, g->slot_table_offset) : NULL;
     c->references = g->reference_offset && !c->read_only ? (_Atomic unsigned char *)(c->control + g->reference_offset)
                                                          : NULL;

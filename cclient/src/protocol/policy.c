@@ -22,13 +22,15 @@ static int fine(uint64_t n)
 
 static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
 
-INTERNAL unsigned policy_looks(const struct policy *p)
+/* The logarithm of the cost of a byte. */
+static int density(const struct candidate *c) { return logarithm(c->cost) - fine(c->size); }
+
+static unsigned policy_looks(const struct policy *p)
 {
     return p->code == STOC_POLICY_PLANNED ? 64 : p->code == STOC_POLICY_CLOCK ? 64 : p->code == STOC_POLICY_LFU ? 8 : 5;
 }
 
-/* The slot to look at for a number of the hand. */
-INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number)
+static uint64_t policy_slot(const struct policy *p, uint64_t number)
 {
     bool swept = p->code == STOC_POLICY_FIFO || p->code == STOC_POLICY_CLOCK;
     return swept ? number % p->slots : below(policy_random(p->seed, number), p->slots);
@@ -44,29 +46,32 @@ INTERNAL uint64_t cost_nanoseconds(uint8_t cost)
     return cost ? of_quarter[level & 3] << (level >> 2) : 0;
 }
 
-/* How much a sample deserves its slot: 0 goes at once, POLICY_KEPT never. bytes of all samples. */
-INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference)
+#define KEPT UINT32_MAX
+
+/* How much a sample deserves its slot: 0 goes at once, KEPT never. */
+static uint32_t policy_worth(const struct policy *p, uint64_t number, const struct candidate *c)
 {
     switch (p->code) {
     case STOC_POLICY_PLANNED:
-        return POLICY_KEPT; /* only a server knows plans */
+        return KEPT; /* only a server knows plans */
     case STOC_POLICY_COST:
-        return cost ? (uint32_t)(logarithm(cost) - p->bytes + 65536) : POLICY_KEPT;
+        return c->cost ? (uint32_t)(density(c) + 65536) : KEPT;
     case STOC_POLICY_CLOCK:
-        return reference;
+        return c->reference;
     case STOC_POLICY_LRU: {
-        uint8_t age = (uint8_t)(tick(p, number) - reference);
+        uint8_t age = (uint8_t)(tick(p, number) - c->reference);
         return 256u - (age > 250 ? 0 : age); /* a few ticks ahead: the hand has moved on since the look took its number */
     }
     case STOC_POLICY_LFU:
-        return reference + 1u;
+        return c->reference + 1u;
     default: /* fifo, random */
         return 0;
     }
 }
 
 /* Whether the victim goes for the newcomer. */
-INTERNAL bool policy_yields(const struct policy *p, uint8_t newcomer, uint8_t victim, uint64_t spread)
+static bool policy_yields(const struct policy *p, const struct candidate *newcomer, const struct candidate *victim,
+                          uint64_t spread)
 {
     if (p->code != STOC_POLICY_COST)
         return true;
@@ -75,17 +80,45 @@ INTERNAL bool policy_yields(const struct policy *p, uint8_t newcomer, uint8_t vi
         trust = 0;
     else if (within != 0)
         trust = 256 - (int)((uint32_t)within * (uint32_t)within / (((uint32_t)between * (uint32_t)between + 255) / 256));
-    return newcomer != 0 && (logarithm(newcomer) - logarithm(victim)) * trust > 82 * 256;
+    return newcomer->cost != 0 && (density(newcomer) - density(victim)) * trust > 82 * 256;
 }
 
 /* The reference byte that a look leaves behind, if the sample stays. */
-INTERNAL uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t reference)
+static uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t reference)
 {
     if (p->code == STOC_POLICY_CLOCK && reference > 0 && policy_random(0, number) % 8 == 0)
         return (uint8_t)(reference - 1);
     if (p->code == STOC_POLICY_LFU && reference > 0 && policy_random(~p->seed, number) % 32 == 0)
         return (uint8_t)(reference - (reference + 3) / 4);
     return reference;
+}
+
+INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer)
+{
+    return (struct search){.policy = p, .newcomer = newcomer, .left = policy_looks(p), .worth = KEPT};
+}
+
+/* The slot to look at for a number of the hand. */
+INTERNAL uint64_t search_slot(const struct search *s, uint64_t number) { return policy_slot(s->policy, number); }
+
+/* Considers the sample of a slot. Returns the reference byte to store if the sample stays. */
+INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, const struct candidate *c)
+{
+    s->left--;
+    uint32_t worth = policy_worth(s->policy, number, c);
+    if (worth < s->worth)
+        s->victim = *c, s->slot = slot, s->worth = worth;
+    if (worth == 0) {
+        s->left = 0;
+        return c->reference;
+    }
+    return policy_looked(s->policy, number, c->reference);
+}
+
+/* Whether a sample goes: s->victim, from s->slot. */
+INTERNAL bool search_ends(const struct search *s, uint64_t spread)
+{
+    return s->worth < KEPT && policy_yields(s->policy, &s->newcomer, &s->victim, spread);
 }
 
 /* The reference byte that a hit leaves behind. draw: any number that changes from hit to hit. */
@@ -142,11 +175,11 @@ INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw
     return (uint8_t)(MIN(MAX(level, 1), 127) * 2 + (cost != 0));
 }
 
-INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, uint64_t sample_bytes, const unsigned char uuid[16])
+INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, bool chains, const unsigned char uuid[16])
 {
-    struct policy p = {.code = code, .slots = slots, .bytes = fine(sample_bytes)};
+    struct policy p = {.code = code, .slots = slots};
     memcpy(&p.seed, uuid, sizeof p.seed);
-    for (uint64_t n = slots * 5 / 8; n > 1; n >>= 1)
+    for (uint64_t n = (chains ? slots / 32 : slots) * 5 / 8; n > 1; n >>= 1) /* about the number of samples */
         p.shift++;
     return p;
 }

@@ -62,19 +62,35 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
 INTERNAL int64_t reclaim_if_dead(stoc_cache *c, uint32_t record);
 
 /* policy.c */
-#define POLICY_KEPT UINT32_MAX
-INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, uint64_t sample_bytes, const unsigned char uuid[16]);
+/* What a set knows about the sample of a slot that it looks at, or about its own. */
+struct candidate {
+    uint64_t sample, size;
+    uint8_t cost, reference; /* reference: of the slot */
+};
+
+/* One search for a slot in a full cache. Each look takes a number of the hand, while some are left. */
+struct search {
+    const struct policy *policy;
+    struct candidate newcomer, victim;
+    uint64_t slot; /* of the victim */
+    uint32_t worth;
+    unsigned left;
+};
+
+INTERNAL struct policy make_policy(uint32_t code, uint64_t slots, bool chains, const unsigned char uuid[16]);
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n);
-INTERNAL unsigned policy_looks(const struct policy *p);
-INTERNAL uint64_t policy_slot(const struct policy *p, uint64_t number);
-INTERNAL uint32_t policy_worth(const struct policy *p, uint64_t number, uint8_t cost, uint8_t reference);
-INTERNAL bool policy_yields(const struct policy *p, uint8_t newcomer, uint8_t victim, uint64_t spread);
-INTERNAL uint8_t policy_looked(const struct policy *p, uint64_t number, uint8_t reference);
+INTERNAL struct search begin_search(const struct policy *p, struct candidate newcomer);
+INTERNAL uint64_t search_slot(const struct search *s, uint64_t number);
+INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, const struct candidate *c);
+INTERNAL bool search_ends(const struct search *s, uint64_t spread);
 INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw, uint8_t reference);
 INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
 /* evict.c */
+enum { SEARCHES = 4 }; /* of one set, when other clients take its victims */
+INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
+INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
@@ -83,8 +99,22 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
 /* write.c */
+INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample);
+INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry);
+INTERNAL int lost(struct stoc_claim *k);
+INTERNAL int abort_claim(struct stoc_claim *k, int result);
+INTERNAL bool name_place(struct stoc_claim *k, uint64_t place);
 INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record);
 INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot);
+
+/* chain.c */
+INTERNAL int take_chain(struct stoc_claim *k, uint32_t record);
+INTERNAL void free_own_chain(struct stoc_claim *k);
+INTERNAL void free_chains_of_dead(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample);
+INTERNAL uint64_t run_of(const struct stoc_claim *k, uint64_t at, uint64_t n, uint64_t *offset);
+INTERNAL void mark_pages(const struct stoc_claim *k);
+INTERNAL bool copy_chain(const stoc_cache *c, uint64_t w, void *dst, uint64_t length);
+INTERNAL uint64_t chain_bytes(const stoc_cache *c);
 
 /* clear.c */
 INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_t deadline, uint64_t give_up);

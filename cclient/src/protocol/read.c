@@ -34,6 +34,9 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
             result = STOC_MISS;
         } else if (UNLIKELY(bytes > capacity)) {
             result = STOC_ESCHEMA;
+        } else if (c->chains) {
+            copied = copy_chain(c, w, dst, bytes);
+            result = copied ? STOC_HIT : STOC_ECORRUPT;
         } else {
             copy(dst, c->payload + offset, bytes);
             copied = true;
@@ -240,8 +243,8 @@ static inline void fetch_row(const struct batch *b, size_t k)
 {
     const stoc_cache *c = b->cache;
     uint64_t i = (uint64_t)b->indices[k], w = load(index_word(c, i)), offset, bytes;
-    if (state_of(w) != READY || !locate(c, w, load(meta_word(c, i)), &offset, &bytes))
-        return;
+    if (c->chains || state_of(w) != READY || !locate(c, w, load(meta_word(c, i)), &offset, &bytes))
+        return; /* the first bytes of a chain are the last of a walk */
     const unsigned char *row = c->payload + offset + (b->skip == WHOLE ? 0 : b->skip);
     for (size_t at = 0; at < FETCHED_AHEAD; at += 64)
         __builtin_prefetch(row + at); /* also past the end: a prefetch never faults */

@@ -16,8 +16,8 @@ INTERNAL void free_slot(stoc_cache *c, uint64_t slot, uint64_t sample, const cha
     if (cas(slot_word(c, slot), sample + 1, 0))
         STOC_FAULT(slot_point);
     for (;;) {
-        uint64_t f = load(free_from_word(c)), from = MIN(f & UINT32_MAX, slot);
-        if (cas(free_from_word(c), f, ((f >> 32) + 1) << 32 | from))
+        uint64_t f = load(free_from_word(c));
+        if (cas(free_from_word(c), f, free_from_next(f, MIN(free_from_of(f), slot))))
             break;
     }
     STOC_FAULT(cursor_point);
@@ -48,12 +48,14 @@ static uint64_t unnamed_extent(stoc_cache *c, uint32_t record, uint64_t sample)
 
 /* Empties the sample if the dead owner of the record was writing it: 1, else 0. Safe to repeat: it
  * frees the slot first and changes the word last. */
-static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint64_t sample)
+static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint32_t entry, uint64_t sample)
 {
     uint64_t w = load(index_word(c, sample)), place = 0;
     if (state_of(w) != WRITING || owner_of(w) != record + 1)
         return 0;
-    if (c->slot_table) {
+    if (c->chains) {
+        free_chains_of_dead(c, record, entry, sample);
+    } else if (c->slot_table) {
         if (place_of(c, w))
             free_slot(c, place_of(c, w) - 1, sample, "reclaim.slot", "reclaim.cursor");
         for (uint32_t k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
@@ -85,14 +87,14 @@ INTERNAL uint64_t reclaim_record(stoc_cache *c, uint32_t record, stoc_word *coun
                 store(intent_word(c, record, k), 0);
             continue;
         }
-        if (c->evicts)
+        if (c->evicts && !c->chains)
             end_eviction(c, record, k, counters);
         if (listed <= c->samples)
-            taken += reclaim_sample(c, record, listed - 1);
+            taken += reclaim_sample(c, record, k, listed - 1);
         else
             add_to(counters, STOC_COUNTER_CORRUPT, 1);
         store(intent_word(c, record, k), 0);
-        if (c->evicts)
+        if (c->evicts && !c->chains)
             store(victim_word(c, record, k), 0);
         store(entry_word(c, record, k), 0);
         STOC_FAULT("reclaim.entry");

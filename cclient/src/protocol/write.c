@@ -10,50 +10,74 @@
  */
 #define PIECE (256 * 1024)
 
-/* Of stoc_claim.open. DRAWN: pages_of(length) bytes are drawn and not settled. MEMORY: those of a new
+/* Of stoc_claim.open. DRAWN: drawn_for(length) bytes are drawn and not settled. MEMORY: those of a new
  * place are drawn, or exist already. SHORT: there is no memory for them. */
 enum { OPEN = 1, DRAWN = 2, MEMORY = 4, SHORT = 8 };
+
+/* What a fill draws for a new place: with chains, each slot takes whole pages. */
+static uint64_t drawn_for(const stoc_cache *c, uint64_t length)
+{
+    return pages_of(c->chains ? slots_for(c, length) * MAX(c->slot_stride, (uint64_t)sysconf(_SC_PAGESIZE)) : length);
+}
 
 /* Settles the draw of a fill that takes no more memory. */
 static void settle_claim(struct stoc_claim *k)
 {
     if (k->open & DRAWN)
-        settle(k->cache, owner_of(k->word) - 1, pages_of(k->length));
+        settle(k->cache, owner_of(k->word) - 1, drawn_for(k->cache, k->length));
     k->open &= ~(uint32_t)DRAWN;
+}
+
+/* Lists a sample that we are about to claim. Returns the entry; STOC_CLAIMS_PER_CLIENT: all are in use. */
+INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample)
+{
+    uint32_t entry = 0;
+    while (entry < STOC_CLAIMS_PER_CLIENT &&
+           (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, sample + 1)))
+        entry++;
+    return entry;
+}
+
+/* Frees a claim entry: the intent first, so that a free entry never has one. */
+INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry)
+{
+    store(intent_word(c, record, entry), 0);
+    store(entry_word(c, record, entry), 0);
 }
 
 /* The last step of every claim: the record lists it no more. */
 static void end_claim(struct stoc_claim *k)
 {
-    uint32_t record = owner_of(k->word) - 1;
     settle_claim(k);
-    store(intent_word(k->cache, record, k->entry), 0);
-    store(entry_word(k->cache, record, k->entry), 0);
+    free(atomic_exchange(&k->cache->taken[k->entry], NULL));
+    drop_entry(k->cache, owner_of(k->word) - 1, k->entry);
     k->open = 0;
 }
 
 /* Ends a claim whose word another process has changed: ELOST. Leaves its place alone, because that
  * process may have given it to another sample. */
-static int lost(struct stoc_claim *k)
+INTERNAL int lost(struct stoc_claim *k)
 {
     count(k->cache, STOC_COUNTER_LOST, 1);
     end_claim(k);
     return STOC_ELOST;
 }
 
-/* Aborts a claim: its slot becomes free, an extent stays with the sample. Returns result, or ELOST.
+/* Aborts a claim: its slots become free, an extent stays with the sample. Returns result, or ELOST.
  * Keeps errno. */
-static int abort_claim(struct stoc_claim *k, int result)
+INTERNAL int abort_claim(struct stoc_claim *k, int result)
 {
     stoc_cache *c = k->cache;
     uint64_t place = place_of(c, k->word);
     int number = errno;
     if (load(index_word(c, k->sample)) != k->word)
         return lost(k);
-    if (c->slot_table && place)
+    if (c->chains)
+        free_own_chain(k);
+    else if (c->slot_table && place)
         free_slot(c, place - 1, k->sample, "abort.slot", "abort.cursor");
     if (!cas(index_word(c, k->sample), k->word,
-             pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable ? place : 0)))
+             pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable && !c->chains ? place : 0)))
         return lost(k);
     STOC_FAULT("abort.word");
     end_claim(k);
@@ -70,7 +94,7 @@ static int write_failed(struct stoc_claim *k)
 }
 
 /* Adds a place to the claimed word with one CAS. */
-static bool name_place(struct stoc_claim *k, uint64_t place)
+INTERNAL bool name_place(struct stoc_claim *k, uint64_t place)
 {
     stoc_cache *c = k->cache;
     uint64_t named = pack(c, WRITING, owner_of(k->word), generation_of(c, k->word), place);
@@ -88,7 +112,7 @@ INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
     if (k->cache->flags & STOC_FLAG_RESERVED)
         k->open |= MEMORY;
     else
-        k->open |= draw(k->cache, record, pages_of(k->length)) ? MEMORY | DRAWN : SHORT;
+        k->open |= draw(k->cache, record, drawn_for(k->cache, k->length)) ? MEMORY | DRAWN : SHORT;
     return k->open & MEMORY;
 }
 
@@ -107,15 +131,15 @@ INTERNAL bool try_free_slot(struct stoc_claim *k, uint32_t record, uint64_t slot
 static int take_free_slot(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
-    uint64_t f = load(free_from_word(c)), seq = f >> 32 << 32;
-    for (uint64_t s = f & UINT32_MAX; s < c->slots; s++)
+    uint64_t f = load(free_from_word(c));
+    for (uint64_t s = free_from_of(f); s < c->slots; s++)
         if (load(slot_word(c, s)) == 0 && try_free_slot(k, record, s)) {
             /* from the word that we read: a slot that was freed since has changed seq, and a search
              * still finds it */
-            cas(free_from_word(c), f, seq | (s + 1));
+            cas(free_from_word(c), f, free_from_at(f, s + 1));
             return STOC_STORED;
         }
-    cas(free_from_word(c), f, seq | c->slots);
+    cas(free_from_word(c), f, free_from_at(f, c->slots));
     return STOC_FULL;
 }
 
@@ -181,18 +205,20 @@ static int place_for(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t le
     uint64_t place = place_of(c, w), units = units_for(length_of(c, meta));
     if (place == 0)
         return state_of(w) == EMPTY ? TAKE : STOC_ECORRUPT;
-    if (!c->variable)
+    if (!c->variable || c->chains)
         return place <= c->slots && state_of(w) == READY ? KEEP : STOC_ECORRUPT;
     if (place > arena_units(c) || units > arena_units(c) - (place - 1))
         return STOC_ECORRUPT;
     return units_for(length) <= units ? KEEP : TAKE;
 }
 
-/* Whether the cache has no place left for length bytes. */
+/* Whether the cache has no place left for length bytes. With chains only a search can tell. */
 static bool is_full(const stoc_cache *c, uint64_t length)
 {
+    if (c->chains)
+        return false;
     if (c->slot_table)
-        return (load(free_from_word(c)) & UINT32_MAX) >= c->slots;
+        return free_from_of(load(free_from_word(c))) >= c->slots;
     return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
 }
 
@@ -223,6 +249,8 @@ again:;
             return corrupt(c);
         goto again;
     }
+    if (c->chains && slots_for(c, length) > c->slots)
+        return STOC_FULL;
     int placed = place_for(c, w, meta, length);
     if (placed < 0) {
         if (load(index_word(c, i)) != w) /* meta belonged to another word */
@@ -239,10 +267,7 @@ again:;
         return STOC_FULL;
     }
 
-    uint32_t entry = 0;
-    while (entry < STOC_CLAIMS_PER_CLIENT &&
-           (load(entry_word(c, record, entry)) != 0 || !cas(entry_word(c, record, entry), 0, i + 1)))
-        entry++;
+    uint32_t entry = take_entry(c, record, i);
     if (entry == STOC_CLAIMS_PER_CLIENT)
         return STOC_BUSY;
     STOC_FAULT("claim.entry");
@@ -250,7 +275,7 @@ again:;
     uint64_t phase = atomic_load(phase_word(c));
     STOC_FAULT("claim.phase");
     if (phase_clearing(phase)) {
-        store(entry_word(c, record, entry), 0);
+        drop_entry(c, record, entry);
         if (owner_of(phase) > c->client_records)
             return corrupt(c);
         if (adopt_clear(c, phase, owner, ADOPT_AT_CLAIM_NS))
@@ -259,16 +284,16 @@ again:;
     }
     /* a place that the sample keeps has its pages, and so has the slot of a victim */
     struct stoc_claim claim = {.cache = c, .length = length};
-    if (!fits && !(full && c->evicts) && !draw_claim(&claim, record) && !c->evicts) {
-        store(entry_word(c, record, entry), 0);
+    if (!fits && !c->chains && !(full && c->evicts) && !draw_claim(&claim, record) && !c->evicts) {
+        drop_entry(c, record, entry);
         return STOC_FULL;
     }
     uint64_t generation = generation_of(c, w) + (state_of(w) == READY);
     uint64_t claimed = pack(c, WRITING, owner, generation, first_indices ? i + 1 : fits ? place_of(c, w) : 0);
     if (!cas(index_word(c, i), w, claimed)) {
         if (claim.open & DRAWN)
-            settle(c, record, pages_of(length));
-        store(entry_word(c, record, entry), 0);
+            settle(c, record, drawn_for(c, length));
+        drop_entry(c, record, entry);
         if (state_of(load(index_word(c, i))) == READY)
             goto again;
         return STOC_BUSY;
@@ -279,6 +304,10 @@ again:;
                              .open = OPEN | claim.open};
     if (nanoseconds)
         store_cost(c, i, nanoseconds);
+    if (c->chains) {
+        k->offset = place_of(c, claimed);
+        return take_chain(k, record);
+    }
     /* the word is the same again, but its extent has changed */
     if (fits && c->variable && load(meta_word(c, i)) != meta)
         return abort_claim(k, STOC_BUSY);
@@ -305,8 +334,11 @@ static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size
         if (at < (k->length + 1) / 2)
             n = MIN(n, (k->length + 1) / 2 - at);
 #endif
-        if (pwrite_all(c->fd, p, n, c->payload_offset + k->offset + at) != 0)
-            return write_failed(k);
+        for (uint64_t done = 0, offset, run; done < n; done += run) {
+            run = run_of(k, at + done, n - done, &offset);
+            if (pwrite_all(c->fd, p + done, run, c->payload_offset + offset) != 0)
+                return write_failed(k);
+        }
         if (crc)
             *crc = c->crc(*crc, p, n);
         p += n, at += n, length -= n;
@@ -321,6 +353,8 @@ static int publish(struct stoc_claim *k, uint32_t crc)
 {
     stoc_cache *c = k->cache;
     stoc_word *meta = meta_word(c, k->sample);
+    if (c->chains)
+        mark_pages(k);
     if (c->variable)
         store(sum_word(c, k->sample), crc);
     store(meta, meta_published(load(meta), c->variable ? (uint32_t)k->length : crc));
@@ -426,12 +460,16 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, 0, k)) != STOC_STORED)
         return result;
     /* Allocate now, so that bytes never written are no hole: they are 0, or what the place held before. */
-    if (length && allocate(c->fd, c->payload_offset + k->offset, length, NULL, NULL) != 0 &&
-        (result = write_failed(k)) == STOC_FULL)
-        count(c, STOC_COUNTER_FULL, 1);
-    if (result == STOC_STORED)
-        settle_claim(k);
-    return result;
+    for (uint64_t at = 0, offset, run; at < length; at += run) {
+        run = run_of(k, at, length - at, &offset);
+        if (allocate(c->fd, c->payload_offset + offset, run, NULL, NULL) != 0) {
+            if ((result = write_failed(k)) == STOC_FULL)
+                count(c, STOC_COUNTER_FULL, 1);
+            return result;
+        }
+    }
+    settle_claim(k);
+    return STOC_STORED;
 }
 
 /* EINVAL: the claim is not open. ELOST: it was opened before a fork, so it belongs to the
@@ -458,15 +496,24 @@ int stoc_write(struct stoc_claim *k, uint64_t offset, const void *data, size_t l
     return code;
 }
 
-int stoc_publish(struct stoc_claim *k)
+int stoc_publish(struct stoc_claim *k) { return stoc_publish_loaded(k, 0); }
+
+int stoc_publish_loaded(struct stoc_claim *k, uint64_t nanoseconds)
 {
-    int code = check_claim(k);
+    int code = nanoseconds > INT64_MAX ? STOC_EINVAL : check_claim(k);
     if (code < 0)
         return code;
     STOC_FAULT("write.done");
-    /* stoc_claim has allocated its pages */
-    uint32_t crc = k->written == k->length ? k->crc : k->cache->crc(0, k->cache->payload + k->offset, k->length);
-    return publish(k, crc);
+    if (nanoseconds)
+        store_cost(k->cache, k->sample, nanoseconds);
+    if (k->written != k->length) {
+        k->crc = 0;
+        for (uint64_t at = 0, offset, run; at < k->length; at += run) { /* stoc_claim has allocated its pages */
+            run = run_of(k, at, k->length - at, &offset);
+            k->crc = k->cache->crc(k->crc, k->cache->payload + offset, run);
+        }
+    }
+    return publish(k, k->crc);
 }
 
 int stoc_abort(struct stoc_claim *k)

@@ -19,10 +19,28 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
         return snprintf(why, 256, "slot stride %llu is not in 1..%llu", (unsigned long long)stride,
                         (unsigned long long)STOC_MAX_SAMPLE_BYTES + 16),
                false;
-    bool variable = flags & STOC_FLAG_VARIABLE;
-    if (policy != STOC_POLICY_FIRST_COME && ((policy != STOC_POLICY_FIRST_INDICES && !policy_evicts(policy)) || variable))
+    bool variable = flags & STOC_FLAG_VARIABLE, chains = has_chains(flags, policy);
+    if (policy != STOC_POLICY_FIRST_COME && !policy_evicts(policy) && (policy != STOC_POLICY_FIRST_INDICES || variable))
         return snprintf(why, 256, "policy %u of a segment with the flags %#x", policy, flags), false;
-    if (variable) {
+    if (chains) {
+        if (samples > STOC_MAX_CHAIN_SAMPLES)
+            return snprintf(why, 256, "samples %llu of an arena that evicts are not in 1..%llu",
+                            (unsigned long long)samples, (unsigned long long)STOC_MAX_CHAIN_SAMPLES),
+                   false;
+        if (slots < 1 || slots > STOC_MAX_SLOTS)
+            return snprintf(why, 256, "slots %llu are not in 1..%llu", (unsigned long long)slots,
+                            (unsigned long long)STOC_MAX_SLOTS),
+                   false;
+        if (stride < STOC_UNIT_BYTES || stride > STOC_MAX_CHAIN_STRIDE || (stride & (stride - 1)))
+            return snprintf(why, 256, "slot stride %llu is not a power of two in %d..%d", (unsigned long long)stride,
+                            (int)STOC_UNIT_BYTES, (int)STOC_MAX_CHAIN_STRIDE),
+                   false;
+        g->payload_bytes = slots * stride; /* below 2^53 */
+        if (g->payload_bytes > STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)
+            return snprintf(why, 256, "arena of %llu bytes is larger than %llu", (unsigned long long)g->payload_bytes,
+                            (unsigned long long)(STOC_MAX_ARENA_BYTES - STOC_UNIT_BYTES)),
+                   false;
+    } else if (variable) {
         if (slots != 0 || stride != STOC_UNIT_BYTES)
             return snprintf(why, 256, "a variable-size segment with slots %llu, stride %llu: want 0, %d",
                             (unsigned long long)slots, (unsigned long long)stride, (int)STOC_UNIT_BYTES),
@@ -49,13 +67,18 @@ INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uin
     if (variable) {
         g->sums_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->sums_offset + samples * STOC_SUM_RECORD_BYTES;
-    } else if (policy != STOC_POLICY_FIRST_INDICES) {
+    }
+    if (chains || (!variable && policy != STOC_POLICY_FIRST_INDICES)) {
         g->slot_table_offset = ROUND_UP(end, STOC_REGION_ALIGN);
         end = g->slot_table_offset + slots * STOC_SLOT_RECORD_BYTES;
-        if (policy_references(policy)) {
-            g->reference_offset = ROUND_UP(end, STOC_REGION_ALIGN);
-            end = ROUND_UP(g->reference_offset + slots, 8);
-        }
+    }
+    if (policy_references(policy)) {
+        g->reference_offset = ROUND_UP(end, STOC_REGION_ALIGN);
+        end = ROUND_UP(g->reference_offset + slots, 8);
+    }
+    if (chains) {
+        g->groups_offset = ROUND_UP(end, STOC_REGION_ALIGN);
+        end = g->groups_offset + (slots + STOC_GROUP_SLOTS - 1) / STOC_GROUP_SLOTS * STOC_GROUP_RECORD_BYTES;
     }
     g->payload_offset = ROUND_UP(end, STOC_PAYLOAD_ALIGN);
     g->segment_bytes = ROUND_UP(g->payload_offset + g->payload_bytes, STOC_REGION_ALIGN);

@@ -37,6 +37,7 @@ INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEAD
     put64(page, STOC_HEADER_INDEX_OFFSET, g->index_offset);
     put64(page, STOC_HEADER_SLOT_TABLE_OFFSET, g->slot_table_offset);
     put64(page, STOC_HEADER_REFERENCE_OFFSET, g->reference_offset);
+    put64(page, STOC_HEADER_GROUPS_OFFSET, g->groups_offset);
     put64(page, STOC_HEADER_PAYLOAD_OFFSET, g->payload_offset);
     put64(page, STOC_HEADER_PAYLOAD_BYTES, g->payload_bytes);
     put32(page, STOC_HEADER_FIELD_COUNT, h->field_count);
@@ -89,7 +90,7 @@ static bool header_reserved(size_t k)
 /* Decodes and checks everything after magic, version and checksum. why has at least 256 bytes. */
 static bool header_decode_rest(const unsigned char *page, struct header *h, char *why)
 {
-    uint32_t flags = get32(page, STOC_HEADER_FLAGS);
+    uint32_t flags = get32(page, STOC_HEADER_FLAGS), policy = get32(page, STOC_HEADER_POLICY);
     if (flags & ~(uint32_t)STOC_FLAGS_KNOWN)
         return snprintf(why, 256, "unknown flags %#x", flags & ~(uint32_t)STOC_FLAGS_KNOWN), false;
     bool variable = flags & STOC_FLAG_VARIABLE, named = flags & STOC_FLAG_NAMED;
@@ -127,15 +128,14 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
                             (unsigned long long)least, (unsigned long long)STOC_MAX_SAMPLE_BYTES),
                    false;
         sample_bytes = h->sample_bytes;
-        stride = STOC_UNIT_BYTES;
+        stride = has_chains(flags, policy) ? get64(page, STOC_HEADER_SLOT_STRIDE) : STOC_UNIT_BYTES;
     }
     if (sample_bytes != h->sample_bytes)
         return snprintf(why, 256, "sample bytes %llu, the fields make %llu", (unsigned long long)h->sample_bytes,
                         (unsigned long long)sample_bytes),
                false;
-    if (!geometry_of(flags, get32(page, STOC_HEADER_POLICY), get64(page, STOC_HEADER_SAMPLES),
-                     get64(page, STOC_HEADER_SLOTS), stride, get32(page, STOC_HEADER_CLIENT_RECORDS),
-                     get64(page, STOC_HEADER_PAYLOAD_BYTES), &h->g, why))
+    if (!geometry_of(flags, policy, get64(page, STOC_HEADER_SAMPLES), get64(page, STOC_HEADER_SLOTS), stride,
+                     get32(page, STOC_HEADER_CLIENT_RECORDS), get64(page, STOC_HEADER_PAYLOAD_BYTES), &h->g, why))
         return false;
     /* Encoding the header again must give every byte, reserved bytes and padding included. */
     unsigned char again[STOC_HEADER_BYTES];

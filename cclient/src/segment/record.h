@@ -38,6 +38,7 @@ static inline stoc_word *index_word(const stoc_cache *c, uint64_t sample) { retu
 static inline stoc_word *meta_word(const stoc_cache *c, uint64_t sample) { return c->index + 2 * sample + 1; }
 static inline stoc_word *sum_word(const stoc_cache *c, uint64_t sample) { return c->sums + sample; }
 static inline stoc_word *slot_word(const stoc_cache *c, uint64_t slot) { return c->slot_table + slot; }
+static inline stoc_word *group_word(const stoc_cache *c, uint64_t group) { return c->groups + group; }
 static inline stoc_word *phase_word(const stoc_cache *c) { return word_at(c, STOC_PHASE_OFFSET); }
 static inline stoc_word *free_from_word(const stoc_cache *c) { return word_at(c, STOC_FREE_FROM_OFFSET); }
 static inline stoc_word *arena_next_word(const stoc_cache *c) { return word_at(c, STOC_ARENA_NEXT_OFFSET); }
@@ -130,6 +131,29 @@ static inline uint64_t units_for(uint64_t length)
 }
 static inline uint64_t arena_units(const stoc_cache *c) { return c->payload_bytes / STOC_UNIT_BYTES; }
 
+/* How many slots a sample of this length takes, with chains. */
+static inline uint64_t slots_for(const stoc_cache *c, uint64_t length)
+{
+    return length ? (length + c->slot_stride - 1) / c->slot_stride : 1;
+}
+
+static inline uint64_t group_count(const stoc_cache *c) { return (c->slots + STOC_GROUP_SLOTS - 1) / STOC_GROUP_SLOTS; }
+
+/* An entry of the slot table with chains: next 32 (slot + 1; 0 after the last one), pages 1 (all pages of
+ * the slot exist), sample + 1 31 (0: the slot is free). */
+#define LINK_PAGES (UINT64_C(1) << 32)
+static inline uint64_t link_sample(uint64_t l) { return l >> 33; }
+static inline uint64_t link_next(uint64_t l) { return l & UINT32_MAX; }
+static inline uint64_t link_pack(uint64_t sample, uint64_t next, uint64_t l)
+{
+    return next | (l & LINK_PAGES) | sample << 33; /* with the pages bit of l */
+}
+
+/* free_from, of all slots or of a group: from 32, seq 32. */
+static inline uint64_t free_from_of(uint64_t f) { return f & UINT32_MAX; }
+static inline uint64_t free_from_next(uint64_t f, uint64_t from) { return ((f >> 32) + 1) << 32 | from; }
+static inline uint64_t free_from_at(uint64_t f, uint64_t from) { return f >> 32 << 32 | from; }
+
 /* The phase word: state 3 (0 OPEN, 1 CLEARING), owner 12 (0 with CLEARING: abandoned), epoch 49. */
 static inline bool phase_clearing(uint64_t p) { return (p & STATE_MASK) != 0; }
 static inline uint64_t phase_epoch(uint64_t p) { return p >> GENERATION_SHIFT; }
@@ -171,8 +195,8 @@ static inline void add_to(stoc_word *counters, enum stoc_counter which, uint64_t
 }
 
 /* Where a sample lies, according to words that were READY: offset in the payload and length,
- * both inside the payload. false: the place is not possible, or the words belong to different
- * versions. */
+ * both inside the payload. With chains it is the offset of the slot at the head. false: the place is
+ * not possible, or the words belong to different versions. */
 static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *offset, uint64_t *length)
 {
     uint64_t place = place_of(c, w) - 1; /* place 0 wraps around and is too large */
@@ -180,6 +204,10 @@ static inline bool locate(const stoc_cache *c, uint64_t w, uint64_t meta, uint64
     if (LIKELY(!c->variable)) {
         *offset = place * c->slot_stride;
         return place < c->slots;
+    }
+    if (c->chains) {
+        *offset = place * c->slot_stride;
+        return place < c->slots && *length <= c->sample_bytes && *length <= c->payload_bytes;
     }
     if (place >= arena_units(c) || *length > c->sample_bytes)
         return false;

@@ -23,6 +23,11 @@ static inline bool policy_references(uint32_t policy)
 {
     return policy == STOC_POLICY_CLOCK || policy == STOC_POLICY_LRU || policy == STOC_POLICY_LFU;
 }
+/* Whether samples lie in chains of slots: docs/spec/arena-eviction.md. */
+static inline bool has_chains(uint32_t flags, uint32_t policy)
+{
+    return (flags & STOC_FLAG_VARIABLE) && policy_evicts(policy);
+}
 INTERNAL bool geometry_of(uint32_t flags, uint32_t policy, uint64_t samples, uint64_t slots, uint64_t stride,
                           uint32_t client_records, uint64_t payload_bytes, struct geometry *g, char *why);
 

@@ -4,11 +4,13 @@ package decisions
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/internal/verify/arena"
 	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
@@ -24,8 +26,8 @@ const (
 type Client interface {
 	// Get copies a sample, and says whether it was a hit.
 	Get(sample int, dst []byte) bool
-	// SetLoaded sets a sample whose load took so long.
-	SetLoaded(sample int, data []byte, took time.Duration)
+	// SetLoaded sets a sample, READY or not, whose load took so long, and says whether it was stored.
+	SetLoaded(sample int, data []byte, took time.Duration) bool
 }
 
 // Compare reads samples of a fresh cache for each policy. After each read the cache must have the
@@ -62,6 +64,68 @@ func ComparePlanned(t *testing.T, open func(t *testing.T, o shm.Options, p *Plan
 	compare(t, policy.KindPlanned, seg, c, p)
 }
 
+// CompareChains reads and overwrites samples of different sizes, for each policy that evicts. After each set
+// the arena must have the slots, victims and hand of the simulation in package arena.
+func CompareChains(t *testing.T, open func(t *testing.T, o shm.Options) (*shm.Segment, Client)) {
+	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
+		t.Run(kind.String(), func(t *testing.T) {
+			const samples, slots, stride = 200, 1088, 64
+			g, err := shm.NewGeometry(shm.FlagVariable, shm.Policy(kind-1), samples, slots, stride, 8, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seg, c := open(t, shm.Options{Samples: samples, Variable: true, Policy: shm.Policy(kind - 1), SlotBytes: stride,
+				ClientRecords: 8, Limit: g.SegmentBytes})
+			compareChains(t, kind, seg, c)
+		})
+	}
+}
+
+func compareChains(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client) {
+	samples := int(seg.Samples)
+	a := arena.WithSlots(kind, seg.Slots, seg.SlotStride, seg.Samples, binary.LittleEndian.Uint64(seg.Header.UUID[:]))
+	r := rand.New(rand.NewPCG(7, uint64(kind)))
+	dst, data := make([]byte, seg.PayloadBytes), make([]byte, 1<<20)
+	hits, loads := 0, time.Duration(0)
+	for n := range 4000 {
+		i := int(float64(samples) * math.Pow(r.Float64(), 2))
+		if overwrite := r.IntN(20) == 0; !overwrite {
+			hit := c.Get(i, dst)
+			if simulated := a.Get(i); hit != simulated {
+				t.Fatalf("read %d of sample %d: hit %v, simulated %v", n, i, hit, simulated)
+			}
+			if hit {
+				hits++
+				continue
+			}
+		}
+		size := int(500 * math.Exp(1.2*r.NormFloat64()))
+		took := time.Duration(1+r.IntN(1e6)) * time.Microsecond
+		stored := c.SetLoaded(i, data[:size], took)
+		loads += took
+		if simulated := a.Set(i, uint64(size), uint64(took)); stored != simulated {
+			t.Fatalf("set %d of sample %d: stored %v, simulated %v", n, i, stored, simulated)
+		}
+		head, ok := a.Ready(i)
+		w := word(seg, i)
+		if ok != (w.State() == shm.Ready) || ok && seg.WordLayout().Place(w) != head+1 || seg.Hand().Load() != a.Hand() {
+			t.Fatalf("set %d of sample %d: word %#x, hand %d; simulated slot %d (%v), hand %d", n, i, uint64(w),
+				seg.Hand().Load(), head, ok, a.Hand())
+		}
+	}
+	ready := uint64(0)
+	for i := range samples {
+		if word(seg, i).State() == shm.Ready {
+			ready += seg.Length(shm.Meta(seg.Meta(uint64(i)).Load()))
+		}
+	}
+	lost := 1 - float64(ready)/float64(seg.PayloadBytes)
+	if n := sum(seg, shm.Evicted); hits == 0 || n == 0 || n != a.Evicted || math.Abs(lost-a.Loss().Sum()) > 1e-9 {
+		t.Errorf("%d hits, %d evicted, %f lost; simulated %d evicted, %f lost", hits, n, lost, a.Evicted, a.Loss().Sum())
+	}
+	checkLoads(t, kind, seg, loads)
+}
+
 func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *Plan) {
 	seed := binary.LittleEndian.Uint64(seg.Header.UUID[:])
 	replay := simulate.NewReplay(kind, samples, slots, seed)
@@ -71,7 +135,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zipf := rand.NewZipf(rng, 1.2, 20, samples-1)
 	dst := make([]byte, bytes)
-	hits := 0
+	hits, loads := 0, time.Duration(0)
 	for n := range reads {
 		i := int(zipf.Uint64())
 		if plan != nil {
@@ -84,6 +148,7 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 		hit := c.Get(i, dst)
 		if !hit {
 			c.SetLoaded(i, content(i), took)
+			loads += took
 		} else if hits++; string(dst) != string(content(i)) {
 			t.Fatalf("read %d of sample %d: other bytes", n, i)
 		}
@@ -111,20 +176,34 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 				seg.Spread().Load(), hand, spread)
 		}
 	}
-	ready, evicted := 0, uint64(0)
+	ready := 0
 	for i := range samples {
 		if word(seg, i).State() == shm.Ready {
 			ready++
 		}
 	}
+	if n := sum(seg, shm.Evicted); ready != slots || hits == 0 || (kind.Evicts() && kind.NeedsPlans() == (plan != nil)) != (n > 0) {
+		t.Errorf("%d samples are READY, %d hits, %d evicted", ready, hits, n)
+	}
+	checkLoads(t, kind, seg, loads)
+}
+
+// checkLoads says whether the cache has counted how long loads took, which a policy that needs costs demands.
+func checkLoads(t *testing.T, kind policy.Kind, seg *shm.Segment, loads time.Duration) {
+	t.Helper()
+	if told := sum(seg, shm.LoadNS); kind.NeedsCosts() && told != uint64(loads) || !kind.NeedsCosts() && told != 0 {
+		t.Errorf("loads took %d ns, and the cache counted %d", loads, told)
+	}
+}
+
+// sum is that of a counter of all clients.
+func sum(seg *shm.Segment, counter shm.Counter) (n uint64) {
 	for record := range uint32(seg.ClientsHigh().Load()) {
 		for stripe := range shm.CounterStripes {
-			evicted += seg.Counter(record, stripe, shm.Evicted).Load()
+			n += seg.Counter(record, stripe, counter).Load()
 		}
 	}
-	if ready != slots || hits == 0 || (kind.Evicts() && kind.NeedsPlans() == (plan != nil)) != (evicted > 0) {
-		t.Errorf("%d samples are READY, %d hits, %d evicted", ready, hits, evicted)
-	}
+	return n
 }
 
 func word(seg *shm.Segment, sample int) shm.Word { return shm.Word(seg.Word(uint64(sample)).Load()) }

@@ -24,9 +24,6 @@ import (
 func TestReplayC(t *testing.T) {
 	program := buildReplay(t)
 	for n, s := range readSchedules(t) {
-		if worldNamed(t, s.World).Chains {
-			continue // C does not know them yet
-		}
 		t.Run(fmt.Sprintf("%s-%d", s.World, n), func(t *testing.T) {
 			t.Parallel()
 			replayC(t, program, s)
@@ -115,10 +112,17 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 			t.Fatal(err)
 		}
 		limit, kind = g.SegmentBytes, "arena"
+		if w.Chains {
+			if g, err = shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, uint64(w.Samples), uint64(w.Places), sc.place,
+				uint32(w.Records), 0); err != nil {
+				t.Fatal(err)
+			}
+			limit, kind = g.SegmentBytes, "chains"
+		}
 	}
 	if w.Indices {
 		kind = "first-indices"
-	} else if w.Evicts {
+	} else if w.Evicts && !w.Chains {
 		kind = "fifo"
 	}
 	fmt.Fprintf(&head, "cache %s %d %d %d %d %d\n", kind, w.Samples, w.Places, w.Records, sc.place, limit)
@@ -237,7 +241,12 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 			raw.sums = append(raw.sums, next())
 		}
 	}
-	if !w.Variable && !w.Indices {
+	if w.Chains {
+		for range w.Places {
+			l := shm.Link(next())
+			raw.table = append(raw.table, l.Sample()|l.Next()<<3)
+		}
+	} else if !w.Variable && !w.Indices {
 		for range w.Places {
 			raw.table = append(raw.table, next())
 		}

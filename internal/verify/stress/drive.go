@@ -90,7 +90,7 @@ func (d Drive) Run() (Report, error) {
 	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	case Evicting:
-		o.Policy = shm.PolicyRandom + shm.Policy(d.Seed%5) // workers tell no costs, so not the policy cost
+		o.Policy = shm.PolicyRandom + shm.Policy(d.Seed%5) // workers tell no costs and know no plans
 	case Chains:
 		o.Slots, o.Variable, o.SlotBytes, o.Policy = 0, true, driveStride, shm.PolicyRandom+shm.Policy(d.Seed%5)
 		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, driveSlots*driveChain, driveStride,

@@ -95,14 +95,84 @@ def test_bad_policies():
     for policy in ("dearest", "", None, 3, ["cost"]):
         with pytest.raises(InvalidError, match="it must be one of first-come, first-indices, cost, random"):
             made(policy)
-    with pytest.raises(InvalidError, match="'lru' needs samples of one size"):
-        Cache.create(samples=10, variable=True, size="1MiB", policy="lru")
+    with pytest.raises(InvalidError, match="'first-indices' needs samples of one size"):
+        Cache.create(samples=10, variable=True, size="8MiB", policy="first-indices")
 
 
 def test_costs_of_other_policies_are_unknown():
     with made("lru") as cache:
         cache.put(1, pattern(1, SIZE), cost=0.5)
         assert np.isnan(cache.costs()).all()
+
+
+# ------------------------------------------------------------ samples of any size
+
+
+def ragged(i: int, version: int = 0) -> bytes:
+    return pattern(i + 100 * version, 100 + (i * 7919 + version * 331) % 3900).tobytes()
+
+
+def made_variable(policy: str, **options: object) -> Cache:
+    return Cache.create(samples=100, variable=True, size=(4 << 20) + (64 << 10), policy=policy, **options)
+
+
+@pytest.mark.parametrize("policy", EVICT)
+def test_samples_of_any_size_go(policy):
+    with made_variable(policy) as cache:
+        assert cache.policy == policy
+        assert (cache.slots, len(cache)) == (0, 100)
+        for version in range(3):
+            for i in range(100):
+                cost = (i % 10 + 1) / 1000
+                assert cache.put(i, ragged(i, version), overwrite=True, cost=cost) in (SetResult.STORED, SetResult.FULL)
+        stats = cache.stats()
+        there = [i for i in range(100) if i in cache]
+        assert 0 < len(there) == stats.ready < 100
+        assert stats.evicted > 0
+        assert stats.arena_next_bytes - stats.arena_lost_bytes == stats.ready_bytes
+        for i in there:
+            assert cache.get(i) == cache.get(i, copy=True) == ragged(i, 2)
+        out, hit = cache.gather(np.arange(100))
+        assert np.flatnonzero(hit).tolist() == there
+        assert [out[i] for i in there] == [ragged(i, 2) for i in there]
+        assert cache.verify() == []
+        assert cache._remove(there) == 0
+        empty = cache.stats()
+        assert empty.arena_next_bytes == 0
+        assert empty.arena_free_bytes == stats.arena_next_bytes + stats.arena_free_bytes > 60 << 10
+        assert cache.put(5, b"x" * (60 << 10)) is SetResult.STORED
+        cache.clear()
+        assert cache.stats().ready == 0
+
+
+def test_arrays_of_any_size_go():
+    fields = {"image": ((None, None, 3), "uint8"), "label": ((), "int64")}
+    with Cache.create(samples=100, fields=fields, variable=True, size=(4 << 20) + (64 << 10), policy="clock") as cache:
+        for i in range(100):
+            image = pattern(i, (10 + i % 7) * 20 * 3).reshape(10 + i % 7, 20, 3)
+            value = cache.get_or_load(i, lambda i: {"image": image, "label": i})
+            np.testing.assert_array_equal(value["image"], image)
+        stats = cache.stats()
+        assert 0 < stats.ready < 100
+        assert stats.evicted > 0
+        last = cache.get(99)
+        assert last["label"] == 99
+        last["image"][...] = 0  # a copy of the caller's own
+        assert cache.get(99)["image"].any()
+
+
+def test_a_process_that_attaches_evicts_too():
+    with made_variable("fifo", name="evicting-any-size", unlink="last") as cache:
+        for i in range(40):
+            cache.put(i, ragged(i))
+        pid = os.fork()
+        if pid == 0:
+            other = Cache.attach("evicting-any-size")
+            other.put(99, ragged(99))
+            os._exit(0 if other.get(99) == ragged(99) else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert cache.get(99) == ragged(99)
+        assert cache.verify() == []
 
 
 # ------------------------------------------------------------ measured costs

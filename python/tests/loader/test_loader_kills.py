@@ -3,6 +3,7 @@ middle of one, once or two hundred times."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -147,8 +148,17 @@ def test_worker_killed_in_a_fill_loses_no_sample(point, kind, fault_library, tmp
     assert reclaimed == (point != "publish.word")  # after that step the sample is READY
 
 
-@pytest.mark.parametrize("policy", ["random", "lru"])
-@pytest.mark.parametrize("point", ["evict.listed", "evict.retired", "evict.moved", "evict.emptied", "evict.unlisted"])
+@pytest.mark.parametrize(
+    ("point", "policy"),
+    [
+        *itertools.product(
+            ["evict.listed", "evict.retired", "evict.moved", "evict.emptied", "evict.unlisted"], ["random", "lru"]
+        ),
+        *itertools.product(
+            ["evict.listed", "evict.retired", "abort.slot", "evict.emptied", "evict.unlisted", "slot.taken"], ["chains"]
+        ),
+    ],
+)
 def test_worker_killed_in_an_eviction_loses_no_slot(point, policy, fault_library, tmp_path):
     restarts, _, reclaimed = killed_in_a_fill(point, policy, fault_library, tmp_path)
     assert restarts == 1

@@ -67,6 +67,37 @@ def test_every_sample_of_every_epoch(policy, settings):
     loader.close()
 
 
+class Ragged(Numbers):
+    """Samples of different lengths."""
+
+    def __getitem__(self, index: int) -> Any:
+        return sample(index)[: 20 + index * 7 % 470]
+
+
+@pytest.mark.parametrize("policy", EVICT)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_of_any_size(policy, workers):
+    loader = Loader(
+        Ragged(N),
+        None,
+        shuffle=True,
+        seed=1,
+        variable=True,
+        size=CONTROL + 40 * 2200,
+        policy=policy,
+        num_workers=workers,
+    )
+    for _ in range(3):
+        found = [int(value[0]) for value in loader if np.array_equal(value, Ragged(N)[int(value[0])])]
+        assert sorted(found) == list(range(N))
+    stats = loader.stats()
+    assert stats.samples == 3 * N
+    assert stats.hits > 0
+    assert loader.cache.stats().evicted > 0 or policy == "cost"
+    assert loader.cache.verify() == []
+    loader.close()
+
+
 class Elsewhere(Numbers):
     """Notes the processes that load its samples."""
 

@@ -32,8 +32,8 @@ class Attachment:
     def __init__(self, handle: Handle) -> None:
         info = handle.info()
         self.samples = int(info.samples)
-        self.slots = int(info.slots)
         self.variable = bool(info.variable)
+        self.slots = 0 if self.variable else int(info.slots)
         self.sample_bytes = int(info.sample_bytes)
         self.segment_bytes = int(info.segment_bytes)
         self.policy = policies.name_of(info.policy)

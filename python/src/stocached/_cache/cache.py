@@ -87,11 +87,12 @@ class Cache(Attachment):
             enough for every sample (fixed size only).
         variable: samples differ in size. A dimension of None differs between samples. Without
             shape and fields, samples are bytes.
-        policy: which samples get a slot. "first-come": any sample while a slot is free.
+        policy: which samples stay. "first-come": any sample while a slot is free.
             "first-indices": sample i of the first `slots` samples has slot i, and the others have
-            none. In a full cache the others give the slot of one sample to another: "cost" keeps
-            the samples that take longest to load, "lru", "lfu", "clock", "fifo" and "random". They
-            need samples of one size. "planned" is for served caches: without a server no sample goes.
+            none; it needs samples of one size. In a full cache the others give the space of one
+            sample to another: "cost" keeps the samples that take longest to load, "lru", "lfu",
+            "clock", "fifo" and "random". "planned" is for served caches: without a server no sample
+            goes.
         reserve: takes all memory now. Without it the cache takes memory as it fills.
         progress: while `reserve` takes memory, `progress(done, total)` is called, in bytes.
         unlink: "last": the named cache goes with its last user. None: it stays until it is removed.

@@ -41,8 +41,8 @@ def options(
     made = schema.make_fields(
         shape=shape, dtype=dtype, fields=fields, sample_bytes=None if variable else sample_bytes, variable=variable
     )
-    if variable and policy != "first-come":
-        raise InvalidError(f'policy={policy!r} needs samples of one size; a variable-size cache has "first-come"')
+    if variable and policy == "first-indices":
+        raise InvalidError(f"policy={policy!r} needs samples of one size, so that sample i has slot i")
     if unlink not in (None, "last"):
         raise InvalidError(f'unlink={unlink!r}; it must be None or "last"')
     if variable and size is None:

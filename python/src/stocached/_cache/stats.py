@@ -40,13 +40,16 @@ class Stats(Mapping[str, Any]):
     passed: int = 0  # samples outside the schema, which were not cached
     ready: int = 0  # samples in the cache now
     ready_bytes: int = 0
-    arena_next_bytes: int = 0  # variable size: allocated so far
-    arena_lost_bytes: int = 0  # variable size: allocated, but no sample has them any more; clear() frees them
+    # variable size: allocated so far, and of these bytes that no sample has any more; clear() frees them. In a
+    # cache that evicts: bytes of slots that are taken now, and of these unused ends and slots that are being filled
+    arena_next_bytes: int = 0
+    arena_lost_bytes: int = 0
     clients_live: int = 0
     clients_dead: int = 0
     allocated_bytes: int = 0  # memory that the segment takes now
     clears: int = 0
-    evicted: int = 0  # samples whose slot another sample got
+    evicted: int = 0  # samples that went for others
+    arena_free_bytes: int = 0  # in free slots of a variable-size cache that evicts
 
     @property
     def hit_rate(self) -> float:

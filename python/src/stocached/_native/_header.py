@@ -181,6 +181,7 @@ class Options(ctypes.Structure):
         ("context", c_void_p),
         ("open_flags", c_uint32),
         ("reserved", c_uint32),
+        ("slot_bytes", c_uint64),
     ]
 
 
@@ -375,6 +376,7 @@ class Stats(ctypes.Structure):
         ("allocated_bytes", c_uint64),
         ("clears", c_uint64),
         ("evicted", c_uint64),
+        ("arena_free_bytes", c_uint64),
     ]
 
 
@@ -492,6 +494,9 @@ write = bind(releasing, "stoc_write", c_int, POINTER(Claim), c_uint64, c_void_p,
 
 # int stoc_publish(struct stoc_claim *claim);
 publish = bind(releasing, "stoc_publish", c_int, POINTER(Claim))
+
+# int stoc_publish_loaded(struct stoc_claim *claim, uint64_t nanoseconds);
+publish_loaded = bind(releasing, "stoc_publish_loaded", c_int, POINTER(Claim), c_uint64)
 
 # int stoc_abort(struct stoc_claim *claim);
 abort = bind(releasing, "stoc_abort", c_int, POINTER(Claim))

@@ -49,7 +49,7 @@ func drive(args []string) int {
 	flags := flag.NewFlagSet("drive", flag.ExitOnError)
 	kills := flags.Int("kills", 2000, "SIGKILLs in all")
 	seconds := flags.Int("seconds", 240, "give up after this number of seconds")
-	kinds := flags.String("kinds", "slots,arena,evicting", "of caches")
+	kinds := flags.String("kinds", "slots,arena,evicting,chains", "of caches")
 	given := addWorkers(flags)
 	flags.Parse(args)
 	workers, err := given.workers(6)

@@ -1,0 +1,288 @@
+/* chains.c - variable-size caches that evict: samples lie in chains of slots. */
+#include "check.h"
+
+enum { N = 20, SLOTS = 64, STRIDE = 256, ARENA = SLOTS * STRIDE };
+
+static struct stoc_options options(uint32_t policy)
+{
+    return OPTIONS(.samples = N, .variable = 1, .limit_bytes = (2 << 20) + ARENA, .slot_bytes = STRIDE,
+                   .policy = policy);
+}
+
+/* Samples of any length are stored, overwritten with other lengths, and read. */
+static void any_length_comes_back(void)
+{
+    static const size_t lengths[] = {0, 1, STRIDE - 1, STRIDE, STRIDE + 1, 5 * STRIDE, 5 * STRIDE + 7, ARENA, 3};
+    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO)), *other = join_fd(c);
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        EQUAL(put(c, 5, lengths[k], k, STOC_OVERWRITE), STOC_STORED);
+        EQUAL(holds(other, 5, lengths[k], k), 1);
+        struct stoc_stats s = stats_of(c);
+        EQUAL(s.ready, 1);
+        EQUAL(s.ready_bytes, lengths[k]);
+        EQUAL(s.arena_next_bytes, lengths[k] ? (lengths[k] + STRIDE - 1) / STRIDE * STRIDE : STRIDE);
+        EQUAL(s.arena_lost_bytes, s.arena_next_bytes - lengths[k]);
+        EQUAL(s.arena_free_bytes, ARENA - s.arena_next_bytes);
+        check_quiet(c);
+    }
+    EQUAL(put(c, 5, 3, 7, 0), STOC_EXISTS);
+    stoc_close(other);
+    stoc_close(c);
+}
+
+static void lengths_of_buffers(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_LRU));
+    unsigned char bytes[ARENA + 1];
+    size_t length = 0;
+    EQUAL(put(c, 1, 1000, 1, 0), STOC_STORED);
+    EQUAL(stoc_get(c, 1, bytes, 999, &length), STOC_ESCHEMA);
+    EQUAL(length, 1000);
+    EQUAL(stoc_get(c, 2, bytes, sizeof bytes, &length), STOC_MISS);
+    EQUAL(stoc_get(c, N, bytes, sizeof bytes, &length), STOC_EINDEX);
+    char text[512];
+    EQUAL(stoc_set(c, 2, bytes, ARENA + 1, 0), STOC_FULL); /* more than all slots */
+    CHECK(stoc_explain(c, STOC_FULL, 2, ARENA + 1, text, sizeof text) > 0);
+    CHECK(strstr(text, "65 of 64 slots of 256 bytes"));
+    EQUAL(holds(c, 1, 1000, 1), 1);
+    EQUAL(stats_of(c).full, 1);
+    EQUAL(stats_of(c).evicted, 0);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* No view and no slot to look at: its bytes would become those of another sample. */
+static void no_views(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_RANDOM));
+    unsigned char bytes[STRIDE];
+    const void *data = bytes;
+    size_t length = 7;
+    EQUAL(put(c, 1, 100, 1, 0), STOC_STORED);
+    EQUAL(stoc_view(c, 1, &data, &length), STOC_EINVAL);
+    EQUAL(stoc_locate(c, 1, &data, &length), STOC_EINVAL);
+    CHECK(data == bytes && length == 7);
+    EQUAL(stoc_view_offset(c, 1), STOC_ESCHEMA - 1);
+    EQUAL(stoc_view_slot(c, 1), STOC_ESCHEMA - 1);
+    EQUAL(stoc_locate_slot(c, 1), STOC_ESCHEMA - 1);
+    EQUAL(stoc_peek(c, 1, bytes, sizeof bytes), STOC_ESCHEMA);
+    EQUAL(stoc_put(c, 1, bytes), STOC_ESCHEMA);
+    int64_t index = 1;
+    EQUAL(stoc_gather(c, &index, 1, -1, bytes, sizeof bytes, NULL, 1), STOC_ESCHEMA);
+    stoc_close(c);
+}
+
+static void packed_rows(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_CLOCK));
+    int64_t indices[] = {3, 4, 5, 9};
+    uint64_t lengths[4], offsets[] = {0, 10, 800, 2300};
+    unsigned char dst[3000];
+    uint8_t hit[4];
+    for (int k = 0; k < 3; k++)
+        EQUAL(put(c, indices[k], (size_t)(700 * k), 1, 0), STOC_STORED);
+    EQUAL(stoc_lengths(c, indices, 4, lengths), 3);
+    CHECK(lengths[0] == 0 && lengths[1] == 700 && lengths[2] == 1400 && lengths[3] == UINT64_MAX);
+    EQUAL(stoc_gather_packed(c, indices, 4, dst, offsets, lengths, hit, 2), 3);
+    CHECK(hit[0] && hit[1] && hit[2] && !hit[3]);
+    CHECK(filled(dst + 10, 700, 4, 1) && filled(dst + 800, 1400, 5, 1));
+    lengths[1] = 699; /* another length is a miss */
+    EQUAL(stoc_gather_packed(c, indices, 4, dst, offsets, lengths, hit, 1), 2);
+    CHECK(!hit[1]);
+    stoc_close(c);
+}
+
+/* Each policy that evicts stores any sample while others go, and no copy is wrong. With cost only dear
+ * samples make cheap ones go. */
+static void samples_go(void)
+{
+    for (uint32_t policy = STOC_POLICY_COST; policy <= STOC_POLICY_LFU; policy++) {
+        stoc_cache *c = make(NULL, options(policy)), *other = join_fd(c);
+        uint64_t versions[N] = {0}, x = 88172645463325252u + policy;
+        size_t lengths[N] = {0};
+        for (uint64_t turn = 1; turn <= 4000; turn++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            int64_t i = (int64_t)(x % N);
+            if (x >> 40 & 1) {
+                if (holds(other, i, lengths[i], versions[i]) < 0)
+                    COMPLAIN("policy %u, turn %d: sample %d has other bytes", policy, (int)turn, (int)i);
+                continue;
+            }
+            size_t length = (x >> 20) % 3000;
+            unsigned char bytes[3000];
+            fill(bytes, length, (uint64_t)i, turn);
+            struct iovec parts[] = {{bytes, length / 3}, {bytes + length / 3, length - length / 3}};
+            int result = stoc_set_loaded(c, i, parts, 2, turn % 2 ? STOC_OVERWRITE : 0, 1000 + (x >> 32) % 100000000);
+            CHECK(result == STOC_STORED || result == STOC_EXISTS ||
+                  (result == STOC_FULL && policy == STOC_POLICY_COST));
+            if (result == STOC_STORED)
+                versions[i] = turn, lengths[i] = length;
+        }
+        struct stoc_stats s = stats_of(c);
+        CHECK(s.evicted > 0 && s.hits > 0 && s.corrupt == 0 && s.lost == 0);
+        check_quiet(c);
+        EQUAL(stoc_clear(c, 1000), 0);
+        check_quiet(c);
+        EQUAL(stats_of(c).arena_next_bytes, 0);
+        EQUAL(put(c, 1, ARENA, 1, 0), STOC_STORED);
+        EQUAL(holds(other, 1, ARENA, 1), 1);
+        stoc_close(other);
+        stoc_close(c);
+    }
+}
+
+/* Claims write their pieces in any order. Bytes never written are 0. */
+static void pieces(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
+    unsigned char bytes[5000], got[5000];
+    struct stoc_claim k, second;
+    size_t length;
+    fill(bytes, sizeof bytes, 1, 1);
+    for (int order = 0; order < 3; order++) {
+        EQUAL(stoc_claim(c, 1, sizeof bytes, STOC_OVERWRITE, &k), STOC_STORED);
+        EQUAL(stoc_claim(c, 2, 300, STOC_OVERWRITE, &second), STOC_STORED);
+        EQUAL(stoc_write(&k, 4999, bytes, 2), STOC_ESCHEMA);
+        if (order != 1)
+            EQUAL(stoc_write(&k, 0, bytes, 2100), STOC_STORED);
+        if (order != 2)
+            EQUAL(stoc_write(&k, 2100, bytes + 2100, 2900), STOC_STORED);
+        if (order == 1)
+            EQUAL(stoc_write(&k, 0, bytes, 2100), STOC_STORED);
+        EQUAL(stoc_publish(&k), STOC_STORED);
+        EQUAL(stoc_abort(&second), 0);
+        EQUAL(stoc_get(c, 1, got, sizeof got, &length), STOC_HIT);
+        CHECK(memcmp(got, bytes, order == 2 ? 2100 : 5000) == 0);
+        check_quiet(c);
+    }
+    EQUAL(stoc_claim(c, 3, 5000, 0, &k), STOC_STORED); /* of slots never filled */
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    EQUAL(stoc_get(c, 3, got, sizeof got, &length), STOC_HIT);
+    for (size_t at = 0; at < 5000; at++)
+        REQUIRE(got[at] == 0);
+    check_quiet(c);
+    EQUAL(stoc_claim(c, 4, 700, 0, &k), STOC_STORED); /* close aborts it */
+    stoc_cache *other = join_fd(c);
+    stoc_close(c);
+    EQUAL(stoc_state(other, 4), STOC_STATE_EMPTY);
+    check_quiet(other);
+    stoc_close(other);
+}
+
+/* Two claims that each hold half of the arena: neither waits for the other. */
+static void no_deadlock(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_RANDOM));
+    struct stoc_claim k;
+    EQUAL(stoc_claim(c, 1, ARENA / 2, 0, &k), STOC_STORED);
+    EQUAL(put(c, 2, ARENA / 2, 1, 0), STOC_STORED);
+    EQUAL(put(c, 3, ARENA / 2 + 1, 1, 0), STOC_FULL); /* it evicts sample 2, and that is not enough */
+    EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
+    EQUAL(put(c, 3, ARENA / 2, 1, 0), STOC_STORED);
+    EQUAL(stoc_publish(&k), STOC_STORED);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* The claims of a killed process are reclaimed, with all slots. */
+static void a_dead_claim(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
+    EQUAL(put(c, 1, 2000, 1, 0), STOC_STORED);
+    int status = IN_CHILD({
+        struct stoc_claim k;
+        EQUAL(stoc_claim(c, 1, 9000, STOC_OVERWRITE, &k), STOC_STORED);
+        EQUAL(stoc_claim(c, 2, 3000, 0, &k), STOC_STORED);
+        kill(getpid(), SIGKILL);
+    });
+    CHECK(WIFSIGNALED(status));
+    EQUAL(stoc_recover(c), 2);
+    EQUAL(stats_of(c).arena_next_bytes, 0);
+    check_quiet(c);
+    stoc_close(c);
+}
+
+/* Words of the slot table that are impossible are reported, and lead nowhere outside the payload. */
+static void corrupt_chains(void)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
+        unsigned char bytes[60000], *control = control_of(c);
+        struct stoc_info info = {.struct_bytes = sizeof info};
+        size_t length;
+        EQUAL(put(c, 1, 1000, 1, 0), STOC_STORED);
+        EQUAL(stoc_info(c, &info), 0);
+        uint64_t head = *index_in(control, 1) >> STOC_FIXED_PLACE_SHIFT;
+        _Atomic uint64_t *entry =
+            word_in(control, header64(control, STOC_HEADER_SLOT_TABLE_OFFSET) + (head - 1) * STOC_SLOT_RECORD_BYTES);
+        if (kind == 0)
+            *entry = UINT64_C(2) << 33 | UINT32_MAX; /* a slot outside */
+        else if (kind == 1)
+            *entry = UINT64_C(2) << 33 | head; /* a chain without end */
+        else
+            *(index_in(control, 1) + 1) = kind == 2 ? 60000 : 8000; /* a chain that is too short */
+        EQUAL(stoc_get(c, 1, bytes, sizeof bytes, &length), STOC_ECORRUPT);
+        int64_t bad = -1;
+        EQUAL(stoc_verify(c, 0, N, NULL, &bad), 1);
+        EQUAL(bad, 1);
+        int result = put(c, 1, 2000, 2, STOC_OVERWRITE);
+        CHECK(result == STOC_ECORRUPT || result == STOC_STORED);
+        munmap(control, info.payload_offset);
+        stoc_close(c);
+    }
+}
+
+/* The size of slots is the largest power of two with 8 slots for each sample, from 64 bytes to 2 MiB.
+ * Options of programs that know no slot_bytes mean that too. */
+static void the_size_of_slots(void)
+{
+    static const struct {
+        uint64_t samples, payload, want;
+    } table[] = {{1, 2 << 20, 256 << 10}, {1, 64 << 20, 2 << 20}, {1000, 8 << 20, 1024}, {1000, 100000, 64}};
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        struct stoc_options o = OPTIONS(.samples = table[k].samples, .variable = 1, .policy = STOC_POLICY_LFU,
+                                        .limit_bytes = (2 << 20) + table[k].payload);
+        for (int old = 0; old < 2; old++) {
+            struct stoc_info info = {.struct_bytes = sizeof info};
+            stoc_cache *c = make(NULL, o);
+            EQUAL(stoc_info(c, &info), 0);
+            EQUAL(info.slot_stride, table[k].want);
+            EQUAL(info.slots, table[k].payload / 4096 * 4096 / table[k].want);
+            EQUAL(info.payload_bytes, info.slots * info.slot_stride);
+            stoc_close(c);
+            o.struct_bytes = offsetof(struct stoc_options, slot_bytes);
+            o.slot_bytes = 4096; /* unread */
+        }
+    }
+}
+
+/* Programs may have a struct without the last member. */
+static void the_stats_of_older_programs(void)
+{
+    stoc_cache *c = make(NULL, options(STOC_POLICY_FIFO));
+    struct stoc_stats s = {.struct_bytes = offsetof(struct stoc_stats, arena_free_bytes), .arena_free_bytes = 7};
+    EQUAL(put(c, 1, 300, 1, 0), STOC_STORED);
+    EQUAL(stoc_stats(c, &s), 0);
+    EQUAL(s.struct_bytes, offsetof(struct stoc_stats, arena_free_bytes));
+    EQUAL(s.ready_bytes, 300);
+    EQUAL(s.arena_free_bytes, 7);
+    stoc_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(any_length_comes_back);
+    RUN(lengths_of_buffers);
+    RUN(no_views);
+    RUN(packed_rows);
+    RUN(samples_go);
+    RUN(pieces);
+    RUN(no_deadlock);
+    RUN(a_dead_claim);
+    RUN(corrupt_chains);
+    RUN(the_size_of_slots);
+    RUN(the_stats_of_older_programs);
+    return end_tests(argv[0]);
+}

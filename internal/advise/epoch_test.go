@@ -1,0 +1,143 @@
+package advise
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/simulate"
+	"github.com/stocached/stocached/policy"
+	"github.com/stocached/stocached/shm"
+)
+
+// off says how far a number lies from another, as a part of that. NaN is far.
+func off(a, b float64) float64 {
+	if d := math.Abs(a/b - 1); !math.IsNaN(d) {
+		return d
+	}
+	return math.Inf(1)
+}
+
+// What is predicted is what epochs then do, within 5 %, from the fourth epoch on. Reads that are no epochs
+// do something else, and it shows.
+func TestEpochPredictedAndObserved(t *testing.T) {
+	sizes := make([]uint64, 5000)
+	for k, s := range simulate.Lognormal(len(sizes), 0.6, 6) {
+		sizes[k] = uint64(1e6 * s)
+	}
+	t.Run("one size", func(t *testing.T) { predictAndObserve(t, len(sizes), nil) })
+	t.Run("sizes", func(t *testing.T) { predictAndObserve(t, len(sizes), sizes) })
+}
+
+func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
+	seconds := simulate.Lognormal(samples, 0.6, 5)
+	c, play := costly(t, seconds, sizes, 0.3, 0)
+	var track Track
+	predicted, observed, why := track.Compare("pets", c.Segment(), c)
+	if !errors.Is(why, ErrUnknown) || !strings.Contains(why.Error(), "pets has measured no load yet") ||
+		!math.IsNaN(predicted.HitRate) || !math.IsNaN(observed.HitRate) {
+		t.Error(predicted, observed, why)
+	}
+	compare := func() (predicted, observed Epoch) {
+		t.Helper()
+		predicted, observed, why := track.Compare("pets", c.Segment(), c)
+		if why != nil || sizes == nil && math.Abs(predicted.HitRate-0.3) > 1e-3 {
+			t.Fatal(predicted, why)
+		}
+		return predicted, observed
+	}
+	total := 0.0
+	for _, s := range seconds {
+		total += s
+	}
+	for epoch := range 6 {
+		saved := play(epoch)
+		predicted, observed := compare()
+		t.Logf("epoch %d: predicted %+v, observed %+v", epoch, predicted, observed)
+		if off(observed.Load, total-saved) > 1e-6 || off(observed.Saved, saved) > 0.05 && epoch > 0 {
+			t.Errorf("epoch %d: it saved %g of %g s, observed %+v", epoch, saved, total, observed)
+		}
+		if epoch > 2 && (off(predicted.HitRate, observed.HitRate) > 0.05 || off(predicted.Saved, observed.Saved) > 0.05 ||
+			off(predicted.Load, observed.Load) > 0.05) {
+			t.Errorf("epoch %d: predicted %+v, observed %+v", epoch, predicted, observed)
+		}
+	}
+
+	sample := make([]byte, sampleBytes)
+	if sizes != nil {
+		return
+	}
+	for n := range uint64(2 * samples) { // half of all reads are of samples that take longer than others
+		i := int(policy.Random(1, n) % uint64(samples))
+		for n%2 == 0 && seconds[i] < total/float64(samples) {
+			i = (i + 1) % samples
+		}
+		if _, hit, err := c.Get(i, sample); err != nil {
+			t.Fatal(err)
+		} else if !hit {
+			if _, err := c.SetLoaded(i, [][]byte{sample}, 0, time.Duration(seconds[i]*1e9)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		track.Look(c.Segment())
+	}
+	predicted, observed = compare()
+	t.Logf("weighted reads: predicted %+v, observed %+v", predicted, observed)
+	if off(predicted.HitRate, observed.HitRate) < 0.1 || off(predicted.Saved, observed.Saved) < 0.1 {
+		t.Errorf("weighted reads: predicted %+v, observed %+v", predicted, observed)
+	}
+	if n := len(track.looks); n > 2*looksAnEpoch {
+		t.Errorf("%d looks are kept", n)
+	}
+}
+
+// The observed epoch is the last one, however many there were before.
+func TestLastEpoch(t *testing.T) {
+	seg, err := shm.Create(shm.Options{Samples: 100, SampleBytes: 8, Policy: shm.PolicyCost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close()
+	c, err := cache.Attach(seg, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var track Track
+	read := func(sample, times int) {
+		for range times {
+			if _, _, err := c.Get(sample, make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+			track.Look(seg)
+		}
+	}
+	want := func(hitRate, load float64) {
+		t.Helper()
+		if _, o, err := track.Compare("c", seg, c); err != nil || math.Abs(o.HitRate-hitRate) > 1e-9 ||
+			math.Abs(o.Load-load) > 1e-9 {
+			t.Errorf("%+v, want a hit rate of %g, loads of %g s; %v", o, hitRate, load, err)
+		}
+	}
+	track.Look(seg)
+	for i := range 10 {
+		if _, err := c.SetLoaded(i, [][]byte{make([]byte, 8)}, 0, 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(50, 99)
+	if _, o, err := track.Compare("c", seg, c); err != nil || !math.IsNaN(o.HitRate) || !math.IsNaN(o.Load) {
+		t.Errorf("after 99 reads: %+v, %v", o, err)
+	}
+	read(50, 1)
+	want(0, 20)
+	read(5, 30)
+	want(0.3, 0)
+	read(5, 70)
+	want(1, 0)
+	read(50, 1000)
+	want(0, 0)
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/stocached/stocached/internal/advise"
+	"github.com/stocached/stocached/internal/cli/table"
+)
+
+// epochs are what an epoch of a cache should do, beside what the last one did.
+type epochs struct {
+	predicted, observed advise.Epoch
+	why                 string // nothing is predicted; "": it is
+}
+
+// comparedColumns are of a cache with the policy cost: its server, or --watch, knows what an epoch did.
+var comparedColumns = table.Columns[*stats]{
+	table.Listed("predicted_hit_rate", "predicted hits",
+		"hit rate of an epoch with as many samples as are cached now, each read once",
+		ofEpochs(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
+	table.Listed("observed_hit_rate", "observed hits",
+		"hit rate of the last epoch, which is as many reads as there are samples",
+		ofEpochs(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
+	table.Listed("predicted_load_seconds", "predicted loads", "time that loads of an epoch take, as stocached advise predicts",
+		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
+	table.Listed("observed_load_seconds", "observed loads", "time that those of the last epoch took",
+		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Load) })),
+	table.Listed("predicted_saved_seconds", "predicted saved", "time that its hits save, as stocached advise predicts",
+		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
+	table.Listed("observed_saved_seconds", "observed saved",
+		"loads of an epoch without a cache, as advise adds them up, less observed loads",
+		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", ofEpochs(func(e *epochs) any {
+		if e.why == "" {
+			return nil
+		}
+		return e.why
+	})),
+}
+
+func ofEpochs(value func(*epochs) any) func(*stats) any {
+	return func(s *stats) any {
+		if s.epochs == nil {
+			return nil
+		}
+		return value(s.epochs)
+	}
+}
+
+// compared makes epochs of what a Track says.
+func compared(predicted, observed advise.Epoch, why error) *epochs {
+	e := &epochs{predicted: predicted, observed: observed}
+	if why != nil {
+		e.why = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
+	}
+	return e
+}
+
+// besideTotals says which numbers of epochs stand beside which total on a screen: field of statsColumns.
+var besideTotals = map[string]func(epochs) (observed, predicted any){
+	"hit_rate": func(e epochs) (observed, predicted any) {
+		return table.Ratio(e.observed.HitRate), table.Ratio(e.predicted.HitRate)
+	},
+	"saved_seconds": func(e epochs) (observed, predicted any) {
+		return table.Duration(e.observed.Saved), table.Duration(e.predicted.Saved)
+	},
+}
