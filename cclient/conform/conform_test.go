@@ -694,8 +694,13 @@ func header(t *testing.T, path string, named bool) []byte {
 // TestAttach damages headers, with and without a correct checksum, and puts other files in their
 // place. The codes must be equal.
 func TestAttach(t *testing.T) {
+	for _, name := range []string{"fields", "chains of clock"} {
+		t.Run(name, func(t *testing.T) { attachDamaged(t, kinds[name]) })
+	}
+}
+
+func attachDamaged(t *testing.T, o shm.Options) {
 	dir := directory(t)
-	o := kinds["fields"]
 	o.Name, o.Dir, o.ClientRecords = "damaged", dir, 2
 	seg, err := shm.Create(o)
 	if err != nil {

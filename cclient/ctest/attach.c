@@ -23,7 +23,8 @@ static uint64_t any(void)
     return z ^ z >> 31;
 }
 
-static const char *const kinds[] = {"first-come", "first-indices", "variable", "fields"};
+static const char *const kinds[] = {"first-come", "first-indices", "variable", "fields", "chains"};
+enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Caches to damage, with some samples, named after their kind. */
 static stoc_cache *specimen(int kind)
@@ -32,10 +33,12 @@ static stoc_cache *specimen(int kind)
                                   {.name = "label", .dtype = STOC_INT64}};
     struct stoc_options o = OPTIONS(.samples = N, .fingerprint = "specimen");
     o.client_records = 4;
-    if (kind == 2) {
+    if (kind == 2 || kind == 4) {
         o.variable = 1;
         o.limit_bytes = 4 << 20;
         o.sample_bytes = 5000;
+        if (kind == 4)
+            o.limit_bytes = (2 << 20) + 4096, o.slot_bytes = 64, o.policy = STOC_POLICY_CLOCK;
     } else if (kind == 3) {
         o.fields = fields;
         o.field_count = 2;
@@ -48,7 +51,7 @@ static stoc_cache *specimen(int kind)
     struct stoc_info info = {.struct_bytes = sizeof info};
     REQUIRE(stoc_info(c, &info) == 0);
     for (int i = 0; i < 6; i++)
-        EQUAL(put(c, i, kind == 2 ? (size_t)i * 100 : info.sample_bytes, 1, 0), STOC_STORED);
+        EQUAL(put(c, i, info.variable ? (size_t)i * 100 : info.sample_bytes, 1, 0), STOC_STORED);
     return c;
 }
 
@@ -143,7 +146,7 @@ static int try_it(const char *path)
 static void every_byte_of_the_header(void)
 {
     static const unsigned char changes[] = {0x01, 0x80, 0xff};
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         stoc_close(specimen(kind));
         struct file f = open_specimen(kind);
         int accepted = 0;
@@ -181,7 +184,9 @@ static void every_byte_of_the_header(void)
 
 static void every_length(void)
 {
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (kind == 3)
+            continue; /* as first-come */
         stoc_close(specimen(kind));
         struct file f = open_specimen(kind);
         for (off_t n = 0; n <= f.size + 8192; n += n < 9000 ? 1 : n < f.size - 9000 ? 40961 : 17) {
@@ -215,10 +220,10 @@ static void random_headers(void)
     int tried = 0, accepted = 0;
     state = getenv("STOC_SEED") ? strtoull(getenv("STOC_SEED"), NULL, 0) : (uint64_t)time(NULL);
     uint64_t seed = state;
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < KINDS; kind++)
         stoc_close(specimen(kind));
     for (double end = seconds() + 1.5; seconds() < end; tried++) {
-        int kind = tried % 4;
+        int kind = tried % KINDS;
         struct file f = open_specimen(kind);
         unsigned char page[STOC_HEADER_BYTES];
         memcpy(page, f.page, sizeof page);
@@ -245,7 +250,7 @@ static void random_headers(void)
     }
     printf("  seed %llu: %d headers, %d of them attached to\n", (unsigned long long)seed, tried, accepted);
     CHECK(tried > 100);
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < KINDS; kind++)
         unlink(path_in_scratch(kinds[kind]));
 }
 
@@ -256,7 +261,7 @@ static void random_words(void)
     int tried = 0;
     uint64_t seed = state = getenv("STOC_SEED") ? strtoull(getenv("STOC_SEED"), NULL, 0) : (uint64_t)time(NULL);
     for (double end = seconds() + 2.5; seconds() < end || tried <= 8; tried++) {
-        int kind = tried % 4;
+        int kind = tried % KINDS;
         stoc_cache *c = specimen(kind);
         unsigned char *control = control_of(c), header[STOC_HEADER_BYTES];
         struct stoc_info info = {.struct_bytes = sizeof info};
@@ -277,7 +282,7 @@ static void random_words(void)
                 at = STOC_CLIENTS_OFFSET + any() % 4 * STOC_CLIENT_RECORD_BYTES + STOC_CLIENT_CLAIMS + any() % 64 * 8;
                 break;
             default:
-                at = index + any() % ((info.payload_offset - index < 4096 ? 512 : N * 2 + 600)) * 8;
+                at = index + any() % (kind == 4 ? 2560 : info.payload_offset - index < 4096 ? 512 : N * 2 + 600) * 8;
                 if (at >= info.payload_offset)
                     at = index;
                 break;
@@ -286,6 +291,8 @@ static void random_words(void)
             if (any() % 2)
                 value = any() % 4 | (any() % 6) << 3 |
                         (any() % 40) << (kind == 2 ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT);
+            if (kind == 4 && any() % 2) /* a link */
+                value = any() % 70 | (any() % (N + 3)) << 33;
             *word_in(control, at) = value;
         }
         double began = seconds();
