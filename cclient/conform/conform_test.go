@@ -586,6 +586,10 @@ func TestCreate(t *testing.T) {
 		{Samples: 5, Fields: []shm.Field{field("a", shm.Int64)}, SampleBytes: 9},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Fields: []shm.Field{field("a", shm.Float32, shm.VariableDim, 3),
 			field("b", shm.Int64)}},
+		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost}, // slots by the rule
+		{Samples: 5000, Variable: true, Limit: 30<<20 + 777, Policy: shm.PolicyLFU},
+		{Samples: 1 << 20, Variable: true, Limit: 30 << 20, Policy: shm.PolicyFIFO},
+		{Samples: 3, Variable: true, Limit: 1 << 30, Policy: shm.PolicyClock, SampleBytes: 1 << 20},
 		{Samples: 5, Variable: true, Limit: 3 << 20, Policy: shm.PolicyCost, SlotBytes: 4096},
 		{Samples: 5000, Variable: true, Limit: 3<<20 + 777, Policy: shm.PolicyLRU, SlotBytes: 64, SampleBytes: 1000},
 		{Samples: 5, Variable: true, Limit: 2<<20 + 100, Policy: shm.PolicyRandom, SlotBytes: 4096},
