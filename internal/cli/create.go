@@ -47,7 +47,7 @@ var createColumns = table.Columns[created]{
 		func(c created) any { return slotsFraction(&c.seg.Geometry) }),
 	table.Listed("sample_bytes", "sample", "bytes of a sample; the largest accepted in a variable-size cache",
 		func(c created) any { return table.Bytes(c.seg.Header.SampleBytes) }),
-	table.Listed("slot_bytes", "slot", "bytes of a slot of a variable-size cache that evicts; a sample takes several",
+	table.InJSON("slot_bytes", "bytes of a slot of a variable-size cache that evicts; a sample takes several",
 		func(c created) any { return slotBytes(&c.seg.Geometry) }),
 	table.Listed("payload_bytes", "payload", "bytes for samples",
 		func(c created) any { return table.Bytes(c.seg.PayloadBytes) }),
