@@ -349,8 +349,8 @@ DEFECTS = [
     Defect(
         "Evicting: the server measures no costs",
         "server/fill/filler.go",
-        "if f.cache.NeedsCosts() {",
-        "if f.cache.NeedsCosts() && false {",
+        "MeasureIf(f.cache.NeedsCosts(), ctx",
+        "MeasureIf(false, ctx",
         go("./server", "TestCostsOfLoads"),
     ),
     Defect(
@@ -384,15 +384,15 @@ DEFECTS = [
     Defect(
         "Evicting: GetOrLoad measures nothing",
         "client/load.go",
-        "if c.NeedsCosts() {",
-        "if c.NeedsCosts() && false {",
+        "MeasureIf(c.NeedsCosts(), ctx",
+        "MeasureIf(false, ctx",
         go("./client", "TestCostOfALoad"),
     ),
     Defect(
         "Evicting: a Go loader measures nothing",
         "loader/samples.go",
-        "ok && c.NeedsCosts() {",
-        "ok && c.NeedsCosts() && false {",
+        "MeasureIf(ok && c.NeedsCosts(), ctx",
+        "MeasureIf(ok && c.NeedsCosts() && false, ctx",
         go("./loader", "TestLoaderTellsCosts"),
     ),
     Defect(
