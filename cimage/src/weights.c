@@ -69,7 +69,7 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
     taps += taps % 2;
     if (!allocate(w, count, taps))
         return false;
-    double *sums = (double *)(void *)w->memory.bytes, largest = 0;
+    double *sums = (double *)(void *)w->memory.bytes;
     memset(sums, 0, (size_t)count * taps * sizeof *sums);
     w->low = UINT32_MAX;
     w->high = 0;
@@ -81,20 +81,17 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
             double x = (first + t - center + 0.5) / width;
             sum += values[t] = filter == STOC_IMAGE_BICUBIC ? bicubic(x) : bilinear(x);
         }
-        for (uint32_t t = 0; t < last - first; t++) {
+        for (uint32_t t = 0; t < last - first; t++)
             values[t] /= sum;
-            if (fabs(values[t]) > largest)
-                largest = fabs(values[t]);
-        }
         w->first[k] = first;
         if (first < w->low)
             w->low = first;
         if (last > w->high)
             w->high = last;
     }
-    /* The most bits that an int16_t holds, and an int32_t of sums of 255 times them. */
+    /* Weights are below 2 / width, so that an int16_t holds them. The shift must not depend on the window. */
     w->shift = 14;
-    while (w->shift < 21 && largest * (1u << (w->shift + 1)) < 32767)
+    while (w->shift < 21 && width >= 1u << (w->shift - 13))
         w->shift++;
     for (size_t k = 0; k < (size_t)count * taps; k++)
         w->values[k] = (int16_t)lrint(sums[k] * (1u << w->shift));
