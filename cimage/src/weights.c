@@ -55,6 +55,25 @@ static void sources(uint32_t in, double center, double support, uint32_t *first,
     *last = end < in ? (uint32_t)end : in;
 }
 
+/* The largest weight of all results, so that those of a window have the same shift. */
+static double largest_of(uint32_t in, uint32_t out, double support, int filter)
+{
+    double scale = (double)in / out, width = scale > 1 ? scale : 1, largest = 0;
+    for (uint32_t k = 0; k < out; k++) {
+        uint32_t first, last;
+        double center = (k + 0.5) * scale, sum = 0, most = 0;
+        sources(in, center, support, &first, &last);
+        for (uint32_t t = 0; t < last - first; t++) {
+            double x = (first + t - center + 0.5) / width;
+            double value = filter == STOC_IMAGE_BICUBIC ? bicubic(x) : bilinear(x);
+            sum += value;
+            most = fabs(value) > most ? fabs(value) : most;
+        }
+        largest = most / sum > largest ? most / sum : largest;
+    }
+    return largest;
+}
+
 bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
 {
     if (in == out)
@@ -92,6 +111,8 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
         if (last > w->high)
             w->high = last;
     }
+    if (count < out)
+        largest = largest_of(in, out, support, filter);
     /* The most bits that an int16_t holds, and an int32_t of sums of 255 times them. */
     w->shift = 14;
     while (w->shift < 21 && largest * (1u << (w->shift + 1)) < 32767)
