@@ -42,6 +42,8 @@ class Plan:
     def __init__(self, pixels: Any) -> None:
         self.tensor = is_tensor(pixels)
         name = str(pixels.dtype).removeprefix("torch.")
+        if pixels.dtype == NUMPY[BFLOAT16]:  # without ml_dtypes these are uint16
+            name = "bfloat16"
         if name not in DTYPES:
             raise InvalidError(f"pixels are {name}; they must be one of {', '.join(DTYPES)}")
         chw = self.tensor or pixels.shape[2] not in (1, 3)
@@ -234,7 +236,7 @@ class Plan:
                 y, x = top - how.box_y, left - how.box_x
                 done[:, y : y + inside.shape[1], x : x + inside.shape[2]] = inside
         if how.flip:
-            done = done[:, :, ::-1]
+            done = done[:, :, ::-1].copy()
         if self._normalised:
             mean, std = (np.array(v[: self.channels], done.dtype).reshape(-1, 1, 1) for v in (how.mean, how.std))
             done = (done - mean) / std
