@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from ._image.decoding import Decode, decode
 from ._image.errors import DecodeError
+from ._image.folder import Folder
+from ._image.shards import Shards
 from ._image.steps import (
     CenterCrop,
     ColorJitter,
@@ -31,12 +33,14 @@ __all__ = [
     "Compose",
     "Decode",
     "DecodeError",
+    "Folder",
     "Normalize",
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "Resize",
+    "Shards",
     "ToDtype",
     "decode",
 ]

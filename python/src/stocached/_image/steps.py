@@ -292,6 +292,12 @@ class Compose(Step):
             self.decode = decode.but(size=size, short_side=side, filter=filter, fit="crop")
             self._steps = steps[1 if size is None else 2 :]
 
+    def after(self, picture: Any, generator: Any = None) -> Any:
+        """The picture of `decode`, after the other steps."""
+        plan = Plan(picture)
+        self.apply(plan, draws.draw_of(generator))
+        return plan.result()
+
     def apply(self, plan: Plan, draw: Draw) -> None:
         for step in self._steps:
             step.apply(plan, draw)
