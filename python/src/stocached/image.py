@@ -10,6 +10,7 @@ Needs NumPy alone for JPEG files, and Pillow for others."""
 
 from __future__ import annotations
 
+from ._image.conversion import convert
 from ._image.decoding import Decode, decode
 from ._image.errors import DecodeError
 from ._image.folder import Folder
@@ -42,5 +43,6 @@ __all__ = [
     "Resize",
     "Shards",
     "ToDtype",
+    "convert",
     "decode",
 ]

@@ -63,7 +63,8 @@ class Decode:
             if self._sides is not None and (self.fit != "crop" or max(self._sides) > self.short_side):
                 raise InvalidError(f"short_side={self.short_side} goes with fit='crop' and a size inside it, or none")
         self._filter, self._chw = filter_number(self.filter), self.layout == "chw"
-        self._fill = (self.fill,) * 3 if isinstance(self.fill, int) else tuple(self.fill)
+        fill = (self.fill,) * 3 if isinstance(self.fill, int) else self.fill
+        self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
 
     def but(self, **changes: Any) -> Decode:

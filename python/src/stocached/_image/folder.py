@@ -58,7 +58,7 @@ class Folder(Decoded):
         **decode: Any,
     ) -> None:
         super().__init__(transform, target_transform, decode)
-        self.root = os.path.expanduser(os.fspath(root))
+        self.root = os.path.expanduser(root) if isinstance(root, str) else root
         self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         if not self.classes:
             raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
@@ -86,4 +86,4 @@ class Folder(Decoded):
             return self._sample(file.readall(), path, target)
 
     def __repr__(self) -> str:
-        return f"Folder({self.root!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"
+        return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import InvalidError
+from .._common.numbers import whole
 from .._native import _image_header as native
 from . import draws
 from .decoding import Decode
@@ -143,7 +144,8 @@ class RandomCrop(Step):
                 f"padding={self.padding!r} in mode {self.padding_mode!r}: only 1, 2 or 4 numbers, constant"
             )
         self._padding: tuple[int, ...] = (padding * 4)[:4]
-        self._fill = (self.fill,) * 3 if isinstance(self.fill, int) else (tuple(self.fill) * 3)[:3]
+        fill = (self.fill,) if isinstance(self.fill, int) else tuple(self.fill)
+        self._fill = [whole("fill", value, 0, 255) for value in (fill * 3)[:3]]
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         height, width = self._sides
