@@ -55,25 +55,6 @@ static void sources(uint32_t in, double center, double support, uint32_t *first,
     *last = end < in ? (uint32_t)end : in;
 }
 
-/* The largest weight of all results, so that those of a window have the same shift. */
-static double largest_of(uint32_t in, uint32_t out, double support, int filter)
-{
-    double scale = (double)in / out, width = scale > 1 ? scale : 1, largest = 0;
-    for (uint32_t k = 0; k < out; k++) {
-        uint32_t first, last;
-        double center = (k + 0.5) * scale, sum = 0, most = 0;
-        sources(in, center, support, &first, &last);
-        for (uint32_t t = 0; t < last - first; t++) {
-            double x = (first + t - center + 0.5) / width;
-            double value = filter == STOC_IMAGE_BICUBIC ? bicubic(x) : bilinear(x);
-            sum += value;
-            most = fabs(value) > most ? fabs(value) : most;
-        }
-        largest = most / sum > largest ? most / sum : largest;
-    }
-    return largest;
-}
-
 bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
 {
     if (in == out)
@@ -88,7 +69,7 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
     taps += taps % 2;
     if (!allocate(w, count, taps))
         return false;
-    double *sums = (double *)(void *)w->memory.bytes, largest = 0;
+    double *sums = (double *)(void *)w->memory.bytes;
     memset(sums, 0, (size_t)count * taps * sizeof *sums);
     w->low = UINT32_MAX;
     w->high = 0;
@@ -100,22 +81,17 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
             double x = (first + t - center + 0.5) / width;
             sum += values[t] = filter == STOC_IMAGE_BICUBIC ? bicubic(x) : bilinear(x);
         }
-        for (uint32_t t = 0; t < last - first; t++) {
+        for (uint32_t t = 0; t < last - first; t++)
             values[t] /= sum;
-            if (fabs(values[t]) > largest)
-                largest = fabs(values[t]);
-        }
         w->first[k] = first;
         if (first < w->low)
             w->low = first;
         if (last > w->high)
             w->high = last;
     }
-    if (count < out)
-        largest = largest_of(in, out, support, filter);
-    /* The most bits that an int16_t holds, and an int32_t of sums of 255 times them. */
+    /* Weights are below 2 / width, so that an int16_t holds them. The shift must not depend on the window. */
     w->shift = 14;
-    while (w->shift < 21 && largest * (1u << (w->shift + 1)) < 32767)
+    while (w->shift < 21 && width >= 1u << (w->shift - 13))
         w->shift++;
     for (size_t k = 0; k < (size_t)count * taps; k++)
         w->values[k] = (int16_t)lrint(sums[k] * (1u << w->shift));
