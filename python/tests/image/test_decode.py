@@ -16,7 +16,7 @@ from helpers import python
 from pictures import Image, difference, encoded, picture
 from PIL import ImageOps
 
-from stocached import image
+from stocached import _native, image
 from stocached._image import workers
 
 SIZES = [(1, 1), (1, 300), (300, 1), (17, 31), (33, 16), (500, 375), (3000, 5), (5, 2000), (640, 97)]
@@ -245,6 +245,22 @@ def test_without_pillow():
     """
     done = python(code, encoded(picture(4, 3)).hex())
     assert done.stdout == "bytes: no JPEG file; other formats need Pillow: pip install pillow\n"
+
+
+def test_without_the_library(tmp_path):
+    """The rest of the package works, and the error says what to do."""
+    library = Path(_native._library.path)
+    (tmp_path / library.name).symlink_to(library.resolve())
+    code = """
+        import os, sys
+        os.environ["STOCACHED_LIB_PATH"] = sys.argv[1]
+        import stocached
+        try:
+            import stocached.image
+        except ImportError as error:
+            print(error)
+    """
+    assert f"no library at {tmp_path}/libstocached_image.so; " in python(code, tmp_path).stdout
 
 
 @pytest.mark.parametrize(

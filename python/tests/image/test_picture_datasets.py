@@ -83,6 +83,11 @@ def test_errors_of_a_folder_name_the_file(root):
     dataset = image.Folder(root, size=32)
     with pytest.raises(image.DecodeError, match=r"bee/003\.jpg: no picture"):
         dataset[10]
+    for workers in (0, 2):
+        loader = Loader(dataset, 4, num_workers=workers, size="16MiB")
+        with pytest.raises(image.DecodeError, match=r"bee/003\.jpg: no picture"):
+            list(loader)
+        loader.close()
     (root / "bee" / "003.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"bee/003\.jpg"):
         dataset[10]

@@ -26,6 +26,8 @@ DTYPES = {
 # The items of a result in memory. Those of bfloat16 are their bits.
 _ITEMS = (np.dtype(np.uint8), np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16))
 
+_CODES = {np.dtype(item): code for code, item in enumerate((*_ITEMS[:3], NUMPY[BFLOAT16]))}
+
 
 def is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
@@ -41,11 +43,9 @@ class Plan:
 
     def __init__(self, pixels: Any) -> None:
         self.tensor = is_tensor(pixels)
-        name = str(pixels.dtype).removeprefix("torch.")
-        if pixels.dtype == NUMPY[BFLOAT16]:  # without ml_dtypes these are uint16
-            name = "bfloat16"
-        if name not in DTYPES:
-            raise InvalidError(f"pixels are {name}; they must be one of {', '.join(DTYPES)}")
+        dtype = DTYPES.get(str(pixels.dtype)[len("torch.") :]) if self.tensor else _CODES.get(pixels.dtype)
+        if dtype is None:
+            raise InvalidError(f"pixels are {pixels.dtype}; they must be one of {', '.join(DTYPES)}")
         chw = self.tensor or pixels.shape[2] not in (1, 3)
         if pixels.ndim != 3 or pixels.shape[0 if chw else 2] not in (1, 3) or 0 in pixels.shape:
             raise InvalidError(
@@ -53,8 +53,7 @@ class Plan:
                 "or (channels, height, width); tensors the latter"
             )
         if self.tensor:
-            pixels = (pixels.view(sys.modules["torch"].int16) if name == "bfloat16" else pixels).numpy()
-        dtype = DTYPES[name]
+            pixels = (pixels.view(sys.modules["torch"].int16) if dtype == native.BFLOAT16 else pixels).numpy()
         self._begin(np.ascontiguousarray(pixels).view(_ITEMS[dtype]), chw, dtype)
 
     def _begin(self, pixels: Pixels, chw: bool, dtype: int) -> None:
