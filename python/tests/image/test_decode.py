@@ -312,6 +312,18 @@ def test_threads_decode_the_same():
     assert not wrong
 
 
+def test_a_child_frees_no_worker_of_its_parent():
+    """Another thread of the parent may be in the middle of a call with it."""
+    worker, freed = workers._Worker(), []
+    child = os.fork()
+    if child == 0:
+        worker.__del__(free=freed.append)
+        os._exit(len(freed))
+    assert os.waitpid(child, 0)[1] == 0
+    worker.__del__(free=freed.append)
+    assert freed == [worker.handle]
+
+
 def test_forks_while_threads_decode():
     """A child has workers of threads that it does not have. It frees none of them, and decodes."""
     expected, ends = image.decode(JPEG, 64), threading.Event()

@@ -17,7 +17,7 @@ import pytest
 from pictures import encoded, folder_of, picture
 from served import program
 
-from stocached import InvalidError, Loader, SampleIndexError, image
+from stocached import InvalidError, Loader, NondeterministicDatasetError, SampleIndexError, image
 from stocached._image import tar_index
 from stocached.prepare import DataPreparer, DatasetInfo, MemoryStorage, PreparedDataset, prepare
 
@@ -191,10 +191,11 @@ def test_shards_that_are_damaged(shards, tmp_path):
 
 def found_in(path: Path, members: tar_index.Members) -> list[dict[str, bytes]]:
     data = path.read_bytes()
+    at, size = members.places, members.sizes
     return [
-        {members.fields[members.numbers[m]]: data[members.places[m] : members.places[m] + members.sizes[m]] for m in range(a, b)}
+        {members.fields[members.numbers[m]]: data[at[m] : at[m] + size[m]] for m in range(a, b)}
         for a, b in zip(members.starts, members.starts[1:])
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in TESTDATA.glob("*.tar") if not p.name.startswith("sparse")))
@@ -247,7 +248,7 @@ def test_two_epochs_with_a_cache(root, shards, kind, worker):
     def epochs(workers: int) -> tuple[list, int]:
         loader = Loader(
             dataset, 8, shuffle=True, seed=3, num_workers=workers, size="16MiB", augment=USUAL, worker=worker
-        )  # fmt: skip
+        )
         made = [(pixels.copy(), labels.copy()) for _ in range(2) for pixels, labels in loader]
         stats = loader.stats()
         assert stats.hits >= len(dataset), "the second epoch comes from the cache"
@@ -263,6 +264,13 @@ def test_two_epochs_with_a_cache(root, shards, kind, worker):
     assert all(np.array_equal(a, c) and np.array_equal(b, d) for (a, b), (c, d) in zip(first, second))
     seen = sorted(int(label) for _, labels in first for label in labels)
     assert seen == sorted(2 * [dataset[k][1] for k in range(len(dataset))])
+
+
+def test_random_steps_before_the_cache_are_found(root):
+    dataset = image.Folder(root, image.RandomCrop(32))
+    for settings in (dict(num_workers=0), dict(num_workers=2)):
+        with pytest.raises(NondeterministicDatasetError, match="augment="):
+            list(Loader(dataset, 8, size="16MiB", **settings))
 
 
 def test_encoded_files_in_a_cache(root):

@@ -44,11 +44,20 @@ ONE_CALL = {
     "usual": USUAL,
     "resize, crop": [image.Resize(70), image.CenterCrop(50), image.RandomHorizontalFlip(1)],
     "crop, crop": [image.RandomCrop(60), image.CenterCrop(50)],
-    "padded crop": [image.RandomCrop(80, padding=8, fill=(1, 2, 3)), image.RandomHorizontalFlip(1), image.ToDtype("float32")],
-    "float16": [image.Resize(50), image.ToDtype("float32", scale=True), image.Normalize(MEAN, STD), image.ToDtype("float16")],
+    "padded crop": [
+        image.RandomCrop(80, padding=8, fill=(1, 2, 3)),
+        image.RandomHorizontalFlip(1),
+        image.ToDtype("float32"),
+    ],
+    "float16": [
+        image.Resize(50),
+        image.ToDtype("float32", scale=True),
+        image.Normalize(MEAN, STD),
+        image.ToDtype("float16"),
+    ],
     "erase uint8": [image.CenterCrop(60), image.RandomErasing(p=1, value=(1, 2, 3))],
     "flips": [image.RandomHorizontalFlip(1), image.ColorJitter(hue=0.3), image.RandomHorizontalFlip(1)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
@@ -70,11 +79,13 @@ def any_steps(random: random.Random) -> list:
         lambda: image.Resize((random.randrange(10, 90), random.randrange(10, 90)), interpolation="bicubic"),
         lambda: image.CenterCrop(random.randrange(10, 120)),
         lambda: image.RandomResizedCrop(random.randrange(10, 90)),
-        lambda: image.RandomCrop(random.randrange(10, 30), padding=random.randrange(9), pad_if_needed=True, fill=random.randrange(256)),
+        lambda: image.RandomCrop(
+            random.randrange(10, 30), padding=random.randrange(9), pad_if_needed=True, fill=random.randrange(256)
+        ),
         lambda: image.RandomHorizontalFlip(),
         lambda: image.ColorJitter(0.5, 0.5, 0.5, 0.2),
         lambda: image.RandomErasing(value=(9, 8, 7)),
-    ]  # fmt: skip
+    ]
     late = [
         lambda: image.CenterCrop(random.randrange(10, 120)),
         lambda: image.RandomHorizontalFlip(),
@@ -264,8 +275,15 @@ def test_as_augment_of_a_loader(worker):
 
     def epochs(workers: int, seed: int = 7) -> list:
         loader = Loader(
-            Pictures(), 8, shuffle=True, seed=seed, num_workers=workers, size="8MiB", augment=image.Compose(USUAL), worker=worker
-        )  # fmt: skip
+            Pictures(),
+            8,
+            shuffle=True,
+            seed=seed,
+            num_workers=workers,
+            size="8MiB",
+            augment=image.Compose(USUAL),
+            worker=worker,
+        )
         made = [(pixels.copy(), labels.copy()) for _ in range(2) for pixels, labels in loader]
         loader.close()
         return made

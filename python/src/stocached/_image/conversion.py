@@ -50,16 +50,16 @@ class Converted(NamedTuple):
             why += (
                 "as large as the file (short_side=256 keeps less)."
                 if kept.short_side is None
-                else f"with a short side of {kept.short_side} pixels. That is a little less sharp where a box is smaller "
-                "than the result; short_side=None keeps the files' sizes."
+                else f"with a short side of {kept.short_side} pixels. That is a little less sharp where a box is "
+                "smaller than the result; short_side=None keeps the files' sizes."
             )
         return f"Cached: {kept}.{why} With each use: {', '.join(map(repr, steps)) or 'nothing'}."
 
 
 def convert(dataset: Any, short_side: int | None = 256) -> Converted:
     """(dataset, augment) for our loaders, of torchvision's ImageFolder (or a Subset of one) with torchvision's
-    transforms, v1 or v2: `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first random one go
-    into the dataset, and are cached. Pictures stay uint8 there, (channels, height, width).
+    transforms, v1 or v2: `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first
+    random one go into the dataset, and are cached. Pictures stay uint8 there, (channels, height, width).
 
     short_side: of cached pictures from which RandomResizedCrop takes its boxes. It is at least 8/7 of the result's
         sides, as 256 is of 224. None: as large as the file.

@@ -49,8 +49,8 @@ class Plan:
         chw = self.tensor or pixels.shape[2] not in (1, 3)
         if pixels.ndim != 3 or pixels.shape[0 if chw else 2] not in (1, 3) or 0 in pixels.shape:
             raise InvalidError(
-                f"pixels have the shape {tuple(pixels.shape)}; pictures have 1 or 3 channels: (height, width, channels) "
-                "or (channels, height, width); tensors the latter"
+                f"pixels have the shape {tuple(pixels.shape)}; pictures have 1 or 3 channels: (height, width, "
+                "channels) or (channels, height, width); tensors the latter"
             )
         if self.tensor:
             pixels = (pixels.view(sys.modules["torch"].int16) if dtype == native.BFLOAT16 else pixels).numpy()
