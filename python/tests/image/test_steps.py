@@ -186,6 +186,8 @@ def test_decode_as_a_step():
     for some in (steps[:2], [steps[0], image.Resize(40), image.CenterCrop(50)], [image.Decode(size=90), *steps[1:]]):
         decode, generator = some[0], np.random.default_rng
         assert np.array_equal(image.Compose(some)(data, generator(3)), one_by_one(some[1:], decode(data), generator(3)))
+    with pytest.raises(InvalidError, match="it must be the bytes or the path of a file"):
+        folded(picture(300, 200))
     with pytest.raises(InvalidError, match="must be the first step"):
         image.Compose(steps[::-1])
 
@@ -244,6 +246,8 @@ def test_pictures_that_a_step_cannot_take(step, pixels):
         lambda: image.ColorJitter(hue=0.6),
         lambda: image.ColorJitter(contrast=(2, 1)),
         lambda: image.RandomErasing(value="noise"),
+        lambda: image.RandomErasing(value=(1, 2)),
+        lambda: image.RandomCrop(9, fill=256),
         lambda: image.ToDtype("int32"),
     ],
 )

@@ -36,15 +36,18 @@ class Step:
         raise NotImplementedError
 
 
+_WANTED = ("an array or tensor of three dimensions", "the bytes or the path of a file, as Decode is the first step")
+
+
 def _changed(sample: Any, step: Step, generator: Any) -> Any:
     decode = step.decode if isinstance(step, Compose) else None
     found = [False]
 
     def change(value: Any) -> Any:
-        if found[0] or not (is_picture(value) or (decode is not None and decode.accepts(value))):
+        if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
             return value
         found[0] = True
-        plan = Plan(value if is_picture(value) else decode(value))  # type: ignore[misc]
+        plan = Plan(value if decode is None else decode(value))
         step.apply(plan, draws.draw_of(generator))
         return plan.result()
 
@@ -59,8 +62,8 @@ def _changed(sample: Any, step: Step, generator: Any) -> Any:
         made = change(sample)
     if not found[0]:
         raise InvalidError(
-            f"{type(step).__name__}: no picture in {type(sample).__name__}: it must be an array or tensor of three "
-            "dimensions, or a tuple, list or mapping that has one"
+            f"{type(step).__name__}: no picture in {type(sample).__name__}: it must be {_WANTED[decode is not None]}, "
+            "or a tuple, list or mapping that has one"
         )
     return made
 
@@ -224,6 +227,8 @@ class RandomErasing(Step):
             self._values: list[float] | None = None
         else:
             values = [self.value] if isinstance(self.value, (int, float)) else list(self.value)
+            if len(values) not in (1, 3):
+                raise InvalidError(f"value={self.value!r}: give a number, one for each channel, or 'random'")
             self._values = [float(v) for v in values] * (3 // len(values))
 
     def apply(self, plan: Plan, draw: Draw) -> None:
