@@ -17,7 +17,7 @@ FLOORS = (
     {"_native"},
     {"_common"},
     {"_samples", "_memory", "_random", "_order", "_trace"},
-    {"_checks", "_workers"},
+    {"_checks", "_workers", "_image"},
     {"_cache"},
     {"_datasets"},
     {"_loader", "_streams", "prepare"},

@@ -117,7 +117,7 @@ class Fetcher:
 @dataclass
 class Augment:
     """The random part of a sample, which depends only on (seed, epoch, index). A function with a
-    second parameter gets a NumPy generator for the sample."""
+    second parameter gets a NumPy generator for the sample, as does a step of stocached.image."""
 
     function: Callable[..., Any]
     takes_generator: bool = field(init=False)
@@ -129,7 +129,8 @@ class Augment:
                 for p in inspect.signature(self.function).parameters.values()
                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
             ]
-            self.takes_generator = sum(p.default is p.empty for p in kinds) >= 2
+            required = sum(p.default is p.empty for p in kinds)
+            self.takes_generator = required >= 2 or getattr(self.function, "takes_generator", False)
         except (TypeError, ValueError):
             self.takes_generator = False
 

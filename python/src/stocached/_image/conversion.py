@@ -1,0 +1,191 @@
+"""From torchvision's ImageFolder and its transforms to Folder and steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from .._common.errors import InvalidError
+from .._native import _image_header as native
+from .decoding import Decode
+from .folder import Decoded, Folder
+from .steps import (
+    CenterCrop,
+    ColorJitter,
+    Compose,
+    Normalize,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
+    Step,
+    ToDtype,
+)
+
+_KEPT = (Resize, CenterCrop)  # steps that shrink a picture and are not random
+_PLACELESS = (
+    RandomHorizontalFlip,
+    ColorJitter,
+    ToDtype,
+    Normalize,
+)  # these change no place in the picture but by a flip
+
+
+class Converted(NamedTuple):
+    dataset: Any
+    augment: Compose | None
+
+    @property
+    def explanation(self) -> str:
+        """What is cached, and what is done with each use."""
+        folder = getattr(self.dataset, "dataset", self.dataset)  # of a Subset
+        steps = [] if self.augment is None else list(self.augment.transforms)
+        box = next((step for step in steps if isinstance(step, RandomResizedCrop)), None)
+        kept = folder.transform or folder.decode
+        why = ""
+        if box is not None and isinstance(kept, Decode):
+            why = f" {type(box).__name__} takes its boxes from the whole picture, so the cache needs all of it: "
+            why += (
+                "as large as the file (short_side=256 keeps less)."
+                if kept.short_side is None
+                else f"with a short side of {kept.short_side} pixels. That is a little less sharp where a box is "
+                "smaller than the result; short_side=None keeps the files' sizes."
+            )
+        return f"Cached: {kept}.{why} With each use: {', '.join(map(repr, steps)) or 'nothing'}."
+
+
+def convert(dataset: Any, short_side: int | None = 256) -> Converted:
+    """(dataset, augment) for our loaders, of torchvision's ImageFolder (or a Subset of one) with torchvision's
+    transforms, v1 or v2: `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first
+    random one go into the dataset, and are cached. Pictures stay uint8 there, (channels, height, width).
+
+    short_side: of cached pictures from which RandomResizedCrop takes its boxes. It is at least 8/7 of the result's
+        sides, as 256 is of 224. None: as large as the file.
+
+    `convert(dataset).explanation` says what is cached. Unlike ImageFolder, Folder applies the EXIF orientation.
+    Raises InvalidError, which names the step, if a step has no equal in stocached.image."""
+    from torchvision import datasets  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    if type(dataset).__name__ == "Subset":
+        converted = convert(dataset.dataset, short_side)
+        return Converted(type(dataset)(converted.dataset, dataset.indices), converted.augment)
+    loaders = (datasets.folder.default_loader, datasets.folder.pil_loader)
+    if (
+        not isinstance(dataset, datasets.ImageFolder)
+        or type(dataset).__getitem__ is not datasets.DatasetFolder.__getitem__
+        or dataset.loader not in loaders
+    ):
+        raise InvalidError(
+            f"convert: {type(dataset).__name__} is no ImageFolder, or has a loader or __getitem__ of its own"
+        )
+    steps = [step for step in _steps(dataset.transform, _State()) if not _is_nothing(step)]
+    floats = False
+    for step in steps:
+        if floats and isinstance(step, (Resize, RandomResizedCrop, ColorJitter)):
+            raise InvalidError(
+                f"convert: {step} of floats has no equal in stocached.image: put it before ToTensor, ToDtype"
+            )
+        floats = floats or isinstance(step, ToDtype)
+    first = next((k for k, step in enumerate(steps) if not isinstance(step, _KEPT)), len(steps))
+    kept, rest = steps[:first], steps[first:]
+    shrunk = Compose([Decode(layout="chw"), *kept])
+    box = next((step for step in rest if not isinstance(step, _PLACELESS)), None)
+    if not kept and isinstance(box, RandomResizedCrop) and short_side is not None:
+        shrunk.decode = Decode(layout="chw", short_side=max(short_side, math.ceil(max(box._sides) * 8 / 7)))
+    folder: Folder = object.__new__(Folder)
+    Decoded.__init__(folder, shrunk if shrunk._steps else None, dataset.target_transform, {})
+    folder.decode = shrunk.decode or folder.decode
+    for name in ("root", "classes", "class_to_idx", "samples", "imgs", "targets"):
+        setattr(folder, name, getattr(dataset, name))
+    return Converted(folder, Compose(rest) if rest else None)
+
+
+def _is_nothing(step: Step) -> bool:
+    """Pictures are uint8 anyway."""
+    return isinstance(step, ToDtype) and step._number == native.UINT8
+
+
+class _State:
+    """What a picture is at a step."""
+
+    tensor = False  # else of Pillow, which always antialiases
+
+
+def _steps(transform: Any, state: _State) -> Iterator[Step]:
+    kind = type(transform)
+    ours = _KINDS.get(kind.__name__)
+    if transform is None:
+        return
+    if kind.__module__.startswith(("torchvision.transforms", "torch.nn.modules.container")):
+        if kind.__name__ in ("Compose", "Sequential"):
+            for one in transform.transforms if kind.__name__ == "Compose" else transform:
+                yield from _steps(one, state)
+            return
+        if kind.__name__ in _CONVERSIONS:
+            state.tensor = state.tensor or kind.__name__ != "Identity"
+            if kind.__name__ == "ToTensor":
+                yield ToDtype("float32", scale=True)
+            return
+        if ours is not None:
+            try:
+                yield ours(transform, state)
+            except (TypeError, ValueError, KeyError) as error:
+                raise InvalidError(f"convert: {transform} has no equal in stocached.image: {error}") from None
+            return
+    raise InvalidError(
+        f"convert: {transform} has no equal in stocached.image; these have: {', '.join((*_KINDS, *_CONVERSIONS))}"
+    )
+
+
+_CONVERSIONS = ("Compose", "Sequential", "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "Identity")
+
+
+def _resizing(transform: Any, state: _State) -> dict[str, Any]:
+    antialias = bool(transform.antialias) or not state.tensor
+    interpolation = getattr(transform.interpolation, "value", transform.interpolation)
+    return {"size": _plain(transform.size), "interpolation": interpolation, "antialias": antialias}
+
+
+def _plain(size: Any) -> Any:
+    """torchvision keeps a single number as a list, or as it is."""
+    if isinstance(size, int):
+        return size
+    return size[0] if len(size) == 1 else tuple(size)
+
+
+def _crop(transform: Any, state: _State) -> RandomCrop:
+    padding, fill = transform.padding, transform.fill
+    if "v2" in type(transform).__module__ and padding is not None:
+        left, right, top, bottom = padding
+        padding = (left, top, right, bottom)
+    return RandomCrop(_plain(transform.size), padding, transform.pad_if_needed, fill or 0, transform.padding_mode)
+
+
+def _to_dtype(transform: Any, state: _State) -> ToDtype:
+    scale = True if type(transform).__name__ == "ConvertImageDtype" else transform.scale
+    return ToDtype(transform.dtype, scale)
+
+
+def _erasing(transform: Any, state: _State) -> RandomErasing:
+    value = "random" if transform.value is None else transform.value
+    return RandomErasing(transform.p, tuple(transform.scale), tuple(transform.ratio), value)
+
+
+_KINDS: dict[str, Callable[[Any, _State], Step]] = {
+    "Resize": lambda t, state: Resize(max_size=t.max_size, **_resizing(t, state)),
+    "CenterCrop": lambda t, state: CenterCrop(_plain(t.size)),
+    "RandomResizedCrop": lambda t, state: RandomResizedCrop(
+        scale=tuple(t.scale), ratio=tuple(t.ratio), **_resizing(t, state)
+    ),
+    "RandomCrop": _crop,
+    "RandomHorizontalFlip": lambda t, state: RandomHorizontalFlip(t.p),
+    "ColorJitter": lambda t, state: ColorJitter(
+        t.brightness or (1, 1), t.contrast or (1, 1), t.saturation or (1, 1), t.hue or 0
+    ),
+    "RandomErasing": _erasing,
+    "ToDtype": _to_dtype,
+    "ConvertImageDtype": _to_dtype,
+    "Normalize": lambda t, state: Normalize(tuple(t.mean), tuple(t.std)),
+}

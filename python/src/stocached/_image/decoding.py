@@ -1,0 +1,176 @@
+"""From the bytes of a file to a uint8 picture of a given size."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .._native import _image_header as native
+from .errors import DecodeError
+from .parameters import filter_number, pair, short_and_long
+from .plan import Pixels, Plan
+from .workers import call
+
+_FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
+_MOST_PIXELS = 178_956_970  # Pillow's limit
+
+
+@dataclass
+class Decode:
+    """Decodes files: decode(source) -> uint8 picture, red, green and blue.
+
+    source: bytes, an array of them, or a path.
+    size: of the result, (height, width), or a number for both. None: as the file, or as short_side says.
+    short_side: the length of the short side, before a centre of `size` is cut out, as torchvision's Resize and
+        CenterCrop do. None: the shortest for `size`.
+    fit: what to do with a picture of another aspect ratio: "crop" cuts out the centre, "pad" puts `fill` around it,
+        "stretch" changes its aspect ratio.
+    layout: "hwc" is (height, width, channels), "chw" is (channels, height, width).
+    filter: "bilinear" or "bicubic", antialiased as Pillow's.
+    fast: a JPEG file may be scaled by 1/2, 1/4 or 1/8 while it is decoded.
+    max_pixels: larger files are refused before they take memory. None: 178,956,970, as Pillow.
+
+    libjpeg-turbo decodes JPEG files, Pillow all others. The EXIF orientation is applied, unlike in torchvision.
+    Raises DecodeError, which names the file, or OSError for a file that cannot be read."""
+
+    size: int | Sequence[int] | None = None
+    short_side: int | None = None
+    fit: str = "crop"
+    layout: str = "hwc"
+    filter: Any = "bilinear"
+    fill: int | Sequence[int] = 0
+    fast: bool = False
+    max_pixels: int | None = None
+
+    def __post_init__(self) -> None:
+        self._sides = None if self.size is None else pair("size", self.size)
+        if self.fit not in _FITS or self.layout not in ("hwc", "chw"):
+            raise InvalidError(
+                f"fit={self.fit!r}, layout={self.layout!r}: fit is {', '.join(_FITS)}, layout is hwc, chw"
+            )
+        if self.short_side is not None:
+            whole("short_side", self.short_side, 1, 65500)
+            if self._sides is not None and (self.fit != "crop" or max(self._sides) > self.short_side):
+                raise InvalidError(f"short_side={self.short_side} goes with fit='crop' and a size inside it, or none")
+        self._filter, self._chw = filter_number(self.filter), self.layout == "chw"
+        fill = (self.fill,) * 3 if isinstance(self.fill, int) else self.fill
+        self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
+        self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
+
+    def but(self, **changes: Any) -> Decode:
+        """A copy with other settings."""
+        return dataclasses.replace(self, **changes)
+
+    @staticmethod
+    def accepts(value: Any) -> bool:
+        bytes_ = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
+        return bytes_ or isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview))
+
+    def __call__(self, source: Any) -> npt.NDArray[np.uint8]:
+        if isinstance(source, (str, os.PathLike)):
+            with open(source, "rb", buffering=0) as file:
+                return self.decode(file.readall(), os.fspath(source))
+        return self.decode(bytes(source), "bytes")
+
+    def decode(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
+        """name: of the file, for errors."""
+        return self._jpeg(data, name) if data[:2] == b"\xff\xd8" else self._other(data, name)
+
+    def _check(self, width: int, height: int, name: str) -> None:
+        if width * height > self._most:
+            raise DecodeError(
+                f"{name}: the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}"
+            )
+
+    def _whole(self, width: int, height: int) -> tuple[int, int]:
+        """The height and width of the result if size is None."""
+        return (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
+
+    def _jpeg(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
+        fit, short_side = _FITS[self.fit], self.short_side or 0
+        if self._sides is None:
+            info = native.Info()
+            call(native.read_info, name, data, len(data), byref(info))
+            self._check(info.width, info.height, name)
+            fit, short_side = native.STRETCH, 0
+        height, width = self._sides or self._whole(info.width, info.height)
+        how = native.Decode(
+            width, height, short_side, fit, self._filter, native.CHW if self._chw else native.HWC, self.fast,
+            self._fill, 0, self._most,
+        )  # fmt: skip
+        made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
+        call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
+        return made
+
+    def _other(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
+        plan = Plan(self._by_pillow(data, name))
+        if self._sides is None:
+            plan.resize(*self._whole(plan.width, plan.height), self._filter)
+        else:
+            height, width = self._sides
+            plan.resize(*self._resized(plan.width, plan.height), self._filter)
+            middles = (round((plan.width - width) / 2), round((plan.height - height) / 2))
+            if self.fit == "pad":
+                middles = (-round((width - plan.width) / 2), -round((height - plan.height) / 2))
+            plan.crop(*middles, width, height, self._fill)
+        plan.layout(self._chw)
+        made: Pixels = plan.result()
+        return made
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        """The height and width before the window of `size`, as the C library has it."""
+        assert self._sides is not None
+        rows, columns = self._sides
+        if self.fit == "stretch":
+            return rows, columns
+        if self.fit == "pad":
+            if width * rows >= height * columns:
+                return max(height * columns // width, 1), columns
+            return rows, max(width * rows // height, 1)
+        side = self.short_side or min(rows, columns)
+        while True:
+            resized = short_and_long(height, width, side)
+            if resized[0] >= rows and resized[1] >= columns:
+                return resized
+            side += 1
+
+    def _by_pillow(self, data: bytes, name: str) -> Pixels:
+        try:
+            from PIL import Image, ImageOps
+        except ImportError:
+            raise DecodeError(f"{name}: no JPEG file; other formats need Pillow: pip install pillow") from None
+        try:
+            with Image.open(io.BytesIO(data)) as picture:
+                self._check(*picture.size, name)
+                return np.array(ImageOps.exif_transpose(picture).convert("RGB"))
+        except (MemoryError, DecodeError):
+            raise
+        except Exception as error:  # Pillow's decoders raise many kinds of errors
+            why = "no picture, or of an unknown format" if "cannot identify" in str(error) else str(error)
+            raise DecodeError(f"{name}: {why}") from error
+
+
+def decode(
+    source: Any,
+    size: int | Sequence[int] | None = None,
+    *,
+    short_side: int | None = None,
+    fit: str = "crop",
+    layout: str = "hwc",
+    filter: Any = "bilinear",
+    fill: int | Sequence[int] = 0,
+    fast: bool = False,
+    max_pixels: int | None = None,
+) -> npt.NDArray[np.uint8]:
+    """A file as a uint8 picture, red, green and blue. The arguments are those of `Decode`."""
+    return Decode(size, short_side, fit, layout, filter, fill, fast, max_pixels)(source)

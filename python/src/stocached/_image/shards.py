@@ -1,0 +1,200 @@
+"""Tar shards of pictures and labels, in the format of webdataset."""
+
+from __future__ import annotations
+
+import glob
+import json
+import operator
+import os
+import re
+import tarfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.errors import InvalidError, SampleIndexError
+from .folder import Decoded
+from .tar_index import Members, members_of, stamp_of
+
+_PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
+_LABELS = "cls;json"
+_MOST_OPEN = 256  # shards that stay open; of more shards, each read opens its own
+_MOST_BETWEEN = 16384  # bytes between a picture and its label that are read, so that one read has both
+
+
+class _Shard:
+    """An open shard. Reads have their own offsets, so threads and forked children may use it."""
+
+    def __init__(self, path: str, stamp: tuple[int, int]) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if stamp_of(os.fstat(self._descriptor)) != stamp:
+            raise InvalidError(f"{path} has changed since its members were listed; make the dataset again")
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if hasattr(self, "_descriptor"):
+            close(self._descriptor)
+
+    def read(self, at: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, at)
+        if len(data) < size:
+            raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
+        return data
+
+
+class _Name:
+    """The name of a member, for an error. It is read from the member's header."""
+
+    def __init__(self, shard: _Shard, index: int, at: int) -> None:
+        self._shard, self._index, self._at = shard, index, at
+
+    def __str__(self) -> str:
+        name = tarfile.TarInfo.frombuf(self._shard.read(self._at - 512, 512), "utf-8", "replace").name
+        return f"{self._shard.path}: {name} (sample {self._index})"
+
+
+class Shards(Decoded):
+    """dataset[i] is (picture, label), or the picture alone if samples have no label.
+
+    pattern: a path, or paths, with braces and wildcards: "train-{000000..000012}.tar", "train-*.tar".
+    picture: the fields that may have the picture, by the text after the first dot of a member's name. The first of
+        these that a sample has counts.
+    label: the same for labels: .cls has a whole number, .json gives what json.loads returns. "": samples have none.
+    missing: "error", or "skip": leaves samples out that lack a picture or a label.
+    transform, target_transform: are called with a picture, and with a label.
+    decode: settings of `Decode`, such as size=224 or short_side=256.
+
+    The rules for names are those of the server's source tar. If the server has kept an index of a shard, that is
+    used; else the headers of the shard are read once. A sample is one read. Can be pickled as its transforms can. Any
+    number of threads and forked children."""
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        *,
+        picture: str = _PICTURES,
+        label: str = _LABELS,
+        missing: str = "error",
+        **decode: Any,
+    ) -> None:
+        super().__init__(transform, target_transform, decode)
+        if missing not in ("error", "skip"):
+            raise InvalidError(f"missing={missing!r} is neither 'error' nor 'skip'")
+        self.shards = paths_of(pattern)
+        listed = [members_of(path) for path in self.shards]
+        fields = {field for members in listed for field in members.fields}
+        wanted = [_names(picture), [name for name in _names(label) if name in fields or label != _LABELS]]
+        self._labelled = bool(wanted[1])
+        parts = [
+            _chosen(path, members, wanted[: 1 + self._labelled], number, missing)
+            for number, (path, members) in enumerate(zip(self.shards, listed))
+        ]
+        self._stamps = [members.stamp for members in listed]
+        self._rows = np.concatenate(parts) if parts else np.empty(0, _ROW)
+        self._open: dict[int, _Shard] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Any:
+        k = operator.index(index)
+        if not -len(self) <= k < len(self):
+            raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
+        shard_number, at, size, label_at, label_size, is_json = self._rows[k].item()
+        shard = self._open.get(shard_number) or self._opened(shard_number)
+        name = _Name(shard, k % len(self), at)
+        if not self._labelled:
+            return self._picture(shard.read(at, size), name)
+        first, last = min(at, label_at), max(at + size, label_at + label_size)
+        if last - first - size - label_size <= _MOST_BETWEEN:
+            data = shard.read(first, last - first)
+            text = data[label_at - first : label_at - first + label_size]
+            data = data[at - first : at - first + size]
+        else:
+            data, text = shard.read(at, size), shard.read(label_at, label_size)
+        try:
+            label = json.loads(text) if is_json else int(text)
+        except ValueError as error:
+            raise InvalidError(f"{_Name(shard, k % len(self), label_at)}: no label: {error}") from None
+        return self._sample(data, name, label)
+
+    def _opened(self, number: int) -> _Shard:
+        shard = _Shard(self.shards[number], self._stamps[number])
+        if len(self.shards) <= _MOST_OPEN:
+            self._open[number] = shard
+        return shard
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": {}}
+
+    def __repr__(self) -> str:
+        return f"Shards({len(self)} samples in {len(self.shards)} shards, {self.decode})"
+
+
+_ROW = np.dtype(
+    [("shard", "<u4"), ("at", "<i8"), ("size", "<u4"), ("label_at", "<i8"), ("label_size", "<u4"), ("json", "?")]
+)
+
+
+def _names(text: str) -> list[str]:
+    return [name.removeprefix(".") for name in text.lower().split(";") if name]
+
+
+def _chosen(path: str, members: Members, wanted: list[list[str]], number: int, missing: str) -> npt.NDArray[Any]:
+    """Rows for the samples of a shard."""
+    samples = len(members.starts) - 1
+    rows = np.zeros(samples, _ROW)
+    rows["shard"] = number
+    complete = np.ones(samples, bool)
+    for names, (at, size) in zip(wanted, (("at", "size"), ("label_at", "label_size"))):
+        ranks = np.array([names.index(field) if field in names else len(names) for field in members.fields], np.int64)
+        of_members = ranks[members.numbers] * len(members.numbers) + np.arange(len(members.numbers))
+        best = np.minimum.reduceat(of_members, members.starts[:-1]) if samples else of_members
+        chosen = best % max(len(members.numbers), 1)
+        has = best < len(names) * len(members.numbers)
+        if missing == "error" and not has.all():
+            lacking = int(np.argmin(has))
+            raise InvalidError(
+                f"{path}: sample {lacking} has none of the fields {';'.join(names)}; missing='skip' skips it"
+            )
+        complete &= has
+        rows[at], rows[size] = members.places[chosen], members.sizes[chosen]
+        if at == "label_at":
+            rows["json"] = np.array([field == "json" for field in members.fields], bool)[members.numbers[chosen]]
+    return rows[complete]
+
+
+def paths_of(pattern: Any) -> list[str]:
+    """The shards of a pattern, or of several, in their order. Index files do not count."""
+    if not isinstance(pattern, (str, os.PathLike)):
+        return [path for one in pattern for path in paths_of(one)]
+    text = os.fspath(pattern)
+    found = []
+    for path in [text] if os.path.exists(text) else _expanded(text):
+        wild = re.search(r"[*?[]", path) and not os.path.exists(path)
+        matches = sorted(glob.glob(path)) if wild else [path]
+        found += [match for match in matches if ".stocached-index" not in match]
+    if not found or len(set(found)) < len(found):
+        raise InvalidError(f"{text!r} matches no file" if not found else f"{text!r} names a shard twice")
+    return found
+
+
+def _expanded(text: str) -> list[str]:
+    """As a shell: {a,b}, {000..012} and {0..10..2}, not nested."""
+    brace = re.search(r"\{([^{}]*)\}", text)
+    if brace is None:
+        return [text]
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?", brace[1])
+    if numbers:
+        first, last, step = int(numbers[1]), int(numbers[2]), int(numbers[3] or 1) or 1
+        width = max(len(numbers[1]), len(numbers[2])) if "0" in (numbers[1][0], numbers[2][0]) else 0
+        way = 1 if first <= last else -1
+        choices = [f"{k:0{width}}" for k in range(first, last + way, way * step)]
+    else:
+        choices = brace[1].split(",")
+    heads = text[: brace.start()]
+    return [heads + choice + tail for choice in choices for tail in _expanded(text[brace.end() :])]

@@ -1,0 +1,310 @@
+"""Steps with torchvision's names, arguments and meaning, for uint8 pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._common.errors import InvalidError
+from .._common.numbers import whole
+from .._native import _image_header as native
+from . import draws
+from .decoding import Decode
+from .draws import Draw
+from .parameters import dtype_number, filter_number, pair, short_and_long
+from .plan import Plan, is_picture
+
+
+class Step:
+    """Changes a picture: step(sample), or step(sample, generator).
+
+    sample: a picture, or a tuple, list or mapping that has one; its first picture is changed, and all else stays. A
+        picture is an array of three dimensions, (height, width, channels) if the last of them is 1 or 3, else
+        (channels, height, width); or a tensor (channels, height, width). The result is an array or a tensor as well,
+        with the same order of dimensions.
+    generator: of numpy.random or random, or torch.Generator. None: a new one, whose seed comes from torch's generator
+        if the program uses torch, else from NumPy's. As `augment=` of a loader, a step gets a generator that depends
+        only on (seed, epoch, index)."""
+
+    takes_generator = True  # for `augment=`
+
+    def __call__(self, sample: Any, generator: Any = None) -> Any:
+        return _changed(sample, self, generator)
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        raise NotImplementedError
+
+
+_WANTED = ("an array or tensor of three dimensions", "the bytes or the path of a file, as Decode is the first step")
+
+
+def _changed(sample: Any, step: Step, generator: Any) -> Any:
+    decode = step.decode if isinstance(step, Compose) else None
+    found = [False]
+
+    def change(value: Any) -> Any:
+        if found[0] or not (is_picture(value) if decode is None else decode.accepts(value)):
+            return value
+        found[0] = True
+        plan = Plan(value if decode is None else decode(value))
+        step.apply(plan, draws.draw_of(generator))
+        return plan.result()
+
+    made: Any
+    if isinstance(sample, Mapping):
+        made = {key: change(value) for key, value in sample.items()}
+    elif isinstance(sample, (tuple, list)):
+        made = [change(value) for value in sample]
+        if isinstance(sample, tuple):
+            made = type(sample)(*made) if hasattr(sample, "_fields") else tuple(made)
+    else:
+        made = change(sample)
+    if not found[0]:
+        raise InvalidError(
+            f"{type(step).__name__}: no picture in {type(sample).__name__}: it must be {_WANTED[decode is not None]}, "
+            "or a tuple, list or mapping that has one"
+        )
+    return made
+
+
+@dataclass
+class Resize(Step):
+    """size: (height, width), or the short side. max_size: of the long side. Always antialiased."""
+
+    size: int | Sequence[int]
+    interpolation: Any = "bilinear"
+    max_size: int | None = None
+    antialias: bool | None = True
+
+    def __post_init__(self) -> None:
+        self._sides = (self.size,) if isinstance(self.size, int) else tuple(self.size)
+        self._filter = filter_number(self.interpolation, self.antialias)
+        if len(self._sides) not in (1, 2) or min(self._sides) < 1:
+            raise InvalidError(f"size={self.size!r} is neither a short side nor (height, width)")
+        if self.max_size is not None and (len(self._sides) == 2 or self.max_size <= self._sides[0]):
+            raise InvalidError(f"max_size={self.max_size} must be larger than the short side {self.size!r}")
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        sides = self._sides
+        if len(sides) == 1:
+            sides = short_and_long(plan.height, plan.width, sides[0], self.max_size)
+        plan.resize(sides[0], sides[1], self._filter)
+
+
+@dataclass
+class CenterCrop(Step):
+    """What is outside of the picture is black."""
+
+    size: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        self._sides = pair("size", self.size)
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        height, width = self._sides
+        plan.crop(_middle(plan.width, width), _middle(plan.height, height), width, height)
+
+
+def _middle(side: int, cropped: int) -> int:
+    # If the picture is smaller, torchvision pads it first, with the smaller half before it.
+    return round((side - cropped) / 2) if side >= cropped else -((cropped - side) // 2)
+
+
+@dataclass
+class RandomResizedCrop(Step):
+    size: int | Sequence[int]
+    scale: Sequence[float] = (0.08, 1.0)
+    ratio: Sequence[float] = (3 / 4, 4 / 3)
+    interpolation: Any = "bilinear"
+    antialias: bool | None = True
+
+    def __post_init__(self) -> None:
+        self._sides = pair("size", self.size)
+        self._filter = filter_number(self.interpolation, self.antialias)
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        plan.crop(*draws.resized_crop(draw, plan.width, plan.height, self.scale, self.ratio))
+        plan.resize(*self._sides, self._filter)
+
+
+@dataclass
+class RandomCrop(Step):
+    """padding: of all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
+
+    size: int | Sequence[int]
+    padding: int | Sequence[int] | None = None
+    pad_if_needed: bool = False
+    fill: int | Sequence[int] = 0
+    padding_mode: str = "constant"
+
+    def __post_init__(self) -> None:
+        self._sides = pair("size", self.size)
+        padding = self.padding or 0
+        padding = (padding,) if isinstance(padding, int) else tuple(padding)
+        if len(padding) not in (1, 2, 4) or self.padding_mode != "constant":
+            raise InvalidError(
+                f"padding={self.padding!r} in mode {self.padding_mode!r}: only 1, 2 or 4 numbers, constant"
+            )
+        self._padding: tuple[int, ...] = (padding * 4)[:4]
+        fill = (self.fill,) if isinstance(self.fill, int) else tuple(self.fill)
+        self._fill = [whole("fill", value, 0, 255) for value in (fill * 3)[:3]]
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        height, width = self._sides
+        left, top, right, bottom = self._padding
+        padded_height, padded_width = plan.height + top + bottom, plan.width + left + right
+        if self.pad_if_needed:
+            more, wider = max(height - padded_height, 0), max(width - padded_width, 0)
+            top, padded_height, left, padded_width = (
+                top + more,
+                padded_height + 2 * more,
+                left + wider,
+                padded_width + 2 * wider,
+            )
+        if height > padded_height or width > padded_width:
+            raise InvalidError(
+                f"RandomCrop of {height} x {width} is larger than the picture: {padded_height} x {padded_width}"
+            )
+        y = draws.below(draw, padded_height - height + 1) - top
+        plan.crop(draws.below(draw, padded_width - width + 1) - left, y, width, height, self._fill)
+
+
+@dataclass
+class RandomHorizontalFlip(Step):
+    p: float = 0.5
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        if draw() < self.p:
+            plan.flip()
+
+
+@dataclass
+class ColorJitter(Step):
+    """Each is a range of factors, or how far they go from 1 (of hue: from 0)."""
+
+    brightness: float | Sequence[float] = 0
+    contrast: float | Sequence[float] = 0
+    saturation: float | Sequence[float] = 0
+    hue: float | Sequence[float] = 0
+
+    def __post_init__(self) -> None:
+        self._ranges = []
+        for number, name in enumerate(("brightness", "contrast", "saturation", "hue"), native.BRIGHTNESS):
+            value, hue = getattr(self, name), name == "hue"
+            centre, least, most = (0.0, -0.5, 0.5) if hue else (1.0, 0.0, float("inf"))
+            low, high = (
+                (centre - value if hue else max(centre - value, least), centre + value)
+                if isinstance(value, (int, float))
+                else map(float, value)
+            )
+            if not least <= low <= high <= most:
+                raise InvalidError(
+                    f"{name}={value!r} gives factors from {low} to {high}; {least} to {most} are allowed"
+                )
+            self._ranges.append(None if low == high == centre else (number, low, high))
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        order = draws.shuffled(draw, 4)
+        factors = [None if r is None else (r[0], draws.uniform(draw, r[1], r[2])) for r in self._ranges]
+        plan.adjust([factor for factor in (factors[k] for k in order) if factor is not None])
+
+
+@dataclass
+class RandomErasing(Step):
+    """value: a number, one for each channel, or "random" for normal numbers."""
+
+    p: float = 0.5
+    scale: Sequence[float] = (0.02, 0.33)
+    ratio: Sequence[float] = (0.3, 3.3)
+    value: float | Sequence[float] | str = 0
+    inplace: bool = False  # accepted, and means nothing: the picture is a copy
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str):
+            if self.value != "random":
+                raise InvalidError(f"value={self.value!r}: the only text is 'random'")
+            self._values: list[float] | None = None
+        else:
+            values = [self.value] if isinstance(self.value, (int, float)) else list(self.value)
+            if len(values) not in (1, 3):
+                raise InvalidError(f"value={self.value!r}: give a number, one for each channel, or 'random'")
+            self._values = [float(v) for v in values] * (3 // len(values))
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        box = draws.erased_box(draw, plan.width, plan.height, self.scale, self.ratio) if draw() < self.p else None
+        if box is not None:
+            plan.erase(*box, self._values, draws.seed(draw))
+
+
+@dataclass
+class ToDtype(Step):
+    """dtype: float32, float16 or bfloat16, as a name or of NumPy or torch. scale: 0 to 255 become 0 to 1."""
+
+    dtype: Any
+    scale: bool = False
+
+    def __post_init__(self) -> None:
+        self._number = dtype_number(self.dtype)
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        plan.to_dtype(self._number, self.scale)
+
+
+@dataclass
+class Normalize(Step):
+    mean: Sequence[float]
+    std: Sequence[float]
+    inplace: bool = False  # accepted, and means nothing: the picture is a copy
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        plan.normalise(self.mean, self.std)
+
+
+@dataclass
+class Compose(Step):
+    """Steps in their order. Where the library can do several in one pass over the picture, it does. The first may be
+    Decode: then the sample has the bytes or the path of a file in place of a picture."""
+
+    transforms: Sequence[Step | Decode]
+
+    def __post_init__(self) -> None:
+        self.decode: Decode | None = None
+        steps: list[Step] = []
+        for k, step in enumerate(self.transforms):
+            if isinstance(step, Compose) and (step.decode is None or k == 0):
+                self.decode = self.decode or step.decode
+                steps += step._steps
+            elif isinstance(step, Decode) and k == 0:
+                self.decode = step
+            elif isinstance(step, Step) and not isinstance(step, Compose):
+                steps.append(step)
+            else:
+                place = (
+                    "must be the first step" if isinstance(step, (Decode, Compose)) else "is no step of stocached.image"
+                )
+                raise InvalidError(f"Compose: {step!r} {place}")
+        self._steps: list[Step] = steps
+        self._fold()
+
+    def _fold(self) -> None:
+        """Decode, Resize of the short side and CenterCrop become one Decode, which decodes less of a file."""
+        steps, decode = self._steps, self.decode
+        if decode is None or decode.size is not None or decode.short_side is not None or decode.filter != "bilinear":
+            return
+        if steps and isinstance(steps[0], Resize) and len(steps[0]._sides) == 1 and steps[0].max_size is None:
+            side, filter = steps[0]._sides[0], ("bilinear", "bicubic")[steps[0]._filter]
+            size = steps[1]._sides if len(steps) > 1 and isinstance(steps[1], CenterCrop) else None
+            size = None if size is None or max(size) > side else size
+            self.decode = decode.but(size=size, short_side=side, filter=filter, fit="crop")
+            self._steps = steps[1 if size is None else 2 :]
+
+    def after(self, picture: Any, generator: Any = None) -> Any:
+        """The picture of `decode`, after the other steps."""
+        plan = Plan(picture)
+        self.apply(plan, draws.draw_of(generator))
+        return plan.result()
+
+    def apply(self, plan: Plan, draw: Draw) -> None:
+        for step in self._steps:
+            step.apply(plan, draw)

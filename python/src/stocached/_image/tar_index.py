@@ -1,0 +1,136 @@
+"""Where the members of a tar shard lie: the rules of source/tar, and the index files of `stocached serve`.
+
+An index file counts while the shard has the size and the time that the index has, and its checksum is right."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tarfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common.errors import InvalidError
+
+_SUFFIX = ".stocached-index"
+_HEAD = struct.Struct("<8sIIqq5Q")  # up to the bytes of the keys
+_HEADER_BYTES, _BLOCK = 96, 512
+_MOST_BYTES = 2**32 - 1
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+
+
+@dataclass
+class Members:
+    """The members of samples of a shard, in their order."""
+
+    stamp: tuple[int, int]  # bytes and modification time of the shard
+    fields: list[str]
+    starts: npt.NDArray[np.int64]  # the first member of each sample, and the number of members
+    numbers: npt.NDArray[np.int64]  # of their fields
+    places: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+
+def stamp_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def members_of(path: str) -> Members:
+    """Of the index of a shard if it has one, else of its headers."""
+    stamp = stamp_of(os.stat(path))
+    for index in _indexes_of(path):
+        try:
+            with open(index, "rb") as file:
+                found = _decoded(file.read(), stamp)
+        except (OSError, ValueError, struct.error):  # made again, as the server does
+            continue
+        if found is not None:
+            return found
+    return _walked(path, stamp)
+
+
+def _indexes_of(path: str) -> list[str]:
+    """Where the server keeps an index: beside the shard, and in the user's cache folder."""
+    absolute = os.path.abspath(path)
+    distinct = f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(absolute)).hexdigest()[:16]}{_SUFFIX}"
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return [path + _SUFFIX, os.path.join(user, "stocached", "tar", distinct)]
+
+
+def _decoded(data: bytes, stamp: tuple[int, int]) -> Members | None:
+    """None: of another shard or version, or damaged."""
+    magic, version, checksum, size, modified, samples, members, fields, field_bytes, _ = _HEAD.unpack_from(data)
+    rest = np.frombuffer(data, np.uint8)[16:]
+    if (magic, version, (size, modified)) != (b"stoc-tar", 1, stamp):
+        return None
+    if _native.crc32c(0, rest.ctypes.data, rest.nbytes) != checksum:
+        return None
+    at = _HEADER_BYTES
+
+    def section(dtype: Any, count: int) -> npt.NDArray[Any]:
+        nonlocal at
+        part = np.frombuffer(data, dtype, count, at)
+        at += (part.nbytes + 7) // 8 * 8
+        return part
+
+    starts, places, sizes = section("<u4", samples + 1), section("<u8", members), section("<u4", members)
+    names, text = [], section(np.uint8, field_bytes).tobytes()
+    while text:
+        names.append(text[1 : 1 + text[0]].decode())
+        text = text[1 + text[0] :]
+    if len(names) != fields:
+        return None
+    numbers, blocks = (places & 0xFFFF).astype(np.int64), (places >> 16).astype(np.int64)
+    return Members(stamp, names, starts.astype(np.int64), numbers, blocks * _BLOCK, sizes.astype(np.int64))
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """The key of a sample and its field; None for a member that is no part of a sample."""
+    top = name.partition("/")[0]
+    if len(top) >= 4 and top.startswith("__") and top.endswith("__"):
+        return None
+    folder, slash, base = name.rpartition("/")
+    stem, _, field = base.partition(".")
+    return (folder + slash + stem, field.lower()) if stem and field else None
+
+
+def _walked(path: str, stamp: tuple[int, int]) -> Members:
+    numbers: dict[str, int] = {}
+    starts, found, places, sizes, key, end = [], list[int](), [], [], None, 0
+    with open(path, "rb") as file:
+        head = file.read(_BLOCK)
+        for magic, name in _COMPRESSED.items():
+            if head.startswith(magic):
+                raise InvalidError(f"{path} is compressed with {name}, so no sample can be read by itself; unpack it")
+        file.seek(0)
+        try:
+            with tarfile.open(path, "r:", file) as archive:
+                for member in archive:
+                    archive.members.clear()  # type: ignore[attr-defined]
+                    end = member.offset_data + (-(-member.size // _BLOCK) * _BLOCK if member.isreg() else 0)
+                    if member.issparse() or member.size > _MOST_BYTES:
+                        raise InvalidError(f"{path}: member {member.name!r} is a sparse file, or has 4 GiB or more")
+                    parts = split_name(member.name) if member.isreg() else None
+                    if parts is None:
+                        continue
+                    number = numbers.setdefault(parts[1], len(numbers))
+                    if parts[0] != key:
+                        starts.append(len(found))
+                        key = parts[0]
+                    if number in found[starts[-1] :]:
+                        raise InvalidError(f"{path}: sample {key!r} has the field {parts[1]!r} twice")
+                    found.append(number)
+                    places.append(member.offset_data)
+                    sizes.append(member.size)
+        except tarfile.TarError as error:
+            raise InvalidError(f"{path}: {error} after {key!r}: no tar archive, or cut off") from error
+        if os.pread(file.fileno(), _BLOCK, end) != bytes(_BLOCK):
+            raise InvalidError(f"{path} has no end mark after {key!r}: it was cut off, or its writer did not finish")
+    starts.append(len(found))
+    arrays = (np.array(values, np.int64) for values in (starts, found, places, sizes))
+    return Members(stamp, list(numbers), *arrays)

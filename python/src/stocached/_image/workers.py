@@ -1,0 +1,41 @@
+"""Calls of the C library. Each thread has a worker of its own, which ends with the thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .._common.errors import InvalidError
+from .._native import _image_header as native
+from .errors import DecodeError
+
+_KINDS: dict[int, type[Exception]] = {native.EINVAL: InvalidError, native.EMEMORY: MemoryError}
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.handle = native.worker_new()
+        if not self.handle:
+            raise MemoryError("stocached.image: too little memory for a worker")
+        self._process = os.getpid()
+
+    def __del__(self, pid: Callable[[], int] = os.getpid, free: Callable[[Any], None] = native.worker_free) -> None:
+        # In a forked child this may be the worker of another thread, which was in the middle of a call.
+        if getattr(self, "_process", None) == pid():
+            free(self.handle)
+
+
+_here = threading.local()
+
+
+def call(function: Callable[..., int], name: str, *arguments: Any) -> None:
+    """Calls a function of the library with the worker of this thread. name: of the file, for the error."""
+    worker: _Worker | None = getattr(_here, "worker", None)
+    if worker is None:
+        worker = _here.worker = _Worker()
+    code = function(worker.handle, *arguments)
+    if code:
+        message = (native.message(worker.handle) or b"").decode(errors="replace")
+        raise _KINDS.get(code, DecodeError)(f"{name}: {message}")

@@ -1,0 +1,258 @@
+"""stocached.image.convert: ImageFolder and the transforms of torchvision."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+from pictures import encoded, folder_of, picture  # noqa: E402
+from torchvision import datasets  # noqa: E402
+from torchvision import transforms as v1  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+
+import stocached.torch  # noqa: E402
+from stocached import InvalidError, image  # noqa: E402
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NORMAL = 2 / 255 / min(STD)  # what 2 of 255 are after Normalize
+
+
+@pytest.fixture
+def root(tmp_path):
+    return folder_of(tmp_path / "train", {"cat": 5, "ant": 4, "bee": 6}, (320, 280))
+
+
+@pytest.mark.parametrize(
+    "kind", ["as it is", "nested", "uppercase", "other files", "empty class", "no class", "missing"]
+)
+def test_folder_is_torchvisions(root, kind):
+    if kind == "nested":
+        folder_of(root / "ant" / "more", {"deep": 2, "a": 1})
+    elif kind == "uppercase":
+        (root / "ant" / "Z.JPEG").write_bytes(encoded(picture(5, 5)))
+        (root / "Zebra").mkdir()
+        (root / "Zebra" / "0.PNG").write_bytes(encoded(picture(5, 5), "PNG"))
+    elif kind == "other files":
+        (root / "ant" / "notes.txt").write_text("no picture")
+        (root / "README").write_text("no class")
+    elif kind == "empty class":
+        (root / "dog").mkdir()
+    elif kind == "no class":
+        root = root / "ant"
+    elif kind == "missing":
+        root = root / "none"
+    made, errors = [], []
+    for build in (datasets.ImageFolder, image.Folder):
+        try:
+            made.append(build(root))
+        except OSError as error:
+            errors.append(error)
+    assert len(made) + len(errors) == 2
+    if errors:
+        assert [type(error) for error in errors] == [FileNotFoundError] * 2
+        assert str(errors[0]).strip() == str(errors[1]).strip()
+        assert len(image.Folder(root, allow_empty=True)) == 15 if kind == "empty class" else True
+        return
+    theirs, ours = made
+    for name in ("root", "classes", "class_to_idx", "samples", "imgs", "targets"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for k in (0, len(theirs) - 1):
+        assert np.abs(np.asarray(theirs[k][0]).astype(int) - ours[k][0]).max() <= 2
+        assert theirs[k][1] == ours[k][1]
+
+
+def test_folder_with_a_filter(root):
+    even = lambda path: int(path[-7:-4]) % 2 == 0  # noqa: E731
+    assert image.Folder(root, is_valid_file=even).samples == datasets.ImageFolder(root, is_valid_file=even).samples
+
+
+IMAGENET = {
+    "v1": v1.Compose([v1.RandomResizedCrop(224), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)]),
+    "v2": v2.Compose(
+        [
+            v2.ToImage(),
+            v2.ToDtype(torch.uint8, scale=True),
+            v2.RandomResizedCrop(224, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+            v2.ToPureTensor(),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("version", IMAGENET)
+def test_imagenet_training(root, version):
+    theirs = datasets.ImageFolder(root, IMAGENET[version], target_transform=operator.neg)
+    converted = image.convert(theirs)
+    dataset, augment = converted
+    assert augment == image.Compose(
+        [
+            image.RandomResizedCrop((224, 224)),
+            image.RandomHorizontalFlip(),
+            image.ToDtype(augment.transforms[2].dtype, scale=True),
+            image.Normalize(MEAN, STD),
+        ]
+    )
+    pixels, label = dataset[5]
+    assert pixels.dtype == np.uint8
+    assert min(pixels.shape[1:]) == 256 != max(pixels.shape[1:])
+    assert label == theirs[5][1]
+    made, _ = augment(dataset[5], np.random.default_rng(0))
+    assert made.shape == tuple(theirs[5][0].shape)
+    assert made.dtype == np.float32
+    assert "short side of 256" in converted.explanation
+    assert "short_side=None" in converted.explanation
+    whole = image.convert(theirs, short_side=None)
+    assert whole.dataset[5][0].shape == (3, *np.asarray(datasets.folder.default_loader(theirs.samples[5][0])).shape[:2])
+    assert "short_side=256 keeps less" in whole.explanation
+    larger = datasets.ImageFolder(root, v1.Compose([v1.RandomResizedCrop((288, 384)), v1.ToTensor()]))
+    assert image.convert(larger).dataset.decode.short_side == 439, "8/7 of the result, as 256 of 224"
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_imagenet_validation_gives_torchvisions_values(root, version):
+    module = {"v1": v1, "v2": v2}[version]
+    last = [v1.ToTensor()] if version == "v1" else [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    theirs = datasets.ImageFolder(
+        root, module.Compose([module.Resize(256), module.CenterCrop(224), *last, module.Normalize(MEAN, STD)])
+    )
+    converted = image.convert(theirs)
+    dataset, augment = converted
+    assert dataset.transform is None
+    assert (dataset.decode.size, dataset.decode.short_side) == ((224, 224), 256)
+    assert "RandomResizedCrop" not in converted.explanation
+    for k in range(len(theirs)):
+        assert dataset[k][0].dtype == np.uint8
+        (made, label), (expected, target) = augment(dataset[k]), theirs[k]
+        assert label == target
+        assert np.abs(made - expected.numpy()).max() <= NORMAL
+
+
+@pytest.mark.parametrize("module", [v1, v2], ids=["v1", "v2"])
+def test_same_boxes_give_the_same_values(root, module):
+    """A box that is certain, and all steps that have an equal."""
+    first = [v1.PILToTensor(), v1.ConvertImageDtype(torch.float32)]
+    last = first if module is v1 else [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    theirs = datasets.ImageFolder(
+        root,
+        torch.nn.Sequential(
+            module.RandomResizedCrop((60, 80), scale=(1, 1), ratio=(3, 3)),
+            module.Resize(50),
+            module.RandomHorizontalFlip(1.0),
+            module.ColorJitter(brightness=(1.2, 1.2)),
+            *last,
+            module.Normalize(MEAN, STD),
+            module.RandomErasing(p=0.0),
+        )
+        if module is v2
+        else v1.Compose(
+            [
+                v1.RandomResizedCrop((60, 80), scale=(1, 1), ratio=(3, 3)),
+                v1.Compose([v1.Resize(50), v1.RandomHorizontalFlip(1.0)]),
+                v1.ColorJitter(brightness=(1.2, 1.2)),
+                *last,
+                v1.Normalize(MEAN, STD),
+                v1.RandomErasing(p=0.0),
+            ]
+        ),
+    )
+    dataset, augment = image.convert(theirs, short_side=None)
+    for k in range(len(theirs)):
+        assert np.abs(augment(dataset[k])[0] - theirs[k][0].numpy()).max() <= 3 * NORMAL
+
+
+def test_small_pictures_with_padding(root):
+    """The usual steps for CIFAR: the cache keeps whole pictures."""
+    for module in (v1, v2):
+        theirs = datasets.ImageFolder(
+            root,
+            module.Compose(
+                [module.RandomCrop(32, padding=(1, 2), fill=7), module.RandomHorizontalFlip(), v1.ToTensor()]
+            ),
+        )
+        converted = image.convert(theirs)
+        crop = converted.augment.transforms[0]
+        assert (crop._padding, crop._fill) == ((1, 2, 1, 2), [7, 7, 7])
+        assert converted.dataset.decode == image.Decode(layout="chw")
+        assert "short side" not in converted.explanation
+
+
+def test_steps_that_are_cached_and_more(root):
+    theirs = datasets.ImageFolder(
+        root, v1.Compose([v1.Resize((100, 90)), v1.CenterCrop(80), v1.RandomCrop(64), v1.ToTensor()])
+    )
+    dataset, augment = image.convert(theirs)
+    assert dataset[0][0].shape == (3, 80, 80)
+    assert augment(dataset[0])[0].shape == (3, 64, 64)
+    nothing = image.convert(datasets.ImageFolder(root))
+    assert nothing.augment is None
+    assert nothing.dataset[0][0].ndim == 3
+    half = image.convert(torch.utils.data.Subset(theirs, [3, 1]))
+    assert len(half.dataset) == 2
+    assert np.array_equal(half.dataset[1][0], dataset[1][0])
+    assert "CenterCrop" in half.explanation
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([v1.RandomRotation(30), v1.ToTensor()], r"RandomRotation\(degrees=\[-30\.0, 30\.0\].* has no equal"),
+        ([v2.RandomAffine(30)], "RandomAffine.* has no equal"),
+        ([v1.Lambda(lambda picture: picture)], "Lambda.* has no equal"),
+        ([len], "built-in function len.* has no equal"),
+        ([v1.RandomApply([v1.ColorJitter(0.1)])], "RandomApply.* has no equal"),
+        ([v1.Resize(32, interpolation=v1.InterpolationMode.NEAREST)], "Resize.* has no equal.*bilinear and bicubic"),
+        ([v1.PILToTensor(), v1.Resize(32, antialias=False)], "Resize.* has no equal.*antialiased"),
+        ([v1.RandomCrop(32, padding=3, padding_mode="reflect")], "RandomCrop.* has no equal.*constant"),
+        ([v1.ToTensor(), v1.Resize(32)], "Resize.* of floats has no equal"),
+        ([v2.ToDtype({torch.Tensor: torch.float32}, scale=True)], "ToDtype.* has no equal"),
+        ([v2.ToDtype(torch.int64)], "ToDtype.* has no equal"),
+        ([v2.RandomCrop(9, padding=3, fill={torch.Tensor: 3})], "RandomCrop.* has no equal"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_step(root, steps, message):
+    with pytest.raises(InvalidError, match=f"(?s)^convert: .*{message}"):
+        image.convert(datasets.ImageFolder(root, v1.Compose(steps)))
+
+
+def test_datasets_that_are_no_image_folder(root):
+    class Own(datasets.ImageFolder):
+        def __getitem__(self, index):
+            return 0
+
+    def loader(path):
+        return 0
+
+    for wrong in (Own(root), datasets.ImageFolder(root, loader=loader), datasets.FakeData(), image.Folder(root), [1]):
+        with pytest.raises(InvalidError, match="is no ImageFolder"):
+            image.convert(wrong)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_converted_in_both_torch_loaders(root, workers):
+    theirs = datasets.ImageFolder(root, v1.Compose([v1.RandomResizedCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)]))
+    dataset, augment = image.convert(theirs, short_side=72)
+    torch.manual_seed(1)
+    ours = stocached.torch.DataLoader(dataset, 4, shuffle=True, num_workers=workers, size="16MiB", augment=augment)
+    for _ in range(2):
+        labels = []
+        for pixels, some in ours:
+            assert pixels.shape[1:] == (3, 64, 64)
+            assert pixels.dtype == torch.float32
+            labels += some.tolist()
+        assert sorted(labels) == dataset.targets
+    assert ours.stats().hits >= len(dataset)
+    ours.close()
+    plain = image.Folder(root, image.Compose([image.Decode(layout="chw", short_side=72), *augment.transforms]))
+    for pixels, _ in torch.utils.data.DataLoader(plain, 4, num_workers=workers):
+        assert pixels.shape[1:] == (3, 64, 64)

@@ -1,0 +1,347 @@
+"""stocached.image.decode against Pillow, and with files that are no pictures."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import struct
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import python
+from pictures import Image, difference, encoded, picture
+from PIL import ImageOps
+
+from stocached import _native, image
+from stocached._image import workers
+
+SIZES = [(1, 1), (1, 300), (300, 1), (17, 31), (33, 16), (500, 375), (3000, 5), (5, 2000), (640, 97)]
+KINDS = {
+    "4:4:4": dict(subsampling=0),
+    "4:2:2": dict(subsampling=1),
+    "4:2:0": dict(subsampling=2),
+    "grey": dict(mode="L"),
+    "cmyk": dict(mode="CMYK"),
+    "progressive": dict(progressive=True, subsampling=2),
+    "restarts": dict(subsampling=2, restart_marker_blocks=2),
+}
+
+
+def by_pillow(data: bytes, size=None, fit="crop", short_side=None, filter=Image.BILINEAR, fill=0) -> np.ndarray:
+    """What decode does, in the words of Pillow and torchvision."""
+    import io
+
+    source = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    width, height = source.size
+    if size is None and short_side is None:
+        return np.array(source)
+    short = min(width, height)
+    if size is None:
+        return np.array(source.resize((width * short_side // short, height * short_side // short), filter))
+    rows, columns = size
+    if fit == "stretch":
+        return np.array(source.resize((columns, rows), filter))
+    if fit == "pad":
+        by_width = width * rows >= height * columns
+        scaled = (columns, max(height * columns // width, 1)) if by_width else (max(width * rows // height, 1), rows)
+        made = Image.new("RGB", (columns, rows), (fill,) * 3)
+        place = (round((columns - scaled[0]) / 2), round((rows - scaled[1]) / 2))
+        made.paste(source.resize(scaled, filter), place)
+        return np.array(made)
+    side = short_side or min(rows, columns)
+    while width * side // short < columns or height * side // short < rows:
+        side += 1
+    resized = source.resize((width * side // short, height * side // short), filter)
+    x, y = round((resized.width - columns) / 2), round((resized.height - rows) / 2)
+    return np.array(resized.crop((x, y, x + columns, y + rows)))
+
+
+def assert_near(made: np.ndarray, expected: np.ndarray) -> None:
+    worst, mean = difference(made, expected)
+    assert worst <= 2, (worst, mean)
+    assert mean <= 0.5, (worst, mean)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sides", SIZES, ids=str)
+def test_decoded_as_pillow_does(sides, kind):
+    data = encoded(picture(*sides), **KINDS[kind])
+    assert_near(image.decode(data), by_pillow(data))
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+@pytest.mark.parametrize("size", [(1, 1), (24, 24), (50, 31), (300, 400)], ids=str)
+@pytest.mark.parametrize("kind", ["4:2:0", "progressive", "cmyk"])
+@pytest.mark.parametrize("sides", [(1, 1), (17, 31), (500, 375), (200, 50), (90, 200)], ids=str)
+def test_decoded_and_resized_as_pillow_does(sides, kind, size, fit):
+    data = encoded(picture(*sides), **KINDS[kind])
+    made = image.decode(data, size, fit=fit, fill=77)
+    assert_near(made, by_pillow(data, size, fit, fill=77))
+    planes = image.decode(data, size, fit=fit, fill=77, layout="chw")
+    assert np.array_equal(planes, made.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("sides", [(500, 375), (375, 500), (64, 65), (100, 700)], ids=str)
+@pytest.mark.parametrize("size", [None, 224, (100, 256)], ids=str)
+def test_short_side_is_torchvisions_resize(sides, size):
+    data = encoded(picture(*sides))
+    pair = (size, size) if isinstance(size, int) else size
+    assert_near(image.decode(data, size, short_side=256), by_pillow(data, pair, short_side=256))
+
+
+@pytest.mark.parametrize("size", [None, (40, 40)], ids=str)
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(orientation, size):
+    for format in ("JPEG", "WEBP"):
+        data = encoded(
+            picture(83, 59), format, orientation=orientation, **({"lossless": True} if format == "WEBP" else {})
+        )
+        assert_near(image.decode(data, size), by_pillow(data, size))
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+def test_other_formats_go_through_pillow(format, fit):
+    data = encoded(picture(130, 70), format)
+    assert difference(image.decode(data), by_pillow(data)) == (0, 0)
+    for size in ((48, 48), (20, 200)):
+        assert difference(image.decode(data, size, fit=fit), by_pillow(data, size, fit))[0] <= 1
+    assert image.decode(data, 48, layout="chw").shape == (3, 48, 48)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1", "RGBA", "LA"])
+def test_modes_of_png(mode):
+    data = encoded(picture(31, 17), "PNG", mode)
+    assert difference(image.decode(data), by_pillow(data)) == (0, 0)
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+@pytest.mark.parametrize("size", [(224, 224), (40, 90), (500, 10)], ids=str)
+def test_both_ways_have_one_geometry(size, fit):
+    """The size, the window and the middle of a picture are the same in C and in Python."""
+    for sides in ((1, 7), (13, 200), (321, 320), (50, 50)):
+        jpeg = encoded(picture(*sides), subsampling=0)
+        png = encoded(image.decode(jpeg), "PNG")
+        assert np.array_equal(image.decode(jpeg, size, fit=fit), image.decode(png, size, fit=fit)), sides
+
+
+def test_bicubic():
+    """Pillow's resize in two steps, first across: Pillow 13 has the other order, and rounds in between."""
+    data = encoded(picture(300, 200), "PNG")
+    source = Image.fromarray(image.decode(data))
+    expected = np.array(source.resize((100, 200), Image.BICUBIC).resize((100, 90), Image.BICUBIC))
+    made = image.decode(data, (90, 100), fit="stretch", filter="bicubic")
+    assert difference(made, expected)[0] <= 1
+    assert difference(made, image.decode(data, (90, 100), fit="stretch"))[0] > 1
+
+
+def test_fast_is_near():
+    data = encoded(picture(1000, 800))
+    worst, mean = difference(image.decode(data, 100, fast=True), image.decode(data, 100))
+    assert 0 < mean < 4
+
+
+def test_sources(tmp_path):
+    data = encoded(picture(50, 40))
+    (tmp_path / "a.jpg").write_bytes(data)
+    expected = image.decode(data)
+    for source in (
+        tmp_path / "a.jpg",
+        str(tmp_path / "a.jpg"),
+        bytearray(data),
+        memoryview(data),
+        np.frombuffer(data, np.uint8),
+    ):
+        assert np.array_equal(image.decode(source), expected)
+
+
+def header_of(width: int, height: int) -> bytes:
+    """A JPEG file that says that it has so many pixels, and ends."""
+    frame = struct.pack(">BHHB", 8, height, width, 3) + bytes([1, 0x22, 0, 2, 0x11, 0, 3, 0x11, 0])
+    scan = bytes([3, 1, 0, 2, 0, 3, 0, 0, 63, 0])
+    part = lambda marker, body: bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body  # noqa: E731
+    return b"\xff\xd8" + part(0xC0, frame) + part(0xDA, scan)
+
+
+JPEG, PNG = encoded(picture(200, 100)), encoded(picture(200, 100), "PNG")
+BAD = {
+    "cut off": JPEG[: len(JPEG) // 2],
+    "after its header": JPEG[:400],
+    "two bytes": b"\xff\xd8",
+    "no bytes": b"",
+    "text": b"This is no picture.\n" * 50,
+    "cut off png": PNG[: len(PNG) // 2],
+    "bomb": header_of(65500, 65500),
+    "png of the name jpg, cut off": PNG[:100],
+}
+
+
+@pytest.mark.parametrize("size", [None, 64])
+@pytest.mark.parametrize("what", BAD)
+def test_errors_name_the_file(tmp_path, what, size):
+    path = tmp_path / f"{what}.jpg"
+    path.write_bytes(BAD[what])
+    with pytest.raises(image.DecodeError) as error:
+        image.decode(path, size)
+    assert str(path) in str(error.value)
+    assert len(str(error.value)) > len(str(path)) + 8, "it says why"
+    with pytest.raises(image.DecodeError, match=r"^bytes: "):
+        image.decode(BAD[what], size)
+    again = pickle.loads(pickle.dumps(error.value))
+    assert type(again) is image.DecodeError
+    assert str(again) == str(error.value)
+    assert image.decode(JPEG, 64).shape == (64, 64, 3), "the worker goes on"
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing.jpg"):
+        image.decode(tmp_path / "missing.jpg")
+
+
+def test_png_of_the_name_jpg_is_decoded(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(PNG)
+    assert difference(image.decode(tmp_path / "a.jpg"), picture(200, 100)) == (0, 0)
+
+
+@pytest.mark.parametrize("data", [JPEG, PNG], ids=["jpeg", "png"])
+@pytest.mark.parametrize("size", [None, 64])
+def test_max_pixels(data, size):
+    assert image.decode(data, size, max_pixels=20_000) is not None
+    with pytest.raises(
+        image.DecodeError, match=r"^bytes: the picture is 200 x 100: 20000 pixels; max_pixels is 19999$"
+    ):
+        image.decode(data, size, max_pixels=19_999)
+
+
+def test_bomb_takes_no_memory():
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, limits[1]))  # such a picture has 12 GB
+    try:
+        with pytest.raises(image.DecodeError, match="max_pixels is 178956970"):
+            image.decode(BAD["bomb"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_without_pillow():
+    code = """
+        import sys
+        sys.modules["PIL"] = None
+        from stocached import image
+        data = bytes.fromhex(sys.argv[1])
+        assert image.decode(data).shape == (3, 4, 3)
+        try:
+            image.decode(b"no jpeg")
+        except image.DecodeError as error:
+            print(error)
+        assert "torch" not in sys.modules
+    """
+    done = python(code, encoded(picture(4, 3)).hex())
+    assert done.stdout == "bytes: no JPEG file; other formats need Pillow: pip install pillow\n"
+
+
+def test_without_the_library(tmp_path):
+    """The rest of the package works, and the error says what to do."""
+    library = Path(_native._library.path)
+    (tmp_path / library.name).symlink_to(library.resolve())
+    code = """
+        import os, sys
+        os.environ["STOCACHED_LIB_PATH"] = sys.argv[1]
+        import stocached
+        try:
+            import stocached.image
+        except ImportError as error:
+            print(error)
+    """
+    assert f"no library at {tmp_path}/libstocached_image.so; " in python(code, tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(size=0),
+        dict(size=(1, 2, 3)),
+        dict(size=64, fit="cut"),
+        dict(size=64, layout="cwh"),
+        dict(size=64, filter="nearest"),
+        dict(size=64, short_side=32),
+        dict(short_side=0),
+        dict(size=64, max_pixels=0),
+        dict(size=(64, 65501)),
+    ],
+    ids=str,
+)
+def test_mistakes(arguments):
+    from stocached import InvalidError
+
+    with pytest.raises(InvalidError):
+        image.decode(JPEG, **arguments)
+
+
+def test_workers_end_with_their_threads():
+    def run() -> None:
+        image.decode(JPEG, 64)
+        seen.append(weakref.ref(workers._here.worker))
+
+    seen: list = []
+    for _ in range(3):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert len(seen) == 3
+    assert all(worker() is None for worker in seen)
+
+
+def test_threads_decode_the_same():
+    expected, wrong = image.decode(JPEG, 64), []
+
+    def run() -> None:
+        wrong.extend(k for k in range(50) if not np.array_equal(image.decode(JPEG, 64), expected))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
+
+
+def test_a_child_frees_no_worker_of_its_parent():
+    """Another thread of the parent may be in the middle of a call with it."""
+    worker, freed = workers._Worker(), []
+    child = os.fork()
+    if child == 0:
+        worker.__del__(free=freed.append)
+        os._exit(len(freed))
+    assert os.waitpid(child, 0)[1] == 0
+    worker.__del__(free=freed.append)
+    assert freed == [worker.handle]
+
+
+def test_forks_while_threads_decode():
+    """A child has workers of threads that it does not have. It frees none of them, and decodes."""
+    expected, ends = image.decode(JPEG, 64), threading.Event()
+
+    def run() -> None:
+        while not ends.is_set():
+            image.decode(JPEG, 64)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    [thread.start() for thread in threads]
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                good = np.array_equal(image.decode(JPEG, 64), expected)
+                gc.collect()
+                os._exit(0 if good else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ends.set()
+        [thread.join() for thread in threads]

@@ -1,0 +1,343 @@
+"""Folder and Shards, in our loader and in prepare."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import operator
+import os
+import pickle
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import encoded, folder_of, picture
+from served import program
+
+from stocached import InvalidError, Loader, NondeterministicDatasetError, SampleIndexError, image
+from stocached._image import tar_index
+from stocached.prepare import DataPreparer, DatasetInfo, MemoryStorage, PreparedDataset, prepare
+
+TESTDATA = Path(__file__).resolve().parents[3] / "source" / "tar" / "testdata"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return folder_of(tmp_path / "train", {"cat": 9, "ant": 7, "bee": 8})
+
+
+def tar_of(path: Path, members: dict[str, bytes], **options) -> Path:
+    with tarfile.open(path, "w", **options) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path) -> Path:
+    """Three shards of four samples."""
+    for shard in range(3):
+        members = {}
+        for k in range(4 * shard, 4 * shard + 4):
+            members[f"train/{k:06}.jpg"] = encoded(picture(60, 50, k))
+            members[f"train/{k:06}.cls"] = str(k % 5).encode()
+            members[f"train/{k:06}.json"] = json.dumps({"label": 100 + k}).encode()
+        tar_of(tmp_path / f"train-{shard:03}.tar", members)
+    return tmp_path
+
+
+def test_folder(root):
+    dataset = image.Folder(root)
+    assert dataset.classes == ["ant", "bee", "cat"]
+    assert dataset.class_to_idx == {"ant": 0, "bee": 1, "cat": 2}
+    assert len(dataset) == 24
+    assert dataset.targets == [0] * 7 + [1] * 8 + [2] * 9
+    pixels, label = dataset[10]
+    assert label == 1
+    assert dataset.samples[10] == (str(root / "bee" / "003.jpg"), 1)
+    assert np.array_equal(pixels, image.decode(root / "bee" / "003.jpg"))
+    assert np.array_equal(dataset[-1][0], dataset[23][0])
+    assert len(list(dataset)) == 24
+    with pytest.raises(IndexError):
+        dataset[24]
+
+
+def test_folder_with_transforms(root):
+    small = image.Folder(root, transform=np.mean, target_transform=str, size=32, layout="chw")
+    assert small[0] == (np.mean(image.decode(small.samples[0][0], 32)), "0")
+    whole = image.Compose([image.Decode(), image.Resize(40), image.CenterCrop(32), image.ToDtype("float32")])
+    pixels, _ = image.Folder(root, whole)[3]
+    assert pixels.dtype == np.float32
+    assert np.array_equal(pixels, image.decode(small.samples[3][0], 32, short_side=40))
+    with pytest.raises(TypeError, match="siz"):
+        image.Folder(root, siz=3)
+
+
+def test_errors_of_a_folder_name_the_file(root):
+    (root / "bee" / "003.jpg").write_bytes(b"not a picture")
+    dataset = image.Folder(root, size=32)
+    with pytest.raises(image.DecodeError, match=r"bee/003\.jpg: no picture"):
+        dataset[10]
+    for workers in (0, 2):
+        loader = Loader(dataset, 4, num_workers=workers, size="16MiB")
+        with pytest.raises(image.DecodeError, match=r"bee/003\.jpg: no picture"):
+            list(loader)
+        loader.close()
+    (root / "bee" / "003.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"bee/003\.jpg"):
+        dataset[10]
+    loader = Loader(dataset, 4, num_workers=1, size="16MiB", allow_random=True)
+    with pytest.raises(FileNotFoundError, match=r"bee/003\.jpg"):
+        list(loader)
+    loader.close()
+
+
+def test_pickled_datasets(root, shards):
+    for dataset in (image.Folder(root, size=32), image.Shards(shards / "train-*.tar", size=32)):
+        dataset[0]
+        again = pickle.loads(pickle.dumps(dataset))
+        assert len(again) == len(dataset)
+        assert np.array_equal(again[7][0], dataset[7][0])
+        assert repr(again) == repr(dataset)
+
+
+def test_shards(shards):
+    dataset = image.Shards(shards / "train-{000..002}.tar")
+    assert len(dataset) == 12
+    for k in (0, 5, 11, -1):
+        pixels, label = dataset[k]
+        assert label == k % 12 % 5
+        assert np.array_equal(pixels, image.decode(encoded(picture(60, 50, k % 12))))
+    for wrong in (12, -13):
+        with pytest.raises(SampleIndexError):
+            dataset[wrong]
+    assert dataset.shards == image.Shards([shards / "train-000.tar", str(shards / "train-{001,002}.tar")]).shards
+    assert dataset.shards == image.Shards(str(shards / "train-*.tar")).shards
+
+
+def test_labels_of_shards(shards):
+    by_json = image.Shards(shards / "train-*.tar", label="json", target_transform=operator.itemgetter("label"))
+    assert [by_json[k][1] for k in range(12)] == list(range(100, 112))
+    alone = image.Shards(shards / "train-*.tar", label="", size=8)
+    assert alone[3].shape == (8, 8, 3)
+    assert image.Shards(shards / "train-*.tar", np.mean, label="")[3] == np.mean(
+        alone.decode.but(size=None)(encoded(picture(60, 50, 3)))
+    )
+
+
+def test_a_sample_is_one_read(shards, monkeypatch):
+    dataset, reads = image.Shards(shards / "train-*.tar"), []
+    dataset[5]
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *arguments: (reads.append(arguments), pread(*arguments))[1])
+    dataset[6]
+    assert len(reads) == 1
+    dataset[0]
+    assert len(reads) == 2
+
+
+def test_odd_shards(tmp_path):
+    jpeg, small = encoded(picture(60, 50)), encoded(picture(9, 9), "PNG")
+    tar_of(tmp_path / "a.tar", {"1.JPG": jpeg, "1.cls": b"7\n", "2.cls": b"8", "2.seg.png": small, "2.png": small})
+    dataset = image.Shards(tmp_path / "a.tar")
+    assert [dataset[k][1] for k in range(2)] == [7, 8]
+    assert dataset[1][0].shape == (9, 9, 3)
+    far = {"1.cls": b"3", "1.txt": bytes(10**6), "1.jpg": jpeg}
+    assert image.Shards(tar_of(tmp_path / "far.tar", far))[0][1] == 3
+    lacks = tar_of(tmp_path / "lacks.tar", {"1.jpg": jpeg, "2.jpg": jpeg, "2.cls": b"1", "3.cls": b"1"})
+    with pytest.raises(InvalidError, match=r"sample 2 has none of the fields jpg;"):
+        image.Shards(lacks)
+    assert [label for _, label in (image.Shards(lacks, missing="skip")[k] for k in range(1))] == [1]
+    assert len(image.Shards(lacks, missing="skip")) == 1
+    for name, members, message in (
+        ("twice.tar", {"1.jpg": jpeg, "1.cls": b"1", "1.JPG": jpeg}, "field 'jpg' twice"),
+        ("text.tar", {"1.jpg": jpeg, "1.cls": b"dog"}, r"1\.cls \(sample 0\): no label"),
+        ("broken.tar", {"a/1.jpg": jpeg[:500], "a/1.cls": b"1"}, r"broken\.tar: a/1\.jpg \(sample 0\): "),
+    ):
+        with pytest.raises((InvalidError, image.DecodeError), match=message):
+            image.Shards(tar_of(tmp_path / name, members))[0]
+    assert len(image.Shards(tar_of(tmp_path / "empty.tar", {}))) == 0
+    assert len(image.Shards(tar_of(tmp_path / "folders.tar", {"x": b"", "y/.z": b""}))) == 0
+
+
+def test_shards_that_are_damaged(shards, tmp_path):
+    whole = (shards / "train-000.tar").read_bytes()
+    end = len(whole.rstrip(b"\0"))
+    for name, data, message in (
+        ("cut.tar", whole[: end - 3000], "end mark|cut off"),
+        ("mark.tar", whole[: -(-end // 512) * 512], "end mark"),
+        ("text.tar", b"this is text" * 100, "no tar archive"),
+        ("zip.tar", b"\x1f\x8b" + whole, "compressed with gzip"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InvalidError, match=message) as error:
+            image.Shards(tmp_path / name)
+        assert name in str(error.value)
+    for pattern in ("none-*.tar", "train-{000,000}.tar"):
+        with pytest.raises(InvalidError, match="no file|twice"):
+            image.Shards(shards / pattern)
+    with pytest.raises(FileNotFoundError):
+        image.Shards(shards / "train-{000..003}.tar")
+    dataset = image.Shards(shards / "train-000.tar")
+    (shards / "train-000.tar").write_bytes(whole + b"\0")
+    with pytest.raises(InvalidError, match=r"train-000\.tar has changed"):
+        dataset[0]
+
+
+def found_in(path: Path, members: tar_index.Members) -> list[dict[str, bytes]]:
+    data = path.read_bytes()
+    at, size = members.places, members.sizes
+    return [
+        {members.fields[members.numbers[m]]: data[at[m] : at[m] + size[m]] for m in range(a, b)}
+        for a, b in zip(members.starts, members.starts[1:])
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in TESTDATA.glob("*.tar") if not p.name.startswith("sparse")))
+def test_members_are_those_of_webdataset_and_of_the_server(name, tmp_path):
+    expected = json.loads((TESTDATA / "wds.json").read_text())[name]
+    expected = [{field: base64.b64decode(data) for field, data in sample["fields"].items()} for sample in expected]
+    path = tmp_path / name
+    path.write_bytes((TESTDATA / name).read_bytes())
+    walked = tar_index.members_of(str(path))
+    assert found_in(path, walked) == expected
+    fields = ["--source", f"fields=[{walked.fields[0]}],missing=skip"]
+    subprocess.run([program(), "source", "info", str(path), *fields], check=True, capture_output=True)
+    index = tmp_path / f"{name}.stocached-index"
+    decoded = tar_index._decoded(index.read_bytes(), walked.stamp)
+    assert decoded is not None, "the server's index is used"
+    assert found_in(path, decoded) == expected
+    damaged = bytearray(index.read_bytes())
+    damaged[-9] ^= 1
+    for bad in (bytes(damaged), bytes(damaged[:50]), b""):
+        index.write_bytes(bad)
+        assert found_in(path, tar_index.members_of(str(path))) == expected
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in TESTDATA.glob("sparse*.tar")))
+def test_sparse_members_are_refused(name):
+    with pytest.raises(InvalidError, match="sparse"):
+        tar_index._walked(str(TESTDATA / name), (0, 0))
+
+
+USUAL = image.Compose(
+    [
+        image.RandomResizedCrop(24),
+        image.RandomHorizontalFlip(),
+        image.ColorJitter(0.2, 0.2),
+        image.ToDtype("float32", scale=True),
+        image.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ]
+)
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+@pytest.mark.parametrize("kind", ["folder", "shards", "short side"])
+def test_two_epochs_with_a_cache(root, shards, kind, worker):
+    """A real use: decoded pictures in a cache, random steps after it. Workers change nothing."""
+    if kind == "shards":
+        dataset = image.Shards(shards / "train-*.tar", size=32, layout="chw")
+    else:
+        dataset = image.Folder(root, layout="chw", **({"size": 32} if kind == "folder" else {"short_side": 32}))
+
+    def epochs(workers: int) -> tuple[list, int]:
+        loader = Loader(
+            dataset, 8, shuffle=True, seed=3, num_workers=workers, size="16MiB", augment=USUAL, worker=worker
+        )
+        made = [(pixels.copy(), labels.copy()) for _ in range(2) for pixels, labels in loader]
+        stats = loader.stats()
+        assert stats.hits >= len(dataset), "the second epoch comes from the cache"
+        assert stats.hits + stats.misses == 2 * len(dataset)
+        loader.cache.close()
+        loader.close()
+        return made
+
+    first, second = epochs(0), epochs(2)
+    assert first[0][0].shape[1:] == (3, 24, 24)
+    assert first[0][0].dtype == np.float32
+    assert len(first) == len(second) == 2 * -(-len(dataset) // 8)
+    assert all(np.array_equal(a, c) and np.array_equal(b, d) for (a, b), (c, d) in zip(first, second))
+    seen = sorted(int(label) for _, labels in first for label in labels)
+    assert seen == sorted(2 * [dataset[k][1] for k in range(len(dataset))])
+
+
+def test_random_steps_before_the_cache_are_found(root):
+    dataset = image.Folder(root, image.RandomCrop(32))
+    for settings in (dict(num_workers=0), dict(num_workers=2)):
+        with pytest.raises(NondeterministicDatasetError, match="augment="):
+            list(Loader(dataset, 8, size="16MiB", **settings))
+
+
+def test_encoded_files_in_a_cache(root):
+    """A cache of files as they are, and a Compose that decodes them."""
+    paths = image.Folder(root).samples
+
+    class Files:
+        def __len__(self) -> int:
+            return len(paths)
+
+        def __getitem__(self, index: int):
+            return np.frombuffer(Path(paths[index][0]).read_bytes(), np.uint8), paths[index][1]
+
+    augment = image.Compose([image.Decode(layout="chw"), *USUAL.transforms])
+    batches = [
+        [pixels.copy() for _ in range(2) for pixels, _ in loader]
+        for loader in (Loader(Files(), 8, seed=3, num_workers=n, size="16MiB", augment=augment) for n in (0, 2))
+    ]
+    assert batches[0][0].shape == (8, 3, 24, 24)
+    assert all(np.array_equal(a, b) for a, b in zip(*batches))
+
+
+class Prepared(DataPreparer):
+    def __init__(self, dataset) -> None:
+        self.dataset = dataset
+
+    def dataset_info(self) -> DatasetInfo:
+        fields = {"image": ((32, 32, 3), "uint8"), "label": ((), "int64")}
+        return DatasetInfo(fields, samples=len(self.dataset), fingerprint="pictures 1")
+
+    def samples(self, first: int, stop: int | None):
+        for index in range(first, len(self.dataset) if stop is None else stop):
+            pixels, label = self.dataset[index]
+            yield {"image": pixels, "label": label}
+
+
+def test_prepared(root, shards):
+    for dataset in (image.Folder(root, size=32), image.Shards(shards / "train-*.tar", size=32)):
+        storage = MemoryStorage()
+        assert prepare(Prepared(dataset), storage)
+        sample = PreparedDataset(storage)[5]
+        assert np.array_equal(sample["image"], dataset[5][0])
+        assert sample["label"] == dataset[5][1]
+
+
+def test_named_cache_notices_other_settings(root, cache_name):
+    from stocached import FingerprintError
+
+    def read(**settings) -> None:
+        loader = Loader(image.Folder(root, **settings), 8, size="16MiB", name=cache_name)
+        list(loader)
+        loader.close()
+
+    read(size=32)
+    read(size=32)
+    with pytest.raises(FingerprintError):
+        read(size=32, fit="stretch")
+
+
+def test_forked_children_read_at_their_own_places(shards):
+    dataset = image.Shards(shards / "train-*.tar", size=16)
+    expected = [dataset[k][0] for k in range(12)]
+    children = []
+    for child in range(4):
+        pid = os.fork()
+        if pid == 0:
+            order = np.random.default_rng(child).permutation(120) % 12
+            os._exit(0 if all(np.array_equal(dataset[k][0], expected[k]) for k in order) else 1)
+        children.append(pid)
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
