@@ -74,7 +74,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         return bundled if bundled.is_dir() else Path(self.root).parent / "cimage"
 
     def compile(self, sources: Path, library: Path) -> None:
-        self.run_compiler("-O2", "-pthread", library, sources / "stocached.map", [sources / "stocached.c"])
+        self.run_compiler(["-O2", "-pthread"], library, sources / "stocached.map", [sources / "stocached.c"])
 
     def compile_image(self, sources: Path, library: Path) -> bool:
         """False: the headers of libjpeg-turbo are missing."""
@@ -88,15 +88,14 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             )
             return False
         files = sorted((sources / "src").glob("*.c"))
-        self.run_compiler(
-            "-O3", "-ffp-contract=off", library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"]
-        )
+        options = ["-O3", "-ffp-contract=off", "-fno-trapping-math"]
+        self.run_compiler(options, library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"])
         return True
 
-    def run_compiler(self, optimize: str, option: str, library: Path, symbols: Path, inputs: list[Any]) -> None:
+    def run_compiler(self, options: list[str], library: Path, symbols: Path, inputs: list[Any]) -> None:
         command = [
             *shlex.split(os.environ.get("CC", "cc")),
-            "-std=c11", optimize, option, "-fvisibility=hidden", "-fPIC", "-shared",
+            "-std=c11", *options, "-fvisibility=hidden", "-fPIC", "-shared",
             *shlex.split(os.environ.get("CFLAGS", "")),
             f"-Wl,-soname,{library.name}.1", f"-Wl,--version-script,{symbols}",
             "-Wl,-z,defs", "-Wl,-z,relro,-z,now",

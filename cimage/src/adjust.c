@@ -1,12 +1,14 @@
 /* Adjustments of colours, with torchvision's arithmetic for uint8 (docs/spec/image.md, Adjustments). */
 #include "image.h"
 
-#include <math.h>
-
-static uint8_t byte_of(float x) { return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x); }
+/* These forms, without calls of libm, become vector code. Numbers that are cast are not negative, so a cast
+ * rounds down. */
+static float least_of(float x, float y) { return x < y ? x : y; }
+static float most_of(float x, float y) { return x > y ? x : y; }
+static uint8_t byte_of(float x) { return (uint8_t)(int32_t)least_of(most_of(x, 0), 255); }
 
 /* Of a pixel; rounded down, as torchvision's rgb_to_grayscale. */
-static float grey(float r, float g, float b) { return floorf(r * 0.2989f + g * 0.587f + b * 0.114f); }
+static float grey(float r, float g, float b) { return (float)(int32_t)(r * 0.2989f + g * 0.587f + b * 0.114f); }
 
 /* factor x value + (1 - factor) x other */
 static void blend(uint8_t *row, uint32_t width, float factor, float other)
@@ -25,37 +27,30 @@ static void saturate(uint8_t *r, uint8_t *g, uint8_t *b, uint32_t width, float f
     }
 }
 
-/* Adds turn to the hue: RGB to HSV and back (Foley and van Dam), as torchvision's adjust_hue. */
+/* How far a channel lies below the largest one, as a part of their range. n: 5 for red, 3 for green, 1 for blue; sixths:
+ * 6 x hue, from 0 up to 6 (formula of "HSL and HSV", Wikipedia). */
+static float below_most(float n, float sixths)
+{
+    float k = n + sixths;
+    k -= k >= 6 ? 6.0f : 0.0f;
+    return most_of(0, least_of(1, least_of(k, 4 - k)));
+}
+
+/* Adds turn to the hue: RGB to HSV and back. Value and range are those of the channels, times 255. */
 static void turn_hue(uint8_t *red, uint8_t *green, uint8_t *blue, uint32_t width, float turn)
 {
+    const float unit = 255.999f / 255; /* torchvision's, of 0 to 1 to bytes */
     for (uint32_t x = 0; x < width; x++) {
-        float r = red[x] / 255.0f, g = green[x] / 255.0f, b = blue[x] / 255.0f;
-        float most = fmaxf(r, fmaxf(g, b)), least = fminf(r, fminf(g, b)), range = most - least;
-        if (range == 0)
-            continue; /* grey has no hue */
-        float saturation = range / most, hue;
-        if (most == r)
-            hue = (g - b) / range;
-        else if (most == g)
-            hue = 2 + (b - r) / range;
-        else
-            hue = 4 + (r - g) / range;
-        hue = hue / 6 + turn;
-        hue -= floorf(hue);
-        float sixth = floorf(hue * 6), part = hue * 6 - sixth;
-        float p = most * (1 - saturation), q = most * (1 - saturation * part);
-        float t = most * (1 - saturation * (1 - part));
-        switch ((int)sixth % 6) {
-        case 0: r = most, g = t, b = p; break;
-        case 1: r = q, g = most, b = p; break;
-        case 2: r = p, g = most, b = t; break;
-        case 3: r = p, g = q, b = most; break;
-        case 4: r = t, g = p, b = most; break;
-        default: r = most, g = p, b = q; break;
-        }
-        red[x] = byte_of(r * 255.999f);
-        green[x] = byte_of(g * 255.999f);
-        blue[x] = byte_of(b * 255.999f);
+        float r = red[x], g = green[x], b = blue[x];
+        float most = most_of(r, most_of(g, b)), range = most - least_of(r, least_of(g, b));
+        bool is_red = most == r, is_green = most == g;
+        float ahead = is_red ? g - b : is_green ? b - r : r - g;
+        float sixths = (is_red ? 0.0f : is_green ? 2.0f : 4.0f) + ahead / most_of(range, 1) + 6 * turn + 6;
+        sixths -= sixths >= 6 ? 6.0f : 0.0f; /* it was 2 to 14 */
+        sixths -= sixths >= 6 ? 6.0f : 0.0f;
+        red[x] = byte_of((most - range * below_most(5, sixths)) * unit);
+        green[x] = byte_of((most - range * below_most(3, sixths)) * unit);
+        blue[x] = byte_of((most - range * below_most(1, sixths)) * unit);
     }
 }
 
