@@ -463,13 +463,13 @@ func TestPlanAndChanges(t *testing.T) {
 
 // A plan that no client follows ends by itself.
 func TestPlanThatNobodyFollows(t *testing.T) {
-	server.SetPlanIdle(t, 100*time.Millisecond)
+	server.SetPlanIdle(t, time.Second)
 	m := newMemory(1000, 100)
 	s, _ := start(t, options(t, m, server.CacheOptions{}))
 	_, _, c := attachTo(t, s)
 	planFor(t, s, `{"kind": "sequential", "ahead": 10}`)
-	for i := range 10 { // a client follows for a while
-		time.Sleep(30 * time.Millisecond)
+	for i := range 10 { // a client follows for a while, also on a busy machine
+		time.Sleep(150 * time.Millisecond)
 		c.View(i)
 	}
 	if len(plansOf(t, s)) != 1 {
