@@ -221,17 +221,19 @@ def measure_equal(rounds: int) -> list[str]:
 
 
 class Busy:
-    """Samples of given lengths, each after the same processor time."""
+    """Samples of given lengths, each after the same processor time, or after one in proportion to its length."""
 
-    def __init__(self, lengths: Sequence[int], seconds: float) -> None:
-        self.lengths, self.seconds, self.loads = lengths, seconds, 0
+    def __init__(self, lengths: Sequence[int], seconds: float, proportional: bool) -> None:
+        mean = sum(lengths) / len(lengths)
+        self.lengths, self.loads = lengths, 0
+        self.seconds = [seconds * (length / mean if proportional else 1) for length in lengths]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> np.ndarray:
         self.loads += 1
-        end = time.thread_time() + self.seconds
+        end = time.thread_time() + self.seconds[index]
         while time.thread_time() < end:
             pass
         return np.full(self.lengths[index], index & 255, np.uint8)
@@ -279,9 +281,13 @@ def sized(out: Path) -> dict[str, tuple[Any, int]]:
     found: dict[str, tuple[Any, int]] = {}
     rng = np.random.default_rng(1)
     for kilobytes, ms, n in ((3, 0.2, 4000), (3, 2, 800), (150, 0.2, 1000), (150, 2, 600)):
-        for name, spread in (("alike", 0.0), ("0.5 to 1.5 times that", 0.5)):
+        for name, spread, proportional in (
+            ("alike", 0.0, False),
+            ("0.5 to 1.5 times that", 0.5, False),
+            ("time and size 0.5 to 1.5 times that", 0.5, True),
+        ):
             lengths = [round(kilobytes * 1000 * (1 + spread * x)) for x in rng.uniform(-1, 1, n)]
-            found[f"{ms} ms, {kilobytes} KB, {name}"] = Busy(lengths, ms / 1000), sum(lengths)
+            found[f"{ms} ms, {kilobytes} KB, {name}"] = Busy(lengths, ms / 1000, proportional), sum(lengths)
     files = photos(out / "photos-small", 600, 100_000)
     areas = [Image.open(file).size for file in files]
     found["JPEGs decoded"] = Decoded(files, None), sum(3 * w * h for w, h in areas)
