@@ -176,8 +176,21 @@ func (c *Cache) NeedsCosts() bool { return c.costs }
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (c *Cache) Evicts() bool { return c.evicts() }
 
-// HasSpace says whether a set of length bytes may find a place without an eviction.
-func (c *Cache) HasSpace(length uint64) bool { return c.hasSpace(length) }
+// HasSpace says whether a set of length bytes may store sample i without an eviction, as far as slots and
+// extents are known. An index out of range has none.
+func (c *Cache) HasSpace(i int, length uint64) bool {
+	switch {
+	case uint64(i) >= c.samples:
+		return false
+	case c.seg.Policy == shm.PolicyFirstIndices:
+		return uint64(i) < c.slots
+	case !c.chains && c.layout.Place(shm.Word(c.seg.Word(uint64(i)).Load())) != 0:
+		return true // it keeps its place
+	case shm.Phase(c.seg.Phase().Load()).Clearing():
+		return true // the set ends the clear of a client that died
+	}
+	return c.hasSpace(length)
+}
 
 // Fits returns about how many samples fit. In an arena that evicts it counts them as long as those that
 // clients of this record have stored. 0: an arena that does not evict.

@@ -306,6 +306,20 @@ func TestChainsShortOfMemory(t *testing.T) {
 	checkSound(t, seg)
 }
 
+// A sample that gets no slots has its cost and its length in meta, so the cost of a byte is known.
+func TestChainsKeepLengths(t *testing.T) {
+	seg := mapped(t, chained(t, shm.PolicyCost, 4, 16, 256))
+	c := attach(t, seg)
+	for i, want := range []cache.Result{cache.Stored, cache.Full} {
+		length := []int{16 * 256, 1234}[i]
+		r, err := c.SetLoaded(i, [][]byte{payload(i, 1, length)}, 0, []time.Duration{time.Second, 1}[i])
+		m := shm.Meta(seg.Meta(uint64(i)).Load())
+		if r != want || err != nil || seg.Length(m) != uint64(length) || m.Cost() == 0 {
+			t.Errorf("sample %d: %v, %v, %d bytes, cost %d", i, r, err, seg.Length(m), m.Cost())
+		}
+	}
+}
+
 // Words of the slot table that are impossible are reported, and lead nowhere outside the payload.
 func TestChainsCorrupt(t *testing.T) {
 	for name, damage := range map[string]func(*shm.Segment, uint64){

@@ -116,3 +116,51 @@ func TestEvictInShortMemory(t *testing.T) {
 		t.Errorf("%d bytes are drawn and not settled", n)
 	}
 }
+
+// Slots whose pages exist draw nothing from the allowance: not for samples that fill less of them, not
+// after a claim that is aborted, and not after those.
+func TestChainsDrawOnce(t *testing.T) {
+	const stride, slots = 16384, 32
+	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyFIFO, 10, slots, stride, 8, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := created(t, shm.Options{Samples: 10, Variable: true, Policy: shm.PolicyFIFO, SlotBytes: stride,
+		ClientRecords: 8, Limit: g.PayloadOffset + slots*stride})
+	grant := c.seg.Grant(c.allowance.Group())
+	left := uint64(0)
+	for turn := range 4 { // whole slots, a byte in each sample's last slot, whole slots again
+		size := 4 * stride
+		if turn%2 == 1 {
+			size = 2*stride + 1
+		}
+		for i := range 8 {
+			before := grant.Load()
+			if r, err := c.Set(i, make([]byte, size), Overwrite); r != Stored || err != nil {
+				t.Fatal(r, err)
+			}
+			if turn == 0 && grant.Load() == before {
+				t.Errorf("the first fill of sample %d drew nothing", i)
+			}
+		}
+		if turn == 0 {
+			left = grant.Load()
+		}
+		if now := grant.Load(); now != left {
+			t.Errorf("turn %d: the grant is %#x, was %#x", turn, now, left)
+		}
+	}
+	k, r, err := c.Claim(8, slots*stride, 0)
+	if r != Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	if err := k.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Set(9, make([]byte, slots*stride), 0); r != Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	if now := grant.Load(); now != left {
+		t.Errorf("after an abort: the grant is %#x, was %#x", now, left)
+	}
+}

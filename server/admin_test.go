@@ -189,7 +189,7 @@ func TestPredictedAndObserved(t *testing.T) {
 	}
 	_, text := ask(t, s, "/metrics")
 	for _, name := range []string{"predicted_hit_rate", "observed_hit_rate", "predicted_load_seconds",
-		"observed_load_seconds", "predicted_saved_seconds", "observed_saved_seconds"} {
+		"observed_load_seconds", "predicted_saved_seconds", "observed_saved_seconds", "observed_evicted"} {
 		if line := fmt.Sprintf("stocached_%s{cache=\"pets\"} NaN\n", name); !strings.Contains(text, line) {
 			t.Errorf("no line %q in\n%s", line, text)
 		}

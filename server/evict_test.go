@@ -346,6 +346,50 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 	}
 }
 
+// Ensure that a PREFETCH reads nothing in a full cache from which no sample goes, and that it fills slots
+// again after a clear.
+func TestPrefetchIntoAFullCache(t *testing.T) {
+	const samples = 40
+	for name, variable := range sizes {
+		for _, policy := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyFirstIndices} {
+			if variable && policy == shm.PolicyFirstIndices {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, %v", name, policy), func(t *testing.T) {
+				m := newMemoryOf(samples, 1000, variable)
+				s := evicting(t, m, policy, 10, 2)
+				p := dial(t, s.Dir())
+				number, seg := p.attach("pets")
+				c := view(t, seg)
+				if a := p.fetch(number, 0, upTo(samples)...); len(a.failures) != 0 {
+					t.Fatalf("%+v", a)
+				}
+				full, err := c.Stats()
+				if err != nil || full.Ready == 0 || full.Ready >= samples || m.total() != samples {
+					t.Fatalf("%+v, %v, %d reads", full, err, m.total())
+				}
+				idle := func() bool { return s.Waiters("pets")+s.Queued("pets") == 0 }
+				p.prefetch(number, upTo(samples)...)
+				eventually(t, "the queue is empty", idle)
+				if a := p.fetch(number, control.SlotsOnly, upTo(samples)...); len(a.failures) != samples-int(full.Ready) {
+					t.Errorf("%d samples have no slot, %d have one", len(a.failures), full.Ready)
+				}
+				if n := m.total(); n > samples+2 && variable || n != samples && !variable {
+					t.Errorf("%d reads of %d samples", n, samples)
+				}
+				if r, err := c.Clear(t.Context()); r != cache.Stored || err != nil {
+					t.Fatal(r, err)
+				}
+				p.prefetch(number, upTo(samples)...)
+				eventually(t, "slots are filled", func() bool {
+					stats, err := c.Stats()
+					return err == nil && idle() && (stats.Ready == full.Ready || variable && stats.Ready > 0)
+				})
+			})
+		}
+	}
+}
+
 // Ensure that a FETCH gets its samples from a full cache, also if it joins the read of a PREFETCH, for
 // which the server reads nothing.
 func TestFetchBesidePrefetches(t *testing.T) {

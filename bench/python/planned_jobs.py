@@ -1,18 +1,21 @@
 """Epoch times of two loaders that read one served cache of half the pictures, each in its own order:
 the policy planned beside first-come, in turn. The server decodes JPEGs.
 
-    PYTHONPATH=python/src STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs]
+    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs] [--rounds N]
+
+Each round runs both policies with a new cache, every other round in the other order. A ratio is of one
+round; the medians are of the rounds. Processor time is that of the server and of both jobs.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from multiprocessing import Barrier, Process, Queue
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from demo import processes
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,9 +61,11 @@ def reads(sockets: Path, name: str) -> tuple[int, dict[str, Any]]:
     return int(answer["source_reads"]), answer
 
 
-def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path) -> tuple[list[float], float]:
+def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path) -> tuple[float, float, float]:
+    """Of an epoch of both jobs, without those that fill the cache: the median of the seconds, the processor
+    seconds, and the reads of the source in datasets."""
     name, sockets = f"bench-{policy}-{os.getpid()}", folder / policy
-    sockets.mkdir(mode=0o700)
+    sockets.mkdir(mode=0o700, exist_ok=True)
     size = (4 << 20) + n // 2 * SMALL * SMALL * 3
     source = {"kind": "dir", "path": str(pictures)}
     cache = {"name": name, "source": source, "decode": {"resize": [SMALL, SMALL]}, "size": size, "policy": policy}
@@ -73,39 +79,54 @@ def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path) -> t
     jobs = [Process(target=job, args=(name, seed, epochs, both, times)) for seed in (1, 2)]
     for one in jobs:
         one.start()
-    taken, before = [], 0
+    taken, before, cpu = [], 0, 0.0
     for epoch in range(epochs):
         if epoch == FIRST:
-            before = reads(sockets, name)[0]
+            before, cpu = reads(sockets, name)[0], processes.cpu_seconds(os.getpid())
         both.wait()
         both.wait()
         taken.append(max(times.get(), times.get()))
-    after, about = reads(sockets, name)
+    (after, about), cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
     for one in jobs:
         one.join()
     server.terminate()
     server.wait()
     subprocess.run([ROOT / "bin/stocached", "rm", name], check=False, stdout=subprocess.DEVNULL)
+    later = epochs - FIRST
     print(
         f"{policy}: {about['slots']} slots for {n} pictures, epochs of both jobs "
-        f"{', '.join(f'{t:.2f}' for t in taken)} s",
+        f"{', '.join(f'{t:.2f}' for t in taken)} s, {cpu / later:.2f} s of processors, "
+        f"{(after - before) / later / n:.3f} of the dataset read an epoch",
         flush=True,
     )
-    return taken[FIRST:], (after - before) / (epochs - FIRST) / n
+    return statistics.median(taken[FIRST:]), cpu / later, (after - before) / later / n
 
 
 def main() -> None:
-    n, epochs = ([int(a) for a in sys.argv[1:]] + [600, 6][len(sys.argv) - 1 :])[:2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pictures", type=int, nargs="?", default=600)
+    parser.add_argument("epochs", type=int, nargs="?", default=6, help=f"more than {FIRST}, which fill the cache")
+    parser.add_argument("--rounds", type=int, default=1)
+    chosen = parser.parse_args()
+    if chosen.epochs <= FIRST or chosen.rounds < 1:
+        parser.error(f"epochs must be more than {FIRST}, and rounds at least 1")
+    found: dict[str, list[tuple[float, float, float]]] = {"first-come": [], "planned": []}
     with tempfile.TemporaryDirectory(prefix="planned-", dir="/tmp") as name:
         folder = Path(name)
-        make_pictures(folder / "pictures", n)
-        found = {
-            policy: measure(policy, folder / "pictures", n, epochs, folder) for policy in ("first-come", "planned")
-        }
-    for policy, (taken, part) in found.items():
-        print(f"{policy}: median epoch {statistics.median(taken):.2f} s, {part:.3f} of the dataset read an epoch")
-    ratio = statistics.median(found["planned"][0]) / statistics.median(found["first-come"][0])
-    print(f"planned takes {ratio:.3f} of the time of first-come")
+        make_pictures(folder / "pictures", chosen.pictures)
+        for number in range(chosen.rounds):
+            for policy in found if number % 2 == 0 else reversed(list(found)):
+                found[policy].append(measure(policy, folder / "pictures", chosen.pictures, chosen.epochs, folder))
+    for policy, runs in found.items():
+        seconds, cpu, part = (statistics.median(column) for column in zip(*runs))
+        print(
+            f"{policy}: median epoch {seconds:.2f} s, {cpu:.2f} s of processors, {part:.3f} of the dataset read an epoch"
+        )
+    for k, what in enumerate(("time", "processor time")):
+        ratios = [mine[k] / theirs[k] for mine, theirs in zip(found["planned"], found["first-come"])]
+        print(
+            f"planned takes {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}) of the {what} of first-come"
+        )
 
 
 if __name__ == "__main__":

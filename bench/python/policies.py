@@ -5,6 +5,7 @@ Cases, each with real files, worker processes and the cache (make demo runs the 
     library  a random 1,000 of all pictures of the demo's package, up to 80 megapixels
     photos   3,000 JPEGs whose areas are lognormal with sigma 0.6, as those of photo collections
     equal    samples of equal cost beside busy processes: loads and evictions are counted, not timed
+    sizes    caches for samples of different sizes: loads of equal cost, and JPEGs that are decoded
 
 Runs of the policies alternate. A ratio is the time of an epoch to that of a cold epoch (without a
 cache) of the same round: of epoch 2 with first-come, of epoch 3 with cost. The table has medians, of
@@ -27,6 +28,7 @@ from demo import images, loading, processes
 from PIL import Image
 
 import stocached
+from stocached._datasets.cached_samples import CachedSamples
 from stocached.loader import Loader
 
 WORKERS = min(4, os.cpu_count() or 1)
@@ -35,11 +37,11 @@ CONTROL = 4_300_000  # bytes of a segment besides its slots, about
 PHOTOS, MEDIAN_PIXELS, SIGMA = 3000, 1_000_000, 0.6
 
 
-def photos(folder: Path) -> list[Path]:
+def photos(folder: Path, count: int = PHOTOS, pixels: int = MEDIAN_PIXELS) -> list[Path]:
     """JPEGs made from 64 parts of pictures, with lognormal areas. Keeps files that exist."""
     images.make_jpegs(folder / "parts", 64)
-    areas = np.exp(np.random.default_rng(0).normal(np.log(MEDIAN_PIXELS), SIGMA, PHOTOS))
-    files = [folder / f"{k:05d}.jpg" for k in range(PHOTOS)]
+    areas = np.exp(np.random.default_rng(0).normal(np.log(pixels), SIGMA, count))
+    files = [folder / f"{k:05d}.jpg" for k in range(count)]
     for k, file in enumerate(files):
         if not file.exists():
             width = round((areas[k] * 4 / 3) ** 0.5)
@@ -218,11 +220,117 @@ def measure_equal(rounds: int) -> list[str]:
     return lines
 
 
+class Busy:
+    """Samples of given lengths, each after the same processor time, or after one in proportion to its length."""
+
+    def __init__(self, lengths: Sequence[int], seconds: float, proportional: bool) -> None:
+        mean = sum(lengths) / len(lengths)
+        self.lengths, self.loads = lengths, 0
+        self.seconds = [seconds * (length / mean if proportional else 1) for length in lengths]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        self.loads += 1
+        end = time.thread_time() + self.seconds[index]
+        while time.thread_time() < end:
+            pass
+        return np.full(self.lengths[index], index & 255, np.uint8)
+
+
+class Decoded:
+    """Decoded files. sides: each picture is resized to this; None: it is as large as its file says."""
+
+    def __init__(self, files: Sequence[Path], sides: Sequence[int] | None) -> None:
+        self.files, self.sides, self.loads = files, sides, 0
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        self.loads += 1
+        with Image.open(self.files[index]) as image:
+            picture = image.convert("RGB")
+            if self.sides is not None:
+                picture = picture.resize((self.sides[index],) * 2, Image.Resampling.BILINEAR)
+            return np.asarray(picture)
+
+
+def measure_once(dataset: Any, nbytes: int, policy: str | None, seed: int) -> tuple[float, float, float]:
+    """The epochs 3 and 4 in this process, half of the bytes cached: seconds and processor seconds of an
+    epoch, and its loads. Without a policy: the cold epoch."""
+    n, rng = len(dataset), np.random.default_rng(seed)
+    read = dataset
+    if policy is not None:
+        size = CONTROL + 40 * n + nbytes // 2
+        read = CachedSamples(dataset, size=size, variable=True, policy=policy, allow_random=True)
+    for count in (2, 2) if policy is not None else (1,):
+        dataset.loads, start, cpu = 0, time.perf_counter(), time.process_time()
+        for _ in range(count):
+            for index in rng.permutation(n):
+                read[int(index)].ravel()[0].item()
+        took = (time.perf_counter() - start) / count, (time.process_time() - cpu) / count, dataset.loads / count
+    if policy is not None:
+        read.cache.close()
+    return took
+
+
+def sized(out: Path) -> dict[str, tuple[Any, int]]:
+    """The datasets of the case sizes, with their bytes."""
+    found: dict[str, tuple[Any, int]] = {}
+    rng = np.random.default_rng(1)
+    for kilobytes, ms, n in ((3, 0.2, 4000), (3, 2, 800), (150, 0.2, 1000), (150, 2, 600)):
+        for name, spread, proportional in (
+            ("alike", 0.0, False),
+            ("0.5 to 1.5 times that", 0.5, False),
+            ("time and size 0.5 to 1.5 times that", 0.5, True),
+        ):
+            lengths = [round(kilobytes * 1000 * (1 + spread * x)) for x in rng.uniform(-1, 1, n)]
+            found[f"{ms} ms, {kilobytes} KB, {name}"] = Busy(lengths, ms / 1000, proportional), sum(lengths)
+    files = photos(out / "photos-small", 600, 100_000)
+    areas = [Image.open(file).size for file in files]
+    found["JPEGs decoded"] = Decoded(files, None), sum(3 * w * h for w, h in areas)
+    sides = [round(side) for side in np.exp(rng.normal(np.log(200), SIGMA / 2, len(files)))]
+    found["JPEGs decoded, resized to other sizes"] = Decoded(files, sides), sum(3 * side**2 for side in sides)
+    return found
+
+
+def measure_sizes(rounds: int, out: Path) -> list[str]:
+    """cost beside first-come, in turn: both to the cold epoch, and cost to first-come."""
+    lines = [
+        f"One process reads in a shuffled order, half of the bytes cached, {rounds} rounds; medians of the epochs 3 and 4.",
+        "",
+        "| samples | loads, first-come | loads, cost | processor time to cold, first-come | cost | cost to first-come, processor time | seconds |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, (dataset, nbytes) in sized(out).items():
+        runs: dict[str | None, list[tuple[float, float, float]]] = {None: [], "first-come": [], "cost": []}
+        for number in range(rounds):
+            for policy in runs if number % 2 == 0 else reversed(list(runs)):
+                runs[policy].append(measure_once(dataset, nbytes, policy, number))
+        wall, cpu, loads = (
+            {policy: np.array([run[k] for run in taken]) for policy, taken in runs.items()} for k in range(3)
+        )
+        lines.append(
+            f"| {name} | {np.median(loads['first-come']) / len(dataset):.3f} | {np.median(loads['cost']) / len(dataset):.3f} "
+            f"| {np.median(cpu['first-come'] / cpu[None]):.3f} | {np.median(cpu['cost'] / cpu[None]):.3f} "
+            f"| {three(cpu['cost'] / cpu['first-come'])} | {three(wall['cost'] / wall['first-come'])} |"
+        )
+        print(f"sizes: {lines[-1]}", file=sys.stderr, flush=True)
+    return lines
+
+
+def three(values: np.ndarray) -> str:
+    return f"{np.median(values):.3f} ({values.min():.3f} to {values.max():.3f})"
+
+
 CASES: dict[str, Callable[[int, Path], list[str]]] = {
     "demo": lambda rounds, out: measure_pictures("demo", rounds, (0.25, 0.5), out),
     "photos": lambda rounds, out: measure_pictures("photos", rounds, (0.25, 0.5), out),
     "library": lambda rounds, out: measure_pictures("library", rounds, (0.25,), out),
     "equal": lambda rounds, out: measure_equal(rounds),
+    "sizes": measure_sizes,
 }
 
 

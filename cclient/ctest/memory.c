@@ -110,6 +110,36 @@ static void chains_without_memory(void)
     stoc_close(c);
 }
 
+/* Slots whose pages exist draw nothing from the allowance: not for samples that fill less of them, not after a
+ * claim that is aborted, and not after those. */
+static void chains_draw_once(void)
+{
+    enum { STRIDE = 16384, SLOTS = 32 };
+    stoc_cache *c = make(NULL, OPTIONS(.samples = 10, .variable = 1, .limit_bytes = (2 << 20) + SLOTS * STRIDE,
+                                       .slot_bytes = STRIDE, .policy = STOC_POLICY_FIFO));
+    atomic_store(&c->huge_after, HUGE_NEVER);
+    uint64_t left = UINT64_MAX;
+    for (int turn = 0; turn < 4; turn++) { /* whole slots, a byte in each sample's last slot, whole slots again */
+        for (int i = 0; i < 8; i++) {
+            uint64_t before = grant_left(grant_here(c));
+            EQUAL(put(c, i, (size_t)(turn % 2 ? 2 * STRIDE + 1 : 4 * STRIDE), turn, STOC_OVERWRITE), STOC_STORED);
+            if (turn == 0 && i > 0)
+                EQUAL(grant_left(grant_here(c)), before - 4 * STRIDE - 4096);
+        }
+        if (turn == 0)
+            left = grant_left(grant_here(c));
+        EQUAL(grant_left(grant_here(c)), left);
+    }
+    struct stoc_claim k;
+    EQUAL(stoc_claim(c, 8, SLOTS * STRIDE, 0, &k), STOC_STORED);
+    EQUAL(stoc_abort(&k), 0);
+    EQUAL(stats_of(c).arena_next_bytes, 0);
+    EQUAL(put(c, 9, SLOTS * STRIDE, 1, 0), STOC_STORED);
+    EQUAL(grant_left(grant_here(c)), left);
+    check_quiet(c);
+    stoc_close(c);
+}
+
 /* A grant for another group is not for us. */
 static void a_grant_is_for_one_group(void)
 {
@@ -473,6 +503,7 @@ int main(int argc, char **argv)
     RUN(clients_share_an_allowance);
     RUN(fills_under_way_count);
     RUN(chains_without_memory);
+    RUN(chains_draw_once);
     RUN(a_grant_is_for_one_group);
     RUN(memory_that_is_held);
     RUN(memory_is_promised_once);

@@ -59,7 +59,11 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 	if seg.Variable() {
 		d.SampleBytes = lengths.mean()
 		all := samples * float64(d.SampleBytes)
-		d.Today.Part, d.Today.Room = min(float64(stats.ReadyBytes)/all, 1), min(float64(seg.PayloadBytes)/all, 1)
+		room := stats.ReadyBytes // ends of slots hold nothing; nor do slots that are too few for a sample
+		if free := seg.PayloadBytes - stats.ArenaNextBytes; free > max(d.SampleBytes, seg.PayloadBytes/64) {
+			room += free
+		}
+		d.Today.Part, d.Today.Room = min(float64(stats.ReadyBytes)/all, 1), min(float64(room)/all, 1)
 		unknown := 0
 		for k := range known {
 			if known[k].bytes == 0 {

@@ -14,10 +14,11 @@ type Epoch struct {
 	HitRate float64
 	Load    float64 // seconds of its loads, summed over workers
 	Saved   float64 // seconds that the loads of its hits would have taken
+	Evicted float64 // samples that went for others; never predicted
 }
 
 // unknown is an epoch that has not been predicted or observed.
-var unknown = Epoch{math.NaN(), math.NaN(), math.NaN()}
+var unknown = Epoch{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
 
 // Predict says what an epoch does with as many samples as are cached today, which is a point of the curve of
 // New. whole is the time of the loads of an epoch without a cache.
@@ -31,7 +32,7 @@ func Predict(d *Data, seed uint64) (e Epoch, whole float64, err error) {
 	if d.Sizes != nil { // a part of the bytes is another part of the samples
 		hits = at(c.hits, d.Today.Part)
 	}
-	return Epoch{HitRate: hits, Load: c.Load - saved, Saved: saved}, c.Load, nil
+	return Epoch{HitRate: hits, Load: c.Load - saved, Saved: saved, Evicted: math.NaN()}, c.Load, nil
 }
 
 // Track compares what epochs of a cache should do with what they did. The zero value is ready to use, for one
@@ -47,7 +48,7 @@ type Track struct {
 }
 
 // counters of a cache, since its creation.
-type counters struct{ hits, reads, loads, stored uint64 }
+type counters struct{ hits, reads, loads, stored, evicted uint64 }
 
 func countersOf(seg *shm.Segment) (n counters) {
 	for record := range seg.ClientRecords {
@@ -58,6 +59,7 @@ func countersOf(seg *shm.Segment) (n counters) {
 			n.reads += hits + count(shm.Misses)
 			n.loads += count(shm.LoadNS)
 			n.stored += count(shm.Stored)
+			n.evicted += count(shm.Evicted)
 		}
 	}
 	return n
@@ -113,6 +115,7 @@ func (t *Track) Compare(name string, seg *shm.Segment, c *cache.Cache) (predicte
 		reads := float64(now.reads - before.reads)
 		observed.HitRate = float64(now.hits-before.hits) / reads
 		observed.Load = time.Duration(now.loads-before.loads).Seconds() / reads * float64(seg.Samples)
+		observed.Evicted = float64(now.evicted-before.evicted) / reads * float64(seg.Samples)
 		observed.Saved = max(t.whole-observed.Load, 0) // below 0 for the errors of measured costs
 	}
 	return t.predicted, observed, t.why

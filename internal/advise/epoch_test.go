@@ -32,6 +32,15 @@ func TestEpochPredictedAndObserved(t *testing.T) {
 	t.Run("sizes", func(t *testing.T) { predictAndObserve(t, len(sizes), sizes) })
 }
 
+func evicted(t *testing.T, c *cache.Cache) float64 {
+	t.Helper()
+	s, err := c.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return float64(s.Evicted)
+}
+
 func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
 	seconds := simulate.Lognormal(samples, 0.6, 5)
 	c, play := costly(t, seconds, sizes, 0.3, 0)
@@ -54,8 +63,11 @@ func predictAndObserve(t *testing.T, samples int, sizes []uint64) {
 		total += s
 	}
 	for epoch := range 6 {
-		saved := play(epoch)
+		before, saved := evicted(t, c), play(epoch)
 		predicted, observed := compare()
+		if math.Abs(observed.Evicted-(evicted(t, c)-before)) > 0.5 || !math.IsNaN(predicted.Evicted) {
+			t.Errorf("epoch %d: %g samples went, observed %+v", epoch, evicted(t, c)-before, observed)
+		}
 		t.Logf("epoch %d: predicted %+v, observed %+v", epoch, predicted, observed)
 		if off(observed.Load, total-saved) > 1e-6 || off(observed.Saved, saved) > 0.05 && epoch > 0 {
 			t.Errorf("epoch %d: it saved %g of %g s, observed %+v", epoch, saved, total, observed)

@@ -364,13 +364,17 @@ func adviceText(c *advise.Curve) string {
 		fmt.Fprintf(&b, "%-10s "+format+"\n", append([]any{about}, args...)...)
 	}
 	today := point{c, c.Today.Part}
-	line("TODAY", "%v hold %v of the samples; an epoch takes %v, as measured", table.Bytes(c.Bytes(today.part)),
-		table.Percent(today.part), table.Duration(c.Measured()))
+	of := "the samples"
+	if c.Sizes != nil {
+		of = "the bytes of all samples"
+	}
+	line("TODAY", "%v hold %v of %s; an epoch takes %v, as measured", table.Bytes(c.Bytes(today.part)),
+		table.Percent(today.part), of, table.Duration(c.Measured()))
 	line("predicted", "%v with cost, %v with first-come", epochWith(advise.Cost)(today),
 		epochWith(advise.FirstCome)(today))
 	if c.Today.Room > c.Today.Part {
-		line("", "the cache is not full: it has room for %v of the samples; ask again when it is full",
-			table.Percent(c.Today.Room))
+		line("", "the cache is not full: it has room for %v of %s; ask again when it is full",
+			table.Percent(c.Today.Room), of)
 	}
 	switch next := c.GiB(); next.Bytes {
 	case 0:

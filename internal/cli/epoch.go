@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"math"
 	"strings"
 
 	"github.com/stocached/stocached/internal/advise"
@@ -30,12 +31,22 @@ var comparedColumns = table.Columns[*stats]{
 	table.Listed("observed_saved_seconds", "observed saved",
 		"loads of an epoch without a cache, as advise adds them up, less observed loads",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+	table.Listed("observed_evicted", "replaced", "samples that went for others in the last epoch; the fewer, the more settled",
+		ofEpochs(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", ofEpochs(func(e *epochs) any {
 		if e.why == "" {
 			return nil
 		}
 		return e.why
 	})),
+}
+
+// wholeOrNone rounds a number. NaN: it is unknown.
+func wholeOrNone(v float64) any {
+	if math.IsNaN(v) {
+		return nil
+	}
+	return uint64(math.Round(v))
 }
 
 func ofEpochs(value func(*epochs) any) func(*stats) any {
@@ -61,6 +72,7 @@ var besideTotals = map[string]func(epochs) (observed, predicted any){
 	"hit_rate": func(e epochs) (observed, predicted any) {
 		return table.Ratio(e.observed.HitRate), table.Ratio(e.predicted.HitRate)
 	},
+	"evicted": func(e epochs) (observed, predicted any) { return wholeOrNone(e.observed.Evicted), nil },
 	"saved_seconds": func(e epochs) (observed, predicted any) {
 		return table.Duration(e.observed.Saved), table.Duration(e.predicted.Saved)
 	},

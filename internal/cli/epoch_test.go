@@ -91,7 +91,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 	readCostly(t, c, rand.Perm(n)[:n/2], seconds)
 	_, row = read()
 	wantFields(t, row, jsonObject{"predicted_hit_rate": 0.2, "observed_hit_rate": nil, "observed_load_seconds": nil,
-		"observed_saved_seconds": nil, "no_prediction": nil})
+		"observed_saved_seconds": nil, "observed_evicted": nil, "no_prediction": nil})
 	for range 5 {
 		readCostly(t, c, rand.Perm(n), seconds)
 		read()
@@ -144,7 +144,7 @@ func TestStatsOfEpochs(t *testing.T) {
 	}
 	row := stats()
 	for _, field := range []string{"predicted_hit_rate", "observed_hit_rate", "predicted_load_seconds",
-		"observed_load_seconds", "predicted_saved_seconds", "observed_saved_seconds"} {
+		"observed_load_seconds", "predicted_saved_seconds", "observed_saved_seconds", "observed_evicted"} {
 		if v, known := row[field].(float64); !known || v < 0 {
 			t.Errorf("%s is %v", field, row[field])
 		}

@@ -130,6 +130,28 @@ func evictingServer(t *testing.T, n, slots int, policy, more string) *served {
 	return s
 }
 
+// raggedRecord returns sample i of a source of samples of different sizes, which differs from all others.
+func raggedRecord(i int) []byte { return servedRecord(i)[:100+i*7919%(servedBytes-99)] }
+
+// raggedServer starts a server of n samples of different sizes, with room for about so many of them.
+func raggedServer(t *testing.T, n, fit int, policy, more string) *served {
+	t.Helper()
+	bytes := 0
+	for i := range n {
+		bytes += len(raggedRecord(i))
+	}
+	g, err := shm.NewGeometry(shm.FlagVariable, shm.PolicyLRU, uint64(n), 1, shm.UnitBytes, shm.DefaultClientRecords, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := g.PayloadOffset + uint64(bytes/n*fit) + 1<<12 // the slot table takes space, too
+	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: dir, path: records%s}",
+		size, policy, more))
+	s.writeRecords(n, raggedRecord)
+	s.start()
+	return s
+}
+
 // Ensure that no call needs a third FETCH in a cache of 4 slots while other clients evict, and that
 // the second one has SEND.
 func TestNoThirdRound(t *testing.T) {

@@ -46,6 +46,18 @@ func epoch(args []string) error {
 	for len(order) > 0 {
 		batch := order[:min(size, len(order))]
 		order = order[len(batch):]
+		if c.Variable() {
+			samples, err := c.FetchSamples(context.Background(), batch)
+			if err != nil {
+				return err
+			}
+			for k, i := range batch {
+				if !bytes.Equal(samples[k], raggedRecord(i)) {
+					return fmt.Errorf("sample %d came wrong", i)
+				}
+			}
+			continue
+		}
 		dst := make([]byte, len(batch)*row)
 		if err := c.Fetch(context.Background(), batch, dst, row); err != nil {
 			return err
@@ -59,7 +71,7 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: SEED, the file of the samples, and BATCH.
+// pythonEpoch is the same in Python: SEED, the file or folder of the samples, and BATCH.
 const pythonEpoch = `
 import sys
 import numpy as np
@@ -67,13 +79,19 @@ import stocached
 
 seed, path, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with stocached.Cache.attach("pets") as cache:
-    records = np.fromfile(path, np.uint8).reshape(cache.samples, -1)
+    if cache.variable:
+        records = [np.fromfile(f"{path}/{i:06d}.bin", np.uint8) for i in range(cache.samples)]
+    else:
+        records = np.fromfile(path, np.uint8).reshape(cache.samples, -1)
     order = np.random.default_rng(seed).permutation(cache.samples)
     for begin in range(0, len(order), size):
         batch = order[begin : begin + size]
-        rows, ok = cache.fetch(batch, timeout=60)
-        assert ok.all()
-        assert (rows.reshape(len(batch), -1) == records[batch]).all(), batch
+        rows = cache.fetch(batch, timeout=60)
+        if not cache.variable:
+            rows, ok = rows
+            assert ok.all()
+        for i, row in zip(batch, rows):
+            assert np.array_equal(np.frombuffer(row, np.uint8), records[i]), i
 `
 
 // language is one way to read a whole epoch: a command whose exit status says whether all was
@@ -116,8 +134,12 @@ func languages(t *testing.T) []language {
 func (s *served) readAll(n, processes, batch int) (wait func()) {
 	s.t.Helper()
 	crc := uint32(0)
+	record := servedRecord
+	if info, err := os.Stat(s.records); err == nil && info.IsDir() {
+		record = raggedRecord
+	}
 	for i := range n {
-		crc ^= crc32.Checksum(servedRecord(i), crc32.MakeTable(crc32.Castagnoli))
+		crc ^= crc32.Checksum(record(i), crc32.MakeTable(crc32.Castagnoli))
 	}
 	all := languages(s.t)
 	var running sync.WaitGroup
@@ -173,34 +195,47 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 	}
 }
 
-// Ensure that batches of 256 of 8 processes in three languages are right in a cache of 64 slots, for
-// each policy that evicts, while the server is killed and started again.
+// Ensure that batches of 256 of 8 processes in three languages are right in a cache with room for 64
+// samples, of one size and of many, for each policy that evicts, while the server is killed and started
+// again.
 func TestBatchesLargerThanTheCache(t *testing.T) {
-	const n, slots = 3000, 64
-	for _, p := range shm.EvictingPolicies() {
-		t.Run(p.String(), func(t *testing.T) {
-			s := evictingServer(t, n, slots, p.String(), ", limits: {latency: 200us, heads: 4}")
-			wait := s.readAll(n, 8, 256)
-			for range 2 {
-				time.Sleep(300 * time.Millisecond) // in the middle: the whole takes seconds
-				s.kill()
-				s.start()
-			}
-			reads := s.metric("stocached_source_reads_total", `cache="pets"`)
-			wait()
-			if now := s.metric("stocached_source_reads_total", `cache="pets"`); now <= reads {
-				t.Error("all processes had ended before the server was back")
-			}
-			c := s.dial()
-			stats, err := c.Stats()
-			quiet := p == shm.PolicyCost || p == shm.PolicyPlanned // loads cost the same, and no process has a plan
-			if err != nil || c.Slots() < slots || c.Slots() > slots+1 || !quiet && stats.Evicted < 1000 {
-				t.Errorf("%d slots, %+v, %v", c.Slots(), stats, err)
-			}
-			if got := ready(t, c.Cache); got != c.Slots() {
-				t.Errorf("%d samples are there, of %d slots", got, c.Slots())
-			}
-		})
+	const n, slots, limits = 3000, 64, ", limits: {latency: 200us, heads: 4}"
+	fixed := func(t *testing.T, p shm.Policy) *served { return evictingServer(t, n, slots, p.String(), limits) }
+	ragged := func(t *testing.T, p shm.Policy) *served { return raggedServer(t, n, slots, p.String(), limits) }
+	for _, test := range []struct {
+		name  string
+		start func(t *testing.T, p shm.Policy) *served
+	}{{"one size", fixed}, {"many sizes", ragged}} {
+		for _, p := range shm.EvictingPolicies() {
+			t.Run(test.name+", "+p.String(), func(t *testing.T) { batchesAreRight(t, test.start(t, p), p, n, slots) })
+		}
+	}
+}
+
+func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
+	wait := s.readAll(n, 8, 256)
+	for range 2 {
+		time.Sleep(300 * time.Millisecond) // in the middle: the whole takes seconds
+		s.kill()
+		s.start()
+	}
+	reads := s.metric("stocached_source_reads_total", `cache="pets"`)
+	wait()
+	if now := s.metric("stocached_source_reads_total", `cache="pets"`); now <= reads {
+		t.Error("all processes had ended before the server was back")
+	}
+	c := s.dial()
+	stats, err := c.Stats()
+	quiet := p == shm.PolicyCost || p == shm.PolicyPlanned // loads cost the same, and no process has a plan
+	if err != nil || !quiet && stats.Evicted < 1000 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	if c.Variable() { // samples of 100 to 3,000 bytes; each loses a part of a slot
+		if got := readyOf(t, c.Cache, raggedRecord); got < slots/3 || stats.Corrupt+stats.Lost != 0 {
+			t.Errorf("%d samples are there, %+v", got, stats)
+		}
+	} else if got := ready(t, c.Cache); got != c.Slots() || got < slots || got > slots+1 {
+		t.Errorf("%d samples are there, of %d slots", got, c.Slots())
 	}
 }
 

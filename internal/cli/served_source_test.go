@@ -22,11 +22,16 @@ import (
 // writeTree writes n files with the bytes of records into a folder.
 func (s *served) writeTree(n int) {
 	s.t.Helper()
+	s.writeRecords(n, servedRecord)
+}
+
+func (s *served) writeRecords(n int, record func(i int) []byte) {
+	s.t.Helper()
 	if err := os.MkdirAll(s.records, 0o700); err != nil {
 		s.t.Fatal(err)
 	}
 	for i := range n {
-		if err := os.WriteFile(s.file(i), servedRecord(i), 0o600); err != nil {
+		if err := os.WriteFile(s.file(i), record(i), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
 	}

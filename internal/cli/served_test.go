@@ -222,11 +222,14 @@ func between(from, to int) (indices []int) {
 }
 
 // ready counts the cached samples, and compares each.
-func ready(t *testing.T, c *stocclient.Cache) (n int) {
+func ready(t *testing.T, c *stocclient.Cache) int { return readyOf(t, c, servedRecord) }
+
+// readyOf is ready for other samples.
+func readyOf(t *testing.T, c *stocclient.Cache, record func(i int) []byte) (n int) {
 	t.Helper()
 	for i, data := range c.Ready() {
 		n++
-		if !bytes.Equal(data, servedRecord(i)) {
+		if !bytes.Equal(data, record(i)) {
 			t.Errorf("sample %d is wrong", i)
 		}
 	}

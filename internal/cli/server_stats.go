@@ -35,6 +35,7 @@ type serverStats struct {
 	ObservedLoad     table.Duration `json:"observed_load_seconds"`
 	PredictedSaved   table.Duration `json:"predicted_saved_seconds"`
 	ObservedSaved    table.Duration `json:"observed_saved_seconds"`
+	ObservedEvicted  table.Duration `json:"observed_evicted"`
 	NoPrediction     *string        `json:"no_prediction"`
 }
 
@@ -47,7 +48,7 @@ func (f *serverStats) epochs() *epochs {
 		predicted: advise.Epoch{HitRate: float64(f.PredictedHitRate), Load: float64(f.PredictedLoad),
 			Saved: float64(f.PredictedSaved)},
 		observed: advise.Epoch{HitRate: float64(f.ObservedHitRate), Load: float64(f.ObservedLoad),
-			Saved: float64(f.ObservedSaved)},
+			Saved: float64(f.ObservedSaved), Evicted: float64(f.ObservedEvicted)},
 		why: *f.NoPrediction,
 	}
 }

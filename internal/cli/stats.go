@@ -52,7 +52,7 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return table.Count(s.Exists) }),
 	table.Shown("busy", "races lost", "sets while another client was filling the sample",
 		func(s *stats) any { return table.Count(s.Busy) }),
-	table.Shown("full", "full", "sets refused for lack of a slot, of arena space or of memory",
+	table.Shown("full", "full", "sets refused: no slot, arena space or memory, and the policy let no sample go",
 		func(s *stats) any { return table.Count(s.Full) }),
 	table.Listed("out", "out", "sets of a sample that can have no slot (first-indices)",
 		func(s *stats) any { return table.Count(s.Out) }),

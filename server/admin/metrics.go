@@ -52,6 +52,8 @@ var (
 		"predicts. NaN as for stocached_predicted_hit_rate. With the policy cost only.")
 	descObservedSaved = desc("observed_saved_seconds", "Loads of an epoch without a cache, as stocached advise adds "+
 		"them up, less those of the last epoch. NaN as for both hit rates. With the policy cost only.")
+	descObservedEvicted = desc("observed_evicted", "Samples that went for others in the last epoch. NaN as for "+
+		"stocached_observed_hit_rate. With the policy cost only.")
 	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 but with the policy planned.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
@@ -76,6 +78,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
 		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome, descJobs,
 		descPredictedHits, descObservedHits, descPredictedLoad, descObservedLoad, descPredictedSaved, descObservedSaved,
+		descObservedEvicted,
 		descSeconds, descRecovered, descQueue, descStuck, descLeftOut, descWaiting, descLimit} {
 		out <- d
 	}
@@ -137,6 +140,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		gauge(descObservedLoad, observed.Load)
 		gauge(descPredictedSaved, predicted.Saved)
 		gauge(descObservedSaved, observed.Saved)
+		gauge(descObservedEvicted, observed.Evicted)
 	}
 	if h.Segment().Chains() {
 		for use, n := range map[string]uint64{"samples": stats.ArenaNextBytes - stats.ArenaLostBytes,

@@ -346,8 +346,8 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
-	if why.freeOnly && f.cache.Evicts() {
-		if size, err := from.Size(index); err == nil && !f.cache.HasSpace(uint64(size)) {
+	if why.freeOnly { // else the sample would be read, and dropped
+		if size, err := from.Size(index); err == nil && !f.cache.HasSpace(index, uint64(size)) {
 			return noSlot
 		}
 	}

@@ -96,6 +96,7 @@ type Schedule struct {
 	noRoom   uint64
 	full     bool      // the cache had no free slot
 	fullAt   uint64    // the life of the cache, between two clears, in which it was full
+	asked    uint64    // the life of the cache at the last request
 	retry    time.Time // earliest time of the next try
 	closing  bool      // the cache is closing
 }
@@ -255,7 +256,7 @@ func (p *Schedule) ask(indices []int) {
 	}
 	r := fill.NewRequest(p, p.queue, missing)
 	r.FreeOnly = true // in a cache that evicts: a victim may be a sample that this epoch still needs
-	p.requests[r] = true
+	p.requests[r], p.asked = true, p.life()
 	p.underWay += len(missing)
 	p.mu.Unlock()
 	p.cache.Filler().Submit(r)
@@ -292,9 +293,14 @@ func (p *Schedule) Take(uint32, *fill.Buffer) bool {
 func (p *Schedule) noSlot() {
 	p.held.Store(true)
 	p.mu.Lock()
-	p.full, p.fullAt, p.retry = true, p.life(), time.Now().Add(retryTime)
+	p.setFull(p.life())
 	p.mu.Unlock()
 	p.wakeUp()
+}
+
+// setFull records that the cache was full in a life of it. The caller holds mu.
+func (p *Schedule) setFull(life uint64) {
+	p.full, p.fullAt, p.retry = true, life, time.Now().Add(retryTime)
 }
 
 // wakeUp wakes the schedule now.
@@ -312,7 +318,10 @@ func (p *Schedule) Done(r *fill.Request, failures []control.Failure) {
 	p.underWay -= r.Len()
 	for _, f := range failures {
 		switch f.Code {
-		case control.CodeNoSlot, control.CodeCancelled:
+		case control.CodeNoSlot: // perhaps without a read
+			p.noRoom++
+			p.setFull(p.asked)
+		case control.CodeCancelled:
 			p.noRoom++
 		case control.CodeClosing:
 			p.closing = true

@@ -85,7 +85,8 @@ type Epochs struct {
 	ObservedLoad     *float64 `json:"observed_load_seconds"`
 	PredictedSaved   *float64 `json:"predicted_saved_seconds"` // of loads that its hits save
 	ObservedSaved    *float64 `json:"observed_saved_seconds"`
-	NoPrediction     string   `json:"no_prediction"` // why nothing is predicted; "": it is
+	ObservedEvicted  *float64 `json:"observed_evicted"` // samples that went for others
+	NoPrediction     string   `json:"no_prediction"`    // why nothing is predicted; "": it is
 }
 
 // Epochs compares epochs of a cache with the policy cost, as `stocached advise` does. NaN: unknown. why is not
@@ -107,7 +108,8 @@ func (h *Cache) epochs() *Epochs {
 	}
 	e := &Epochs{PredictedHitRate: known(predicted.HitRate), ObservedHitRate: known(observed.HitRate),
 		PredictedLoad: known(predicted.Load), ObservedLoad: known(observed.Load),
-		PredictedSaved: known(predicted.Saved), ObservedSaved: known(observed.Saved)}
+		PredictedSaved: known(predicted.Saved), ObservedSaved: known(observed.Saved),
+		ObservedEvicted: known(observed.Evicted)}
 	if why != nil {
 		e.NoPrediction = strings.TrimPrefix(why.Error(), advise.ErrUnknown.Error()+": ")
 	}

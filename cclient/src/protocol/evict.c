@@ -33,8 +33,9 @@ INTERNAL void mark_hit(const stoc_cache *c, uint64_t w)
     set_reference(c, slot, old, policy_hit(&c->rule, now, draw, old));
 }
 
-/* Stores in the meta of a claimed sample that a load took so long. */
-INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds)
+/* Stores in the meta of a claimed sample that a load took so long. In an arena that evicts also its length: so the
+ * cost of a byte is known, even if the sample gets no slots. */
+INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds)
 {
     if (c->policy != STOC_POLICY_COST)
         return;
@@ -43,6 +44,8 @@ INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds)
     uint64_t draw = policy_random(c->rule.seed, atomic_fetch_add(&c->loads, 1) + 1);
     uint8_t cost = policy_loaded(cost_of(meta), nanoseconds, draw, &spread);
     store(spread_word(c), spread); /* an update that is lost does no harm */
+    if (c->chains)
+        meta = (meta & ~(uint64_t)UINT32_MAX) | length;
     store(meta_word(c, sample), meta_with_cost(meta, cost));
 }
 

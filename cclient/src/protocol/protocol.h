@@ -94,7 +94,7 @@ INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uin
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
-INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t nanoseconds);
+INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 

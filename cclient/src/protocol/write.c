@@ -303,7 +303,7 @@ again:;
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
                              .open = OPEN | claim.open};
     if (nanoseconds)
-        store_cost(c, i, nanoseconds);
+        store_cost(c, i, length, nanoseconds);
     if (c->chains) {
         k->offset = place_of(c, claimed);
         return take_chain(k, record);
@@ -505,7 +505,7 @@ int stoc_publish_loaded(struct stoc_claim *k, uint64_t nanoseconds)
         return code;
     STOC_FAULT("write.done");
     if (nanoseconds)
-        store_cost(k->cache, k->sample, nanoseconds);
+        store_cost(k->cache, k->sample, k->length, nanoseconds);
     if (k->written != k->length) {
         k->crc = 0;
         for (uint64_t at = 0, offset, run; at < k->length; at += run) { /* stoc_claim has allocated its pages */

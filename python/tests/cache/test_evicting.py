@@ -145,6 +145,25 @@ def test_samples_of_any_size_go(policy):
         assert cache.stats().ready == 0
 
 
+def test_the_size_of_slots():
+    """Without slot_bytes= the size of the cache decides, and in a dataset a typical sample does."""
+    with made_variable("cost") as cache:
+        assert cache._slot_stride == 64  # at most 64 KiB / (8 * 100)
+    with made_variable("planned", slot_bytes=256) as cache:
+        assert cache._slot_stride == 256
+        assert [cache.put(i, ragged(i), cost=0.1) for i in range(5)] == [SetResult.STORED] * 5
+        assert all(cache.get(i) == ragged(i) for i in range(5))
+    for policy, slot_bytes, text in [
+        ("cost", 96, "slot_bytes: 96 is not a power of two from 64 to 2097152"),
+        ("cost", 32, "not a power of two"),
+        ("cost", 4 << 20, "not a power of two"),
+        ("cost", 0, "slot_bytes"),
+        ("first-come", 64, "only of a variable-size cache that evicts"),
+    ]:
+        with pytest.raises(InvalidError, match=text):
+            made_variable(policy, slot_bytes=slot_bytes)
+
+
 def test_arrays_of_any_size_go():
     fields = {"image": ((None, None, 3), "uint8"), "label": ((), "int64")}
     with Cache.create(samples=100, fields=fields, variable=True, size=(4 << 20) + (64 << 10), policy="clock") as cache:

@@ -98,6 +98,20 @@ def test_samples_of_any_size(policy, workers):
     loader.close()
 
 
+@pytest.mark.parametrize(("policy", "want"), [("cost", 1024), ("lru", 1024), (None, 64), ("first-come", 64)])
+def test_slots_suit_a_typical_sample(policy, want):
+    """The cache has room for few samples. Their median is 17,440 bytes, one is much larger."""
+
+    class Long(Ragged):
+        def __getitem__(self, index: int) -> Any:
+            return np.full(20_000 * 60 if index == 0 else 17_000 + index, index & 255, np.uint8)
+
+    loader = Loader(Long(N), None, variable=True, size=CONTROL + 20 * 18_000, policy=policy)
+    assert loader.cache.policy == (policy or "first-come")
+    assert loader.cache._slot_stride == want
+    loader.close()
+
+
 class Elsewhere(Numbers):
     """Notes the processes that load its samples."""
 

@@ -71,6 +71,7 @@ class Cache(Attachment):
         fingerprint: str | None = None,
         slots: int | None = None,
         clients: int | None = None,
+        slot_bytes: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Cache:
         """Creates a cache and attaches to it.
@@ -101,6 +102,9 @@ class Cache(Attachment):
             fails.
         slots: exactly this number, instead of as many as `size` holds.
         clients: the most that are attached at the same time (default 1024).
+        slot_bytes: of a variable-size cache that evicts, whose samples take several slots: a power of
+            two from 64 to 2 MiB, best a sixteenth of a typical sample. None: as suits a cache that has
+            room for most samples.
 
         Raises InvalidError (ValueError), CacheExistsError (FileExistsError), CacheMemoryError
         (MemoryError) with the numbers, CachePermissionError, SystemCallError (OSError)."""
@@ -119,6 +123,7 @@ class Cache(Attachment):
             fingerprint,
             slots,
             clients,
+            slot_bytes,
         )
         return opening.create(cls, name, options, progress)
 

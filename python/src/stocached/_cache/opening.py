@@ -36,6 +36,7 @@ def options(
     fingerprint: str | None,
     slots: int | None,
     clients: int | None,
+    slot_bytes: int | None,
 ) -> _native.Options:
     """The arguments of `Cache.create` as the library takes them. Raises InvalidError."""
     made = schema.make_fields(
@@ -62,6 +63,7 @@ def options(
         reserve=bool(reserve),
         unlink_last=unlink == "last",
         client_records=0 if clients is None else whole("clients", clients, 1, 2**32 - 1),
+        slot_bytes=0 if slot_bytes is None else whole("slot_bytes", slot_bytes, 1, _MOST),
         directory=None if dir is None else os.fsencode(dir),
         fingerprint=None if fingerprint is None else _text("fingerprint", fingerprint),
     )

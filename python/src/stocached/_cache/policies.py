@@ -41,6 +41,12 @@ def name_of(number: int) -> str:
     return _NAMES[number]
 
 
+def slot_bytes_for(typical: int) -> int:
+    """The slot_bytes of a variable-size cache that evicts, whose typical sample is so long: the largest
+    that is not above a sixteenth of it (docs/spec/arena-eviction.md)."""
+    return 1 << min(max((typical // 16).bit_length() - 1, 6), 21)
+
+
 def evicts(policy: str) -> bool:
     """Whether a set into a full cache may give the slot of another sample to its own."""
     return policy not in ("first-come", "first-indices")

@@ -192,7 +192,7 @@ class CachedSamples(CacheBacked):
     def _make(
         self,
         name: str | None,
-        sample_bytes: int,
+        sample_bytes: list[int],
         size: int | str | None,
         fingerprint: Any,
         variable: bool | None,
@@ -200,11 +200,12 @@ class CachedSamples(CacheBacked):
     ) -> tuple[Cache, bool]:
         """The cache, and whether it is new.
 
-        sample_bytes: of the largest probed sample. fingerprint: the user's text, or a Derived."""
+        sample_bytes: of the probed samples, in rising order. fingerprint: the user's text, or a Derived."""
         fields = self._cache_fields()
         varies = bool(variable) or not all(field.fixed for field in fields)
         if varies and size is None:
-            size = int(sample_bytes * self._n * _GENEROUS) + _CONTROL + 24 * self._n
+            size = int(sample_bytes[-1] * self._n * _GENEROUS) + _CONTROL + 24 * self._n
+        slot_bytes = policies.slot_bytes_for(sample_bytes[len(sample_bytes) // 2]) if varies else None
         specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
 
         def create(policy: Policy = policy or "first-come") -> Cache:
@@ -217,6 +218,7 @@ class CachedSamples(CacheBacked):
                 variable=varies,
                 policy=policy,
                 fingerprint=text,
+                slot_bytes=slot_bytes if policies.evicts(policy) else None,
             )
 
         given = None if isinstance(fingerprint, Derived) else fingerprint

@@ -131,6 +131,8 @@ class Trial:
             )
         return fields
 
-    def bytes(self) -> int:
-        """The most bytes that one of these samples takes in a variable-size cache."""
-        return max(sum(-(-seen.nbytes // 64) * 64 for seen in row) + 64 * len(row) for row in self._most.rows.values())
+    def bytes(self) -> list[int]:
+        """The most bytes that each of these samples takes in a variable-size cache, in rising order."""
+        return sorted(
+            sum(-(-seen.nbytes // 64) * 64 for seen in row) + 64 * len(row) for row in self._most.rows.values()
+        )
