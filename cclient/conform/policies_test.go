@@ -13,10 +13,15 @@ import (
 )
 
 // Each language makes exactly the simulator's decisions.
-func TestDecisionsAreTheSimulators(t *testing.T) {
+func TestDecisionsAreTheSimulators(t *testing.T) { inEachLanguage(t, decisions.Compare) }
+
+// And in an arena that evicts too.
+func TestChainsAreTheSimulators(t *testing.T) { inEachLanguage(t, decisions.CompareChains) }
+
+func inEachLanguage(t *testing.T, compare func(*testing.T, func(*testing.T, shm.Options) (*shm.Segment, decisions.Client))) {
 	for language := range languages {
 		t.Run(languages[language].name, func(t *testing.T) {
-			decisions.Compare(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
+			compare(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
 				o.Name, o.Dir = "policy", directory(t)
 				seg, err := shm.Create(o)
 				if err != nil {
@@ -49,21 +54,4 @@ func (d decider) SetLoaded(i int, data []byte, took time.Duration) bool {
 		d.t.Fatalf("set of sample %d: %d", i, code)
 	}
 	return code == int(cache.Stored)
-}
-
-// TestChainsAreTheSimulators: in an arena that evicts too.
-func TestChainsAreTheSimulators(t *testing.T) {
-	for language := range languages {
-		t.Run(languages[language].name, func(t *testing.T) {
-			decisions.CompareChains(t, func(t *testing.T, o shm.Options) (*shm.Segment, decisions.Client) {
-				o.Name, o.Dir = "policy", directory(t)
-				seg, err := shm.Create(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { seg.Close() })
-				return seg, decider{t, open(t, language, filepath.Join(o.Dir, o.Name), false)}
-			})
-		})
-	}
 }

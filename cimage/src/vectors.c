@@ -46,21 +46,16 @@ static const struct loops plain = {transpose_in, transpose_out, weigh, NULL};
 VECTORS static inline void transpose16(__m256i v[16])
 {
     __m256i u[16];
-    for (int k = 0; k < 8; k++) {
-        u[2 * k] = _mm256_unpacklo_epi8(v[k], v[k + 8]);
-        u[2 * k + 1] = _mm256_unpackhi_epi8(v[k], v[k + 8]);
-    }
-    for (int k = 0; k < 8; k++) {
-        v[2 * k] = _mm256_unpacklo_epi8(u[k], u[k + 8]);
-        v[2 * k + 1] = _mm256_unpackhi_epi8(u[k], u[k + 8]);
-    }
-    for (int k = 0; k < 8; k++) {
-        u[2 * k] = _mm256_unpacklo_epi8(v[k], v[k + 8]);
-        u[2 * k + 1] = _mm256_unpackhi_epi8(v[k], v[k + 8]);
-    }
-    for (int k = 0; k < 8; k++) {
-        v[2 * k] = _mm256_unpacklo_epi8(u[k], u[k + 8]);
-        v[2 * k + 1] = _mm256_unpackhi_epi8(u[k], u[k + 8]);
+#pragma GCC unroll 2
+    for (int twice = 0; twice < 2; twice++) {
+        for (int k = 0; k < 8; k++) {
+            u[2 * k] = _mm256_unpacklo_epi8(v[k], v[k + 8]);
+            u[2 * k + 1] = _mm256_unpackhi_epi8(v[k], v[k + 8]);
+        }
+        for (int k = 0; k < 8; k++) {
+            v[2 * k] = _mm256_unpacklo_epi8(u[k], u[k + 8]);
+            v[2 * k + 1] = _mm256_unpackhi_epi8(u[k], u[k + 8]);
+        }
     }
 }
 
