@@ -88,7 +88,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             )
             return False
         files = sorted((sources / "src").glob("*.c"))
-        options = ["-O3", "-ffp-contract=off", "-fno-trapping-math"]
+        options = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
         self.run_compiler(options, library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"])
         return True
 

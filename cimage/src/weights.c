@@ -59,7 +59,7 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
 {
     if (in == out)
         return make_identity(w, from, count, flip);
-    double scale = (double)in / out, width = scale > 1 ? scale : 1;
+    double scale = (double)in / out, width = scale > 1 ? scale : 1, inverse = 1 / width;
     double support = (filter == STOC_IMAGE_BICUBIC ? 2 : 1) * width;
     uint32_t taps = 2, first, last;
     for (uint32_t k = 0; k < count; k++) {
@@ -78,11 +78,12 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
         sources(in, center, support, &first, &last);
         double *values = sums + (size_t)k * taps;
         for (uint32_t t = 0; t < last - first; t++) {
-            double x = (first + t - center + 0.5) / width;
+            double x = (first + t - center + 0.5) * inverse;
             sum += values[t] = filter == STOC_IMAGE_BICUBIC ? bicubic(x) : bilinear(x);
         }
+        sum = 1 / sum;
         for (uint32_t t = 0; t < last - first; t++)
-            values[t] /= sum;
+            values[t] *= sum;
         w->first[k] = first;
         if (first < w->low)
             w->low = first;
