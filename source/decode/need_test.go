@@ -154,7 +154,7 @@ func TestNeed(t *testing.T) {
 	}
 	for _, path := range paths {
 		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") &&
-			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
+			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".padded") && !strings.HasSuffix(path, ".py") {
 			files[path] = file
 		}
 	}
@@ -169,7 +169,7 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		for _, fit := range []string{"stretch", "crop"} {
+		for _, fit := range []string{"stretch", "crop", "pad"} {
 			o := options{Resize: []int{300, 200}, Layout: "hwc", Fit: fit}
 			across, down := o.cuts(size)
 			need := f.need(file, size) + resizeNeed(size, across, down)
@@ -178,7 +178,9 @@ func TestNeed(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			img, err := new(scratch).image(context.Background(), f, file, size)
 			if err == nil {
-				new(scratch).put(img, size, f, &o, across, down, dst)
+				s := new(scratch)
+				p := s.pixelsOf(img, size, f)
+				s.put(&p, &o, across, down, dst)
 			}
 			runtime.ReadMemStats(&after)
 			const fixed = 150 << 10 // buffers of readers and tables, for any picture
