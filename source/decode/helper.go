@@ -102,7 +102,7 @@ func startHelper(path string) (h *helper, err error) {
 		if err != nil {
 			h.stop()
 			h, err = nil, &lostError{fmt.Errorf("%s does not start: %w; install it again (make install) and restart the "+
-				"server, or set %s= to decode with Go's slower decoders", path, err, helperVariable), false}
+				"server, or set %s= to decode with Go's slower decoders", path, err, helperVariable), true}
 		}
 	}()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

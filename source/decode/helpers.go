@@ -9,18 +9,19 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// helpers are the processes of one program, one a core. All sources of this process share them.
+// helpers are the processes of one program, at most one a core. All sources of this process share
+// them.
 type helpers struct {
 	path    string
-	decoder string       // which library they have
-	idle    chan *helper // nil: not started
-	closed  chan struct{}
+	decoder string        // which library they have
+	free    chan struct{} // as many items as further helpers may decode
 
-	mu    sync.Mutex
-	users int // sources
+	mu    sync.Mutex // protects the fields below
+	idle  []*helper
+	users int // sources; 0: closed
 }
 
-var shared = struct {
+var opened = struct {
 	sync.Mutex
 	of map[string]*helpers
 }{of: map[string]*helpers{}}
@@ -28,9 +29,11 @@ var shared = struct {
 // openHelpers returns the helpers of a path for one more source. It starts one, to see whether it
 // works.
 func openHelpers(path string) (*helpers, error) {
-	shared.Lock()
-	defer shared.Unlock()
-	if p := shared.of[path]; p != nil {
+	opened.Lock()
+	defer opened.Unlock()
+	if p := opened.of[path]; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.users++
 		return p, nil
 	}
@@ -38,92 +41,93 @@ func openHelpers(path string) (*helpers, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := runtime.GOMAXPROCS(0)
-	p := &helpers{path: path, decoder: first.decoder, idle: make(chan *helper, n), closed: make(chan struct{}), users: 1}
-	p.idle <- first
-	for range n - 1 {
-		p.idle <- nil
+	p := &helpers{path: path, decoder: first.decoder, free: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		idle: []*helper{first}, users: 1}
+	for range cap(p.free) {
+		p.free <- struct{}{}
 	}
-	shared.of[path] = p
+	opened.of[path] = p
 	return p, nil
 }
 
 // close ends the processes after the last source, except those that decode: put ends these.
 func (p *helpers) close() {
-	shared.Lock()
-	defer shared.Unlock()
+	opened.Lock()
+	defer opened.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.users--; p.users > 0 {
 		return
 	}
-	delete(shared.of, p.path)
-	p.mu.Lock()
-	close(p.closed)
-	p.mu.Unlock()
-	for {
-		select {
-		case h := <-p.idle:
-			if h != nil {
-				h.stop()
-			}
-		default:
-			return
-		}
+	delete(opened.of, p.path)
+	for _, h := range p.idle {
+		h.stop()
 	}
+	p.idle = nil
 }
 
-// take waits for a helper that nobody uses, and starts it if it has ended.
+// take waits until a helper may decode. It starts one if none is idle. A put must follow if there is
+// no error.
 func (p *helpers) take(ctx context.Context) (h *helper, err error) {
 	select {
-	case h = <-p.idle:
+	case <-p.free:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-p.closed:
-		return nil, source.ErrClosed
 	}
-	if h != nil {
+	defer func() {
+		if err != nil {
+			p.free <- struct{}{}
+		}
+	}()
+	for {
+		p.mu.Lock()
+		users, n := p.users, len(p.idle)
+		if n > 0 {
+			h, p.idle = p.idle[n-1], p.idle[:n-1]
+		}
+		p.mu.Unlock()
+		switch {
+		case users == 0:
+			return nil, source.ErrClosed
+		case n == 0:
+			return startHelper(p.path)
+		}
 		select {
-		case <-h.ended:
+		case <-h.ended: // somebody killed it
 			h.stop()
-			h = nil
 		default:
 			return h, nil
 		}
 	}
-	if h, err = startHelper(p.path); err != nil {
-		p.put(nil)
-	}
-	return h, err
 }
 
 // put gives a helper back; nil: it has ended.
 func (p *helpers) put(h *helper) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.closed:
-		if h != nil {
-			h.stop()
-		}
+	switch {
+	case h == nil:
+	case p.users == 0:
+		h.stop()
 	default:
-		p.idle <- h
+		p.idle = append(p.idle, h)
 	}
+	p.mu.Unlock()
+	p.free <- struct{}{}
 }
 
 // with calls a function with a helper, and a second time with another one if the first has died.
 func (p *helpers) with(ctx context.Context, use func(*helper) error) error {
 	for try := 0; ; try++ {
 		h, err := p.take(ctx)
-		if err != nil {
-			return err
-		}
-		err = use(h)
 		var lost *lostError
-		if errors.As(err, &lost) {
-			h.stop()
-			h = nil
+		if err == nil {
+			if err = use(h); errors.As(err, &lost) {
+				h.stop()
+				h = nil
+			}
+			p.put(h)
 		}
-		p.put(h)
-		if lost == nil || !lost.again || try > 0 {
+		if !errors.As(err, &lost) || !lost.again || try > 0 {
 			return err
 		}
 	}
