@@ -127,6 +127,7 @@ func startHelper(path string) (h *helper, err error) {
 	}
 	cmd := exec.Command(path)
 	cmd.ExtraFiles, cmd.Stderr = []*os.File{theirs, h.memory}, &h.said
+	cmd.WaitDelay = time.Second // if another process has its standard error
 	if err := cmd.Start(); err != nil {
 		return h, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,26 +21,15 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// helper builds stocached-decode and makes later sources use it. It returns the folder of what was
-// built.
+// helper makes later sources use stocached-decode. It returns the folder of the program.
 func helper(t testing.TB) (build string) {
 	t.Helper()
-	built, err := filepath.Abs("../../build")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("../../tools/setup.sh", "has-jpeg").CombinedOutput(); err != nil {
-		t.Skipf("there is no jpeglib.h here (make setup-c-tests installs it): %v %s", err, out)
-	}
-	make := exec.Command("make", "-s", "-C", "../../cimage", "all", "../build/image/pixels")
-	make.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
-	if out, err := make.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Setenv("STOCACHED_DECODE", filepath.Join(built, "stocached-decode"))
-	return built
+	path := sourcetest.Helper(t, "../..")
+	t.Setenv("STOCACHED_DECODE", path)
+	return filepath.Dir(path)
 }
 
 func decoderOf(s source.Source) string {
@@ -187,7 +177,7 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"no such file":  func() { t.Setenv("STOCACHED_DECODE", filepath.Join(t.TempDir(), "none")) },
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
-		"a frame of 5":  func() { script(t, `printf hello >&3; sleep 100 3>&-`) },
+		"a frame of 5":  func() { script(t, `printf hello >&3; exec sleep 100`) },
 		"its frames are 2, those of this server 1": func() { script(t, "cat "+first+" >&3") },
 	} {
 		set()
@@ -247,6 +237,27 @@ func TestHelperContext(t *testing.T) {
 	}
 	if _, err := readOne(s, 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// Ensure that the signals of a terminal and of a service manager, which reach all processes of a
+// server, do not end the helpers before it.
+func TestHelperSignals(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "420.jpg"), small)
+	before := processes(t)
+	for _, pid := range before {
+		for _, signal := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
+			if err := unix.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := readOne(s, 0); err != nil {
+		t.Error(err)
+	}
+	if after := processes(t); len(before) != 1 || !slices.Equal(before, after) {
+		t.Errorf("processes %v, before %v", after, before)
 	}
 }
 
