@@ -47,9 +47,10 @@ type request struct {
 
 // answer is a frame from the helper.
 type answer struct {
-	Code    int32 // 0, or a code of stocached_image.h
-	Frames  uint32
-	Message [248]byte
+	Code        int32 // 0, or a code of stocached_image.h
+	Frames      uint32
+	Nanoseconds uint64 // of processor time
+	Message     [240]byte
 }
 
 const codeMemory = -5 // STOC_IMAGE_EMEMORY
@@ -230,9 +231,10 @@ func (h *helper) room(n int) error {
 	return err
 }
 
-// do sends a request, whose input lies in the shared memory, and waits for the answer. Errors are
-// lostError, after which the helper must be stopped, the cause of ctx, too, and those of the picture.
-func (h *helper) do(ctx context.Context, r *request) error {
+// do sends a request, whose input lies in the shared memory, and waits for the answer. It
+// returns the processor time of the helper. Errors are lostError, after which the helper must be
+// stopped, and those of the picture.
+func (h *helper) do(ctx context.Context, r *request) (used time.Duration, err error) {
 	r.Memory = uint64(len(h.shared))
 	var a answer
 	frame, err := binary.Append(make([]byte, 0, 80), binary.NativeEndian, r)
@@ -245,18 +247,19 @@ func (h *helper) do(ctx context.Context, r *request) error {
 			err = h.next(&a)
 		}
 		if !ended() { // the deadline may change at any time, so no other picture may use this helper
-			return &lostError{context.Cause(ctx), false}
+			return 0, &lostError{context.Cause(ctx), false}
 		}
 	}
+	used = time.Duration(a.Nanoseconds)
 	switch {
 	case err != nil:
-		return &lostError{fmt.Errorf("%s: %w", helperName, h.died(err, decodeLimit)), !errors.Is(err, os.ErrDeadlineExceeded)}
+		return 0, &lostError{fmt.Errorf("%s: %w", helperName, h.died(err, decodeLimit)), !errors.Is(err, os.ErrDeadlineExceeded)}
 	case a.Code == codeMemory:
-		return &lostError{fmt.Errorf("%s: %s", helperName, a.text()), false}
+		err = &lostError{fmt.Errorf("%s: %s", helperName, a.text()), false}
 	case a.Code != 0:
-		return errors.New(a.text())
+		err = errors.New(a.text())
 	}
-	return nil
+	return used, err
 }
 
 // forget gives the memory of a large picture back to the system.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 )
 
@@ -140,12 +142,20 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 	if large {
 		r.Release = 1
 	}
+	// For the policy cost, a load costs what the helper computes, and not the wait for it.
+	var used, here time.Duration
+	began := time.Now()
+	defer func() { loadtime.Elsewhere(ctx, used, time.Since(began)-here) }()
 	return p.with(ctx, func(h *helper) error {
+		began := time.Now()
 		if err := h.room(int(r.Result) + len(dst)); err != nil {
 			return &lostError{err, false}
 		}
 		write(h.shared[:input])
-		err := h.do(ctx, &r)
+		here += time.Since(began)
+		took, err := h.do(ctx, &r)
+		used += took
+		began = time.Now()
 		if err == nil {
 			copy(dst, h.shared[r.Result:])
 		}
@@ -154,6 +164,7 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 				return &lostError{err, false}
 			}
 		}
+		here += time.Since(began)
 		return err
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/sourcetest"
@@ -258,6 +259,25 @@ func TestHelperSignals(t *testing.T) {
 	}
 	if after := processes(t); len(before) != 1 || !slices.Equal(before, after) {
 		t.Errorf("processes %v, before %v", after, before)
+	}
+}
+
+// Ensure that a load costs the processor time of the helper, not the wait for it.
+func TestHelperCost(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "500x375.jpg"), map[string]any{"resize": []int{224, 224}})
+	pid := processes(t)[0]
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { unix.Kill(pid, unix.SIGCONT) })
+	cost := loadtime.Measure(context.Background(), func(ctx context.Context) {
+		if _, err := s.Read(ctx, 0, make([]byte, 3*224*224)); err != nil {
+			t.Error(err)
+		}
+	})
+	if cost < 300*time.Microsecond || cost > 100*time.Millisecond {
+		t.Errorf("a load of about 1 ms that waited for 300 ms costs %v", cost)
 	}
 }
 
