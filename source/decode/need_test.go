@@ -5,6 +5,7 @@ import (
 	"compress/zlib"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -18,6 +19,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // interlacedPNG is a black picture of any kind: few bytes with many pixels.
@@ -192,6 +195,50 @@ func TestNeed(t *testing.T) {
 	}
 }
 
+// Ensure that a picture takes no more memory in the helper than is said, and that the estimate is not
+// far too high for a file that is one scan.
+func TestHelperNeed(t *testing.T) {
+	path := sourcetest.Helper(t, "../..")
+	peak := func(h *helper) (bytes int64) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				_, err = fmt.Sscan(rest, &bytes)
+			}
+		}
+		if err != nil || bytes == 0 {
+			t.Fatal(err)
+		}
+		return bytes << 10
+	}
+	for name, bomb := range bombs {
+		if !strings.Contains(name, "JPEG") && name != "PNG" {
+			continue
+		}
+		for _, size := range []image.Point{{2900, 1900}, {300, 9000}} {
+			for _, fit := range []string{"stretch", "crop", "pad"} {
+				all, err := openHelpers(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := peak(all.idle[0])
+				file := bomb(t, size.X, size.Y)
+				o := options{Resize: []int{224, 300}, Layout: "hwc", Fit: fit, MaxPixels: 1 << 30}
+				dst := make([]byte, 3*224*300)
+				err = (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
+				took := peak(all.idle[0]) - before
+				f, _ := formatOf(file)
+				across, down := o.cuts(size)
+				need := f.helperNeed(file, size, across, down, len(dst))
+				if took > need+1<<20 || name == "JPEG" && fit == "stretch" && need > 2*took+4<<20 {
+					t.Errorf("%s, %v, %s: %d bytes were taken, %d are said to be needed (%v)", name, size, fit, took, need, err)
+				}
+				all.close()
+			}
+		}
+	}
+}
+
 // Ensure that headers of any kind are read to their end, and that an unknown need is estimated high
 // enough.
 func TestNeedOfDamagedFiles(t *testing.T) {
@@ -206,10 +253,12 @@ func TestNeedOfDamagedFiles(t *testing.T) {
 		}
 		for n := len(f.magic); n < min(len(file), 2000); n++ {
 			f.need(file[:n:n], image.Pt(100, 100))
+			f.helperNeed(file[:n:n], image.Pt(100, 100), cut{}, cut{}, 1)
 		}
 	}
 	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02",
 		"\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
 		formats[0].need([]byte(file), image.Pt(10, 10))
+		formats[0].helperNeed([]byte(file), image.Pt(10, 10), cut{}, cut{}, 1)
 	}
 }

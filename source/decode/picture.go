@@ -19,11 +19,11 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	across, down := o.cuts(side)
-	need := f.need(file, side)
+	var need int64
 	if s.helpers != nil {
-		need += helperNeed(len(file), side, across, down, len(dst))
+		need = f.helperNeed(file, side, across, down, len(dst))
 	} else {
-		need += resizeNeed(side, across, down)
+		need = f.need(file, side) + resizeNeed(side, across, down)
 	}
 	if s.memory != nil {
 		if need > s.memory.limit {

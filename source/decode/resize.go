@@ -53,13 +53,6 @@ func (o *options) cuts(size image.Point) (across, down cut) {
 	return across, down
 }
 
-// helperNeed returns the bytes that a picture takes in a helper and in the shared memory, beside
-// those that its decoder takes here. The file may be turned.
-func helperNeed(file int, size image.Point, across, down cut, result int) int64 {
-	input := max(int64(file), 3*int64(size.X)*int64(size.Y))
-	return input + 3*max(int64(across.kept)*int64(size.Y), int64(down.kept)*int64(size.X)) + 2*int64(result)
-}
-
 // resizeNeed returns the bytes that resize takes for a picture.
 func resizeNeed(size image.Point, across, down cut) int64 {
 	rows := int64(down.kept)*int64(size.Y)/int64(down.size) + 2*(int64(size.Y)/int64(down.size)+2)
