@@ -198,6 +198,9 @@ func TestNeed(t *testing.T) {
 // Ensure that a picture takes no more memory in the helper than is said, and that the estimate is not
 // far too high for a file that is one scan.
 func TestHelperNeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not under the race detector: one goroutine makes large pictures")
+	}
 	path := sourcetest.Helper(t, "../..")
 	peak := func(h *helper) (bytes int64) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
