@@ -52,17 +52,18 @@ help: ## print this list
 # ------------------------------------------------------------------------------------------------ build
 
 .PHONY: build
-build: build/libstocached.so build/libstocached_image.so bin/stocached ## build bin/stocached and the C libraries in build/
+build: build/libstocached.so build/libstocached_image.so bin/stocached ## build bin/stocached, bin/stocached-decode and the C libraries in build/
 
 .PHONY: build/libstocached.so
 build/libstocached.so: | setup-compiler
 	@$(MAKE) --no-print-directory -C cclient
 
-# The library for pictures needs libjpeg-turbo. All else works without it.
+# The library for pictures and bin/stocached-decode need libjpeg-turbo. All else works without them.
 .PHONY: build/libstocached_image.so
 build/libstocached_image.so: | setup-compiler
-	@if tools/setup.sh has-jpeg; then $(MAKE) --no-print-directory -C cimage; else \
-		echo 'stocached: without libstocached_image.so, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg62-turbo-dev'; fi
+	@if tools/setup.sh has-jpeg; then \
+		$(MAKE) --no-print-directory -C cimage && mkdir -p bin && ln -sf ../build/stocached-decode bin; else \
+		echo 'stocached: without libstocached_image.so and stocached-decode, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg62-turbo-dev'; fi
 
 .PHONY: bin/stocached
 bin/stocached:

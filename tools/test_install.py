@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = {
     "bin/stocached",
+    "bin/stocached-decode",
     "include/stocached.h",
     "include/stocached_image.h",
     "lib/libstocached.a",
@@ -106,6 +107,7 @@ def test_a_program_uses_the_library_for_pictures(prefix: Path, tmp_path: Path) -
 
 def test_what_is_installed_is_found(prefix: Path) -> None:
     assert output(prefix / "bin/stocached", "--version").startswith("stocached ")
+    assert output(prefix / "bin/stocached-decode", "--version").startswith("stocached-decode, frames 1, libjpeg")
     completions = prefix / "share/bash-completion/completions/stocached"
     assert "stocached" in output("bash", "-c", f"source '{completions}' && complete -p stocached")
     assert (prefix / "share/zsh/site-functions/_stocached").read_text().startswith("#compdef stocached")
@@ -122,7 +124,7 @@ def test_a_package_has_the_same_files_and_no_path_of_the_place_it_is_made_in(pre
         str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()
     }
     assert [path.name for path in (tmp_path / "package").iterdir()] == ["opt"]
-    for name in (name for name in files if name != "bin/stocached" and not name.startswith("lib/lib")):
+    for name in (name for name in files if not name.startswith("bin/") and not name.startswith("lib/lib")):
         assert str(tmp_path) not in (packaged / name).read_text(), name
     assert "prefix=/opt/stocached\n" in (packaged / "lib/pkgconfig/stocached.pc").read_text()
 

@@ -2,9 +2,13 @@ package measure
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stocached/stocached/bench/report"
@@ -150,11 +154,24 @@ func seconds(u *unix.Rusage) float64 {
 	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
 }
 
-// processorTime returns the processor seconds of another process so far.
-func processorTime(pid int) (float64, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|2, &t); err != nil { // the clock of clock_getcpuclockid
-		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+// processorTime returns the processor seconds of another process and its children so far.
+func processorTime(pid int) (total float64, err error) {
+	all := fmt.Sprint(pid)
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range tasks {
+		children, _ := os.ReadFile(path) // a thread may have ended
+		all += " " + string(children)
 	}
-	return float64(t.Nano()) / 1e9, nil
+	for _, field := range strings.Fields(all) {
+		one, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, err
+		}
+		var t unix.Timespec
+		if err := unix.ClockGettime(int32(^one)<<3|2, &t); err != nil { // the clock of clock_getcpuclockid
+			return 0, fmt.Errorf("processor time of process %d: %w", one, err)
+		}
+		total += float64(t.Nano()) / 1e9
+	}
+	return total, err
 }

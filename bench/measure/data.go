@@ -129,6 +129,24 @@ func (d *Data) tree(r Records) (source.Settings, error) {
 	return source.Settings{"kind": "dir", "path": path}, err
 }
 
+// pictures makes a tree of copies of a picture.
+func (d *Data) pictures(picture string, n int) (source.Settings, error) {
+	data, err := os.ReadFile(picture)
+	if err != nil {
+		return nil, err
+	}
+	path, err := d.once(fmt.Sprintf("%d.pictures", n), func(path string) error {
+		for i := range n {
+			file := fileOf(path, i)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, data, 0o644)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return source.Settings{"kind": "dir", "path": path}, err
+}
+
 // fileOf returns the file of sample i. The order of the paths is that of the samples.
 func fileOf(tree string, i int) string {
 	return fmt.Sprintf("%s/%05d/%08d", tree, i/filesPerFolder, i)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -54,6 +57,36 @@ func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, err
 		return report.Measurement{}, err
 	}
 	return b.fill("server/fill-dir", size, r, s, runs, manyFiles(s["path"].(string)), "open, read, close")
+}
+
+// FillPictures measures how fast a server fills a cache from JPEG files, at 224 x 224: with
+// stocached-decode, beside Go's decoder. Bare threads of the C library decode as many files. build
+// is the folder of the C programs.
+func FillPictures(b *Box, picture, build string, n, runs int) (report.Measurement, error) {
+	s, err := b.Data.pictures(picture, n)
+	if err != nil {
+		return report.Measurement{}, err
+	}
+	order := Records{Samples: n}.order()
+	with := func(name, decoder string) Subject {
+		var cold *hostedCache
+		c := b.cache("pictures", s)
+		c.Decode = map[string]any{"resize": []int{224, 224}}
+		return Subject{Name: name, Samples: n,
+			Setup: func() (err error) {
+				if err = os.Setenv("STOCACHED_DECODE", decoder); err == nil {
+					cold, err = b.hosted("pictures", c)
+				}
+				return err
+			},
+			Run: func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() },
+			Helper: func() int { return cold.pid() }}
+	}
+	return Alternate("server/fill-jpeg", "JPEG", runs, with("server", filepath.Join(build, "stocached-decode")),
+		with("server, Go's decoder", ""), Subject{Name: "bare threads", Samples: n, Run: func() error {
+			return exec.Command(filepath.Join(build, "image/pixels"), picture, "224", "224", "0", "0",
+				fmt.Sprint(runtime.NumCPU()), fmt.Sprint(n)).Run()
+		}})
 }
 
 // opener returns a function that reads the bytes of a sample into a buffer, and one that closes the

@@ -36,6 +36,7 @@ const socketsSuffix = ".sockets"
 type served struct {
 	Name     string          `json:"name"`
 	Source   source.Settings `json:"source"`
+	Decode   map[string]any  `json:"decode,omitempty"`
 	Size     any             `json:"size"`
 	Parallel int             `json:"parallel"`
 	Dir      string          `json:"dir"`

@@ -3,6 +3,7 @@ package report
 // Rows of the server, in the order of the table.
 const (
 	rowFill    = "fill, files in the page cache"
+	rowJPEG    = "fill, JPEG files of 500 x 375 to 224 x 224"
 	rowMiss    = "fetch of a miss, source in the page cache"
 	rowBatch   = "fetch of a batch of 256 misses"
 	rowAllHits = "fetch of all hits"
@@ -42,6 +43,9 @@ var ServerRequirements = []Requirement{
 		Sense: Faster, Need: 0.85, Bound: true},
 	{Row: rowFill, Case: "server/fill-dir", Ours: "open, read, close, pwrite" + intoThere, Base: "open, read, close",
 		Sense: Faster, Need: 0.85, Bound: true},
+
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "server, Go's decoder", Sense: Faster, Need: 4},
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads", Sense: Faster, Need: 0.9},
 
 	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 40e-6,
 		Unit: "us"},

@@ -45,6 +45,8 @@ kill the server at any moment.`,
 			`At SIGHUP it reads the configuration again. It adds, removes and changes caches, limits and log.level. It
 logs settings that need a restart. An invalid file changes nothing. It tells systemd when it is ready,
 reloads and ends, answers its watchdog while it serves, and takes sockets from it; deploy/ has unit files.`,
+			`With decode:, stocached-decode beside this program decodes JPEG files, in one process a core. Where it is
+missing, Go decodes, which is slower. STOCACHED_DECODE=PATH names another one; if it is empty, Go decodes.`,
 			`config.example.yaml is the manual of the configuration. --check reads it, opens every source, checks whether
 all caches fit together, and starts nothing.`,
 			exitStatus(exitNotFound, exitMemory, exitExists, exitPermission)),

@@ -24,6 +24,7 @@ import (
 	"github.com/stocached/stocached/server/prefetch"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -134,8 +135,14 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	info := p.source.Info()
-	log.Info("serving", "warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
-		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint)
+	about := []any{"warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
+		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint}
+	for _, note := range info.Notes {
+		if note.Name == decode.DecoderNote && p.Options.Decode != nil {
+			about = append(about, note.Name, note.Text)
+		}
+	}
+	log.Info("serving", about...)
 	return h, nil
 }
 

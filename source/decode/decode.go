@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ import (
 // version is part of the fingerprint. Raise it when the same file gives other pixels.
 const version = 1
 
+// DecoderNote is the name of the note that says what decodes JPEG files: "Go", or the helper.
+const DecoderNote = "decoder"
+
 // pictures is a source of decoded images.
 type pictures struct {
 	inner   source.Source
@@ -28,13 +32,17 @@ type pictures struct {
 	pool    sync.Pool // of *scratch
 	files   memory    // for encoded files
 	memory  memory    // for pictures
+	helpers *helpers  // nil: Go decodes and resizes
 }
 
 // New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
 // ([height, width], required), layout (chw, the default, or hwc), field (the field of s with the
 // image; default: the one with a usual name, or the only possible one), fit (stretch, the default,
-// or crop), max_pixels and memory. For other settings, and for a source without a field of files,
+// crop or pad), max_pixels and memory. For other settings, and for a source without a field of files,
 // it returns ErrInvalid and leaves s open.
+//
+// JPEG files are decoded by the helper program beside this one (docs/spec/decode.md), and by Go if
+// there is none. If there is one that does not work, New returns its error.
 //
 // Reads return ErrCorrupt for a file that is no image, too large or damaged. If s is a
 // source.Blocks, the result is one too.
@@ -46,7 +54,7 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	inner := s.Info()
 	p := &pictures{inner: s, o: o, encoded: inner.Schema, files: memory{limit: o.forFiles()},
 		memory: memory{limit: o.forPictures()}}
-	p.pool.New = func() any { return &scratch{memory: &p.memory} }
+	p.pool.New = func() any { return &scratch{memory: &p.memory, helpers: p.helpers} }
 	if p.image, err = imageField(inner.Schema, o.Field); err != nil {
 		return nil, err
 	}
@@ -73,12 +81,27 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	field := inner.Schema.Fields[p.image].Name
 	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout,
 		field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
-	if o.crops() {
-		pixels, how = pixels+" crop", how+", cropped"
+	switch o.Fit {
+	case "crop":
+		pixels, how = pixels+" crop 2", how+", cropped"
+	case "pad":
+		pixels, how = pixels+" pad", how+", padded"
+	}
+	decoder := "Go"
+	path, err := helperPath()
+	if err == nil && path != "" {
+		p.helpers, err = openHelpers(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.helpers != nil {
+		pixels, decoder = fmt.Sprint(pixels, " helper ", frames), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	}
 	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
 		Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
-	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how})
+	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how},
+		source.Note{Name: DecoderNote, Text: decoder})
 	if len(dropped) > 0 {
 		p.info.Notes = append(p.info.Notes,
 			source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ between samples"})
@@ -201,6 +224,9 @@ func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
+	if lost := new(lostError); errors.As(err, &lost) || errors.Is(err, source.ErrClosed) {
+		return fmt.Errorf("%s was not decoded: %w", p.Where(i), err)
+	}
 	return p.corrupt(i, err)
 }
 
@@ -209,7 +235,9 @@ func (p *pictures) corrupt(i int, err error) error {
 }
 
 func (p *pictures) Close() error {
-	p.closed.Store(true)
+	if !p.closed.Swap(true) && p.helpers != nil {
+		defer p.helpers.close()
+	}
 	return p.inner.Close()
 }
 

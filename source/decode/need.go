@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"image"
+	"iter"
 )
 
 // need returns the most bytes that decoding a picture takes, garbage of decoders included. Only the
@@ -21,6 +22,24 @@ func (f *format) need(file []byte, size image.Point) int64 {
 	return (1 + 1 + 3) * pixels // GIF: indices of colours, a copy in the order of lines, and RGB
 }
 
+// helperNeed returns the most bytes that a picture takes if the helper decodes or resizes it: in this
+// process, in the helper and in their shared memory.
+func (f *format) helperNeed(file []byte, size image.Point, across, down cut, result int) int64 {
+	pixels := int64(size.X) * int64(size.Y)
+	// Rows, resized across; the file may be turned. Buffers of 32 rows.
+	need := 4*max(int64(across.kept+32)*int64(size.Y), int64(down.kept+32)*int64(size.X))*5/4 +
+		32*4*int64(size.X+size.Y+across.kept+down.kept) + 2*int64(result)
+	if f.name != "JPEG" {
+		return need + f.need(file, size) + 3*pixels
+	}
+	need += int64(len(file))
+	frame, progressive := frameOf(file)
+	if progressive || scanOf(file) != len(frame)/3 { // libjpeg keeps all coefficients
+		need += 2 * jpegSamples(frame, size)
+	}
+	return need
+}
+
 // jpegNeed counts the planes and, for a progressive file, 4 bytes for each coefficient.
 func jpegNeed(file []byte, size image.Point) int64 {
 	pixels := int64(size.X) * int64(size.Y)
@@ -28,54 +47,77 @@ func jpegNeed(file []byte, size image.Point) int64 {
 	if len(frame) == 0 {
 		return 27 * pixels // the decoder will fail
 	}
-	colours := len(frame) / 3
-	h, v := 1, 1 // of the first colour, which has the most samples
-	if colours > 1 {
-		h, v = max(int(frame[1]>>4), 1), max(int(frame[1]&15), 1)
-	}
-	units := int64((size.X+8*h-1)/(8*h)) * int64((size.Y+8*v-1)/(8*v))
-	samples := int64(0)
-	for k := range colours {
-		samples += 64 * units * int64(frame[3*k+1]>>4) * int64(frame[3*k+1]&15)
-	}
-	if colours == 1 {
-		samples = 64 * units
-	}
-	need := samples
+	need := jpegSamples(frame, size)
 	if progressive {
-		need += 4 * samples
+		need *= 5
 	}
 	switch {
-	case colours == 4: // CMYK, then RGB
+	case len(frame) == 3*4: // CMYK, then RGB
 		need += (4 + 3) * pixels
-	case bytes.Contains(file, []byte("Adobe")) || colours == 3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B':
+	case bytes.Contains(file, []byte("Adobe")) || len(frame) == 3*3 && frame[0] == 'R' && frame[3] == 'G' && frame[6] == 'B':
 		// it may be RGB, not YCbCr
 		need += 4 * pixels
 	}
 	return need
 }
 
+// jpegSamples counts the samples of all colours in whole blocks.
+func jpegSamples(frame []byte, size image.Point) (samples int64) {
+	colours := len(frame) / 3
+	h, v := 1, 1 // of the first colour, which has the most samples
+	if colours > 1 {
+		h, v = max(int(frame[1]>>4), 1), max(int(frame[1]&15), 1)
+	}
+	units := int64((size.X+8*h-1)/(8*h)) * int64((size.Y+8*v-1)/(8*v))
+	if colours == 1 {
+		return 64 * units
+	}
+	for k := range colours {
+		samples += 64 * units * int64(frame[3*k+1]>>4) * int64(frame[3*k+1]&15)
+	}
+	return samples
+}
+
+// segments are those of a JPEG up to its first scan: each marker, and the file after its length.
+func segments(file []byte) iter.Seq2[byte, []byte] {
+	return func(yield func(byte, []byte) bool) {
+		for at := 2; at+4 <= len(file); {
+			marker, length := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
+			switch {
+			case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
+				// not a marker with a length
+				at++
+			case !yield(marker, file[at+4:]) || marker == 0xda:
+				return
+			default:
+				at += 2 + length
+			}
+		}
+	}
+}
+
 // frameOf finds the frame header of a JPEG: three bytes for each colour, and whether the file is
 // progressive. colours is nil if no frame comes before the first scan.
 func frameOf(file []byte) (colours []byte, progressive bool) {
-	for at := 2; at+4 <= len(file); {
-		marker, length := file[at+1], int(binary.BigEndian.Uint16(file[at+2:]))
-		switch {
-		case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
-			// not a marker with a length
-			at++
-		case marker == 0xda:
-			return nil, false
-		case marker >= 0xc0 && marker <= 0xc2:
-			if at+10 > len(file) {
+	for marker, rest := range segments(file) {
+		if marker >= 0xc0 && marker <= 0xc2 {
+			if len(rest) < 6 {
 				return nil, false
 			}
-			return file[at+10:][:min(3*int(file[at+9]), (len(file)-at-10)/3*3)], marker == 0xc2
-		default:
-			at += 2 + length
+			return rest[6:][:min(3*int(rest[5]), (len(rest)-6)/3*3)], marker == 0xc2
 		}
 	}
 	return nil, false
+}
+
+// scanOf returns the number of colours in the first scan of a JPEG.
+func scanOf(file []byte) int {
+	for marker, rest := range segments(file) {
+		if marker == 0xda && len(rest) > 0 {
+			return int(rest[0])
+		}
+	}
+	return 0
 }
 
 // pngNeed counts the bytes of pixels, with the alpha channel that transparency may add, and twice

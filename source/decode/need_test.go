@@ -5,6 +5,7 @@ import (
 	"compress/zlib"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -18,6 +19,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // interlacedPNG is a black picture of any kind: few bytes with many pixels.
@@ -154,7 +157,7 @@ func TestNeed(t *testing.T) {
 	}
 	for _, path := range paths {
 		if file, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".rgb") &&
-			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".py") {
+			!strings.HasSuffix(path, ".cropped") && !strings.HasSuffix(path, ".padded") && !strings.HasSuffix(path, ".py") {
 			files[path] = file
 		}
 	}
@@ -169,7 +172,7 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		for _, fit := range []string{"stretch", "crop"} {
+		for _, fit := range []string{"stretch", "crop", "pad"} {
 			o := options{Resize: []int{300, 200}, Layout: "hwc", Fit: fit}
 			across, down := o.cuts(size)
 			need := f.need(file, size) + resizeNeed(size, across, down)
@@ -178,13 +181,62 @@ func TestNeed(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			img, err := new(scratch).image(context.Background(), f, file, size)
 			if err == nil {
-				new(scratch).put(img, size, f, &o, across, down, dst)
+				s := new(scratch)
+				p := s.pixelsOf(img, size, f)
+				s.put(&p, &o, across, down, dst)
 			}
 			runtime.ReadMemStats(&after)
 			const fixed = 150 << 10 // buffers of readers and tables, for any picture
 			took := int64(after.TotalAlloc - before.TotalAlloc)
 			if took > need+fixed || err == nil && f.name != "WebP" && need > 4*took+fixed {
 				t.Errorf("%s, %v, %s: %d bytes were taken, %d are said to be needed (%v)", name, size, fit, took, need, err)
+			}
+		}
+	}
+}
+
+// Ensure that a picture takes no more memory in the helper than is said, and that the estimate is not
+// far too high for a file that is one scan.
+func TestHelperNeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not under the race detector: one goroutine makes large pictures")
+	}
+	path := sourcetest.Helper(t, "../..")
+	peak := func(h *helper) (bytes int64) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				_, err = fmt.Sscan(rest, &bytes)
+			}
+		}
+		if err != nil || bytes == 0 {
+			t.Fatal(err)
+		}
+		return bytes << 10
+	}
+	for name, bomb := range bombs {
+		if !strings.Contains(name, "JPEG") && name != "PNG" {
+			continue
+		}
+		for _, size := range []image.Point{{2900, 1900}, {300, 9000}} {
+			for _, fit := range []string{"stretch", "crop", "pad"} {
+				all, err := openHelpers(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := peak(all.idle[0])
+				file := bomb(t, size.X, size.Y)
+				o := options{Resize: []int{224, 300}, Layout: "hwc", Fit: fit, MaxPixels: 1 << 30}
+				dst := make([]byte, 3*224*300)
+				err = (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
+				took := peak(all.idle[0]) - before
+				f, _ := formatOf(file)
+				across, down := o.cuts(size)
+				need := f.helperNeed(file, size, across, down, len(dst))
+				if took > need+1<<20 || name == "JPEG" && fit == "stretch" && need > 2*took+4<<20 {
+					t.Errorf("%s, %v, %s: %d bytes were taken, %d are said to be needed (%v)", name, size, fit, took, need, err)
+				}
+				all.close()
 			}
 		}
 	}
@@ -204,10 +256,12 @@ func TestNeedOfDamagedFiles(t *testing.T) {
 		}
 		for n := len(f.magic); n < min(len(file), 2000); n++ {
 			f.need(file[:n:n], image.Pt(100, 100))
+			f.helperNeed(file[:n:n], image.Pt(100, 100), cut{}, cut{}, 1)
 		}
 	}
 	for _, file := range []string{"", "\xff\xd8\xff\xff\xff\xff", "\xff\xd8\xff\xc0\x00\x02",
 		"\xff\xd8\xff\xc2\xff\xff\x08\x00\x01\x00\x01\x04", "\xff\xd8\xff\xe1\x00\x00\xff\xda\x00\x00"} {
 		formats[0].need([]byte(file), image.Pt(10, 10))
+		formats[0].helperNeed([]byte(file), image.Pt(10, 10), cut{}, cut{}, 1)
 	}
 }

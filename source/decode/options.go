@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/source"
@@ -13,12 +14,21 @@ type options struct {
 	Layout    string     `key:"layout"`     // chw or hwc
 	Field     string     `key:"field"`      // name of the field with the encoded image
 	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image
-	Fit       string     `key:"fit"`        // stretch or crop
+	Fit       string     `key:"fit"`        // stretch, crop or pad
 	Memory    size.Bytes `key:"memory"`     // that all readers together may use
 }
 
-// crops says whether pictures keep their proportions and are cut to size.
-func (o *options) crops() bool { return o.Fit == "crop" }
+var fits = []string{"stretch", "crop", "pad"} // in the order of enum stoc_image_fit
+
+// request is a frame with these options.
+func (o *options) request(operation uint32) request {
+	r := request{Operation: operation, MaxPixels: uint64(o.MaxPixels), Height: uint32(o.Resize[0]),
+		Width: uint32(o.Resize[1]), Fit: uint32(slices.Index(fits, o.Fit))}
+	if o.Layout == "hwc" {
+		r.Layout = 1
+	}
+	return r
+}
 
 // forFiles and forPictures are the parts of the memory for encoded files and for decoding.
 func (o *options) forFiles() int64    { return int64(o.Memory) / 4 }
@@ -49,9 +59,9 @@ func parse(settings map[string]any) (options, error) {
 	case o.Layout != "chw" && o.Layout != "hwc":
 		return o, fmt.Errorf("%w: layout is %q, but must be chw (planes, like torch) or hwc (pixels)",
 			source.ErrInvalid, o.Layout)
-	case o.Fit != "stretch" && o.Fit != "crop":
-		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself) or crop (the short side, "+
-			"then the centre)",
+	case !slices.Contains(fits, o.Fit):
+		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself), crop (the short side, "+
+			"then the centre) or pad (the whole picture, with black around it)",
 			source.ErrInvalid, o.Fit)
 	case o.Memory < leastMemory || o.Memory > mostMemory:
 		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)

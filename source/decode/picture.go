@@ -3,7 +3,6 @@ package decode
 import (
 	"context"
 	"fmt"
-	"image"
 
 	"github.com/stocached/stocached/internal/size"
 )
@@ -20,8 +19,13 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	across, down := o.cuts(side)
+	var need int64
+	if s.helpers != nil {
+		need = f.helperNeed(file, side, across, down, len(dst))
+	} else {
+		need = f.need(file, side) + resizeNeed(side, across, down)
+	}
 	if s.memory != nil {
-		need := f.need(file, side) + resizeNeed(side, across, down)
 		if need > s.memory.limit {
 			return fmt.Errorf("%s: %d x %d pixels take up to %s to decode, more than the %s that memory, %s, "+
 				"has for pictures; raise it (decode: {memory: ...})",
@@ -33,32 +37,104 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		}
 		defer s.memory.release(need)
 	}
+	if s.helpers != nil && f.name == "JPEG" {
+		err = s.helpers.picture(ctx, o.request(opDecode), len(file), func(to []byte) { copy(to, file) }, dst, need > mostKept)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		return nil
+	}
 	img, err := s.image(ctx, f, file, side)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	s.put(img, side, f, o, across, down, dst)
+	p := s.pixelsOf(img, side, f)
+	if s.helpers != nil {
+		return s.resizeInHelper(ctx, &p, o, across, down, dst, need > mostKept)
+	}
+	s.put(&p, o, across, down, dst)
 	return nil
 }
 
-// put resizes the pixels of an image into dst.
-func (s *scratch) put(img image.Image, side image.Point, f *format, o *options, across, down cut, dst []byte) {
-	p := s.pixelsOf(img, side, f)
-	h, w := o.Resize[0], o.Resize[1]
+// put resizes pixels into dst.
+func (s *scratch) put(p *pixels, o *options, across, down cut, dst []byte) {
+	w, h := across.kept, down.kept
 	out := dst
-	if o.Layout == "hwc" {
+	if o.Layout == "hwc" || o.Fit == "pad" {
 		out = grow(&s.planes, 3*w*h)
 	}
-	var to [3][]byte
-	for k := range to {
-		to[k] = out[k*w*h : (k+1)*w*h]
-	}
-	s.resize(&p, to, across, down)
+	to := planes(out, w*h)
+	s.resize(p, to, across, down)
 	for k := p.colours; k < 3; k++ {
 		copy(to[k], to[0])
 	}
-	if o.Layout == "hwc" {
-		interleave(dst, to)
+	if o.Layout == "hwc" || o.Fit == "pad" {
+		o.place(dst, to, across, down)
+	}
+}
+
+// resizeInHelper is put, in another process.
+func (s *scratch) resizeInHelper(ctx context.Context, p *pixels, o *options, across, down cut, dst []byte, large bool) error {
+	r := o.request(opResize)
+	r.Width, r.Height = uint32(across.kept), uint32(down.kept)
+	r.PictureWidth, r.PictureHeight = uint32(p.w), uint32(p.h)
+	r.ResizedWidth, r.ResizedHeight = uint32(across.size), uint32(down.size)
+	r.WindowX, r.WindowY = uint32(across.first), uint32(down.first)
+	out := dst
+	if o.Fit == "pad" { // the helper does not pad here
+		r.Layout = 0
+		out = grow(&s.planes, 3*across.kept*down.kept)
+	}
+	if err := s.helpers.picture(ctx, r, 3*p.w*p.h, func(to []byte) { s.write(p, to) }, out, large); err != nil {
+		return err
+	}
+	if o.Fit == "pad" {
+		o.place(dst, planes(out, across.kept*down.kept), across, down)
+	}
+	return nil
+}
+
+// write makes three planes of pixels.
+func (s *scratch) write(p *pixels, dst []byte) {
+	to := planes(dst, p.w*p.h)
+	for y := range p.h {
+		row := p.row(s, y)
+		for k := range to {
+			line, from := to[k][y*p.w:][:p.w], row[min(k, p.colours-1)]
+			if p.step == 1 {
+				copy(line, from)
+				continue
+			}
+			for x := range line {
+				line[x] = from[x*p.step]
+			}
+		}
+	}
+}
+
+func planes(all []byte, n int) (each [3][]byte) {
+	for k := range each {
+		each[k] = all[k*n:][:n]
+	}
+	return each
+}
+
+// place puts planes into a picture, which is black around them.
+func (o *options) place(dst []byte, from [3][]byte, across, down cut) {
+	h, w, n := o.Resize[0], o.Resize[1], across.kept
+	if n < w || down.kept < h {
+		clear(dst)
+	}
+	for y := range down.kept {
+		row := [3][]byte{from[0][y*n:][:n], from[1][y*n:][:n], from[2][y*n:][:n]}
+		at := (down.at+y)*w + across.at
+		if o.Layout == "hwc" {
+			interleave(dst[3*at:], row)
+			continue
+		}
+		for k := range row {
+			copy(dst[k*w*h+at:], row[k])
+		}
 	}
 }
 

@@ -57,9 +57,9 @@ func TestAgainstPillow(t *testing.T) {
 		t.Fatalf("%d goldens, %v", len(cropped), err)
 	}
 	for name, may := range distances {
-		for fit, suffix := range map[string]string{"stretch": ".rgb", "crop": ".cropped"} {
+		for fit, suffix := range map[string]string{"stretch": ".rgb", "crop": ".cropped", "pad": ".padded"} {
 			if _, err := os.Stat(filepath.Join("testdata", name+suffix)); err != nil {
-				continue // not all of them are cropped
+				continue // not all of them are cropped and padded
 			}
 			is, _ := compared(t, name, read(t, name), read(t, name+suffix), 30, 40, fit)
 			t.Logf("%s, %s: %d at most, %.2f on average", name, fit, is.most, is.average)
@@ -102,8 +102,8 @@ func TestAgainstPillowHere(t *testing.T) {
 		if _, err := fmt.Sscanf(filepath.Base(path), "%d-%d-%d-%s", &k, &h, &w, &form); err != nil {
 			t.Fatal(path, err)
 		}
-		for fit, suffix := range map[string]string{"stretch": "", "crop": ", cropped"} {
-			golden := path + map[string]string{"stretch": ".rgb", "crop": ".cropped"}[fit]
+		for fit, suffix := range map[string]string{"stretch": ".rgb", "crop": ".cropped", "pad": ".padded"} {
+			golden := path + suffix
 			file, err1 := os.ReadFile(path)
 			want, err2 := os.ReadFile(golden)
 			if err1 != nil || err2 != nil {

@@ -20,23 +20,35 @@ const (
 )
 
 // cut says how a side of a picture is resized: to size pixels, of which kept pixels from first on
-// are used.
-type cut struct{ size, first, kept int }
+// are used. They begin at at in the result.
+type cut struct{ size, first, kept, at int }
 
-// cuts returns the cuts of both sides.
+// cuts returns the cuts of both sides, as docs/spec/image.md defines them.
 func (o *options) cuts(size image.Point) (across, down cut) {
 	h, w := o.Resize[0], o.Resize[1]
-	across, down = cut{w, 0, w}, cut{h, 0, h}
-	if !o.crops() {
-		return across, down
+	switch o.Fit {
+	case "crop": // the least short side whose picture has the result inside
+		for side := min(w, h); across.size < w || down.size < h; side++ {
+			if size.X > size.Y {
+				across.size, down.size = max(size.X*side/size.Y, 1), side
+			} else {
+				across.size, down.size = side, max(size.Y*side/size.X, 1)
+			}
+		}
+	case "pad":
+		across.size, down.size = w, h
+		if size.X*h >= size.Y*w {
+			down.size = max(size.Y*w/size.X, 1)
+		} else {
+			across.size = max(size.X*h/size.Y, 1)
+		}
+	default:
+		across.size, down.size = w, h
 	}
-	if h*size.X >= w*size.Y { // like torchvision's Resize of the short side and CenterCrop
-		across.size = h * size.X / size.Y
-	} else {
-		down.size = w * size.Y / size.X
-	}
-	for _, c := range []*cut{&across, &down} {
-		c.first = int(math.RoundToEven(float64(c.size-c.kept) / 2))
+	middle := func(n int) int { return int(math.RoundToEven(float64(n) / 2)) }
+	for c, n := range map[*cut]int{&across: w, &down: h} {
+		c.kept = min(c.size, n)
+		c.first, c.at = middle(c.size-c.kept), middle(n-c.kept)
 	}
 	return across, down
 }
@@ -51,7 +63,7 @@ func resizeNeed(size image.Point, across, down cut) int64 {
 
 // set makes the filter that resizes n items to out: a triangle as wide as two items of the side
 // that has fewer.
-func (f *filter) set(n, out int) { f.setPart(n, cut{out, 0, out}) }
+func (f *filter) set(n, out int) { f.setPart(n, cut{size: out, kept: out}) }
 
 // setPart is set for a part of the result.
 func (f *filter) setPart(n int, part cut) {

@@ -12,7 +12,8 @@ type scratch struct {
 	across  filter
 	down    filter
 	input   input
-	memory  *memory // for pictures; nil: no limit
+	memory  *memory  // for pictures; nil: no limit
+	helpers *helpers // nil: Go decodes and resizes
 }
 
 // mostKept is the most bytes that the pool keeps for the next read. They count for no memory limit,

@@ -13,6 +13,7 @@ import (
 // serverParts measure a real `stocached serve`.
 var serverParts = []part{
 	{"fill", "fill throughput from raw, block and dir", false, (*runner).fills},
+	{"pictures", "fill throughput from JPEG files, decoded", false, (*runner).pictures},
 	{"fetch", "fetch of one miss, of a batch of misses, of all hits", false, (*runner).fetches},
 	{"readers", "1, 2 and 4 processes that read, beside redis-server, memcached and plain files", false,
 		(*runner).readers},
@@ -58,6 +59,20 @@ const (
 	kb15, kb15Name   = 15000, "15 KB"
 	small, smallName = 3072, "small"
 )
+
+func (r *runner) pictures(emit func(report.Measurement)) error {
+	if err := r.shell("make", "-s", "-C", "cimage", "all", "../build/image/pixels"); err != nil {
+		return fmt.Errorf("stocached-decode: %w", err)
+	}
+	return r.inBox(func(b *measure.Box) error {
+		picture := filepath.Join(r.root, "source/decode/testdata/500x375.jpg")
+		m, err := measure.FillPictures(b, picture, filepath.Join(r.root, "build"), r.records(2048, 0).Samples, r.runs)
+		if err == nil {
+			emit(m)
+		}
+		return err
+	})
+}
 
 func (r *runner) fills(emit func(report.Measurement)) error {
 	return r.inBox(func(b *measure.Box) error {

@@ -1,9 +1,9 @@
 """Makes the pictures of the tests, and what Pillow makes of each: NAME.rgb is
-convert("RGB").resize((40, 30), BILINEAR), height 30; NAME.cropped keeps the proportions.
+convert("RGB").resize((40, 30), BILINEAR), height 30; NAME.cropped and NAME.padded keep the proportions.
 
 python3 make.py, in this folder. The results are committed; Pillow 13.0.0 made them.
-python3 make.py FOLDER SEED COUNT makes other pictures, and of each COUNT.rgb and COUNT.cropped: for the
-test that has Pillow at hand.
+python3 make.py FOLDER SEED COUNT makes other pictures, and of each COUNT.rgb, COUNT.cropped and COUNT.padded:
+for the test that has Pillow at hand.
 """
 
 import io
@@ -51,12 +51,25 @@ def resized(data: bytes, w: int, h: int) -> bytes:
 
 
 def cropped(data: bytes, w: int, h: int) -> bytes:
-    """As torchvision's Resize and CenterCrop: the short side, then the centre."""
+    """As torchvision's Resize and CenterCrop: the least short side with (w, h) inside, then the centre."""
     picture = Image.open(io.BytesIO(data)).convert("RGB")
     width, height = picture.size
-    size = (h * width // height, h) if h * width >= w * height else (w, w * height // width)
+    for side in range(min(w, h), max(w, h) + 1):
+        size = (width * side // height, side) if width > height else (side, height * side // width)
+        if size[0] >= w and size[1] >= h:
+            break
     left, top = round((size[0] - w) / 2), round((size[1] - h) / 2)
     return picture.resize(size, Image.Resampling.BILINEAR).crop((left, top, left + w, top + h)).tobytes()
+
+
+def padded(data: bytes, w: int, h: int) -> bytes:
+    """The whole picture, with black around it."""
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    width, height = picture.size
+    size = (w, max(height * w // width, 1)) if width * h >= height * w else (max(width * h // height, 1), h)
+    whole = Image.new("RGB", (w, h))
+    whole.paste(picture.resize(size, Image.Resampling.BILINEAR), (round((w - size[0]) / 2), round((h - size[1]) / 2)))
+    return whole.tobytes()
 
 
 def others(folder: Path, seed: int, count: int) -> None:
@@ -86,6 +99,7 @@ def others(folder: Path, seed: int, count: int) -> None:
         path.write_bytes(data)
         path.with_name(path.name + ".rgb").write_bytes(resized(data, w, h))
         path.with_name(path.name + ".cropped").write_bytes(cropped(data, w, h))
+        path.with_name(path.name + ".padded").write_bytes(padded(data, w, h))
 
 
 def main() -> None:
@@ -135,6 +149,8 @@ def main() -> None:
         if name in ("420.jpg", "grey.jpg", "small.jpg", "rgb.png", "tall.png", "one.png", "lossless.webp", "still.gif"):
             with open(name + ".cropped", "wb") as out:
                 out.write(cropped(data, W, H))
+            with open(name + ".padded", "wb") as out:
+                out.write(padded(data, W, H))
     with open("deep-grey.png", "wb") as out:  # Pillow clips it: no golden picture
         out.write(png16(deep[:20, :20, 0], 0))
     with open("500x375.jpg", "wb") as out:  # for the benchmark: as large as those of ImageNet

@@ -1,0 +1,169 @@
+/*
+ * stocached-decode: decodes and resizes pictures for a server, one at a time. The server starts it with
+ * a socket as descriptor 3 and shared memory as descriptor 4. docs/spec/decode.md has the frames, which
+ * source/decode/frames.go has too.
+ *
+ * It ends when the server closes the socket or dies. Only the server may end it: signals of a terminal
+ * or of a service manager reach it, too, and it must not end before the pictures of the server.
+ */
+#define _GNU_SOURCE
+#include "stocached_image.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jpeglib.h> /* needs stdio.h */
+
+enum {
+    SOCKET = 3,
+    MEMORY = 4,
+    MAGIC = 0x44435453,  /* "STCD" */
+    FRAMES = 1,          /* changes when frames, or the pixels of a picture, change */
+    MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
+    DECODE = 1,
+    RESIZE = 2
+};
+
+struct request {
+    uint32_t operation;
+    uint32_t release;      /* 1: give memory back to the system after this picture */
+    uint64_t memory;       /* bytes of the shared memory */
+    uint64_t input, result; /* bytes of the input, which lies at 0; where the result goes */
+    uint64_t max_pixels;
+    uint32_t width, height; /* of the result */
+    uint32_t picture_width, picture_height; /* RESIZE, as the next four: of the input, three planes */
+    uint32_t resized_width, resized_height, window_x, window_y;
+    uint32_t fit, layout;
+};
+
+struct answer {
+    int32_t code; /* enum stoc_image_code; in the first frame MAGIC */
+    uint32_t frames;
+    uint64_t nanoseconds; /* of processor time for this picture */
+    char message[240];
+};
+
+_Static_assert(sizeof(struct request) == 80, "the server has the same size");
+_Static_assert(sizeof(struct answer) == 256, "the server has the same size");
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#ifdef LIBJPEG_TURBO_VERSION
+#define DECODER "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION)
+#else
+#define DECODER "libjpeg " TEXT(JPEG_LIB_VERSION)
+#endif
+
+static struct {
+    uint8_t *bytes;
+    uint64_t size;
+} shared;
+
+static bool map(uint64_t size)
+{
+    if (size == shared.size)
+        return true;
+    if (shared.bytes)
+        munmap(shared.bytes, shared.size);
+    shared.size = 0;
+    shared.bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, MEMORY, 0);
+    if (shared.bytes == MAP_FAILED) {
+        shared.bytes = NULL;
+        return false;
+    }
+    shared.size = size;
+    return true;
+}
+
+static int refuse(struct answer *a, int code, const char *message)
+{
+    snprintf(a->message, sizeof a->message, "%s", message);
+    return code;
+}
+
+static int decode(stoc_image_worker *w, const struct request *r, struct answer *a)
+{
+    if (!map(r->memory))
+        return refuse(a, STOC_IMAGE_EMEMORY, "the shared memory cannot be mapped");
+    if (r->input > r->memory || r->result > r->memory || r->result < r->input)
+        return refuse(a, STOC_IMAGE_EINVAL, "input and result are not in the shared memory");
+    uint8_t *to = shared.bytes + r->result;
+    size_t space = r->memory - r->result;
+    if (r->operation == DECODE) {
+        struct stoc_image_decode how = {.width = r->width, .height = r->height, .fit = (uint8_t)r->fit,
+                                        .layout = (uint8_t)r->layout, .max_pixels = r->max_pixels};
+        return stoc_image_decode(w, shared.bytes, r->input, &how, to, space);
+    }
+    if (r->operation != RESIZE || (uint64_t)r->picture_width * r->picture_height > r->input / 3)
+        return refuse(a, STOC_IMAGE_EINVAL, "an unknown operation, or a picture that is not in its input");
+    struct stoc_image_picture picture = {shared.bytes, r->picture_width, r->picture_height, 3, STOC_IMAGE_CHW};
+    struct stoc_image_augment how = {
+        .box_width = r->picture_width, .box_height = r->picture_height, .resized_width = r->resized_width,
+        .resized_height = r->resized_height, .window_x = r->window_x, .window_y = r->window_y, .width = r->width,
+        .height = r->height, .dtype = STOC_IMAGE_UINT8, .layout = (uint8_t)r->layout};
+    return stoc_image_augment(w, &picture, &how, to, space);
+}
+
+static uint64_t used(void)
+{
+    struct timespec t = {0, 0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static bool say(const struct answer *a) { return send(SOCKET, a, sizeof *a, MSG_NOSIGNAL) == (ssize_t)sizeof *a; }
+
+int main(int argc, char **argv)
+{
+    int type = 0;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return printf("stocached-decode, frames %d, " DECODER "\n", FRAMES) < 0;
+    if (argc != 1 || getsockopt(SOCKET, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) ||
+        type != SOCK_SEQPACKET) {
+        fputs("stocached-decode decodes pictures for `stocached serve`, which starts it.\n", stderr);
+        return 2;
+    }
+    int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
+    for (size_t k = 0; k < sizeof ignored / sizeof *ignored; k++)
+        signal(ignored[k], SIG_IGN);
+    signal(SIGALRM, SIG_DFL); /* a server may have ignored it */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    stoc_image_worker *w = stoc_image_worker_new();
+    struct answer a = {MAGIC, FRAMES, 0, DECODER};
+    if (!w || !say(&a))
+        return 1;
+    for (;;) {
+        struct request r;
+        ssize_t n = recv(SOCKET, &r, sizeof r, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)sizeof r)
+            return n != 0;
+        memset(&a, 0, sizeof a);
+        uint64_t before = used();
+        alarm(MOST_SECONDS); /* the server may have died, and a decoder may hang */
+        a.frames = FRAMES;
+        a.code = decode(w, &r, &a);
+        alarm(0);
+        if (a.code && !a.message[0])
+            snprintf(a.message, sizeof a.message, "%s", stoc_image_message(w));
+        if (r.release) {
+            stoc_image_worker_free(w);
+            malloc_trim(0);
+            if (!(w = stoc_image_worker_new()))
+                return 1;
+        }
+        a.nanoseconds = used() - before;
+        if (!say(&a))
+            return 1;
+    }
+}

@@ -1,0 +1,442 @@
+package decode_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+// helper makes later sources use stocached-decode. It returns the folder of the program.
+func helper(t testing.TB) (build string) {
+	t.Helper()
+	path := sourcetest.Helper(t, "../..")
+	t.Setenv("STOCACHED_DECODE", path)
+	return filepath.Dir(path)
+}
+
+func decoderOf(s source.Source) string {
+	for _, note := range s.Info().Notes {
+		if note.Name == decode.DecoderNote {
+			return note.Text
+		}
+	}
+	return ""
+}
+
+// Ensure that JPEG files have the pixels of stoc_image_decode, bit by bit, in each fit and layout.
+func TestHelperPixels(t *testing.T) {
+	build := helper(t)
+	for _, name := range []string{"420.jpg", "422.jpg", "444.jpg", "progressive.jpg", "rgb.jpg", "grey.jpg", "cmyk.jpg",
+		"exif6.jpg", "small.jpg", "500x375.jpg"} {
+		for fit, fitName := range []string{"stretch", "crop", "pad"} {
+			for layout, layoutName := range []string{"chw", "hwc"} {
+				s := open(t, files(t, name), map[string]any{"resize": []int{31, 47}, "fit": fitName, "layout": layoutName})
+				got, err := readOne(s, 0)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				want, err := exec.Command(filepath.Join(build, "image/pixels"), "testdata/"+name, "47", "31", fmt.Sprint(fit),
+					fmt.Sprint(layout)).Output()
+				if err != nil || len(want) != 3*31*47 || !bytes.Equal(got, want) {
+					t.Errorf("%s, %s, %s: other pixels than stoc_image_decode's, %v", name, fitName, layoutName, err)
+				}
+			}
+		}
+	}
+}
+
+// Ensure that all formats have Pillow's pixels: Go decodes some, and the helper resizes all.
+func TestHelperAgainstPillow(t *testing.T) {
+	helper(t)
+	for name := range distances {
+		for fit, suffix := range map[string]string{"stretch": ".rgb", "crop": ".cropped", "pad": ".padded"} {
+			if _, err := os.Stat(filepath.Join("testdata", name+suffix)); err != nil || name == "exif6.jpg" {
+				continue
+			}
+			is, _ := compared(t, name, read(t, name), read(t, name+suffix), 30, 40, fit)
+			if is.most > 1 || is.average > 0.15 {
+				t.Errorf("%s, %s: %d at most, %.3f on average", name, fit, is.most, is.average)
+			}
+		}
+	}
+}
+
+// Ensure that windows of pictures that Go decodes are where Go has them.
+func TestHelperAgainstGo(t *testing.T) {
+	build := helper(t)
+	for _, name := range []string{"rgb.png", "grey.png", "palette.png", "lossy.webp", "lossless.webp", "still.gif"} {
+		for _, resize := range [][]int{{20, 90}, {90, 20}, {94, 125}, {200, 31}} {
+			for _, fit := range []string{"stretch", "crop", "pad"} {
+				for _, layout := range []string{"chw", "hwc"} {
+					settings := map[string]any{"resize": resize, "fit": fit, "layout": layout}
+					var got [2][]byte
+					for k, decoder := range []string{"", build + "/stocached-decode"} {
+						t.Setenv("STOCACHED_DECODE", decoder)
+						var err error
+						if got[k], err = readOne(open(t, files(t, name), settings), 0); err != nil {
+							t.Fatal(name, err)
+						}
+					}
+					for k := range got[0] {
+						if d := int(got[0][k]) - int(got[1][k]); d < -1 || d > 1 {
+							t.Fatalf("%s, %v: byte %d is %d from Go, %d from the helper", name, settings, k, got[0][k], got[1][k])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Ensure that the orientation of EXIF is applied: 6 is a picture that must be turned to the right.
+func TestHelperOrientation(t *testing.T) {
+	helper(t)
+	turned, err1 := readOne(open(t, files(t, "exif6.jpg"), map[string]any{"resize": []int{40, 30}}), 0)
+	plain, err2 := readOne(open(t, files(t, "420.jpg"), map[string]any{"resize": []int{30, 40}}), 0)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	for k := range turned {
+		plane, y, x := k/1200, k%1200/30, k%30
+		if turned[k] != plain[plane*1200+(29-x)*40+y] {
+			t.Fatalf("plane %d, row %d, column %d", plane, y, x)
+		}
+	}
+}
+
+// Ensure that the decoder is part of the fingerprint, and that the notes say which one it is.
+func TestHelperNamed(t *testing.T) {
+	t.Setenv("STOCACHED_DECODE", "")
+	plain := open(t, files(t, "420.jpg"), small)
+	if got := decoderOf(plain); got != "Go" {
+		t.Errorf("the decoder is %q without a helper", got)
+	}
+	build := helper(t)
+	helped := open(t, files(t, "420.jpg"), small)
+	if got := decoderOf(helped); !strings.Contains(got, build+"/stocached-decode (libjpeg") {
+		t.Errorf("the decoder is %q", got)
+	}
+	if plain.Info().Fingerprint == helped.Info().Fingerprint {
+		t.Error("both decoders have one fingerprint")
+	}
+}
+
+// Ensure that a bad file is ErrCorrupt with its name, and that the next picture is right.
+func TestHelperDamaged(t *testing.T) {
+	helper(t)
+	half := read(t, "420.jpg")
+	half = half[:len(half)/2]
+	other := bytes.Clone(half)
+	copy(other[len(other)-300:], bytes.Repeat([]byte{0xff, 0xc4}, 150))
+	s := open(t, newMemory(t, fieldsOf("data"), half, other, read(t, "one.png")[:40], read(t, "420.jpg")), small)
+	for k := range 3 {
+		_, err := readOne(s, k)
+		if !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), s.Where(k)+" does not decode: ") {
+			t.Error(err)
+		}
+		if _, err := readOne(s, 3); err != nil {
+			t.Error(err)
+		}
+	}
+	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})
+	if _, err := readOne(limited, 0); !errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), "max_pixels") {
+		t.Error(err)
+	}
+}
+
+// Ensure that each helper is used again, and that a large picture is not kept in memory.
+func TestHelperMemory(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "500x375.jpg", "420.jpg"), map[string]any{"resize": []int{2000, 2000}})
+	want, err := readOne(s, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got, err := readOne(s, 0); err != nil || !bytes.Equal(got, want) {
+			t.Fatal("other pixels the next time", err)
+		}
+	}
+	var shared unix.Stat_t
+	if err := unix.Stat(descriptors(t, "/memfd:stocached-decode")[0], &shared); err != nil || shared.Blocks != 0 {
+		t.Errorf("%d blocks of shared memory are kept after a picture of 12 MB, %v", shared.Blocks, err)
+	}
+}
+
+// script makes a program that stands for the helper.
+func script(t *testing.T, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stocached-decode")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("STOCACHED_DECODE", path)
+}
+
+// Ensure that a helper that is not there, does not start or has another version is an error with
+// the next step: not other pixels.
+func TestHelperThatDoesNotStart(t *testing.T) {
+	frame := make([]byte, 256)
+	copy(frame, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, 0x44435453), 2))
+	first := filepath.Join(t.TempDir(), "first")
+	if err := os.WriteFile(first, frame, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, set := range map[string]func(){
+		"no such file":  func() { t.Setenv("STOCACHED_DECODE", filepath.Join(t.TempDir(), "none")) },
+		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
+		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
+		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
+		"its frames are 2, those of this server 1": func() { script(t, "cat "+first+" >&3") },
+	} {
+		set()
+		began := time.Now()
+		s, err := decode.New(files(t, "420.jpg"), small)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "set STOCACHED_DECODE= to decode with Go's slower decoders") {
+			t.Errorf("%v; want %q", err, want)
+		}
+		if took := time.Since(began); took > 15*time.Second { // a process that is left has the standard error
+			t.Errorf("%v after %v", err, took)
+		}
+	}
+}
+
+// Ensure that a helper that does not answer is killed, and that the error names the file.
+func TestHelperThatHangs(t *testing.T) {
+	helper(t)
+	defer decode.SetDecodeLimit(300 * time.Millisecond)()
+	s := open(t, files(t, "420.jpg"), small)
+	if _, err := readOne(s, 0); err != nil {
+		t.Fatal(err)
+	}
+	before := processes(t)
+	for _, pid := range before {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := readOne(s, 0)
+	if err == nil || errors.Is(err, source.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "420.jpg was not decoded: JPEG: stocached-decode: it did not answer within 300ms and was killed") {
+		t.Error(err)
+	}
+	if _, err := readOne(s, 0); err != nil {
+		t.Error(err)
+	}
+	for _, pid := range before {
+		if unix.Kill(pid, 0) == nil {
+			t.Errorf("process %d is still there", pid)
+		}
+	}
+}
+
+// Ensure that the end of a reader's context ends decoding, with its cause.
+func TestHelperContext(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "420.jpg"), small)
+	for _, pid := range processes(t) {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, errors.New("the job ended"))
+	defer cancel()
+	began := time.Now()
+	if _, err := s.Read(ctx, 0, make([]byte, 144)); err == nil || err.Error() != "the job ended" {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a context of 100ms ended decoding after %v", took)
+	}
+	if _, err := readOne(s, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure that the signals of a terminal and of a service manager, which reach all processes of a
+// server, do not end the helpers before it.
+func TestHelperSignals(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "420.jpg"), small)
+	before := processes(t)
+	for _, pid := range before {
+		for _, signal := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT} {
+			if err := unix.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := readOne(s, 0); err != nil {
+		t.Error(err)
+	}
+	if after := processes(t); len(before) != 1 || !slices.Equal(before, after) {
+		t.Errorf("processes %v, before %v", after, before)
+	}
+}
+
+// Ensure that a load costs the processor time of the helper, not the wait for it.
+func TestHelperCost(t *testing.T) {
+	helper(t)
+	s := open(t, files(t, "500x375.jpg"), map[string]any{"resize": []int{224, 224}})
+	pid := processes(t)[0]
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { unix.Kill(pid, unix.SIGCONT) })
+	cost := loadtime.Measure(context.Background(), func(ctx context.Context) {
+		for range 40 {
+			if _, err := s.Read(ctx, 0, make([]byte, 3*224*224)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if cost < 12*time.Millisecond || cost > 250*time.Millisecond {
+		t.Errorf("40 loads of about 1 ms that waited for 300 ms cost %v", cost)
+	}
+}
+
+// Ensure, under kills of helpers at random moments, that every sample that is read is right, and
+// that no process and no descriptor is left after the end of the sources.
+func TestHelpersKilled(t *testing.T) {
+	helper(t)
+	before := len(descriptors(t, ""))
+	names := []string{"420.jpg", "500x375.jpg", "rgb.png", "lossy.webp", "still.gif", "progressive.jpg", "cmyk.jpg"}
+	s, err := decode.New(files(t, names...), map[string]any{"resize": []int{30, 40}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([][]byte, len(names))
+	for i := range names {
+		if want[i], err = readOne(s, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var readers, killer sync.WaitGroup
+	var kills, good, failed atomic.Int64
+	done := make(chan struct{})
+	killer.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Duration(rand.IntN(6000)) * time.Microsecond):
+			}
+			if all := processes(t); len(all) > 0 && unix.Kill(all[rand.IntN(len(all))], unix.SIGKILL) == nil {
+				kills.Add(1)
+			}
+		}
+	})
+	for g := range 8 {
+		readers.Go(func() {
+			for k := range 150 {
+				i := (k*5 + g) % len(names)
+				got, err := readOne(s, i)
+				switch {
+				case err == nil && bytes.Equal(got, want[i]):
+					good.Add(1)
+				case err == nil:
+					t.Errorf("%s: other pixels", names[i])
+				case errors.Is(err, source.ErrCorrupt) || !strings.Contains(err.Error(), names[i]+" was not decoded: "):
+					t.Error(err)
+				default:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	close(done)
+	killer.Wait()
+	t.Logf("%d kills; %d pictures were right, %d failed", kills.Load(), good.Load(), failed.Load())
+	if kills.Load() < 20 || failed.Load() > kills.Load()/2 || good.Load()+failed.Load() != 8*150 {
+		t.Error("too few kills, or too many failures")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := processes(t); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+	if after := len(descriptors(t, "")); after > before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+// descriptors returns those sockets, pipes and memory files of this process whose name begins so.
+func descriptors(t *testing.T, name string) (paths []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		path := "/proc/self/fd/" + e.Name()
+		if to, _ := os.Readlink(path); strings.HasPrefix(to, name) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// processes returns the helpers of this process.
+func processes(t *testing.T) (all []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		var pid, parent int
+		var name, state string
+		text, _ := os.ReadFile(path)
+		if _, err := fmt.Sscanf(string(text), "%d %s %s %d", &pid, &name, &state, &parent); err == nil &&
+			parent == os.Getpid() && name == "(stocached-decod)" {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// Ensure that several sources share the helpers, and that the last one ends them.
+func TestHelpersShared(t *testing.T) {
+	helper(t)
+	a, b := open(t, files(t, "420.jpg"), small), open(t, files(t, "422.jpg"), small)
+	if _, err := readOne(a, 0); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	if _, err := readOne(b, 0); err != nil {
+		t.Error(err)
+	}
+	if len(processes(t)) == 0 {
+		t.Error("no helper for the source that is open")
+	}
+	b.Close()
+	b.Close()
+	if left := processes(t); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
