@@ -1,7 +1,7 @@
 /*
  * stocached-decode: decodes and resizes pictures for a server, one at a time. The server starts it with
  * a socket as descriptor 3 and shared memory as descriptor 4. docs/spec/decode.md has the frames, which
- * source/decode/frames.go has too.
+ * source/decode/helper.go has too.
  *
  * It ends when the server closes the socket or dies. Only the server may end it: signals of a terminal
  * or of a service manager reach it, too, and it must not end before the pictures of the server.
