@@ -12,6 +12,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -438,18 +439,21 @@ func TestConcurrent(t *testing.T) {
 }
 
 // Ensure that a read allocates as much as image/jpeg, once for the size and once for the picture,
-// and no more: a dozen buffers are reused. Up to three are for the race detector, which empties
-// pools.
+// and no more: a dozen buffers are reused. The garbage collector may empty pools, so the fewest of
+// some runs count.
 func TestGarbage(t *testing.T) {
 	inner := files(t, "420.jpg")
 	for _, layout := range []string{"chw", "hwc"} {
 		s := open(t, inner, map[string]any{"resize": []int{30, 40}, "layout": layout})
 		dst := make([]byte, 3600)
-		ours := testing.AllocsPerRun(50, func() {
-			if _, err := s.Read(context.Background(), 0, dst); err != nil {
-				t.Fatal(err)
-			}
-		})
+		ours := math.Inf(1)
+		for range 5 {
+			ours = min(ours, testing.AllocsPerRun(20, func() {
+				if _, err := s.Read(context.Background(), 0, dst); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
 		decoder := testing.AllocsPerRun(50, func() {
 			if _, err := jpeg.DecodeConfig(bytes.NewReader(inner.files[0])); err != nil {
 				t.Fatal(err)
