@@ -248,15 +248,7 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 			}
 			m := shm.Meta(c.seg.Meta(listed - 1).Load())
 			candidate = policy.Candidate{Sample: listed - 1, Size: c.length(m), Cost: policy.Cost(m.Cost())}
-			if c.references {
-				candidate.Reference = c.seg.Reference(head)
-			}
-			if c.next != nil {
-				candidate.Next = c.next(listed-1, search.Soon())
-			}
-			if left := search.Look(number, head, &candidate); left != candidate.Reference {
-				c.seg.SetReference(head, left)
-			}
+			c.look(&search, number, head, &candidate)
 		}
 		victim, _, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
 		if !ok {

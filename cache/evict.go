@@ -67,15 +67,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 				continue
 			}
 			candidate = policy.Candidate{Sample: listed - 1, Size: f.length, Cost: c.cost(listed - 1)}
-			if c.references {
-				candidate.Reference = c.seg.Reference(s)
-			}
-			if c.next != nil {
-				candidate.Next = c.next(listed-1, search.Soon())
-			}
-			if left := search.Look(number, s, &candidate); left != candidate.Reference {
-				c.seg.SetReference(s, left)
-			}
+			c.look(&search, number, s, &candidate)
 		}
 		victim, s, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
 		if !ok {
@@ -88,6 +80,19 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		}
 	}
 	return Full, nil
+}
+
+// look completes a candidate, which has slot s, and has the search look at it.
+func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.Candidate) {
+	if c.references {
+		candidate.Reference = c.seg.Reference(s)
+	}
+	if c.next != nil {
+		candidate.Next = c.next(candidate.Sample, search.Soon())
+	}
+	if left := search.Look(number, s, candidate); left != candidate.Reference {
+		c.seg.SetReference(s, left)
+	}
 }
 
 // retire evicts the victim from slot s, which is the claim's then. It returns false when the victim
