@@ -36,6 +36,11 @@ int stoc_field(const stoc_cache *c, uint32_t k, struct stoc_field *field)
     return 0;
 }
 
+static bool in_range(const stoc_cache *c, uint64_t first, uint64_t n)
+{
+    return first <= c->samples && n <= c->samples - first;
+}
+
 /* OUT is computed, never stored. */
 static int state_at(const stoc_cache *c, uint64_t i)
 {
@@ -60,7 +65,7 @@ int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states
         return STOC_ECLOSED;
     if (n && !states)
         return STOC_EINVAL;
-    if (first > c->samples || n > c->samples - first)
+    if (!in_range(c, first, n))
         return STOC_EINDEX;
     for (uint64_t k = 0; k < n; k++)
         states[k] = (uint8_t)state_at(c, first + k);
@@ -73,7 +78,7 @@ int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanose
         return STOC_ECLOSED;
     if (n && !nanoseconds)
         return STOC_EINVAL;
-    if (first > c->samples || n > c->samples - first)
+    if (!in_range(c, first, n))
         return STOC_EINDEX;
     for (uint64_t k = 0; k < n; k++)
         nanoseconds[k] = cost_nanoseconds(cost_of(load(meta_word(c, first + k))));
@@ -160,7 +165,7 @@ int64_t stoc_verify(stoc_cache *c, uint64_t first, uint64_t n, uint64_t *checked
 {
     if (!c)
         return STOC_ECLOSED;
-    if (first > c->samples || n > c->samples - first)
+    if (!in_range(c, first, n))
         return STOC_EINDEX;
     uint64_t seen = 0;
     int64_t corrupt = 0;
