@@ -54,7 +54,7 @@ var (
 		"them up, less those of the last epoch. NaN as for both hit rates. With the policy cost only.")
 	descObservedEvicted = desc("observed_evicted", "Samples that went for others in the last epoch. NaN as for "+
 		"stocached_observed_hit_rate. With the policy cost only.")
-	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 but with the policy planned.")
+	descJobs      = desc("jobs", "Jobs that have announced what they read; 0 with every policy except planned.")
 	descRecovered = desc("recovered_slots_total",
 		"Reclaimed claims of dead clients, since the cache was created.")
 	descStuck = desc("stuck_reads", "Reads of the source that took too long, were given up (and counted as "+
