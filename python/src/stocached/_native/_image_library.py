@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Any
 
 from . import _library
+from ._library import bind as bind
 
 
 def image_library_path() -> Path:
@@ -30,10 +30,6 @@ def image_library_path() -> Path:
 path = image_library_path()
 releasing = ctypes.CDLL(str(path))  # releases the GIL during a call
 holding = ctypes.PyDLL(str(path))  # keeps it: cheaper, for functions of nanoseconds
-
-
-def bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    return _library.bind(library, name, result, *arguments)
 
 
 def check_abi(version: int) -> None:

@@ -41,7 +41,7 @@ class IoVec(ctypes.Structure):
 def bind(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
     function = getattr(library, name, None)
     if function is None:
-        raise ImportError(f"stocached: {path} has no function {name}; it is older than this package")
+        raise ImportError(f"stocached: {library._name} has no function {name}; it is older than this package")
     function.restype = result
     function.argtypes = arguments
     return function
