@@ -99,7 +99,8 @@ func TestLostHits(t *testing.T) {
 }
 
 // A loader tells a cache that needs it what loads cost. So after some epochs, the cache has the
-// costliest samples.
+// costliest samples. A busy machine makes some loads look costly, so the test reads epochs until it
+// holds. Without costs it would never hold: 10 of 30 slots are the mean of a random set.
 func TestLoaderTellsCosts(t *testing.T) {
 	const samples = 90
 	d := newDataset(samples, 100)
@@ -115,16 +116,17 @@ func TestLoaderTellsCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples)})
-	for range 4 {
-		readEpoch(t, d, l)
-	}
 	kept := 0
-	for i := 2; i < samples; i += 3 {
-		if state, err := c.State(i); err == nil && state == client.StateReady {
-			kept++
+	for epoch := 0; kept < samples/3*8/10; epoch++ {
+		if epoch == 50 {
+			t.Fatalf("after %d epochs, %d of %d slots have one of the costliest samples", epoch, kept, samples/3)
 		}
-	}
-	if kept < samples/3*7/10 {
-		t.Errorf("%d of %d slots have one of the costliest samples", kept, samples/3)
+		readEpoch(t, d, l)
+		kept = 0
+		for i := 2; i < samples; i += 3 {
+			if state, err := c.State(i); err == nil && state == client.StateReady {
+				kept++
+			}
+		}
 	}
 }
