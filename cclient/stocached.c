@@ -44,6 +44,8 @@
 #include "src/protocol/inspect.c"        /* info, states, stats, verify, explain */
 #include "src/protocol/arrays.c"         /* for callers with arrays and a garbage collector */
 
+#include "src/worker/worker.c"           /* tasks of a loader, done without an interpreter */
+
 #include "src/connection/link.c"         /* connections to a server */
 #include "src/connection/fetch.c"        /* samples that a server fills */
 #include "src/connection/announce.c"     /* what this handle will read */

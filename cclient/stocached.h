@@ -642,6 +642,49 @@ STOC_API int64_t stoc_board_spill(void *memory, uint64_t bytes);
  * are in no processor cache. The two must not overlap. */
 STOC_API void stoc_board_copy(void *row, const void *sample, size_t bytes);
 
+/* ------------------------------------------------------------ tasks without an interpreter
+ *
+ * stoc_work takes tasks of a task queue and does them with two functions of the caller. It finds the
+ * sample in the cache, or calls `load` and stores what that made. Then `finish` makes the row of the
+ * batch. What it cannot do comes back to the caller, who does it in another way. So the threads of a
+ * loader need their interpreter only for errors and for odd samples. docs/spec/workers.md.
+ *
+ * The struct belongs to one thread. libstocached_image has a load and a finish for pictures.
+ */
+
+struct stoc_work {
+    uint64_t struct_bytes; /* sizeof(struct stoc_work) */
+    void *board;
+    stoc_cache *cache; /* NULL: none. It MUST stay open during the call */
+    void *context;     /* of load and finish */
+    /* Makes a sample: sets *sample and *bytes, whose memory stays as it is until the next load of this
+     * context. NULL: misses come back. Any result but 0: the task comes back */
+    int (*load)(void *context, int64_t index, const void **sample, size_t *bytes);
+    /* Makes row `row` in a buffer, from a sample. argument: of the task. Any result but 0: the task comes
+     * back */
+    int (*finish)(void *context, uint64_t argument, const void *sample, size_t bytes, void *buffer, uint32_t row);
+    void **buffers; /* by the number in a task; NULL: not known yet, and its tasks come back */
+    uint32_t buffer_count;
+    uint32_t worker;    /* as for stoc_board_take */
+    uint32_t kind;      /* of tasks to do; others come back */
+    int32_t loaded, hit; /* results of tasks: `load` made the sample; it was in the cache */
+    /* 1: `finish` gets a copy of a hit, whose bytes do not change. 0: it may get the bytes in the cache. If these
+     * have changed meanwhile, its row is made again */
+    uint32_t copies;
+    /* private; 0 before the first call */
+    int32_t schedule;
+    uint32_t reserved;
+    uint64_t pace_ns, copy_bytes;
+    void *copy;
+};
+
+/* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,
+ * in `tasks`. The caller answers them with stoc_board_done. 0: the time is over, or a signal came.
+ * ECLOSED: the board was stopped. EINVAL. */
+STOC_API int stoc_work(struct stoc_work *work, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
+/* Frees what calls of stoc_work have allocated. */
+STOC_API void stoc_work_end(struct stoc_work *work);
+
 /* ------------------------------------------------------------ inspect */
 
 /* Compares READY samples first..first+n-1 with their checksums. Returns how many are corrupt. *bad

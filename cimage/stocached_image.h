@@ -38,7 +38,8 @@ enum stoc_image_code {
     STOC_IMAGE_EFORMAT = -2,      /* the file is no JPEG, or it is broken or cut off */
     STOC_IMAGE_EUNSUPPORTED = -3, /* a JPEG of a kind that libjpeg-turbo does not decode to colours */
     STOC_IMAGE_ETOOLARGE = -4,    /* more pixels than max_pixels, or more scans than 100 */
-    STOC_IMAGE_EMEMORY = -5       /* too little memory */
+    STOC_IMAGE_EMEMORY = -5,      /* too little memory */
+    STOC_IMAGE_ESYSTEM = -6       /* a file cannot be read */
 };
 
 enum stoc_image_layout {
@@ -162,6 +163,81 @@ struct stoc_image_augment {
  * bytes. Errors: EINVAL, EMEMORY. */
 STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture,
                                       const struct stoc_image_augment *how, void *dst, size_t dst_bytes);
+
+/* ---------------------------------------------------------------------------------- pipelines
+ *
+ * What a worker of a loader does with a sample, from the file to the row of a batch:
+ *
+ *     read the file - decode - (the cache) - random steps - row
+ *
+ * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
+ * functions that stoc_work of stocached.h calls. Each gives back what it cannot do: a file that is no JPEG, a
+ * broken file, steps that one pass cannot do. docs/spec/image.md, Pipelines.
+ */
+
+/* Steps with torchvision's meaning. Random numbers come from the argument of the task, as docs/spec/image.md
+ * says. */
+enum stoc_image_step_kind {
+    STOC_IMAGE_RESIZE = 1,             /* height, width; or width 0: height is the short side, integers[0] the most of
+                                          the long side or 0 */
+    STOC_IMAGE_CENTER_CROP = 2,        /* height, width */
+    STOC_IMAGE_RANDOM_RESIZED_CROP = 3, /* height, width; numbers: scale from, to; ratio from, to */
+    STOC_IMAGE_RANDOM_CROP = 4,        /* height, width; integers: padding left, top, right, bottom; 1: pad if needed;
+                                          fill of three channels */
+    STOC_IMAGE_RANDOM_FLIP = 5,        /* numbers: probability */
+    STOC_IMAGE_COLOR_JITTER = 6,       /* integers[k]: 1 if enum stoc_image_adjustment k + 1 is drawn; numbers[2 * k],
+                                          [2 * k + 1]: from, to */
+    STOC_IMAGE_RANDOM_ERASING = 7,     /* numbers: probability; scale from, to; ratio from, to; three values;
+                                          integers[0]: 1 for normal numbers in place of values */
+    STOC_IMAGE_TO_DTYPE = 8,           /* integers: enum stoc_image_dtype; 1: divided by 255 */
+    STOC_IMAGE_NORMALIZE = 9           /* numbers: three means, three standard deviations */
+};
+
+struct stoc_image_step {
+    uint32_t kind;   /* enum stoc_image_step_kind */
+    uint32_t filter; /* enum stoc_image_filter, of steps that resize */
+    uint32_t height, width;
+    int32_t integers[8];
+    double numbers[8];
+};
+
+struct stoc_image_pipeline {
+    uint64_t struct_bytes; /* sizeof(struct stoc_image_pipeline) */
+    /* the file of sample i is at paths + path_at[i] and ends with a NUL. Of samples inside a larger file, such as a
+     * tar file: bytes file_at[i] to file_at[i] + file_bytes[i] - 1 of it. file_bytes NULL: whole files */
+    const char *paths;
+    const uint64_t *path_at;
+    const uint64_t *file_at;
+    const uint64_t *file_bytes;
+    const int64_t *labels; /* of samples 0 to samples - 1 */
+    uint64_t samples;
+    struct stoc_image_decode decode; /* width 0: all of the picture; then short_side may be 0 */
+    uint32_t encoded; /* 1: the cache has the bytes of files, and stoc_image_finish decodes them */
+    uint32_t extents; /* 1: a sample has the form of a variable-size cache (docs/spec/segment.md, Fields); 0: fixed */
+    /* fixed samples: bytes, and where the picture and the label lie in them */
+    uint64_t sample_bytes, picture_at, label_at;
+    /* shape of the row's picture, in its order of dimensions. Row r begins in the buffer at row_at + r * its bytes,
+     * and its label at row_label_at + 8 * r */
+    uint32_t row_shape[3];
+    uint32_t row_dtype; /* enum stoc_image_dtype */
+    uint64_t row_at, row_label_at;
+    uint32_t step_count, reserved;
+    const struct stoc_image_step *steps;
+};
+
+/* Makes this worker follow a pipeline, which the caller keeps and does not change until the worker is freed or follows
+ * another one. Any number of workers may follow one pipeline. EINVAL. */
+STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
+
+/* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. 0; an error of enum
+ * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read. */
+STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
+
+/* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
+ * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need several passes, or the row has another
+ * shape; errors of decoding. */
+STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
+                                     uint32_t row);
 
 /* 1: this processor has the vector instructions that the library uses; 0: it has not, or
  * stoc_image_use_vectors(0) was called. */

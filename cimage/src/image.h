@@ -55,11 +55,14 @@ struct stoc_image_worker {
     struct resize resize;
     struct buffer rows, picture, row;
     struct table table;
+    const struct stoc_image_pipeline *pipeline;
+    struct buffer file, sample, decoded; /* of a pipeline */
     char message[256];
 };
 
 /* worker.c */
 bool reserve(struct buffer *b, size_t bytes);
+void release(struct buffer *b);
 int fail(stoc_image_worker *w, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* weights.c: count results from from on, of a resize of in to out. flip: in reverse order. */
@@ -103,6 +106,21 @@ size_t bytes_of(int dtype);
 void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channels, uint32_t y,
              const struct stoc_image_augment *how, void *dst);
 void erase(const struct stoc_image_augment *how, uint32_t channels, void *dst);
+
+/* random.c: numpy.random.PCG64 */
+struct random {
+    __extension__ unsigned __int128 state, increment;
+};
+struct random random_of(uint64_t seed);
+double draw(struct random *r); /* from 0 up to 1 */
+double draw_between(struct random *r, double low, double high);
+uint32_t draw_below(struct random *r, uint32_t n);
+
+/* steps.c: the steps of a pipeline as one pass over a picture. False: they need more than one. */
+bool plan_steps(const struct stoc_image_pipeline *p, uint64_t seed, const struct stoc_image_picture *picture,
+                struct stoc_image_augment *how);
+int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
+void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
 
 /* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
 uint32_t orientation_of(const uint8_t *data, size_t bytes);

@@ -21,6 +21,12 @@ bool reserve(struct buffer *b, size_t bytes)
     return true;
 }
 
+void release(struct buffer *b)
+{
+    free(b->bytes);
+    *b = (struct buffer){0};
+}
+
 int fail(stoc_image_worker *w, int code, const char *format, ...)
 {
     va_list values;
@@ -43,9 +49,12 @@ void stoc_image_worker_free(stoc_image_worker *w)
     if (!w)
         return;
     resize_free(&w->resize);
-    free(w->rows.bytes);
-    free(w->picture.bytes);
-    free(w->row.bytes);
+    release(&w->rows);
+    release(&w->picture);
+    release(&w->row);
+    release(&w->file);
+    release(&w->sample);
+    release(&w->decoded);
     free(w);
 }
 

@@ -196,6 +196,13 @@ int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct s
     return (int)(got ? got : claim_tasks(q, worker, tasks, n));
 }
 
+INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns)
+{
+    struct entry *e = entry_at(board, position);
+    e->began_ns = began_ns;
+    e->augment_ns = augment_ns;
+}
+
 static int answer_task(struct task_queue *q, uint32_t worker, const struct stoc_task *task, uint64_t ended_ns)
 {
     struct entry *e = entry_at(q, task->position), *first = entry_at(q, task->first);

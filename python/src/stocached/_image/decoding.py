@@ -86,6 +86,13 @@ class Decode:
         """name: of the file, for errors."""
         return self._jpeg(data, name) if data[:2] == b"\xff\xd8" else self._other(data, name)
 
+    def in_c(self, width: int, height: int) -> native.Decode:
+        """The same for the C library, for a result of this size."""
+        return native.Decode(
+            width, height, self.short_side or 0, _FITS[self.fit], self._filter,
+            native.CHW if self._chw else native.HWC, self.fast, self._fill, 0, self._most,
+        )  # fmt: skip
+
     def _check(self, width: int, height: int, name: str) -> None:
         if width * height > self._most:
             raise DecodeError(
@@ -104,10 +111,8 @@ class Decode:
             self._check(info.width, info.height, name)
             fit, short_side = native.STRETCH, 0
         height, width = self._sides or self._whole(info.width, info.height)
-        how = native.Decode(
-            width, height, short_side, fit, self._filter, native.CHW if self._chw else native.HWC, self.fast,
-            self._fill, 0, self._most,
-        )  # fmt: skip
+        how = self.in_c(width, height)
+        how.fit, how.short_side = fit, short_side
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._common.errors import UnsupportedError
+from .._samples.schema import Field
 from .decoding import Decode
+from .pipeline import Files, Pipeline
 from .steps import Compose
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
@@ -33,6 +36,17 @@ class Decoded:
             return transform.after(transform.decode.decode(data, name))
         picture = decode.decode(data, name)
         return picture if transform is None else transform(picture)
+
+    def _only_decodes(self) -> Decode:
+        """What makes its pictures, if nothing else does. Else UnsupportedError."""
+        if self.target_transform is not None:
+            raise UnsupportedError(f"target_transform={self.target_transform!r:.80}")
+        transform = self.transform
+        if isinstance(transform, Compose) and transform.decode is not None and not transform.in_c():
+            return transform.decode
+        if transform is not None:
+            raise UnsupportedError(f"transform={transform!r:.80} does more than decode")
+        return self.decode
 
 
 class Folder(Decoded):
@@ -71,6 +85,7 @@ class Folder(Decoded):
             for path in (os.path.join(folder, file) for file in sorted(files))
             if valid(path)
         ]
+        self._files: tuple[int, Files] | None = None  # for C
         self.targets = [number for _, number in self.samples]
         empty = sorted(set(self.classes) - {self.classes[number] for number in set(self.targets)})
         if empty and not allow_empty:
@@ -84,6 +99,20 @@ class Folder(Decoded):
         path, target = self.samples[index]
         with open(path, "rb", buffering=0) as file:
             return self._sample(file.readall(), path, target)
+
+    def pipeline(self, augment: Any, fields: Sequence[Field] = (), sample_bytes: int = 0) -> Pipeline:
+        """What worker threads of a loader do in C. augment: of the loader. fields, sample_bytes: of its cache; 0 if
+        samples vary in size. UnsupportedError, which says why C cannot do it."""
+        if type(self).__getitem__ is not Folder.__getitem__:
+            raise UnsupportedError(f"{type(self).__name__} has a __getitem__ of its own")
+        # Programs may change entries of the list, so each loader's epoch looks.
+        now = hash(tuple(map(id, self.samples)))
+        if self._files is None or self._files[0] != now:
+            self._files = now, Files(self.samples)
+        return Pipeline(self._files[1], self._only_decodes(), augment, fields, sample_bytes, False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": None}
 
     def __repr__(self) -> str:
         return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"

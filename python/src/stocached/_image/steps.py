@@ -35,6 +35,16 @@ class Step:
     def apply(self, plan: Plan, draw: Draw) -> None:
         raise NotImplementedError
 
+    def in_c(self) -> list[native.Step]:
+        """The same for the C library (docs/spec/image.md, Pipelines)."""
+        raise NotImplementedError
+
+
+def _step(
+    kind: int, sides: Sequence[int] = (0, 0), filter: int = 0, integers: Sequence[int] = (), numbers: Sequence[float] = ()
+) -> list[native.Step]:
+    return [native.Step(kind, filter, *sides, tuple(integers), tuple(numbers))]
+
 
 _WANTED = ("an array or tensor of three dimensions", "the bytes or the path of a file, as Decode is the first step")
 
@@ -91,6 +101,9 @@ class Resize(Step):
             sides = short_and_long(plan.height, plan.width, sides[0], self.max_size)
         plan.resize(sides[0], sides[1], self._filter)
 
+    def in_c(self) -> list[native.Step]:
+        return _step(native.RESIZE, (*self._sides, 0)[:2], self._filter, [self.max_size or 0])
+
 
 @dataclass
 class CenterCrop(Step):
@@ -104,6 +117,9 @@ class CenterCrop(Step):
     def apply(self, plan: Plan, draw: Draw) -> None:
         height, width = self._sides
         plan.crop(_middle(plan.width, width), _middle(plan.height, height), width, height)
+
+    def in_c(self) -> list[native.Step]:
+        return _step(native.CENTER_CROP, self._sides)
 
 
 def _middle(side: int, cropped: int) -> int:
@@ -126,6 +142,9 @@ class RandomResizedCrop(Step):
     def apply(self, plan: Plan, draw: Draw) -> None:
         plan.crop(*draws.resized_crop(draw, plan.width, plan.height, self.scale, self.ratio))
         plan.resize(*self._sides, self._filter)
+
+    def in_c(self) -> list[native.Step]:
+        return _step(native.RANDOM_RESIZED_CROP, self._sides, self._filter, numbers=(*self.scale, *self.ratio))
 
 
 @dataclass
@@ -169,6 +188,11 @@ class RandomCrop(Step):
         y = draws.below(draw, padded_height - height + 1) - top
         plan.crop(draws.below(draw, padded_width - width + 1) - left, y, width, height, self._fill)
 
+    def in_c(self) -> list[native.Step]:
+        return _step(
+            native.RANDOM_CROP, self._sides, integers=(*self._padding, int(self.pad_if_needed), *self._fill)
+        )
+
 
 @dataclass
 class RandomHorizontalFlip(Step):
@@ -177,6 +201,9 @@ class RandomHorizontalFlip(Step):
     def apply(self, plan: Plan, draw: Draw) -> None:
         if draw() < self.p:
             plan.flip()
+
+    def in_c(self) -> list[native.Step]:
+        return _step(native.RANDOM_FLIP, numbers=[self.p])
 
 
 @dataclass
@@ -209,6 +236,11 @@ class ColorJitter(Step):
         factors = [None if r is None else (r[0], draws.uniform(draw, r[1], r[2])) for r in self._ranges]
         plan.adjust([factor for factor in (factors[k] for k in order) if factor is not None])
 
+    def in_c(self) -> list[native.Step]:
+        drawn = [int(r is not None) for r in self._ranges]
+        ranges = [value for r in self._ranges for value in (r[1:] if r else (0, 0))]
+        return _step(native.COLOR_JITTER, integers=drawn, numbers=ranges)
+
 
 @dataclass
 class RandomErasing(Step):
@@ -236,6 +268,10 @@ class RandomErasing(Step):
         if box is not None:
             plan.erase(*box, self._values, draws.seed(draw))
 
+    def in_c(self) -> list[native.Step]:
+        numbers = (self.p, *self.scale, *self.ratio, *(self._values or (0, 0, 0)))
+        return _step(native.RANDOM_ERASING, integers=[int(self._values is None)], numbers=numbers)
+
 
 @dataclass
 class ToDtype(Step):
@@ -250,6 +286,9 @@ class ToDtype(Step):
     def apply(self, plan: Plan, draw: Draw) -> None:
         plan.to_dtype(self._number, self.scale)
 
+    def in_c(self) -> list[native.Step]:
+        return _step(native.TO_DTYPE, integers=(self._number, int(self.scale)))
+
 
 @dataclass
 class Normalize(Step):
@@ -259,6 +298,9 @@ class Normalize(Step):
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         plan.normalise(self.mean, self.std)
+
+    def in_c(self) -> list[native.Step]:
+        return _step(native.NORMALIZE, numbers=[v for three in (self.mean, self.std) for v in (list(three) * 3)[:3]])
 
 
 @dataclass
@@ -308,3 +350,6 @@ class Compose(Step):
     def apply(self, plan: Plan, draw: Draw) -> None:
         for step in self._steps:
             step.apply(plan, draw)
+
+    def in_c(self) -> list[native.Step]:
+        return [made for step in self._steps for made in step.in_c()]

@@ -3,9 +3,11 @@ how it begins an iteration."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any, ClassVar
 
 from .._checks.randomness import Remedy
 from .._common import sizes
-from .._common.errors import InvalidError
+from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._datasets.cached_samples import CachedSamples
@@ -27,7 +29,7 @@ from .iterator import BatchIterator
 from .job import Augment, Job
 from .made_caches import attach_again, is_made_here, register, samples_of
 from .numpy_backend import NumpyBackend
-from .options import LoaderOptions, gather_threads
+from .options import LoaderOptions, Worker, gather_threads
 from .sampling import numbered, order_within
 from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
@@ -55,9 +57,9 @@ class BaseLoader(CheckpointedLoader):
     ) -> None:
         """The constructor calls it at its end. dataset: as the user gave it. before: the attributes
         at the begin of the constructor."""
-        if self._iterable and options.worker == "thread" and self.num_workers > 1:
+        if self._iterable and options.worker not in (None, "process") and self.num_workers > 1:
             raise InvalidError(
-                f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
+                f'num_workers={self.num_workers} with worker="{options.worker}" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
         self.num_workers = whole("num_workers", self.num_workers)
@@ -81,9 +83,10 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        if self.worker == "thread" and self.num_workers > 1 and self._asks_dataset():
+        self.worker = self._worker_kind(options.worker)
+        if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
-                f'num_workers={self.num_workers} with worker="thread", and the dataset has a state (state_dict()), which the threads would share; use '
+                f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
                 'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
             )
         self._own = {name: value for name, value in vars(self).items() if name not in before}
@@ -269,6 +272,46 @@ class BaseLoader(CheckpointedLoader):
             return None
         return Layout(tree, [(field.shape, field.dtype) for field in cache.fields], rows)
 
+    # ------------------------------------------------------------ work in C
+
+    def _worker_kind(self, asked: Worker | None) -> Worker:
+        """What workers are. asked: by the user; None: the loader chooses."""
+        if asked in ("process", "thread"):
+            return asked
+        try:
+            self._pipeline()
+        except UnsupportedError as error:
+            if asked is None:
+                return "process"
+            raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
+        apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
+        return "process" if asked is None and apart else "native"
+
+    def _pipeline(self) -> Any:
+        """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
+        cached, folder = self._cached, sys.modules.get("stocached._image.folder")
+        dataset = self.dataset if cached is None else cached.dataset
+        if folder is None or not isinstance(dataset, folder.Folder):
+            raise UnsupportedError(f"the dataset is a {type(dataset).__name__}, not a Folder of stocached.image")
+        if not self._by_rows() and self.num_workers:
+            raise UnsupportedError("workers make whole batches: collate_fn=, batch_size=None or a dataset that does")
+        if cached is None:
+            return dataset.pipeline(self.augment)
+        if cached.augment is not None or cached.gathered_tree() is None:
+            raise UnsupportedError("the cached dataset has an augment= or packed values of its own")
+        return dataset.pipeline(self.augment, cached.cache.fields, 0 if cached.cache.variable else cached.cache.sample_bytes)
+
+    def _rows_in_c(self, job: Job) -> Layout | None:
+        """The layout of rows that C makes, by an empty picture, so that no sample needs Python to learn it. Without
+        one, the first batch tells it."""
+        blank = job.pipeline.blank() if job.pipeline is not None else None
+        if blank is None:
+            return None
+        sample = blank if job.augment is None else job.augment(blank, 0)
+        return Layout.of(sample, job.batch_size or 1, self._backend.no_columns)
+
+    # ------------------------------------------------------------ an epoch
+
     def _new_context(self, rows: bool) -> EpochContext:
         state = self._resume
         wanted, base_seed, key, began, restored = self._begin_epoch()
@@ -296,6 +339,9 @@ class BaseLoader(CheckpointedLoader):
             snapshots=not rows and self._order is None,
             pipes=began.get("pipes"),
         )
+        if self.worker == "native" and rows:
+            with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
+                job.pipeline = self._pipeline()
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
         return EpochContext(
@@ -328,6 +374,7 @@ class BaseLoader(CheckpointedLoader):
             restored=restored,
             overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
             layout=layout,
+            row_layout=self._rows_in_c(job),
             follow=_weakly(self._begin_next) if follows else None,
             renew=_weakly(self._renewed),
             notices=None if self._cached is None else self._cached.notices,
@@ -339,7 +386,7 @@ class BaseLoader(CheckpointedLoader):
         Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
         and augment may have its own generator. by_index: random numbers of the dataset depend on
         the index, not on the worker."""
-        if self.num_workers and self.worker == "thread":
+        if self.num_workers and self.worker != "process":
             return False
         if augment is None:
             return by_index and self.num_workers > 0 and self._cached is None

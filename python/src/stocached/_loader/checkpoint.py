@@ -413,7 +413,7 @@ class CheckpointedLoader(LoaderOptions):
     def _keeps_dataset(self) -> bool:
         """Whether the next epoch reads the same dataset object as this one, and not a new copy of
         the program's."""
-        return not self.num_workers or self._kept is not None or self.worker == "thread"
+        return not self.num_workers or self._kept is not None or self.worker != "process"
 
     def _batched(self) -> bool:
         return self.batch_sampler is not None

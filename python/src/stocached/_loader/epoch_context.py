@@ -52,7 +52,8 @@ class EpochContext:
     snapshot_every: int | None = None  # batches between two snapshots of workers; None: no snapshots
     restored: Restored | None = None  # the part of a state that the epoch continues from
     overtaken: frozenset[int] = frozenset()  # numbers of batches that the training loop got before the state
-    layout: Any = None
+    layout: Any = None  # of batches that are gathered from the cache
+    row_layout: Any = None  # of rows that workers make, if it is known before the first
     follow: Callable[[], None] | None = None  # called when all batches are begun
     notices: Notices | None = None  # of a dataset that is cached
     # Called before the first batch; gives an iteration to read instead, or None.

@@ -44,7 +44,7 @@ class GatherIterator(BatchIterator):
         self._pending: deque[Batch] = deque()
         self._more = True
         self._most = 0  # the most batches that may be begun; 0: their size is not known yet
-        self._layout: Layout | None = context.layout if context.layout is not None else runtime.announced
+        self._layout: Layout | None = context.layout or runtime.announced or context.row_layout
         self._gatherer: Gatherer | None = None
         self._background: Background | None = None
         # Whether the last batch was all hits. Then the next one is assumed to be, and its misses

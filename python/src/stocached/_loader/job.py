@@ -180,6 +180,7 @@ class Job:
     process: bool
     batch_size: int | None = None
     snapshots: bool = False  # whether workers that make whole batches send snapshots
+    pipeline: Any = None  # of a dataset of stocached.image, for worker threads that do samples in C
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
 
     @property

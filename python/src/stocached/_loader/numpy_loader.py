@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from .._common.numbers import whole
 from .._datasets.cached_samples import CachedSamples
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
-from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
+from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
 from .sampling import Batcher, Ends, OrderSampler
 
 
@@ -63,7 +63,7 @@ class Loader(BaseLoader):
         allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
-        worker: Literal["process", "thread"] = "process",
+        worker: Worker | None = None,
         restart_workers: bool = False,
         seed: int | None = None,
         order: Any = None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from .._cache import policies
 from .._cache.policies import Policy
@@ -18,6 +18,8 @@ from .._order.order import KINDS, Order
 from .._trace import writable
 from .._workers.stateful import is_stateful
 from .sampling import Ends, OrderSampler, order_within
+
+Worker = Literal["process", "thread", "native"]
 
 _MAKING = ("size", "name", "fingerprint", "variable", "policy")
 _OF_CACHE = (*_MAKING, "allow_random")
@@ -38,7 +40,7 @@ class LoaderOptions:
     allow_random: bool = False
     augment: Callable[..., Any] | None = None
     batch_augment: Callable[[Any], Any] | None = None
-    worker: Literal["process", "thread"] = "process"
+    worker: Worker | None = None
     restart_workers: bool = False
     seed: int | None = None
     order: Any = None
@@ -88,8 +90,8 @@ def check(
         writable(options.trace)
     if options.size is not None and sizes.parse_size(options.size) == 0:
         raise InvalidError(f"size={options.size!r} holds no sample; leave out size= for a loader without a cache")
-    if options.worker not in ("process", "thread"):
-        raise InvalidError(f'worker={options.worker!r}; it must be "process" or "thread"')
+    if options.worker not in (None, *get_args(Worker)):
+        raise InvalidError(f'worker={options.worker!r}; it must be "process", "thread" or "native"')
     if options.ends not in (None, "uneven", "pad", "drop"):
         raise InvalidError(f'ends={options.ends!r}; it must be "uneven", "pad" or "drop"')
     for name in ("augment", "batch_augment"):

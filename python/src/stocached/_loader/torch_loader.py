@@ -25,7 +25,7 @@ from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
 from .base import BaseLoader
 from .made_caches import living
-from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
+from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
 from .sampling import Ends, OrderSampler
 from .torch_backend import TorchBackend
 
@@ -63,7 +63,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
         threads seed only the Generator.
     batch_augment: a function of a batch, called when the training loop gets the batch.
-    worker: "process", or "thread" for datasets that release the GIL.
+    worker: "process"; "thread" for datasets that release the GIL; "native" for datasets and steps of
+        stocached.image, whose samples threads make in C. None: "native" where that is possible, else
+        "process".
     restart_workers: replaces a worker that dies and loads its sample again, instead of
         WorkerLostError.
     seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
@@ -121,7 +123,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         allow_random: bool = False,
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
-        worker: Literal["process", "thread"] = "process",
+        worker: Worker | None = None,
         restart_workers: bool = False,
         seed: int | None = None,
         order: Any = None,
@@ -170,7 +172,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         self._data_pipes: data_pipes.Pipes | None = None
         if data_pipes.is_pipe(dataset):
             cached = cache is not None or size is not None or name is not None
-            self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker == "thread", cached=cached)
+            self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker not in (None, "process"), cached=cached)
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(
             dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before

@@ -4,6 +4,7 @@ and answers."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import pickle
 import time
@@ -21,6 +22,7 @@ from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
 from .._workers.task_queue import TaskQueue
 from .job import Fetcher, Job
+from .native_work import NativeWork
 from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
@@ -59,13 +61,23 @@ class Worker:
         """Does tasks until the task queue is stopped."""
         tasks = (_native.Task * _MOST)()
         self._start()
+        native = None
+        if self._job.pipeline is not None and self._broken is None:
+            native = NativeWork(self._number, self._job, self._task_queue, self._batch_pool)
         while True:
-            count = self._task_queue.take(self._number, tasks, self._most, _NAP)
+            if native is not None:
+                count = self._take_others(native, tasks)
+            else:
+                count = self._task_queue.take(self._number, tasks, self._most, _NAP)
             if count is None:
                 return
             if count:
                 self._do(tasks[:count])
                 self._task_queue.done(self._number, tasks, count)
+
+    def _take_others(self, native: NativeWork, tasks: ctypes.Array[_native.Task]) -> int | None:
+        """The next tasks that C does not do."""
+        return native.take(self._layout or self._learn_layout(), tasks, _MOST, _NAP)
 
     def _survived(self, error: BaseException) -> BaseException:
         """The error to answer with. In a process it raises SystemExit of the user's code, and the

@@ -149,6 +149,10 @@ class BatchPool:
         """The memory of a buffer, in this process or a worker."""
         return self._buffer(number)[0]
 
+    def addresses(self) -> list[tuple[int, int]]:
+        """Numbers and addresses of the buffers that this process has mapped so far. Any thread may call it."""
+        return [(number, address) for number, (_, address) in list(self._buffers.items())]
+
     def _buffer(self, number: int) -> tuple[Raw, int]:
         pair = self._buffers.get(number)
         if pair is None:

@@ -348,6 +348,35 @@ class Batch(ctypes.Structure):
     ]
 
 
+Load = CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t))
+Finish = CFUNCTYPE(c_int, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_uint32)
+
+
+class Work(ctypes.Structure):
+    """struct stoc_work"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("board", c_void_p),
+        ("cache", Cache),
+        ("context", c_void_p),
+        ("load", Load),
+        ("finish", Finish),
+        ("buffers", POINTER(c_void_p)),
+        ("buffer_count", c_uint32),
+        ("worker", c_uint32),
+        ("kind", c_uint32),
+        ("loaded", c_int32),
+        ("hit", c_int32),
+        ("copies", c_uint32),
+        ("schedule", c_int32),
+        ("reserved", c_uint32),
+        ("pace_ns", c_uint64),
+        ("copy_bytes", c_uint64),
+        ("copy", c_void_p),
+    ]
+
+
 class Stats(ctypes.Structure):
     """struct stoc_stats"""
 
@@ -669,6 +698,12 @@ board_spill = bind(holding, "stoc_board_spill", c_int64, c_void_p, c_uint64)
 
 # void stoc_board_copy(void *row, const void *sample, size_t bytes);
 board_copy = bind(releasing, "stoc_board_copy", None, c_void_p, c_void_p, c_size_t)
+
+# int stoc_work(struct stoc_work *work, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
+work = bind(releasing, "stoc_work", c_int, POINTER(Work), c_uint32, POINTER(Task), c_uint32)
+
+# void stoc_work_end(struct stoc_work *work);
+work_end = bind(releasing, "stoc_work_end", None, POINTER(Work))
 
 # int64_t stoc_verify(stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *checked, int64_t *bad);
 verify = bind(releasing, "stoc_verify", c_int64, Cache, c_uint64, c_uint64, POINTER(c_uint64), POINTER(c_int64))

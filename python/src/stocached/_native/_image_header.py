@@ -8,9 +8,11 @@ import ctypes
 from ctypes import (
     POINTER,
     c_char_p,
+    c_double,
     c_float,
     c_int,
     c_int32,
+    c_int64,
     c_size_t,
     c_uint8,
     c_uint32,
@@ -31,6 +33,7 @@ EFORMAT = -2
 EUNSUPPORTED = -3
 ETOOLARGE = -4
 EMEMORY = -5
+ESYSTEM = -6
 
 # enum stoc_image_layout
 CHW = 0
@@ -62,6 +65,17 @@ HUE = 4
 NO_ERASE = 0
 ERASE_VALUE = 1
 ERASE_RANDOM = 2
+
+# enum stoc_image_step_kind
+RESIZE = 1
+CENTER_CROP = 2
+RANDOM_RESIZED_CROP = 3
+RANDOM_CROP = 4
+RANDOM_FLIP = 5
+COLOR_JITTER = 6
+RANDOM_ERASING = 7
+TO_DTYPE = 8
+NORMALIZE = 9
 
 
 class Worker(c_void_p):
@@ -144,6 +158,46 @@ class Augment(ctypes.Structure):
     ]
 
 
+class Step(ctypes.Structure):
+    """struct stoc_image_step"""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("filter", c_uint32),
+        ("height", c_uint32),
+        ("width", c_uint32),
+        ("integers", c_int32 * 8),
+        ("numbers", c_double * 8),
+    ]
+
+
+class Pipeline(ctypes.Structure):
+    """struct stoc_image_pipeline"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("paths", c_char_p),
+        ("path_at", POINTER(c_uint64)),
+        ("file_at", POINTER(c_uint64)),
+        ("file_bytes", POINTER(c_uint64)),
+        ("labels", POINTER(c_int64)),
+        ("samples", c_uint64),
+        ("decode", Decode),
+        ("encoded", c_uint32),
+        ("extents", c_uint32),
+        ("sample_bytes", c_uint64),
+        ("picture_at", c_uint64),
+        ("label_at", c_uint64),
+        ("row_shape", c_uint32 * 3),
+        ("row_dtype", c_uint32),
+        ("row_at", c_uint64),
+        ("row_label_at", c_uint64),
+        ("step_count", c_uint32),
+        ("reserved", c_uint32),
+        ("steps", POINTER(Step)),
+    ]
+
+
 # uint32_t stoc_image_abi_version(void);
 abi_version = bind(holding, "stoc_image_abi_version", c_uint32)
 
@@ -166,6 +220,15 @@ decode = bind(releasing, "stoc_image_decode", c_int, Worker, c_void_p, c_size_t,
 # int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture, const struct stoc_image_augment *how, void *dst,
 #                        size_t dst_bytes);
 augment = bind(releasing, "stoc_image_augment", c_int, Worker, POINTER(Picture), POINTER(Augment), c_void_p, c_size_t)
+
+# int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
+follow = bind(releasing, "stoc_image_follow", c_int, Worker, POINTER(Pipeline))
+
+# int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
+load = bind(releasing, "stoc_image_load", c_int, c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t))
+
+# int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row);
+finish = bind(releasing, "stoc_image_finish", c_int, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_uint32)
 
 # int stoc_image_vectors(const stoc_image_worker *worker);
 vectors = bind(holding, "stoc_image_vectors", c_int, Worker)

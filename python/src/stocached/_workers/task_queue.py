@@ -133,8 +133,16 @@ class TaskQueue:
         """Fills in the next task and those right after it, of one batch: how many, 0: none in so
         many seconds; None: the task queue was stopped."""
         got = _native.board_take(self._address, worker, 0, tasks, most)
-        got = got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most)
+        return self.taken(got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most))
+
+    def taken(self, got: int) -> int | None:
+        """What `take` returns for a result of the library."""
         return None if got == _native.ECLOSED else self._check(got)
+
+    @property
+    def address(self) -> int:
+        """Of the board, for functions of the library."""
+        return self._address
 
     def begin(self, position: int, now_ns: int) -> None:
         """Of several tasks that were taken together, another one is begun; the first is when it is

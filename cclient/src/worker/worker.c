@@ -1,0 +1,169 @@
+/*
+ * worker.c - a worker of a loader without an interpreter: it takes tasks, reads the cache, and calls
+ * functions that make samples and rows.
+ */
+#include "worker.h"
+
+enum { MOST_TASKS = 32 }; /* tasks to take together */
+#define TOGETHER_NS 1000000 /* the most that tasks taken together may take, so that other workers get some */
+#define SCHEDSTAT "/proc/thread-self/schedstat"
+
+/* Nanoseconds in which this thread was runnable and did not run. */
+static uint64_t delay_ns(struct stoc_work *w)
+{
+    char text[64];
+    if (!w->schedule)
+        w->schedule = open(SCHEDSTAT, O_RDONLY | O_CLOEXEC) + 1; /* 0: this kernel has none, or no descriptor is free */
+    int64_t n = w->schedule ? pread(w->schedule - 1, text, sizeof text - 1, 0) : 0;
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    const char *at = strchr(text, ' '); /* the first number is the time on a processor */
+    return at ? parse_number(&(const char *){at + 1}) : 0;
+}
+
+/* Makes the row from a copy of a hit. HIT, MISS, an error below 0, or FULL: finish did not make it. */
+static int finish_copy(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *retried)
+{
+    for (;;) {
+        uint64_t bytes = 0;
+        int result = copy_sample(w->cache, (uint64_t)task->index, WHOLE, UINT64_MAX, w->copy, w->copy_bytes, &bytes,
+                                 copy_plain, retried);
+        if (result == STOC_HIT)
+            return w->finish(w->context, task->argument, w->copy, bytes, buffer, task->row) ? STOC_FULL : STOC_HIT;
+        if (result != STOC_ESCHEMA)
+            return result;
+        free(w->copy);
+        w->copy_bytes = ROUND_UP(bytes, 4096);
+        if (!(w->copy = aligned_alloc(64, w->copy_bytes))) {
+            w->copy_bytes = 0;
+            return STOC_EMEMORY;
+        }
+    }
+}
+
+/* Makes the row from the bytes in the cache. If they have changed during the call, it makes the row again. Results as
+ * of finish_copy. */
+static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *retried)
+{
+    const stoc_cache *c = w->cache;
+    stoc_word *record = index_word(c, (uint64_t)task->index);
+    for (int tries = 0; tries < MAX_COPIES; tries++) {
+        uint64_t word = load(record), offset, bytes;
+        if (state_of(word) != READY)
+            return state_of(word) > c->last_state ? STOC_ECORRUPT : STOC_MISS;
+        uint64_t meta = load(record + 1);
+        int code = STOC_ECORRUPT;
+        if (locate(c, word, meta, &offset, &bytes))
+            code = w->finish(w->context, task->argument, c->payload + offset, bytes, buffer, task->row) ? STOC_FULL
+                                                                                                        : STOC_HIT;
+        if (unchanged(record, word, meta)) {
+            if (c->references && code == STOC_HIT)
+                mark_hit(c, word);
+            return code;
+        }
+        ++*retried;
+    }
+    return STOC_MISS;
+}
+
+/* Makes a sample, stores it, and makes its row. Returns whether it did. */
+static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns)
+{
+    stoc_cache *c = w->cache;
+    bool measured = c && c->evicts && c->rule.code == STOC_POLICY_COST;
+    uint64_t delay = measured ? delay_ns(w) : 0, began = now_ns();
+    struct iovec part;
+    const void *sample = NULL;
+    if (w->load(w->context, task->index, &sample, &part.iov_len))
+        return false;
+    if (c && !c->read_only) {
+        uint64_t took = measured ? now_ns() - began : 0;
+        delay = measured ? MIN(delay_ns(w) - delay, took) : 0;
+        part.iov_base = (void *)(uintptr_t)sample;
+        if (stoc_set_loaded(c, task->index, &part, 1, 0, measured ? MAX(took - delay, 1) : 0) < 0)
+            return false;
+    }
+    uint64_t before = now_ns();
+    if (w->finish(w->context, task->argument, sample, part.iov_len, buffer, task->row))
+        return false;
+    *finish_ns = now_ns() - before;
+    if (c)
+        count(c, STOC_COUNTER_MISSES, 1);
+    return true;
+}
+
+/* Does a task, or returns false: it comes back. Counts a hit or a miss only of a task that it did. */
+static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
+{
+    void *buffer = task->buffer < w->buffer_count ? w->buffers[task->buffer] : NULL;
+    if (task->kind != w->kind || !buffer || (w->cache && BAD_INDEX(w->cache, task->index)))
+        return false;
+    uint64_t finish_ns = 0, retried = 0;
+    int found = STOC_MISS;
+    if (w->cache)
+        found = w->copies || w->cache->chains ? finish_copy(w, task, buffer, &retried)
+                                              : finish_in_place(w, task, buffer, &retried);
+    if (retried)
+        count(w->cache, STOC_COUNTER_RETRIED, retried);
+    if (found == STOC_HIT) {
+        count(w->cache, STOC_COUNTER_HITS, 1);
+        finish_ns = now_ns() - began;
+    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, task, buffer, &finish_ns))
+        return false;
+    task->result = found == STOC_HIT ? w->hit : w->loaded;
+    task->spill_offset = task->spill_bytes = 0;
+    tell_task_times(w->board, task->position, began, finish_ns);
+    return true;
+}
+
+/* Does tasks that were taken together, and answers them. Returns how many come back, at the begin of `tasks`. */
+static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t n)
+{
+    uint32_t back = 0, done = 0;
+    struct stoc_task answers[MOST_TASKS];
+    uint64_t start = now_ns(), began = start;
+    for (uint32_t k = 0; k < n; k++) {
+        if (do_task(w, &tasks[k], began))
+            answers[done++] = tasks[k];
+        else
+            tasks[back++] = tasks[k];
+        began = now_ns();
+    }
+    if (done)
+        stoc_board_done(w->board, w->worker, answers, done); /* a task that is not this worker's any more is ignored */
+    uint64_t pace = (began - start) / n + 1;
+    w->pace_ns = w->pace_ns ? (w->pace_ns + pace) / 2 : pace;
+    return back;
+}
+
+int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
+{
+    if (!w || w->struct_bytes < sizeof *w || !w->finish || (w->buffer_count && !w->buffers) || !tasks || !n)
+        return STOC_EINVAL;
+    uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;
+    for (uint64_t now = 0; now < end; now = now_ns()) {
+        uint64_t left_ms = now ? (end - now) / 1000000 : timeout_ms;
+        uint64_t pace = w->pace_ns ? w->pace_ns : TOGETHER_NS;
+        uint32_t most = (uint32_t)MIN(MIN(n, MOST_TASKS), MAX(TOGETHER_NS / pace, 1));
+        int got = stoc_board_take(w->board, w->worker, (uint32_t)left_ms, tasks, most);
+        if (got <= 0)
+            return got;
+        uint32_t back = do_tasks(w, tasks, (uint32_t)got);
+        if (back)
+            return (int)back;
+    }
+    return 0;
+}
+
+void stoc_work_end(struct stoc_work *w)
+{
+    if (!w)
+        return;
+    if (w->schedule)
+        close(w->schedule - 1);
+    free(w->copy);
+    w->schedule = 0;
+    w->copy = NULL;
+    w->copy_bytes = 0;
+}

@@ -1,0 +1,317 @@
+/* What a worker of a loader does with a sample: before the cache stoc_image_load, after it stoc_image_finish. */
+#define _POSIX_C_SOURCE 200809L /* pread, O_CLOEXEC */
+#include "image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    FIELD_HEADER = 40,  /* bytes of an extent header for each field: u64 bytes, eight u32 dimensions */
+    FIELDS = 2,         /* picture, label */
+    HEADER = 128,       /* both, padded to ALIGN */
+    ALIGN = 64,         /* of fields */
+    FIRST_READ = 1 << 16
+};
+
+static size_t padded(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
+{
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!p || p->struct_bytes < sizeof *p)
+        return fail(w, STOC_IMAGE_EINVAL, "pipeline is NULL or too short");
+    if (p->samples && (!p->paths || !p->path_at || !p->labels || (p->file_bytes && !p->file_at)))
+        return fail(w, STOC_IMAGE_EINVAL, "paths, path_at, labels or file_at is NULL");
+    if (!p->extents) {
+        size_t picture = (size_t)3 * p->decode.width * p->decode.height;
+        if (!picture || p->encoded)
+            return fail(w, STOC_IMAGE_EINVAL, "fixed samples need a width and a height, and are not encoded");
+        if (p->picture_at + picture > p->sample_bytes || p->label_at + sizeof(int64_t) > p->sample_bytes)
+            return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
+                        (unsigned long long)p->sample_bytes);
+    }
+    if (p->row_dtype > STOC_IMAGE_BFLOAT16 || (p->decode.width == 0) != (p->decode.height == 0))
+        return fail(w, STOC_IMAGE_EINVAL, "row_dtype %u, decode %u x %u", p->row_dtype, p->decode.width, p->decode.height);
+    int code = check_steps(w, p);
+    if (code)
+        return code;
+    w->pipeline = p;
+    release(&w->sample); /* it may have bytes between other fields */
+    return STOC_IMAGE_OK;
+}
+
+/* ---------------------------------------------------------------------------------- files */
+
+/* As reserve, and keeps the first bytes. */
+static bool extend(struct buffer *b, size_t kept, size_t bytes)
+{
+    struct buffer fresh = {0};
+    if (bytes <= b->size)
+        return true;
+    if (!reserve(&fresh, bytes))
+        return false;
+    memcpy(fresh.bytes, b->bytes, kept);
+    struct buffer old = *b;
+    *b = fresh;
+    release(&old);
+    return true;
+}
+
+/* Reads n bytes from an offset, or to the end of the file. Returns how many; below 0: errno is set. */
+static ssize_t read_from(int fd, uint8_t *dst, size_t n, bool whole, uint64_t at)
+{
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = whole ? read(fd, dst + done, n - done) : pread(fd, dst + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? got : (ssize_t)done;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+/* Reads the file of a sample to `before` bytes after the begin of the buffer. */
+static int read_file(stoc_image_worker *w, uint64_t index, struct buffer *b, size_t before, size_t *bytes)
+{
+    const struct stoc_image_pipeline *p = w->pipeline;
+    const char *path = p->paths + p->path_at[index];
+    int fd = open(path, O_RDONLY | O_CLOEXEC), code = STOC_IMAGE_OK;
+    struct stat about;
+    if (fd < 0 || fstat(fd, &about) < 0) {
+        code = fail(w, STOC_IMAGE_ESYSTEM, "%s: %s", path, strerror(errno));
+        goto end;
+    }
+    bool whole = !p->file_bytes;
+    /* one byte more shows the end of the file; the size of a pipe is 0 */
+    size_t want = whole ? (size_t)about.st_size + 1 : p->file_bytes[index], have = 0;
+    want = whole && want < FIRST_READ ? FIRST_READ : want;
+    for (;; want *= 2) {
+        if (!extend(b, before + have, before + want)) {
+            code = fail(w, STOC_IMAGE_EMEMORY, "%s: too little memory for %zu bytes", path, want);
+            goto end;
+        }
+        ssize_t got = read_from(fd, b->bytes + before + have, want - have, whole, whole ? 0 : p->file_at[index]);
+        if (got < 0) {
+            code = fail(w, STOC_IMAGE_ESYSTEM, "%s: %s", path, strerror(errno));
+            goto end;
+        }
+        have += (size_t)got;
+        if (!whole || have < want)
+            break;
+    }
+    if (!whole && have < want)
+        code = fail(w, STOC_IMAGE_ESYSTEM, "%s: ends before byte %llu", path,
+                    (unsigned long long)(p->file_at[index] + want));
+    *bytes = have;
+end:
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------- samples */
+
+/* Width and height of the decoded picture of a file. */
+static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_decode *how)
+{
+    if (how->width)
+        return STOC_IMAGE_OK;
+    struct stoc_image_info info;
+    int code = stoc_image_read_info(w, file, bytes, &info);
+    if (code)
+        return code;
+    uint64_t most = how->max_pixels ? how->max_pixels : DEFAULT_PIXELS;
+    if ((uint64_t)info.width * info.height > most)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the picture is %u x %u", info.width, info.height);
+    how->width = info.width;
+    how->height = info.height;
+    if (how->short_side)
+        short_and_long(&how->width, &how->height, how->short_side, 0);
+    how->fit = STOC_IMAGE_STRETCH;
+    how->short_side = 0;
+    return how->width <= MAX_SIDE && how->height <= MAX_SIDE ? STOC_IMAGE_OK
+                                                             : fail(w, STOC_IMAGE_EINVAL, "sides are at most 65,500");
+}
+
+static void put_field(uint8_t *header, uint64_t bytes, uint32_t dimensions, const uint32_t *shape)
+{
+    memset(header, 0, FIELD_HEADER);
+    memcpy(header, &bytes, sizeof bytes);
+    memcpy(header + sizeof bytes, shape, dimensions * sizeof *shape);
+}
+
+/* The header and the label of a sample of the form of a variable-size cache, whose picture or file has so many
+ * bytes. */
+static size_t put_extents(uint8_t *sample, uint64_t bytes, uint32_t dimensions, const uint32_t *shape, int64_t label)
+{
+    size_t end = HEADER + padded(bytes);
+    put_field(sample, bytes, dimensions, shape);
+    put_field(sample + FIELD_HEADER, sizeof label, 0, shape);
+    memset(sample + FIELDS * FIELD_HEADER, 0, HEADER - FIELDS * FIELD_HEADER);
+    memset(sample + HEADER + bytes, 0, end - HEADER - bytes + ALIGN);
+    memcpy(sample + end, &label, sizeof label);
+    return end + ALIGN;
+}
+
+static int load_encoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
+{
+    size_t file;
+    int code = read_file(w, index, &w->sample, HEADER, &file);
+    if (code)
+        return code;
+    if (file > UINT32_MAX)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the file has %zu bytes", file);
+    if (!extend(&w->sample, HEADER + file, HEADER + padded(file) + ALIGN))
+        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", file);
+    uint32_t shape[] = {(uint32_t)file};
+    *bytes = put_extents(w->sample.bytes, file, 1, shape, w->pipeline->labels[index]);
+    return STOC_IMAGE_OK;
+}
+
+static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }
+
+static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
+{
+    const struct stoc_image_pipeline *p = w->pipeline;
+    struct stoc_image_decode how = p->decode;
+    size_t file;
+    int code = read_file(w, index, &w->file, 0, &file);
+    if (code)
+        return code;
+    if (!is_jpeg(w->file.bytes, file))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    if ((code = sides_of(w, w->file.bytes, file, &how)))
+        return code;
+    size_t picture = (size_t)3 * how.width * how.height;
+    size_t size = p->extents ? HEADER + padded(picture) + ALIGN : p->sample_bytes;
+    size_t at = p->extents ? HEADER : p->picture_at;
+    bool fresh = size > w->sample.size;
+    if (!reserve(&w->sample, size))
+        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", size);
+    if (fresh && !p->extents)
+        memset(w->sample.bytes, 0, size); /* bytes between fields are 0 */
+    if ((code = stoc_image_decode(w, w->file.bytes, file, &how, w->sample.bytes + at, picture)))
+        return code;
+    bool hwc = how.layout == STOC_IMAGE_HWC;
+    uint32_t shape[] = {hwc ? how.height : 3, hwc ? how.width : how.height, hwc ? 3 : how.width};
+    if (p->extents)
+        size = put_extents(w->sample.bytes, picture, 3, shape, p->labels[index]);
+    else
+        memcpy(w->sample.bytes + p->label_at, &p->labels[index], sizeof(int64_t));
+    *bytes = size;
+    return STOC_IMAGE_OK;
+}
+
+int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes)
+{
+    stoc_image_worker *w = worker;
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!w->pipeline || !sample || !bytes || index < 0 || (uint64_t)index >= w->pipeline->samples)
+        return fail(w, STOC_IMAGE_EINVAL, "no pipeline, an argument is NULL, or there is no sample %lld",
+                    (long long)index);
+    int code = w->pipeline->encoded ? load_encoded(w, (uint64_t)index, bytes) : load_decoded(w, (uint64_t)index, bytes);
+    *sample = w->sample.bytes;
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------- rows */
+
+/* A sample: its picture or the bytes of its file, and its label. */
+struct parts {
+    const uint8_t *data;
+    uint64_t bytes;
+    uint32_t shape[3];
+    int64_t label;
+};
+
+/* Reads a sample. All numbers are read once: those of a cache may change. */
+static bool parts_of(const struct stoc_image_pipeline *p, const uint8_t *sample, size_t bytes, struct parts *parts)
+{
+    if (!p->extents) {
+        bool hwc = p->decode.layout == STOC_IMAGE_HWC;
+        uint32_t width = p->decode.width, height = p->decode.height;
+        *parts = (struct parts){sample + p->picture_at, (uint64_t)3 * width * height,
+                                {hwc ? height : 3, hwc ? width : height, hwc ? 3 : width}, 0};
+        memcpy(&parts->label, sample + p->label_at, sizeof parts->label);
+        return bytes == p->sample_bytes;
+    }
+    if (bytes < HEADER + 2 * ALIGN)
+        return false;
+    memcpy(&parts->bytes, sample, sizeof parts->bytes);
+    memcpy(parts->shape, sample + sizeof parts->bytes, sizeof parts->shape);
+    if (parts->bytes > bytes || HEADER + padded(parts->bytes) + ALIGN != bytes)
+        return false;
+    parts->data = sample + HEADER;
+    memcpy(&parts->label, sample + HEADER + padded(parts->bytes), sizeof parts->label);
+    return true;
+}
+
+/* The picture of its parts, by the rule of Python's Plan: channels come last if there are 1 or 3. */
+static bool picture_of(const struct parts *parts, struct stoc_image_picture *picture)
+{
+    const uint32_t *s = parts->shape;
+    bool hwc = s[2] == 1 || s[2] == 3;
+    *picture = hwc ? (struct stoc_image_picture){parts->data, s[1], s[0], s[2], STOC_IMAGE_HWC}
+                   : (struct stoc_image_picture){parts->data, s[2], s[1], s[0], STOC_IMAGE_CHW};
+    return picture->channels == 3 && picture->width >= 1 && picture->width <= MAX_SIDE && picture->height >= 1 &&
+           picture->height <= MAX_SIDE && parts->bytes == (uint64_t)3 * picture->width * picture->height;
+}
+
+static int decode_parts(stoc_image_worker *w, struct parts *parts)
+{
+    struct stoc_image_decode how = w->pipeline->decode;
+    if (!is_jpeg(parts->data, parts->bytes))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    int code = sides_of(w, parts->data, parts->bytes, &how);
+    if (code)
+        return code;
+    size_t bytes = (size_t)3 * how.width * how.height;
+    if (!reserve(&w->decoded, bytes))
+        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+    if ((code = stoc_image_decode(w, parts->data, parts->bytes, &how, w->decoded.bytes, bytes)))
+        return code;
+    bool hwc = how.layout == STOC_IMAGE_HWC;
+    *parts = (struct parts){w->decoded.bytes, bytes,
+                            {hwc ? how.height : 3, hwc ? how.width : how.height, hwc ? 3 : how.width}, parts->label};
+    return STOC_IMAGE_OK;
+}
+
+int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
+{
+    stoc_image_worker *w = worker;
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    const struct stoc_image_pipeline *p = w->pipeline;
+    if (!p || !sample || !buffer)
+        return fail(w, STOC_IMAGE_EINVAL, "no pipeline, or an argument is NULL");
+    struct parts parts;
+    if (!parts_of(p, sample, bytes, &parts))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample of %zu bytes has another form", bytes);
+    int code = p->encoded ? decode_parts(w, &parts) : STOC_IMAGE_OK;
+    struct stoc_image_picture picture;
+    struct stoc_image_augment how;
+    if (code)
+        return code;
+    if (!picture_of(&parts, &picture) || !plan_steps(p, seed, &picture, &how))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
+    const uint32_t *s = p->row_shape;
+    bool hwc = how.layout == STOC_IMAGE_HWC;
+    if (how.dtype != p->row_dtype || s[0] != (hwc ? how.height : 3) || s[1] != (hwc ? how.width : how.height) ||
+        s[2] != (hwc ? 3 : how.width))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the row has another shape or dtype");
+    size_t row_bytes = (size_t)3 * how.width * how.height * bytes_of(how.dtype);
+    uint8_t *dst = (uint8_t *)buffer + p->row_at + row * row_bytes;
+    if (p->step_count == 0)
+        memcpy(dst, picture.pixels, row_bytes);
+    else if ((code = stoc_image_augment(w, &picture, &how, dst, row_bytes)))
+        return code;
+    memcpy((uint8_t *)buffer + p->row_label_at + row * sizeof parts.label, &parts.label, sizeof parts.label);
+    return STOC_IMAGE_OK;
+}

@@ -1,0 +1,27 @@
+/* Random numbers of steps: those of numpy.random.PCG64, which Python's steps draw (docs/spec/image.md,
+ * Random numbers). O'Neill's PCG XSL RR 128/64. */
+#include "image.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+static uint64_t next(struct random *r)
+{
+    const wide multiplier = (wide)UINT64_C(0x2360ED051FC65DA4) << 64 | UINT64_C(0x4385DF649FCCF645);
+    r->state = r->state * multiplier + r->increment;
+    uint64_t folded = (uint64_t)(r->state >> 64) ^ (uint64_t)r->state;
+    unsigned turn = (unsigned)(r->state >> 122);
+    return folded >> turn | folded << (-turn & 63);
+}
+
+struct random random_of(uint64_t seed)
+{
+    struct random r = {(wide)seed * UINT64_C(0xDA942042E4DD58B5) + 1, (wide)seed << 1 | 1};
+    next(&r); /* the first state is mostly zeros */
+    return r;
+}
+
+double draw(struct random *r) { return (double)(next(r) >> 11) * 0x1p-53; }
+
+double draw_between(struct random *r, double low, double high) { return low + (high - low) * draw(r); }
+
+uint32_t draw_below(struct random *r, uint32_t n) { return (uint32_t)(draw(r) * n); }

@@ -1,0 +1,311 @@
+/* The steps of a pipeline, and how they become one pass over a picture. Python's plan.py, draws.py and steps.py do the
+ * same, with the same random numbers in the same order (docs/spec/image.md, Pipelines). */
+#include "image.h"
+
+#include <math.h>
+
+enum { TRIES = 10 /* of torchvision, until a random box fits */, CHANNELS = 3 };
+
+/* What the steps so far do to a picture. */
+struct plan {
+    uint32_t columns, rows; /* of the picture */
+    struct stoc_image_augment *how;
+    bool waits; /* they change it */
+    bool normalised;
+};
+
+struct box {
+    int32_t x, y;
+    uint32_t width, height;
+};
+
+static bool resizes(const struct stoc_image_augment *a)
+{
+    return a->box_width != a->resized_width || a->box_height != a->resized_height;
+}
+
+/* Whether boxes may still come: in a pass they come before all else. */
+static bool takes_boxes(const struct plan *p)
+{
+    const struct stoc_image_augment *a = p->how;
+    return !a->flip && !a->adjust[0] && !a->erase && a->dtype == STOC_IMAGE_UINT8 && !p->normalised;
+}
+
+static bool reaches_outside(int64_t x, int64_t y, uint32_t width, uint32_t height, uint32_t columns, uint32_t rows)
+{
+    return x < 0 || y < 0 || x + width > columns || y + height > rows;
+}
+
+static bool crop(struct plan *p, struct box b, const int32_t *fill)
+{
+    struct stoc_image_augment *a = p->how;
+    bool outside = reaches_outside(b.x, b.y, b.width, b.height, a->width, a->height);
+    if (!outside && b.width == a->width && b.height == a->height)
+        return true;
+    if (!takes_boxes(p) || (outside && p->waits))
+        return false;
+    for (int c = 0; outside && c < CHANNELS; c++)
+        a->fill[c] = fill ? (uint8_t)fill[c] : 0;
+    if (resizes(a)) {
+        a->window_x += (uint32_t)b.x;
+        a->window_y += (uint32_t)b.y;
+    } else {
+        a->box_x += b.x;
+        a->box_y += b.y;
+        a->box_width = a->resized_width = b.width;
+        a->box_height = a->resized_height = b.height;
+    }
+    a->width = b.width;
+    a->height = b.height;
+    return p->waits = true;
+}
+
+static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t filter)
+{
+    struct stoc_image_augment *a = p->how;
+    if (width == a->width && height == a->height)
+        return true;
+    if (!takes_boxes(p) || resizes(a) ||
+        reaches_outside(a->box_x, a->box_y, a->box_width, a->box_height, p->columns, p->rows))
+        return false;
+    a->resized_width = a->width = width;
+    a->resized_height = a->height = height;
+    a->filter = (uint8_t)filter;
+    return p->waits = true;
+}
+
+/* As Python's round. */
+static int64_t rounded(double x) { return llrint(x); }
+
+/* As torchvision's Resize: the short side becomes so long, and the long side at most `longest`, if that is not 0. */
+void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest)
+{
+    bool upright = *width <= *height;
+    uint64_t most = upright ? *height : *width, least = upright ? *width : *height, into = (uint64_t)side * most / least;
+    uint64_t other = side;
+    into = into < 1 ? 1 : into > UINT32_MAX ? UINT32_MAX : into;
+    if (longest && into > longest) {
+        other = (uint64_t)longest * side / into;
+        other = other < 1 ? 1 : other;
+        into = longest;
+    }
+    *width = (uint32_t)(upright ? other : into);
+    *height = (uint32_t)(upright ? into : other);
+}
+
+static bool resize_step(struct plan *p, const struct stoc_image_step *s)
+{
+    uint32_t width = s->width, height = s->height;
+    if (width == 0) {
+        width = p->how->width;
+        height = p->how->height;
+        short_and_long(&width, &height, s->height, (uint32_t)s->integers[0]);
+    }
+    return resize(p, width, height, s->filter);
+}
+
+static int32_t middle(uint32_t side, uint32_t cropped)
+{
+    return side >= cropped ? (int32_t)rounded((side - cropped) / 2.0) : -(int32_t)((cropped - side) / 2);
+}
+
+static bool center_crop(struct plan *p, const struct stoc_image_step *s)
+{
+    struct box b = {middle(p->how->width, s->width), middle(p->how->height, s->height), s->width, s->height};
+    return crop(p, b, NULL);
+}
+
+/* Two sides of a box: scale is its part of an area, ratio the first side by the second. */
+static void draw_sides(struct random *r, double area, const double *scale, const double *ratio, int64_t *first,
+                       int64_t *second)
+{
+    double part = area * draw_between(r, scale[0], scale[1]);
+    double aspect = exp(draw_between(r, log(ratio[0]), log(ratio[1])));
+    *first = rounded(sqrt(part * aspect));
+    *second = rounded(sqrt(part / aspect));
+}
+
+/* The box of torchvision's RandomResizedCrop.get_params. */
+static struct box draw_resized_crop(struct random *r, uint32_t width, uint32_t height, const double *numbers)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        int64_t w, h;
+        draw_sides(r, (double)((uint64_t)width * height), numbers, numbers + 2, &w, &h);
+        if (0 < w && w <= width && 0 < h && h <= height) {
+            uint32_t y = draw_below(r, height - (uint32_t)h + 1);
+            return (struct box){(int32_t)draw_below(r, width - (uint32_t)w + 1), (int32_t)y, (uint32_t)w, (uint32_t)h};
+        }
+    }
+    double least = numbers[2] < numbers[3] ? numbers[2] : numbers[3];
+    double most = numbers[2] < numbers[3] ? numbers[3] : numbers[2];
+    int64_t w = width, h = height;
+    if ((double)width / height < least)
+        h = rounded(width / least);
+    else if ((double)width / height > most)
+        w = rounded(height * most);
+    return (struct box){(int32_t)((width - w) / 2), (int32_t)((height - h) / 2), (uint32_t)w, (uint32_t)h};
+}
+
+static bool random_resized_crop(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    struct box b = draw_resized_crop(r, p->how->width, p->how->height, s->numbers);
+    return crop(p, b, NULL) && resize(p, s->width, s->height, s->filter);
+}
+
+static bool random_crop(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    int64_t left = s->integers[0], top = s->integers[1];
+    int64_t width = p->how->width + left + s->integers[2], height = p->how->height + top + s->integers[3];
+    if (s->integers[4]) { /* pads if needed */
+        int64_t wider = s->width > width ? s->width - width : 0, higher = s->height > height ? s->height - height : 0;
+        left += wider;
+        width += 2 * wider;
+        top += higher;
+        height += 2 * higher;
+    }
+    if (s->width > width || s->height > height)
+        return false;
+    int32_t y = (int32_t)(draw_below(r, (uint32_t)(height - s->height + 1)) - top);
+    int32_t x = (int32_t)(draw_below(r, (uint32_t)(width - s->width + 1)) - left);
+    return crop(p, (struct box){x, y, s->width, s->height}, s->integers + 5);
+}
+
+static bool random_flip(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    if (draw(r) >= s->numbers[0])
+        return true;
+    p->how->flip ^= 1;
+    return (p->waits = true) && !p->how->erase;
+}
+
+static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    struct stoc_image_augment *a = p->how;
+    uint32_t order[4] = {0, 1, 2, 3}, count = 0;
+    float factors[4];
+    for (uint32_t k = 3; k > 0; k--) { /* Fisher and Yates */
+        uint32_t other = draw_below(r, k + 1), kept = order[k];
+        order[k] = order[other];
+        order[other] = kept;
+    }
+    for (uint32_t k = 0; k < 4; k++)
+        if (s->integers[k])
+            factors[k] = (float)draw_between(r, s->numbers[2 * k], s->numbers[2 * k + 1]);
+    if (a->dtype != STOC_IMAGE_UINT8 || a->adjust[0] || a->erase)
+        return false;
+    for (uint32_t k = 0; k < 4; k++)
+        if (s->integers[order[k]]) {
+            a->adjust[count] = (uint8_t)(STOC_IMAGE_BRIGHTNESS + order[k]);
+            a->factor[count++] = factors[order[k]];
+            p->waits = true;
+        }
+    return true;
+}
+
+/* The box of torchvision's RandomErasing.get_params. */
+static bool draw_erased_box(struct random *r, uint32_t width, uint32_t height, const double *numbers, struct box *b)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        int64_t w, h;
+        draw_sides(r, (double)((uint64_t)width * height), numbers, numbers + 2, &h, &w);
+        if (0 < w && w < width && 0 < h && h < height) {
+            b->width = (uint32_t)w;
+            b->height = (uint32_t)h;
+            b->y = (int32_t)draw_below(r, height - b->height + 1);
+            b->x = (int32_t)draw_below(r, width - b->width + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool random_erasing(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    struct stoc_image_augment *a = p->how;
+    struct box b;
+    if (draw(r) >= s->numbers[0] || !draw_erased_box(r, a->width, a->height, s->numbers + 1, &b))
+        return true;
+    a->erase_seed = (uint64_t)(draw(r) * 0x1p53);
+    if (a->erase)
+        return false;
+    a->erase = s->integers[0] ? STOC_IMAGE_ERASE_RANDOM : STOC_IMAGE_ERASE_VALUE;
+    a->erase_x = (uint32_t)b.x;
+    a->erase_y = (uint32_t)b.y;
+    a->erase_width = b.width;
+    a->erase_height = b.height;
+    for (int c = 0; c < CHANNELS && !s->integers[0]; c++)
+        a->erase_value[c] = (float)s->numbers[5 + c];
+    return p->waits = true;
+}
+
+static bool to_dtype(struct plan *p, const struct stoc_image_step *s)
+{
+    struct stoc_image_augment *a = p->how;
+    if (a->dtype == s->integers[0])
+        return true;
+    if ((a->dtype != STOC_IMAGE_UINT8 && a->dtype != STOC_IMAGE_FLOAT32) || s->integers[0] == STOC_IMAGE_UINT8 ||
+        a->erase)
+        return false;
+    if (a->dtype == STOC_IMAGE_UINT8)
+        a->divisor = s->integers[1] ? 255 : 1;
+    a->dtype = (uint8_t)s->integers[0];
+    return p->waits = true;
+}
+
+static bool normalize(struct plan *p, const struct stoc_image_step *s)
+{
+    struct stoc_image_augment *a = p->how;
+    bool halves = a->dtype == STOC_IMAGE_FLOAT16;
+    if ((a->dtype != STOC_IMAGE_FLOAT32 && !halves) || a->erase || p->normalised || (p->waits && halves))
+        return false;
+    for (int c = 0; c < CHANNELS; c++) {
+        a->mean[c] = (float)s->numbers[c];
+        a->std[c] = (float)s->numbers[CHANNELS + c];
+    }
+    return p->normalised = p->waits = true;
+}
+
+static bool do_step(struct plan *p, const struct stoc_image_step *s, struct random *r)
+{
+    switch (s->kind) {
+    case STOC_IMAGE_RESIZE: return resize_step(p, s);
+    case STOC_IMAGE_CENTER_CROP: return center_crop(p, s);
+    case STOC_IMAGE_RANDOM_RESIZED_CROP: return random_resized_crop(p, s, r);
+    case STOC_IMAGE_RANDOM_CROP: return random_crop(p, s, r);
+    case STOC_IMAGE_RANDOM_FLIP: return random_flip(p, s, r);
+    case STOC_IMAGE_COLOR_JITTER: return color_jitter(p, s, r);
+    case STOC_IMAGE_RANDOM_ERASING: return random_erasing(p, s, r);
+    case STOC_IMAGE_TO_DTYPE: return to_dtype(p, s);
+    case STOC_IMAGE_NORMALIZE: return normalize(p, s);
+    default: return false;
+    }
+}
+
+bool plan_steps(const struct stoc_image_pipeline *p, uint64_t seed, const struct stoc_image_picture *picture,
+                struct stoc_image_augment *how)
+{
+    uint32_t width = picture->width, height = picture->height;
+    *how = (struct stoc_image_augment){
+        .box_width = width, .box_height = height, .resized_width = width, .resized_height = height, .width = width,
+        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1}};
+    struct plan plan = {width, height, how, false, false};
+    struct random random = random_of(seed);
+    for (uint32_t k = 0; k < p->step_count; k++)
+        if (!do_step(&plan, &p->steps[k], &random))
+            return false;
+    return true;
+}
+
+int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)
+{
+    if (p->step_count && !p->steps)
+        return fail(w, STOC_IMAGE_EINVAL, "steps is NULL");
+    for (uint32_t k = 0; k < p->step_count; k++) {
+        const struct stoc_image_step *s = &p->steps[k];
+        if (s->kind < STOC_IMAGE_RESIZE || s->kind > STOC_IMAGE_NORMALIZE || s->filter > STOC_IMAGE_BICUBIC)
+            return fail(w, STOC_IMAGE_EINVAL, "step %u: kind %u, filter %u: an unknown value", k, s->kind, s->filter);
+        if (s->kind <= STOC_IMAGE_RANDOM_CROP && (s->height < 1 || (s->width < 1 && s->kind != STOC_IMAGE_RESIZE)))
+            return fail(w, STOC_IMAGE_EINVAL, "step %u: %u x %u pixels", k, s->height, s->width);
+    }
+    return STOC_IMAGE_OK;
+}
