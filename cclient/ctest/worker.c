@@ -1,0 +1,447 @@
+/*
+ * worker.c - stoc_work: tasks done by functions of the caller, from the cache to the row of a batch. Each task is done
+ * exactly once, by C or by the caller, whatever other clients do to the cache meanwhile.
+ */
+#include "check.h"
+
+enum { SAMPLES = 64, BYTES = 512, ROWS = SAMPLES, QUEUE = 256 };
+enum { LOADED = 0, HIT = 16, BY_CALLER = 7, SAMPLE_KIND = 0 };
+
+/* A sample: all bytes are its number and version. */
+struct row {
+    uint64_t argument, bytes;
+    unsigned char first, last, mixed;
+};
+
+struct test {
+    stoc_cache *cache;
+    void *board;
+    struct row rows[2][ROWS]; /* two buffers */
+    void *buffers[2];
+    atomic_int loads, finishes;
+    atomic_int on_finish;              /* calls of during_finish that are left */
+    void (*during_finish)(struct test *); /* runs in the middle of finish: another client */
+    int refuse_load, refuse_finish;    /* the index whose load, and the first byte whose row fails; -1: none */
+};
+
+struct context { /* of a worker */
+    struct test *test;
+    struct stoc_work work;
+    unsigned char sample[2 * BYTES];
+};
+
+static unsigned char byte_of(int64_t index, int version) { return (unsigned char)(index * 3 + version); }
+static size_t bytes_of(const struct stoc_info *info, int64_t index)
+{
+    return info->variable ? BYTES + (size_t)index % BYTES : BYTES;
+}
+
+static int load(void *context, int64_t index, const void **sample, size_t *bytes)
+{
+    struct context *c = context;
+    struct stoc_info info = {.struct_bytes = sizeof info};
+    if (c->test->cache)
+        stoc_info(c->test->cache, &info);
+    atomic_fetch_add(&c->test->loads, 1);
+    if (index == c->test->refuse_load)
+        return -1;
+    *bytes = bytes_of(&info, index);
+    memset(c->sample, byte_of(index, 0), *bytes);
+    *sample = c->sample;
+    return 0;
+}
+
+static int finish(void *context, uint64_t argument, const void *sample, size_t bytes, void *buffer, uint32_t row)
+{
+    struct test *t = ((struct context *)context)->test;
+    const unsigned char *p = sample;
+    struct row made = {argument, bytes, p[0], 0, 0};
+    atomic_fetch_add(&t->finishes, 1);
+    if (made.first == t->refuse_finish)
+        return 5;
+    if (t->during_finish && atomic_fetch_sub(&t->on_finish, 1) > 0)
+        t->during_finish(t);
+    made.last = p[bytes - 1];
+    for (size_t k = 0; k < bytes; k++)
+        made.mixed |= p[k] != made.first;
+    ((struct row *)buffer)[row] = made;
+    return 0;
+}
+
+static void begin(struct test *t, stoc_cache *cache)
+{
+    memset(t, 0, sizeof *t);
+    t->cache = cache;
+    t->refuse_load = t->refuse_finish = -1;
+    size_t bytes = stoc_board_bytes(QUEUE);
+    t->board = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(t->board != MAP_FAILED && stoc_board_init(t->board, QUEUE) == 0);
+    for (int k = 0; k < 2; k++)
+        t->buffers[k] = t->rows[k];
+}
+
+static void end(struct test *t)
+{
+    munmap(t->board, stoc_board_bytes(QUEUE));
+    stoc_close(t->cache);
+}
+
+static void begin_worker(struct context *c, struct test *t, uint32_t number)
+{
+    memset(c, 0, sizeof *c);
+    c->test = t;
+    c->work = (struct stoc_work){.struct_bytes = sizeof c->work, .board = t->board, .cache = t->cache, .context = c,
+                                 .load = load, .finish = finish, .buffers = t->buffers, .buffer_count = 2,
+                                 .worker = number, .kind = SAMPLE_KIND, .loaded = LOADED, .hit = HIT};
+}
+
+static stoc_cache *make_cache(uint32_t policy, uint64_t slots, bool variable)
+{
+    struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .policy = policy, .variable = variable,
+                             .sample_bytes = variable ? 2 * BYTES : BYTES};
+    if (variable) {
+        o.limit_bytes = (8u << 20) + slots * 2 * BYTES;
+        o.slot_bytes = policy == STOC_POLICY_FIRST_COME ? 0 : 256;
+    } else
+        o.slots = slots;
+    stoc_cache *c;
+    struct stoc_error error;
+    if (stoc_create(NULL, &o, &c, &error)) {
+        COMPLAIN("%s", error.message);
+        longjmp(give_up, 1);
+    }
+    return c;
+}
+
+/* Posts tasks for samples first to first + n - 1, each into the row of its number. */
+static uint64_t post(struct test *t, int64_t first, size_t n, uint32_t buffer, uint32_t kind)
+{
+    struct stoc_task tasks[SAMPLES] = {{0}};
+    for (size_t k = 0; k < n; k++)
+        tasks[k] = (struct stoc_task){.index = first + (int64_t)k, .row = (uint32_t)(first + (int64_t)k),
+                                      .buffer = buffer, .kind = kind, .argument = 1000 + (uint64_t)first + k};
+    int64_t at = stoc_board_push(t->board, tasks, n);
+    REQUIRE(at >= 0);
+    return (uint64_t)at;
+}
+
+static int result_of(struct test *t, uint64_t position)
+{
+    const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
+    return *(const int32_t *)(const void *)(entry + STOC_BOARD_ANSWER_OFFSET);
+}
+
+static uint64_t augment_ns_of(struct test *t, uint64_t position)
+{
+    const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
+    return *(const uint64_t *)(const void *)(entry + 104);
+}
+
+static bool finished(struct test *t, uint64_t first, uint64_t n)
+{
+    struct stoc_batch batch = {first, n};
+    return stoc_board_wait(t->board, &batch, 1, 0) == 0;
+}
+
+static void check_row(struct test *t, int64_t index, uint32_t buffer, int version)
+{
+    const struct row *r = &t->rows[buffer][index];
+    EQUAL(r->argument, 1000 + index);
+    EQUAL(r->first, byte_of(index, version));
+    EQUAL(r->last, byte_of(index, version));
+    EQUAL(r->mixed, 0);
+}
+
+static bool some_are_posted(struct test *t)
+{
+    enum { POSTED = 1 };
+    for (size_t k = 0; k < QUEUE; k++)
+        if (((const unsigned char *)t->board)[4096 + k * STOC_BOARD_TASK_BYTES] == POSTED)
+            return true;
+    return false;
+}
+
+/* Does all tasks in this thread. Returns how many came back. */
+static int work(struct context *c, struct stoc_task *back)
+{
+    int count = 0, got;
+    do {
+        got = stoc_work(&c->work, 1, back + count, SAMPLES - (uint32_t)count);
+        CHECK(got >= 0);
+        count += got;
+    } while (some_are_posted(c->test));
+    return count;
+}
+
+static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, make_cache(policy, SAMPLES, variable));
+    begin_worker(&c, &t, 3);
+    c.work.copies = copies;
+    for (int turn = 0; turn < 2; turn++) {
+        uint64_t first = post(&t, 0, SAMPLES, (uint32_t)turn, SAMPLE_KIND);
+        EQUAL(work(&c, back), 0);
+        CHECK(finished(&t, first, SAMPLES));
+        for (int k = 0; k < SAMPLES; k++) {
+            check_row(&t, k, (uint32_t)turn, 0);
+            EQUAL(result_of(&t, first + (uint64_t)k), turn ? HIT : LOADED);
+            CHECK(augment_ns_of(&t, first + (uint64_t)k) > 0);
+        }
+        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+    }
+    EQUAL(atomic_load(&t.loads), SAMPLES);
+    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(s.hits, SAMPLES);
+    EQUAL(s.misses, SAMPLES);
+    EQUAL(s.stored, SAMPLES);
+    if (policy == STOC_POLICY_COST) { /* the times of loads */
+        uint64_t costs[SAMPLES];
+        EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+        for (int k = 0; k < SAMPLES; k++)
+            CHECK(costs[k] > 0);
+    }
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+static void misses_then_hits(void)
+{
+    for (uint32_t copies = 0; copies < 2; copies++) {
+        misses_then_hits_of(STOC_POLICY_FIRST_COME, false, copies);
+        misses_then_hits_of(STOC_POLICY_COST, false, copies);
+        misses_then_hits_of(STOC_POLICY_CLOCK, false, copies);
+        misses_then_hits_of(STOC_POLICY_FIRST_COME, true, copies);
+        misses_then_hits_of(STOC_POLICY_COST, true, copies);
+    }
+}
+
+static void without_a_cache(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, NULL);
+    begin_worker(&c, &t, 0);
+    for (int turn = 0; turn < 2; turn++) {
+        uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
+        EQUAL(work(&c, back), 0);
+        EQUAL(result_of(&t, first + 9), LOADED);
+        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+    }
+    EQUAL(atomic_load(&t.loads), 2 * SAMPLES);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+/* Tasks that come back are still held by the worker, and are counted by whoever does them. */
+static void what_comes_back(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    t.refuse_load = 11;
+    t.refuse_finish = byte_of(20, 0);
+    t.buffers[1] = NULL;
+    uint64_t samples = post(&t, 0, 32, 0, SAMPLE_KIND), kind = post(&t, 32, 4, 0, 9);
+    uint64_t unknown = post(&t, 36, 4, 1, SAMPLE_KIND), beyond = post(&t, 40, 4, 2, SAMPLE_KIND);
+    uint64_t outside = post(&t, SAMPLES, 1, 0, SAMPLE_KIND);
+    int count = work(&c, back), expected[] = {11, 20, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, SAMPLES};
+    EQUAL(count, 15);
+    for (int k = 0; k < count && k < 15; k++)
+        EQUAL(back[k].index, expected[k]);
+    CHECK(!finished(&t, samples, 32));
+    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(s.hits + s.misses, 30);
+    EQUAL(s.stored, 31); /* that of 20 too: only its row failed */
+    for (int k = 0; k < count; k++)
+        back[k].result = BY_CALLER;
+    EQUAL(stoc_board_done(t.board, 1, back, (uint32_t)count), 0);
+    CHECK(finished(&t, samples, 32) && finished(&t, kind, 4) && finished(&t, unknown, 4) && finished(&t, beyond, 4) &&
+          finished(&t, outside, 1));
+    EQUAL(result_of(&t, samples + 11), BY_CALLER);
+    EQUAL(result_of(&t, samples + 12), LOADED);
+    c.work.load = NULL; /* then misses come back, and hits do not */
+    post(&t, 11, 2, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 1);
+    EQUAL(back[0].index, 11);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+/* Other clients in the middle of a row. */
+
+static void overwrite(struct test *t)
+{
+    unsigned char sample[BYTES];
+    memset(sample, byte_of(5, 1), sizeof sample);
+    EQUAL(stoc_set(t->cache, 5, sample, sizeof sample, STOC_OVERWRITE), STOC_STORED);
+}
+
+static void clear(struct test *t) { EQUAL(stoc_clear(t->cache, 1000), 0); }
+
+static void take_its_slot(struct test *t)
+{
+    unsigned char sample[BYTES];
+    for (int64_t k = 6; stoc_state(t->cache, 5) == STOC_STATE_READY && k < SAMPLES; k++) {
+        memset(sample, byte_of(k, 0), sizeof sample);
+        stoc_set(t->cache, k, sample, sizeof sample, 0);
+    }
+}
+
+static void changed_by(uint32_t policy, uint64_t slots, void (*other)(struct test *), int version, int result)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, make_cache(policy, slots, false));
+    begin_worker(&c, &t, 1);
+    unsigned char sample[BYTES];
+    memset(sample, byte_of(5, 0), sizeof sample);
+    EQUAL(stoc_set(t.cache, 5, sample, sizeof sample, 0), STOC_STORED);
+    t.during_finish = other;
+    atomic_store(&t.on_finish, 1);
+    uint64_t first = post(&t, 5, 1, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 0);
+    check_row(&t, 5, 0, version);
+    EQUAL(result_of(&t, first), result);
+    EQUAL(atomic_load(&t.finishes), 2);
+    CHECK(stats_of(t.cache).retried > 0);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+static void rows_whose_sample_changes_are_made_again(void)
+{
+    changed_by(STOC_POLICY_FIRST_COME, SAMPLES, overwrite, 1, HIT);
+    changed_by(STOC_POLICY_FIRST_COME, SAMPLES, clear, 0, LOADED);
+    changed_by(STOC_POLICY_RANDOM, 2, take_its_slot, 0, LOADED);
+    changed_by(STOC_POLICY_FIFO, 2, overwrite, 1, HIT);
+}
+
+/* copies: another client may do what it likes, the row is of the bytes at the begin. */
+static void a_copy_does_not_change(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    c.work.copies = 1;
+    unsigned char sample[BYTES];
+    memset(sample, byte_of(5, 0), sizeof sample);
+    EQUAL(stoc_set(t.cache, 5, sample, sizeof sample, 0), STOC_STORED);
+    t.during_finish = overwrite;
+    atomic_store(&t.on_finish, 1);
+    post(&t, 5, 1, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 0);
+    check_row(&t, 5, 0, 0);
+    EQUAL(atomic_load(&t.finishes), 1);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+static void *run_worker(void *context)
+{
+    struct context *c = context;
+    struct stoc_task back[8];
+    int got;
+    while ((got = stoc_work(&c->work, 50, back, 8)) >= 0) {
+        for (int k = 0; k < got; k++)
+            back[k].result = BY_CALLER;
+        if (got)
+            EQUAL(stoc_board_done(c->test->board, c->work.worker, back, (uint32_t)got), 0);
+    }
+    EQUAL(got, STOC_ECLOSED);
+    return NULL;
+}
+
+/* Four threads, a cache that evicts, and a client that clears and overwrites. */
+static void threads_share_a_queue(void)
+{
+    enum { WORKERS = 4, BATCHES = 300 };
+    static struct test t;
+    static struct context contexts[WORKERS];
+    pthread_t threads[WORKERS];
+    begin(&t, make_cache(STOC_POLICY_RANDOM, SAMPLES / 4, false));
+    t.refuse_load = 33;
+    for (uint32_t k = 0; k < WORKERS; k++) {
+        begin_worker(&contexts[k], &t, k);
+        REQUIRE(pthread_create(&threads[k], NULL, run_worker, &contexts[k]) == 0);
+    }
+    uint64_t hits = 0;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        uint64_t first = post(&t, 0, SAMPLES, (uint32_t)batch % 2, SAMPLE_KIND);
+        if (batch % 10 == 3)
+            clear(&t);
+        struct stoc_batch wanted = {first, SAMPLES};
+        time_t until = time(NULL) + 60;
+        while (stoc_board_wait(t.board, &wanted, 1, 100))
+            REQUIRE(time(NULL) < until);
+        for (int k = 0; k < SAMPLES; k++) {
+            int result = result_of(&t, first + (uint64_t)k);
+            CHECK(result == (k == 33 ? BY_CALLER : result == HIT ? HIT : LOADED));
+            hits += result == HIT;
+            if (k != 33)
+                check_row(&t, k, (uint32_t)batch % 2, 0);
+        }
+        memset(t.rows[batch % 2], 0xff, sizeof t.rows[0]);
+        EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+    }
+    stoc_board_stop(t.board);
+    for (uint32_t k = 0; k < WORKERS; k++) {
+        pthread_join(threads[k], NULL);
+        stoc_work_end(&contexts[k].work);
+    }
+    CHECK(hits > 0);
+    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(s.hits, hits);
+    EQUAL(s.hits + s.misses, BATCHES * (SAMPLES - 1));
+    end(&t);
+}
+
+static void arguments_that_are_wrong(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[2];
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 0);
+    EQUAL(stoc_work(NULL, 0, back, 1), STOC_EINVAL);
+    EQUAL(stoc_work(&c.work, 1, NULL, 1), STOC_EINVAL);
+    EQUAL(stoc_work(&c.work, 1, back, 0), STOC_EINVAL);
+    EQUAL(stoc_work(&c.work, 1, back, 2), 0);
+    c.work.finish = NULL;
+    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
+    c.work.finish = finish;
+    c.work.struct_bytes--;
+    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
+    c.work.struct_bytes++;
+    c.work.board = back;
+    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
+    c.work.board = t.board;
+    stoc_board_stop(t.board);
+    EQUAL(stoc_work(&c.work, 1, back, 2), STOC_ECLOSED);
+    stoc_work_end(&c.work);
+    stoc_work_end(&c.work);
+    stoc_work_end(NULL);
+    end(&t);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    RUN(misses_then_hits);
+    RUN(without_a_cache);
+    RUN(what_comes_back);
+    RUN(rows_whose_sample_changes_are_made_again);
+    RUN(a_copy_does_not_change);
+    RUN(threads_share_a_queue);
+    RUN(arguments_that_are_wrong);
+    return end_tests(argv[0]);
+}
