@@ -78,10 +78,10 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     if (w->load(w->context, task->index, &sample, &part.iov_len))
         return false;
     if (c && !c->read_only) {
-        uint64_t took = measured ? now_ns() - began : 0;
-        delay = measured ? MIN(delay_ns(w) - delay, took) : 0;
+        uint64_t took = measured ? now_ns() - began : 0, waited = measured ? delay_ns(w) - delay : 0;
+        uint64_t cost = measured ? MAX(took - MIN(waited, took), 1) : 0; /* 0: unknown */
         part.iov_base = (void *)(uintptr_t)sample;
-        if (stoc_set_loaded(c, task->index, &part, 1, 0, measured ? MAX(took - delay, 1) : 0) < 0)
+        if (stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
             return false;
     }
     uint64_t before = now_ns();
