@@ -2,97 +2,9 @@
  * image.c - the library for pictures: what holds for every picture, files that are damaged, arguments
  * that are wrong. python/tests/image compares its pictures with those of Pillow and torchvision.
  */
-#include "../../cclient/ctest/check.h"
-
-#include "../stocached_image.h"
-
-#include <jpeglib.h>
-#include <math.h>
-
-static uint64_t state = 1;
-
-static uint64_t draw(void) /* splitmix64 */
-{
-    uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
-static uint32_t below(uint32_t n) { return (uint32_t)(draw() % n); }
+#include "files.h"
 
 static stoc_image_worker *worker;
-
-/* n bytes that end at a page without access, so that a read or write after them is seen. */
-static uint8_t *guarded(size_t n)
-{
-    size_t page = 4096, pages = (n + page - 1) / page * page;
-    uint8_t *p = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(p != MAP_FAILED);
-    REQUIRE(mprotect(p + pages, page, PROT_NONE) == 0);
-    return p + pages - n;
-}
-
-static void release(uint8_t *p, size_t n)
-{
-    size_t page = 4096, pages = (n + page - 1) / page * page;
-    munmap(p + n - pages, pages + page);
-}
-
-/* ------------------------------------------------------------ files */
-
-struct file {
-    unsigned char *bytes;
-    unsigned long size;
-};
-
-enum { BASELINE, PROGRESSIVE, RESTARTS, GREY, CMYK, MANY_SCANS, KINDS };
-
-/* A file of a smooth picture. sampling: luma samples for one of chroma, across and down. */
-static struct file make_file(int width, int height, int kind, int across, int down)
-{
-    struct jpeg_compress_struct jpeg;
-    struct jpeg_error_mgr errors;
-    struct file f = {NULL, 0};
-    jpeg.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&jpeg);
-    jpeg_mem_dest(&jpeg, &f.bytes, &f.size);
-    jpeg.image_width = (JDIMENSION)width;
-    jpeg.image_height = (JDIMENSION)height;
-    jpeg.input_components = kind == GREY ? 1 : kind == CMYK ? 4 : 3;
-    jpeg.in_color_space = kind == GREY ? JCS_GRAYSCALE : kind == CMYK ? JCS_CMYK : JCS_RGB;
-    jpeg_set_defaults(&jpeg);
-    jpeg_set_quality(&jpeg, 90, TRUE);
-    if (kind != CMYK) {
-        jpeg.comp_info[0].h_samp_factor = across;
-        jpeg.comp_info[0].v_samp_factor = down;
-    }
-    jpeg_scan_info scans[3 * 64];
-    if (kind == PROGRESSIVE)
-        jpeg_simple_progression(&jpeg);
-    if (kind == MANY_SCANS) { /* a scan for each coefficient */
-        int n = 0;
-        scans[n++] = (jpeg_scan_info){3, {0, 1, 2, 0}, 0, 0, 0, 0};
-        for (int c = 0; c < 3; c++)
-            for (int k = 1; k < 64; k++)
-                scans[n++] = (jpeg_scan_info){1, {c, 0, 0, 0}, k, k, 0, 0};
-        jpeg.scan_info = scans;
-        jpeg.num_scans = n;
-    }
-    if (kind == RESTARTS)
-        jpeg.restart_in_rows = 1;
-    jpeg_start_compress(&jpeg, TRUE);
-    unsigned char *row = malloc((size_t)width * 4);
-    for (int y = 0; y < height; y++) {
-        for (int k = 0; k < width * jpeg.input_components; k++)
-            row[k] = (unsigned char)(128 + 100 * sin(k * 0.05 + y * 0.03) + below(20));
-        jpeg_write_scanlines(&jpeg, &row, 1);
-    }
-    jpeg_finish_compress(&jpeg);
-    jpeg_destroy_compress(&jpeg);
-    free(row);
-    return f;
-}
 
 static struct stoc_image_decode to(uint32_t width, uint32_t height)
 {

@@ -54,10 +54,10 @@ static bool extend(struct buffer *b, size_t kept, size_t bytes)
         return true;
     if (!reserve(&fresh, bytes))
         return false;
-    memcpy(fresh.bytes, b->bytes, kept);
-    struct buffer old = *b;
+    if (b->size)
+        memcpy(fresh.bytes, b->bytes, kept < b->size ? kept : b->size);
+    release(b);
     *b = fresh;
-    release(&old);
     return true;
 }
 
@@ -235,12 +235,14 @@ struct parts {
 static bool parts_of(const struct stoc_image_pipeline *p, const uint8_t *sample, size_t bytes, struct parts *parts)
 {
     if (!p->extents) {
+        if (bytes != p->sample_bytes)
+            return false;
         bool hwc = p->decode.layout == STOC_IMAGE_HWC;
         uint32_t width = p->decode.width, height = p->decode.height;
         *parts = (struct parts){sample + p->picture_at, (uint64_t)3 * width * height,
                                 {hwc ? height : 3, hwc ? width : height, hwc ? 3 : width}, 0};
         memcpy(&parts->label, sample + p->label_at, sizeof parts->label);
-        return bytes == p->sample_bytes;
+        return true;
     }
     if (bytes < HEADER + 2 * ALIGN)
         return false;

@@ -1,0 +1,379 @@
+/*
+ * pipeline.c - what a worker of a loader does with a sample, from the file to the row of a batch.
+ * python/tests compares the random steps with those in Python.
+ */
+#include "files.h"
+
+enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, HEADER = 128, ALIGN = 64 };
+
+static stoc_image_worker *worker;
+static char folder[64];
+
+/* Files of one test. */
+static char paths[4096];
+static uint64_t path_at[64], file_at[64], file_bytes[64];
+static int64_t labels[64];
+static uint64_t samples, path_end;
+
+static void no_files(void) { samples = path_end = 0; }
+
+static uint64_t add_path(const char *path, uint64_t at, uint64_t bytes, int64_t label)
+{
+    path_at[samples] = path_end;
+    path_end += (uint64_t)sprintf(paths + path_end, "%s", path) + 1;
+    file_at[samples] = at;
+    file_bytes[samples] = bytes;
+    labels[samples] = label;
+    return samples++;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static uint64_t add_file(const char *name, const void *bytes, size_t n, int64_t label)
+{
+    FILE *f = fopen(path_of(name), "wb");
+    REQUIRE(f && fwrite(bytes, 1, n, f) == n);
+    fclose(f);
+    return add_path(path_of(name), 0, n, label);
+}
+
+static struct stoc_image_pipeline fixed(void)
+{
+    return (struct stoc_image_pipeline){
+        .struct_bytes = sizeof(struct stoc_image_pipeline), .paths = paths, .path_at = path_at, .labels = labels,
+        .samples = samples, .decode = {.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP},
+        .sample_bytes = PICTURE + 16, .picture_at = 8, .label_at = PICTURE + 8, .row_shape = {SIDE, SIDE, 3},
+        .row_label_at = 64 * PICTURE};
+}
+
+static struct stoc_image_pipeline extents(bool encoded)
+{
+    struct stoc_image_pipeline p = fixed();
+    p.extents = 1;
+    p.encoded = encoded;
+    return p;
+}
+
+static void decoded(const struct file *f, const struct stoc_image_decode *how, uint8_t *dst)
+{
+    stoc_image_worker *w = stoc_image_worker_new();
+    EQUAL(stoc_image_decode(w, f->bytes, f->size, how, dst, (size_t)3 * how->width * how->height), 0);
+    stoc_image_worker_free(w);
+}
+
+/* A sample becomes a row that is the decoded picture, by every way. */
+static void from_file_to_row(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, -77);
+    uint8_t expected[PICTURE], *buffer = malloc(64 * PICTURE + 64 * 8);
+    decoded(&f, &(struct stoc_image_decode){.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC,
+                                            .fit = STOC_IMAGE_CROP}, expected);
+    for (int way = 0; way < 3; way++) {
+        struct stoc_image_pipeline p = way ? extents(way == 2) : fixed();
+        const void *sample;
+        size_t bytes;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        size_t data = way == 2 ? f.size : PICTURE, padded = (data + ALIGN - 1) / ALIGN * ALIGN;
+        EQUAL(bytes, way ? HEADER + padded + ALIGN : p.sample_bytes);
+        if (way == 2)
+            EQUAL(memcmp((const char *)sample + HEADER, f.bytes, f.size), 0);
+        memset(buffer, 0, 64 * PICTURE + 64 * 8);
+        EQUAL(stoc_image_finish(worker, 1, sample, bytes, buffer, 5), 0);
+        EQUAL(memcmp(buffer + 5 * PICTURE, expected, PICTURE), 0);
+        EQUAL(*(int64_t *)(void *)(buffer + 64 * PICTURE + 5 * 8), -77);
+        EQUAL(buffer[5 * PICTURE - 1] | buffer[6 * PICTURE], 0);
+    }
+    free(buffer);
+    free(f.bytes);
+}
+
+/* Without a width, the picture has the size of its file, or a short side. */
+static void pictures_of_any_size(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 1, 1);
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    for (uint32_t side = 0; side <= 20; side += 20)
+        for (int encoded = 0; encoded < 2; encoded++) {
+            struct stoc_image_pipeline p = extents(encoded);
+            uint32_t height = side ? 20 : HEIGHT, width = side ? 30 : WIDTH;
+            p.decode = (struct stoc_image_decode){.layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP, .short_side = side};
+            memcpy(p.row_shape, (uint32_t[]){height, width, 3}, sizeof p.row_shape);
+            p.row_label_at = WIDTH * HEIGHT * 3;
+            uint8_t expected[WIDTH * HEIGHT * 3], row[WIDTH * HEIGHT * 3 + 8];
+            struct stoc_image_decode how = {.width = width, .height = height, .layout = STOC_IMAGE_HWC};
+            decoded(&f, &how, expected);
+            const void *sample;
+            size_t bytes;
+            EQUAL(stoc_image_follow(worker, &p), 0);
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+            EQUAL(stoc_image_finish(worker, 1, sample, bytes, row, 0), 0);
+            EQUAL(memcmp(row, expected, (size_t)3 * width * height), 0);
+            p.decode.max_pixels = WIDTH * HEIGHT - 1;
+            EQUAL(encoded ? stoc_image_finish(worker, 1, sample, bytes, row, 0)
+                          : stoc_image_load(worker, index, &sample, &bytes), STOC_IMAGE_ETOOLARGE);
+        }
+    free(f.bytes);
+}
+
+/* Samples inside a larger file, such as a tar file. */
+static void parts_of_a_file(void)
+{
+    no_files();
+    struct file a = make_file(WIDTH, HEIGHT, BASELINE, 2, 2), b = make_file(50, 70, BASELINE, 2, 2);
+    uint8_t *tar = malloc(1000 + a.size + b.size);
+    memset(tar, 'x', 1000 + a.size + b.size);
+    memcpy(tar + 100, a.bytes, a.size);
+    memcpy(tar + 1000 + a.size, b.bytes, b.size);
+    add_file("t.tar", tar, 1000 + a.size + b.size, 1);
+    add_path(path_of("t.tar"), 100, a.size, 2);
+    add_path(path_of("t.tar"), 1000 + a.size, b.size, 3);
+    add_path(path_of("t.tar"), 1000 + a.size, b.size + 1, 4); /* ends after the file */
+    struct stoc_image_pipeline p = extents(true);
+    p.file_at = file_at;
+    p.file_bytes = file_bytes;
+    const void *sample;
+    size_t bytes;
+    EQUAL(stoc_image_follow(worker, &p), 0);
+    EQUAL(stoc_image_load(worker, 1, &sample, &bytes), 0);
+    EQUAL(memcmp((const char *)sample + HEADER, a.bytes, a.size), 0);
+    EQUAL(stoc_image_load(worker, 2, &sample, &bytes), 0);
+    EQUAL(memcmp((const char *)sample + HEADER, b.bytes, b.size), 0);
+    EQUAL(stoc_image_load(worker, 3, &sample, &bytes), STOC_IMAGE_ESYSTEM);
+    free(tar);
+    free(a.bytes);
+    free(b.bytes);
+}
+
+struct slow {
+    const char *path;
+    const struct file *file;
+};
+
+static void *write_slowly(void *context)
+{
+    const struct slow *s = context;
+    int fd = open(s->path, O_WRONLY);
+    for (size_t at = 0; at < s->file->size; at += 700) {
+        ssize_t n = (ssize_t)MIN(700, s->file->size - at);
+        CHECK(write(fd, s->file->bytes + at, (size_t)n) == n);
+        usleep(500);
+    }
+    close(fd);
+    return NULL;
+}
+
+/* Files that cannot be read, and a pipe, whose size is not known. */
+static void files_of_other_kinds(void)
+{
+    no_files();
+    struct file f = make_file(800, 600, BASELINE, 1, 1);
+    REQUIRE(f.size > 1 << 16); /* more than the first read */
+    add_path(path_of("none.jpg"), 0, 0, 0);
+    add_path(folder, 0, 0, 0);
+    add_file("empty.jpg", "", 0, 0);
+    add_file("text.jpg", "no picture", 10, 0);
+    add_file("cut.jpg", f.bytes, f.size / 2, 0);
+    REQUIRE(mkfifo(path_of("pipe.jpg"), 0600) == 0);
+    add_path(path_of("pipe.jpg"), 0, 0, 0);
+    static const int codes[] = {STOC_IMAGE_ESYSTEM, STOC_IMAGE_ESYSTEM, STOC_IMAGE_EFORMAT, STOC_IMAGE_EFORMAT,
+                                STOC_IMAGE_EFORMAT};
+    struct stoc_image_pipeline p = fixed();
+    const void *sample;
+    size_t bytes;
+    EQUAL(stoc_image_follow(worker, &p), 0);
+    for (int k = 0; k < 5; k++)
+        EQUAL(stoc_image_load(worker, k, &sample, &bytes), codes[k]);
+    pthread_t writer;
+    char path[128];
+    struct slow slow = {strcpy(path, path_of("pipe.jpg")), &f};
+    REQUIRE(pthread_create(&writer, NULL, write_slowly, &slow) == 0);
+    EQUAL(stoc_image_load(worker, 5, &sample, &bytes), 0);
+    pthread_join(writer, NULL);
+    uint8_t expected[PICTURE];
+    decoded(&f, &p.decode, expected);
+    EQUAL(memcmp((const char *)sample + 8, expected, PICTURE), 0);
+    free(f.bytes);
+}
+
+/* One step with random settings, within what Python allows. */
+static void random_step(struct stoc_image_step *s, uint32_t kind)
+{
+    *s = (struct stoc_image_step){.kind = kind, .filter = below(2), .height = 1 + below(SIDE + 10)};
+    s->width = kind == STOC_IMAGE_RESIZE && below(2) ? 0 : 1 + below(SIDE + 10);
+    for (int k = 0; k < 8; k++) {
+        s->numbers[k] = 0.05 + below(1000) / 1000.0;
+        s->integers[k] = (int32_t)below(kind == STOC_IMAGE_RANDOM_CROP ? 9 : 2);
+    }
+    if (kind == STOC_IMAGE_RESIZE)
+        s->integers[0] = s->width == 0 && below(2) ? (int32_t)(s->height + 1 + below(20)) : 0;
+    if (kind == STOC_IMAGE_TO_DTYPE)
+        s->integers[0] = below(4) ? STOC_IMAGE_FLOAT32 : (int32_t)below(4);
+    if (kind == STOC_IMAGE_COLOR_JITTER)
+        s->numbers[6] = -0.2, s->numbers[7] = 0.3;
+}
+
+/* Random steps, most of them in an order that one pass can do. Sets the row's shape and dtype as a crop and a dtype
+ * among them make it. Returns how many. */
+static uint32_t random_steps(struct stoc_image_step *steps, struct stoc_image_pipeline *p)
+{
+    uint32_t n = 0;
+    for (uint32_t kind = below(2) ? STOC_IMAGE_RANDOM_RESIZED_CROP : STOC_IMAGE_RESIZE; kind <= STOC_IMAGE_NORMALIZE;
+         kind++)
+        if (below(3) != 0 && (kind < STOC_IMAGE_NORMALIZE || p->row_dtype || below(9) == 0)) {
+            struct stoc_image_step *s = &steps[n++];
+            random_step(s, below(20) ? kind : 1 + below(9));
+            if (s->kind <= STOC_IMAGE_RANDOM_CROP && s->width)
+                memcpy(p->row_shape, (uint32_t[]){s->height, s->width, 3}, sizeof p->row_shape);
+            if (s->kind == STOC_IMAGE_TO_DTYPE)
+                p->row_dtype = (uint32_t)s->integers[0];
+        }
+    return n;
+}
+
+/* Whatever the steps are, and whatever another process writes into the sample: nothing is read after the sample or
+ * written after the row. */
+static void nothing_outside_is_touched(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+    static const size_t items[] = {1, 4, 2, 2};
+    int done = 0, back = 0;
+    for (int turn = 0; turn < 6000; turn++) {
+        int way = turn % 3;
+        struct stoc_image_pipeline p = way ? extents(way == 2) : fixed();
+        struct stoc_image_step steps[9];
+        const void *sample;
+        size_t bytes;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+        size_t shorter = turn % 7 == 6 ? below((uint32_t)bytes) : bytes;
+        uint8_t *copy = guarded(shorter);
+        memcpy(copy, sample, shorter);
+        for (int k = turn % 5 == 4 ? 3 : 0; k > 0 && shorter; k--) /* numbers of the header, mostly */
+            copy[below(MIN(HEADER, (uint32_t)shorter))] ^= (uint8_t)(1u << below(8));
+        p.steps = steps;
+        p.step_count = random_steps(steps, &p);
+        size_t row = (size_t)3 * p.row_shape[0] * p.row_shape[1] * items[p.row_dtype];
+        p.row_label_at = 0;
+        p.row_at = 8;
+        uint8_t *buffer = guarded(8 + row);
+        int code = stoc_image_follow(worker, &p);
+        code = code ? code : stoc_image_finish(worker, (uint64_t)turn, copy, shorter, buffer, 0);
+        done += code == 0;
+        back += code != 0;
+        release(copy, shorter);
+        release(buffer, 8 + row);
+    }
+    CHECK(done > 1000 && back > 1000);
+    printf("%d rows, %d came back\n", done, back);
+    free(f.bytes);
+}
+
+static void *work(void *context)
+{
+    struct stoc_image_pipeline *p = context;
+    stoc_image_worker *w = stoc_image_worker_new();
+    uint8_t first[PICTURE + 8], row[PICTURE + 8];
+    EQUAL(stoc_image_follow(w, p), 0);
+    for (int k = 0; k < 60; k++) {
+        const void *sample;
+        size_t bytes;
+        EQUAL(stoc_image_load(w, 0, &sample, &bytes), 0);
+        EQUAL(stoc_image_finish(w, 9, sample, bytes, k ? row : first, 0), 0);
+        CHECK(k == 0 || memcmp(row, first, sizeof row) == 0);
+    }
+    stoc_image_worker_free(w);
+    return NULL;
+}
+
+static void threads_follow_one_pipeline(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    add_file("a.jpg", f.bytes, f.size, 1);
+    struct stoc_image_step steps[] = {
+        {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = SIDE, .width = SIDE, .numbers = {0.1, 1, 0.75, 1.33}},
+        {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.5}}};
+    struct stoc_image_pipeline p = fixed();
+    p.steps = steps;
+    p.step_count = 2;
+    p.row_label_at = PICTURE;
+    pthread_t threads[4];
+    for (int k = 0; k < 4; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, work, &p) == 0);
+    for (int k = 0; k < 4; k++)
+        pthread_join(threads[k], NULL);
+    free(f.bytes);
+}
+
+static void arguments_that_are_wrong(void)
+{
+    no_files();
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    add_file("a.jpg", f.bytes, f.size, 1);
+    struct stoc_image_pipeline p = fixed();
+    struct stoc_image_step step = {.kind = STOC_IMAGE_CENTER_CROP, .height = 1, .width = 1};
+    const void *sample;
+    size_t bytes;
+    uint8_t row[PICTURE];
+    stoc_image_worker *fresh = stoc_image_worker_new();
+    EQUAL(stoc_image_load(fresh, 0, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_finish(fresh, 0, row, 1, row, 0), STOC_IMAGE_EINVAL);
+    stoc_image_worker_free(fresh);
+    EQUAL(stoc_image_load(NULL, 0, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_finish(NULL, 0, row, 1, row, 0), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_follow(NULL, &p), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_follow(worker, NULL), STOC_IMAGE_EINVAL);
+#define WRONG(change)                                             \
+    do {                                                          \
+        p = fixed();                                              \
+        change;                                                   \
+        EQUAL(stoc_image_follow(worker, &p), STOC_IMAGE_EINVAL);  \
+        CHECK(strlen(stoc_image_message(worker)) > 5);            \
+    } while (0)
+    WRONG(p.struct_bytes--);
+    WRONG(p.paths = NULL);
+    WRONG(p.file_bytes = file_bytes);
+    WRONG(p.sample_bytes = PICTURE);
+    WRONG(p.decode.width = 0);
+    WRONG(p.encoded = 1);
+    WRONG(p.row_dtype = 4);
+    WRONG(p.step_count = 1);
+    WRONG((p.step_count = 1, p.steps = &step, step.kind = 10));
+    WRONG((p.step_count = 1, p.steps = &step, step.kind = STOC_IMAGE_CENTER_CROP, step.width = 0));
+    p = fixed();
+    EQUAL(stoc_image_follow(worker, &p), 0);
+    EQUAL(stoc_image_load(worker, -1, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_load(worker, (int64_t)samples, &sample, &bytes), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_load(worker, 0, &sample, &bytes), 0);
+    EQUAL(stoc_image_finish(worker, 0, NULL, bytes, row, 0), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_finish(worker, 0, sample, bytes - 1, row, 0), STOC_IMAGE_EUNSUPPORTED);
+    free(f.bytes);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    begin_tests();
+    snprintf(folder, sizeof folder, "%s", scratch);
+    worker = stoc_image_worker_new();
+    RUN(from_file_to_row);
+    RUN(pictures_of_any_size);
+    RUN(parts_of_a_file);
+    RUN(files_of_other_kinds);
+    RUN(nothing_outside_is_touched);
+    RUN(threads_follow_one_pipeline);
+    RUN(arguments_that_are_wrong);
+    stoc_image_worker_free(worker);
+    return end_tests(argv[0]);
+}
