@@ -214,8 +214,8 @@ struct stoc_image_pipeline {
     struct stoc_image_decode decode; /* width 0: all of the picture; then short_side may be 0 */
     uint32_t encoded; /* 1: the cache has the bytes of files, and stoc_image_finish decodes them */
     uint32_t extents; /* 1: a sample has the form of a variable-size cache (docs/spec/segment.md, Fields); 0: fixed */
-    /* fixed samples: bytes, and where the picture and the label lie in them */
-    uint64_t sample_bytes, picture_at, label_at;
+    uint32_t picture_width, picture_height; /* that samples must have; 0: any, with extents */
+    uint64_t sample_bytes, picture_at, label_at; /* fixed: of a sample, and where picture and label lie in it */
     /* shape of the row's picture, in its order of dimensions. Row r begins in the buffer at row_at + r * its bytes,
      * and its label at row_label_at + 8 * r */
     uint32_t row_shape[3];
@@ -230,7 +230,8 @@ struct stoc_image_pipeline {
 STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 
 /* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. 0; an error of enum
- * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read. */
+ * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read; EUNSUPPORTED: the
+ * picture has another size than samples must have. */
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as

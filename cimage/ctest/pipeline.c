@@ -47,7 +47,8 @@ static struct stoc_image_pipeline fixed(void)
     return (struct stoc_image_pipeline){
         .struct_bytes = sizeof(struct stoc_image_pipeline), .paths = paths, .path_at = path_at, .labels = labels,
         .samples = samples, .decode = {.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP},
-        .sample_bytes = PICTURE + 16, .picture_at = 8, .label_at = PICTURE + 8, .row_shape = {SIDE, SIDE, 3},
+        .sample_bytes = PICTURE + 16, .picture_at = 8, .label_at = PICTURE + 8, .picture_width = SIDE,
+        .picture_height = SIDE, .row_shape = {SIDE, SIDE, 3},
         .row_label_at = 64 * PICTURE};
 }
 
@@ -346,6 +347,7 @@ static void arguments_that_are_wrong(void)
     WRONG(p.file_bytes = file_bytes);
     WRONG(p.sample_bytes = PICTURE);
     WRONG(p.decode.width = 0);
+    WRONG(p.picture_width = 0);
     WRONG(p.encoded = 1);
     WRONG(p.row_dtype = 4);
     WRONG(p.step_count = 1);
@@ -355,6 +357,9 @@ static void arguments_that_are_wrong(void)
     EQUAL(stoc_image_follow(worker, &p), 0);
     EQUAL(stoc_image_load(worker, -1, &sample, &bytes), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_load(worker, (int64_t)samples, &sample, &bytes), STOC_IMAGE_EINVAL);
+    p.decode.height--;
+    EQUAL(stoc_image_load(worker, 0, &sample, &bytes), STOC_IMAGE_EUNSUPPORTED);
+    p.decode.height++;
     EQUAL(stoc_image_load(worker, 0, &sample, &bytes), 0);
     EQUAL(stoc_image_finish(worker, 0, NULL, bytes, row, 0), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_finish(worker, 0, sample, bytes - 1, row, 0), STOC_IMAGE_EUNSUPPORTED);

@@ -27,9 +27,9 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
     if (p->samples && (!p->paths || !p->path_at || !p->labels || (p->file_bytes && !p->file_at)))
         return fail(w, STOC_IMAGE_EINVAL, "paths, path_at, labels or file_at is NULL");
     if (!p->extents) {
-        size_t picture = (size_t)3 * p->decode.width * p->decode.height;
+        size_t picture = (size_t)3 * p->picture_width * p->picture_height;
         if (!picture || p->encoded)
-            return fail(w, STOC_IMAGE_EINVAL, "fixed samples need a width and a height, and are not encoded");
+            return fail(w, STOC_IMAGE_EINVAL, "fixed samples have a width and a height, and are not encoded");
         if (p->picture_at + picture > p->sample_bytes || p->label_at + sizeof(int64_t) > p->sample_bytes)
             return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
                         (unsigned long long)p->sample_bytes);
@@ -188,6 +188,9 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
         return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
     if ((code = sides_of(w, w->file.bytes, file, &how)))
         return code;
+    if ((p->picture_width && how.width != p->picture_width) || (p->picture_height && how.height != p->picture_height))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the picture is %u x %u, not %u x %u", how.width, how.height,
+                    p->picture_width, p->picture_height);
     size_t picture = (size_t)3 * how.width * how.height;
     size_t size = p->extents ? HEADER + padded(picture) + ALIGN : p->sample_bytes;
     size_t at = p->extents ? HEADER : p->picture_at;
@@ -238,7 +241,7 @@ static bool parts_of(const struct stoc_image_pipeline *p, const uint8_t *sample,
         if (bytes != p->sample_bytes)
             return false;
         bool hwc = p->decode.layout == STOC_IMAGE_HWC;
-        uint32_t width = p->decode.width, height = p->decode.height;
+        uint32_t width = p->picture_width, height = p->picture_height;
         *parts = (struct parts){sample + p->picture_at, (uint64_t)3 * width * height,
                                 {hwc ? height : 3, hwc ? width : height, hwc ? 3 : width}, 0};
         memcpy(&parts->label, sample + p->label_at, sizeof parts->label);

@@ -137,7 +137,9 @@ class CachedSamples(CacheBacked):
                 {index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n
             )
             quiet = generators.observe() == before
-            self._tree, self._fields = trial.tree, trial.fields(variable)
+            # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
+            vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
+            self._tree, self._fields = trial.tree, trial.fields(vary)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
                 for index, (sample, moved) in first.items():

@@ -37,6 +37,14 @@ class Decoded:
         picture = decode.decode(data, name)
         return picture if transform is None else transform(picture)
 
+    @property
+    def sizes_vary(self) -> bool:
+        """Whether pictures may differ in size, as files do."""
+        transform = self.transform
+        if isinstance(transform, Compose) and transform.decode is not None:
+            return transform.decode.size is None and not transform.in_c()
+        return transform is None and self.decode.size is None
+
     def _only_decodes(self) -> Decode:
         """What makes its pictures, if nothing else does. Else UnsupportedError."""
         if self.target_transform is not None:
@@ -62,6 +70,8 @@ class Folder(Decoded):
     classes, class_to_idx, samples, imgs and targets are those of torchvision's ImageFolder, as are its errors. Can be
     pickled as its transforms can. Any number of threads and forked children."""
 
+    _files: tuple[int, Files] | None = None  # for C, with a hash of the samples
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -85,7 +95,6 @@ class Folder(Decoded):
             for path in (os.path.join(folder, file) for file in sorted(files))
             if valid(path)
         ]
-        self._files: tuple[int, Files] | None = None  # for C
         self.targets = [number for _, number in self.samples]
         empty = sorted(set(self.classes) - {self.classes[number] for number in set(self.targets)})
         if empty and not allow_empty:

@@ -19,8 +19,8 @@ from .._samples.schema import Field
 from .decoding import Decode
 from .plan import DTYPES
 from .steps import Step
-from .workers import call
 
+_BLANK = 256  # pixels
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
 
 
@@ -65,15 +65,19 @@ class Pipeline:
         """Checks that the cache has a picture and a label, and notes where they lie."""
         kinds = [(field.code, len(field.shape)) for field in fields]
         if kinds != [(dtypes.CODES["uint8"], 1 if encoded else 3), (dtypes.CODES["int64"], 0)]:
-            raise UnsupportedError(f"samples of the cache are ({', '.join(map(str, fields))}), not a picture and a label")
-        if not self._fixed:
-            return
+            raise UnsupportedError(
+                f"samples of the cache are ({', '.join(map(str, fields))}), not a picture and a label"
+            )
         picture, label = fields
-        rows, columns = self._decode._sides or (0, 0)
-        if picture.shape != ((3, rows, columns) if self._decode._chw else (rows, columns, 3)):
-            raise UnsupportedError(f"pictures of the cache are {picture}; the decoder makes {rows} x {columns} pixels")
-        self._how.picture_at, self._how.label_at = picture.offset, label.offset
-        self._how.sample_bytes = sample_bytes
+        if not encoded:
+            chw, shape = self._decode._chw, [dim or 0 for dim in picture.shape]  # 0: any
+            if shape[0 if chw else 2] not in (0, 3):
+                raise UnsupportedError(f"pictures of the cache are {picture}; the decoder's have {self._decode.layout}")
+            self._how.picture_height, self._how.picture_width = shape[1:] if chw else shape[:2]
+        if self._fixed:
+            self._how.picture_at, self._how.label_at, self._how.sample_bytes = (
+                picture.offset, label.offset, sample_bytes
+            )  # fmt: skip
 
     @property
     def copies(self) -> bool:
@@ -81,10 +85,11 @@ class Pipeline:
         return bool(self._how.encoded)
 
     def blank(self) -> tuple[Any, int] | None:
-        """A sample with an empty picture. None: pictures have no fixed size."""
-        if self._decode._sides is None:
+        """A sample with an empty picture, from which the loader learns the shape of rows. None: without steps, rows
+        have the sizes of pictures, which are not known."""
+        if self._decode._sides is None and not self._steps:
             return None
-        height, width = self._decode._sides
+        height, width = self._decode._sides or (self._decode.short_side or _BLANK,) * 2
         return np.zeros((3, height, width) if self._decode._chw else (height, width, 3), np.uint8), 0
 
     def worker(self, layout: Layout) -> Worker:
@@ -95,7 +100,9 @@ class Pipeline:
         picture, label = columns
         dtype = next((name for name, one in _ROWS.items() if picture.dtype == one), "bfloat16")
         if len(picture.shape) != 3 or label.shape != () or label.dtype != np.int64:
-            raise UnsupportedError(f"rows of a batch have pictures of shape {picture.shape} and labels of {label.dtype}")
+            raise UnsupportedError(
+                f"rows of a batch have pictures of shape {picture.shape} and labels of {label.dtype}"
+            )
         how = native.Pipeline.from_buffer_copy(self._how)
         how.row_shape[:], how.row_dtype = picture.shape, DTYPES[dtype]
         how.row_at, how.row_label_at = picture.offset, label.offset

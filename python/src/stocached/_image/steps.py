@@ -41,7 +41,11 @@ class Step:
 
 
 def _step(
-    kind: int, sides: Sequence[int] = (0, 0), filter: int = 0, integers: Sequence[int] = (), numbers: Sequence[float] = ()
+    kind: int,
+    sides: Sequence[int] = (0, 0),
+    filter: int = 0,
+    integers: Sequence[int] = (),
+    numbers: Sequence[float] = (),
 ) -> list[native.Step]:
     return [native.Step(kind, filter, *sides, tuple(integers), tuple(numbers))]
 
@@ -189,9 +193,7 @@ class RandomCrop(Step):
         plan.crop(draws.below(draw, padded_width - width + 1) - left, y, width, height, self._fill)
 
     def in_c(self) -> list[native.Step]:
-        return _step(
-            native.RANDOM_CROP, self._sides, integers=(*self._padding, int(self.pad_if_needed), *self._fill)
-        )
+        return _step(native.RANDOM_CROP, self._sides, integers=(*self._padding, int(self.pad_if_needed), *self._fill))
 
 
 @dataclass

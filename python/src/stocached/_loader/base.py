@@ -59,7 +59,8 @@ class BaseLoader(CheckpointedLoader):
         at the begin of the constructor."""
         if self._iterable and options.worker not in (None, "process") and self.num_workers > 1:
             raise InvalidError(
-                f'num_workers={self.num_workers} with worker="{options.worker}" and an iterable dataset: each thread would give every sample, as get_worker_info() '
+                f'num_workers={self.num_workers} with worker="{options.worker}" and an iterable dataset: '
+                "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
         self.num_workers = whole("num_workers", self.num_workers)
@@ -299,7 +300,9 @@ class BaseLoader(CheckpointedLoader):
             return dataset.pipeline(self.augment)
         if cached.augment is not None or cached.gathered_tree() is None:
             raise UnsupportedError("the cached dataset has an augment= or packed values of its own")
-        return dataset.pipeline(self.augment, cached.cache.fields, 0 if cached.cache.variable else cached.cache.sample_bytes)
+        return dataset.pipeline(
+            self.augment, cached.cache.fields, 0 if cached.cache.variable else cached.cache.sample_bytes
+        )
 
     def _rows_in_c(self, job: Job) -> Layout | None:
         """The layout of rows that C makes, by an empty picture, so that no sample needs Python to learn it. Without

@@ -27,9 +27,7 @@ class NativeWork:
         self._begun = False
         self._kept: Any = ()  # what C refers to
 
-    def take(
-        self, layout: Layout | None, tasks: ctypes.Array[_native.Task], most: int, timeout: float
-    ) -> int | None:
+    def take(self, layout: Layout | None, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
         """As `TaskQueue.take`, after C has done the tasks that it can. layout: of rows, if it is known yet."""
         if layout is not None and not self._begun:
             self._begun = True

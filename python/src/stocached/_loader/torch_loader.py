@@ -172,7 +172,9 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         self._data_pipes: data_pipes.Pipes | None = None
         if data_pipes.is_pipe(dataset):
             cached = cache is not None or size is not None or name is not None
-            self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=worker not in (None, "process"), cached=cached)
+            self._data_pipes = data_pipes.Pipes(
+                dataset, num_workers, threads=worker not in (None, "process"), cached=cached
+            )
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(
             dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before

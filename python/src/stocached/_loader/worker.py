@@ -45,6 +45,7 @@ class Worker:
     def __init__(self, number: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
         self._number, self._job, self._task_queue, self._batch_pool = number, job, task_queue, batch_pool
         self._layout: Layout | None = None
+        self._native: NativeWork | None = None  # does what C can do
         self._rows: dict[int, list[Any]] = {}  # by buffer
         self._fetcher: Fetcher | None = None
         self._seeding = Seeding(job.backend.generators)
@@ -61,23 +62,21 @@ class Worker:
         """Does tasks until the task queue is stopped."""
         tasks = (_native.Task * _MOST)()
         self._start()
-        native = None
         if self._job.pipeline is not None and self._broken is None:
-            native = NativeWork(self._number, self._job, self._task_queue, self._batch_pool)
+            self._native = NativeWork(self._number, self._job, self._task_queue, self._batch_pool)
         while True:
-            if native is not None:
-                count = self._take_others(native, tasks)
-            else:
-                count = self._task_queue.take(self._number, tasks, self._most, _NAP)
+            count = self._take(tasks)
             if count is None:
                 return
             if count:
                 self._do(tasks[:count])
                 self._task_queue.done(self._number, tasks, count)
 
-    def _take_others(self, native: NativeWork, tasks: ctypes.Array[_native.Task]) -> int | None:
-        """The next tasks that C does not do."""
-        return native.take(self._layout or self._learn_layout(), tasks, _MOST, _NAP)
+    def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
+        """The next tasks that Python does."""
+        if self._native is not None:
+            return self._native.take(self._layout or self._learn_layout(), tasks, _MOST, _NAP)
+        return self._task_queue.take(self._number, tasks, self._most, _NAP)
 
     def _survived(self, error: BaseException) -> BaseException:
         """The error to answer with. In a process it raises SystemExit of the user's code, and the

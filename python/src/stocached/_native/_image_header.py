@@ -185,6 +185,8 @@ class Pipeline(ctypes.Structure):
         ("decode", Decode),
         ("encoded", c_uint32),
         ("extents", c_uint32),
+        ("picture_width", c_uint32),
+        ("picture_height", c_uint32),
         ("sample_bytes", c_uint64),
         ("picture_at", c_uint64),
         ("label_at", c_uint64),
