@@ -31,8 +31,9 @@ STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && 
 # 16 such processes fill caches in memory cgroups that are too small for the caches.
 STRESS_MEMORY = $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
 
-# -rsfE: pytest prints the reason of every skip, and every failure again at the end.
-PYTEST = $(PY) -m pytest -rsfE
+# -rsfE: pytest prints the reason of every skip, and every failure again at the end. Each target has a cache of its own,
+# which says what failed last.
+PYTEST = $(PY) -m pytest -rsfE -o cache_dir='$(CURDIR)/build/pytest/$@'
 # Tests wait most of the time, so more tests than processors run in parallel.
 SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
 

@@ -12,6 +12,11 @@ Below the table, the script lists every skip with its reason, and every failure 
 see only the end of the output. The column "processor" has the seconds of processor time of a stage, which a busy
 machine changes little. All stages run, even if earlier ones fail. The exit status is 1 if a stage failed. Needs only
 the standard library.
+
+A busy machine makes tests fail that wait for other processes. So a stage of tests in which at most MOST_AGAIN tests
+failed runs once more at the end, alone. pytest then runs only what failed, and Go what its cache does not have. If it
+passes, the stage counts as passed, and the script lists the failures as "unsteady". Stages that look for races do not
+run again, nor does a stage whose log has a data race, a crash or a sanitizer's report: those are rare by nature.
 """
 
 from __future__ import annotations
@@ -34,6 +39,18 @@ GO_RESULT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+)")
 FAILURE = re.compile(r"^(\s*--- FAIL|FAIL |FAILED|panic: |fatal error: )")
 SUMMARY = re.compile(r"\b(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
 CLOSING = re.compile(r"^([\w-]+: )?\d+ (passed|failed|skipped|error|errors)(, \d+ \w+)*( in [\d.]+s.*)?$")
+CRASH = re.compile(r"DATA RACE|Sanitizer|^panic: |^fatal error: |SIGSEGV|SIGBUS")
+AGAIN = {
+    "test-go",
+    "test-go-race",
+    "test-go-faults",
+    "test-python",
+    "test-torch",
+    "test-languages",
+    "test-demo",
+    "test-docs",
+}
+MOST_AGAIN = 3
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")
 
 
@@ -47,6 +64,8 @@ class Stage:
     processor: float = 0.0  # seconds of processor time of the stage's processes
     skips: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    unsteady: list[str] = field(default_factory=list)  # failures of the first run, if the second passed
+    may_run_again: bool = False
 
     def count(self, lines: list[str], status: int) -> None:
         previous = ""
@@ -62,6 +81,14 @@ class Stage:
             self.passed = 1 if status == 0 else 0
         if status != 0 and self.failed == 0:
             self.failed = 1
+
+    def again(self, second: Stage) -> None:
+        """Takes the result of a second run."""
+        self.seconds += second.seconds
+        self.processor += second.processor
+        if second.failed == 0:
+            self.passed, self.failed = self.passed + self.failed, 0
+            self.failures, self.unsteady = [], self.failures
 
     def _count_go(self, result: str, name: str, reason: str) -> None:
         if result == "PASS":
@@ -94,15 +121,18 @@ def is_closing_line(line: str) -> bool:
     return CLOSING.match(line.strip().strip("=").strip()) is not None
 
 
-def run(name: str, low: bool = False) -> Stage:
+def run(name: str, low: bool = False, again: bool = False) -> Stage:
     stage = Stage(name)
     LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"{name}.log"
-    print(f"== {name}", flush=True)
+    log = LOGS / f"{name}{'-again' if again else ''}.log"
+    print(f"== {name}{' again, alone' if again else ''}", flush=True)
+    environment = os.environ | ({"PYTEST_ADDOPTS": "--last-failed"} if again else {})
     start = time.monotonic()
     with log.open("w") as out:
         command = [*(["nice"] if low else []), os.environ.get("MAKE", "make"), "--no-print-directory", name]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment
+        )
         _, waited, usage = os.wait4(process.pid, 0)
     status = process.returncode = os.waitstatus_to_exitcode(waited)
     stage.seconds, stage.processor = time.monotonic() - start, usage.ru_utime + usage.ru_stime
@@ -110,6 +140,9 @@ def run(name: str, low: bool = False) -> Stage:
     stage.count(lines, status)
     if stage.failed:
         stage.failures = failures(lines)
+        stage.may_run_again = (
+            name in AGAIN and stage.failed <= MOST_AGAIN and not any(CRASH.search(line) for line in lines)
+        )
         shown = [f"   {name} failed with status {status}; the whole output is in {log}; make {name} runs it again"]
         shown = [f"   | {line}" for line in extract(lines)] + shown
         print("\n".join(shown), flush=True)  # at once: other stages may still run
@@ -159,15 +192,19 @@ def main(names: list[str]) -> int:
         with ThreadPoolExecutor(len(lanes)) as pool:
             for lane in pool.map(run_lane, lanes):
                 stages += lane
+    for stage in stages:
+        if stage.may_run_again:
+            stage.again(run(stage.name, again=True))
     print("\n" + table(stages) + "\n")
     for stage in stages:
         for skip in stage.skips:
             print(f"skipped in {stage.name}: {skip}")
     for stage in stages:
-        if stage.failures:
-            print(f"failed in {stage.name}:")
-        for line in stage.failures:
-            print(f"  {line}")
+        for lines, what in ((stage.unsteady, "unsteady, passed when run again alone,"), (stage.failures, "failed")):
+            if lines:
+                print(f"{what} in {stage.name}:")
+            for line in lines:
+                print(f"  {line}")
     passed, failed, skipped = (sum(getattr(s, what) for s in stages) for what in ("passed", "failed", "skipped"))
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0

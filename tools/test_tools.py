@@ -194,6 +194,47 @@ def test_all_stages_run_and_one_failure_is_told(tmp_path: Path) -> None:
             assert "why it broke" in table and "failed in bad:\n  why it broke\n" in below
 
 
+def ran(folder: Path, makefile: str, *stages_: str) -> tuple[int, str]:
+    (folder / "Makefile").write_text(makefile)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        [sys.executable, stages.__file__, *stages_],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=90,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+ONCE = "\t@[ -e {0} ] || {{ touch {0}; echo '=== RUN   TestA'; echo '{1}'; echo '--- PASS: TestB (0.0s)'; echo '--- FAIL: TestA (0.0s)'; exit 1; }}\n"
+
+
+def test_a_stage_that_fails_once_runs_again_alone(tmp_path: Path) -> None:
+    passes = "\t@echo '--- PASS: TestA (0.0s)'; echo '--- PASS: TestB (0.0s)'; echo $$PYTEST_ADDOPTS\n"
+    status, text = ran(tmp_path, "test-go:\n" + ONCE.format("went", "    a_test.go:1: late") + passes, "test-go")
+    assert status == 0 and text.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+    assert "== test-go again, alone" in text
+    assert "unsteady, passed when run again alone, in test-go:\n  TestA (0.0s)\n    a_test.go:1: late\n" in text
+    assert "--last-failed" in (tmp_path / "build/logs/test-go-again.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [("test-stress", "why"), ("test-model", "why"), ("test-go", "WARNING: DATA RACE"), ("test-go", "panic: nil map")],
+)
+def test_no_second_run_hides_a_race_or_a_crash(tmp_path: Path, stage: str, said: str) -> None:
+    status, text = ran(tmp_path, f"{stage}:\n" + ONCE.format("went", said), stage)
+    assert status == 1 and "again, alone" not in text and "1 failed" in text.splitlines()[-1]
+
+
+def test_what_fails_twice_or_in_many_tests_fails(tmp_path: Path) -> None:
+    status, text = ran(tmp_path, "test-go:\n\t@echo '--- FAIL: TestA (0.0s)'; exit 1\n", "test-go")
+    assert (
+        status == 1 and "== test-go again, alone" in text and text.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+    )
+    many = "".join(f"--- FAIL: Test{k} (0.0s)\\n" for k in range(stages.MOST_AGAIN + 1))
+    status, text = ran(tmp_path, f"test-go:\n\t@printf -- '{many}'; exit 1\n", "test-go")
+    assert status == 1 and "again, alone" not in text
+
+
 def test_lanes_run_beside_each_other_and_each_in_its_order(tmp_path: Path) -> None:
     # first and beside wait for each other; late reads the file of first
     wait = "\t@touch {0}-began; for k in $$(seq 600); do [ ! -e {1}-began ] || exit 0; sleep 0.1; done; exit 1\n"
