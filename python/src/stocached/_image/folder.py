@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from .._common.errors import InvalidError
 from .decoding import Decode
-from .steps import Compose
+from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -24,15 +28,88 @@ class Decoded:
         self.transform, self.target_transform = transform, target_transform
         self.decode = Decode(**decode)
 
-    def _sample(self, data: bytes, name: Any, target: Any) -> tuple[Any, Any]:
-        return self._picture(data, name), target if self.target_transform is None else self.target_transform(target)
+    def read(self, index: int) -> tuple[Any, ...]:
+        """The bytes of the file of a sample, and the other values of the sample."""
+        raise NotImplementedError
 
-    def _picture(self, data: bytes, name: Any) -> Any:
-        transform, decode = self.transform, self.decode
+    def name(self, index: int) -> str:
+        """The file of a sample, for errors."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Any:
+        data, *others = self.read(index)
+        transform, name = self.transform, _Name(self, index)
         if isinstance(transform, Compose) and transform.decode is not None:
-            return transform.after(transform.decode.decode(data, name))
-        picture = decode.decode(data, name)
-        return picture if transform is None else transform(picture)
+            picture = transform.picture(data, name)
+        else:
+            picture = self.decode.decode(data, name)
+            picture = picture if transform is None else transform(picture)
+        return (picture, *others) if others else picture
+
+    def _target(self, target: Any) -> Any:
+        return target if self.target_transform is None else self.target_transform(target)
+
+    @property
+    def decoding(self) -> Decode | Compose:
+        """The step that makes the picture of a sample out of the bytes of its file. Raises InvalidError if that takes
+        more than steps of this package."""
+        transform, kind = self.transform, type(self)
+        if kind.__getitem__ is not Decoded.__getitem__:
+            raise InvalidError(f"{kind.__name__} has a __getitem__ of its own")
+        if transform is None:
+            return self.decode
+        if isinstance(transform, Compose) and transform.decode is not None:
+            return transform
+        if isinstance(transform, Step):
+            return Compose([self.decode, transform])
+        raise InvalidError(f"transform={transform!r:.100} is no step of stocached.image")
+
+    @property
+    def encoded(self) -> Encoded:
+        """The dataset of the same samples with the bytes of files in place of pictures."""
+        return Encoded(self)
+
+
+class _Name:
+    """The file of a sample. Its text is made for an error alone: it may take a read."""
+
+    def __init__(self, dataset: Decoded, index: int) -> None:
+        self._dataset, self._index = dataset, index
+
+    def __str__(self) -> str:
+        try:
+            return self._dataset.name(self._index)
+        except (OSError, InvalidError):  # the bytes came from a cache, and the source is gone
+            return f"sample {self._index} of {self._dataset!r}"
+
+
+class Encoded:
+    """The samples of a dataset, with the bytes of the file, a uint8 array of one dimension, in place of the picture.
+
+    Its fingerprint depends on no step: other steps take the same bytes."""
+
+    def __init__(self, dataset: Decoded) -> None:
+        self.dataset = copy.copy(dataset)
+        self.dataset.transform = None
+        del self.dataset.decode
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        data, *others = self.dataset.read(index)
+        array = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        return (array, *others) if others else array
+
+    def name(self, index: int) -> Any:
+        """The file of a sample, for errors."""
+        return _Name(self.dataset, index)
+
+    def __repr__(self) -> str:
+        return f"<files of {type(self.dataset).__name__}, {len(self)} samples>"
 
 
 class Folder(Decoded):
@@ -80,10 +157,13 @@ class Folder(Decoded):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def read(self, index: int) -> tuple[Any, ...]:
         path, target = self.samples[index]
         with open(path, "rb", buffering=0) as file:
-            return self._sample(file.readall(), path, target)
+            return file.readall(), self._target(target)
+
+    def name(self, index: int) -> str:
+        return self.samples[index][0]
 
     def __repr__(self) -> str:
         return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"

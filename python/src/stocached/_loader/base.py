@@ -3,6 +3,7 @@ how it begins an iteration."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -76,7 +77,15 @@ class BaseLoader(CheckpointedLoader):
             self._order.tell(self)
             self._epoch = self._order.epoch
         self._cached = samples_of(
-            dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy)
+            dataset,
+            options,
+            functools.partial(
+                cached_kind,
+                allow_random=options.allow_random,
+                store=options.store,
+                _remedy=self._remedy,
+                _workers=self.num_workers,
+            ),
         )
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
@@ -368,7 +377,8 @@ class BaseLoader(CheckpointedLoader):
 
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
-        return self._meter.stats()
+        store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
+        return dataclasses.replace(self._meter.stats(), store=store)
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an
