@@ -148,7 +148,8 @@ class CachedSamples(CacheBacked):
         form = None if store == "decoded" else stores.form_of(dataset, store)
         if store == "encoded" and variable is False:
             raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
-        self.store, self.why, files = store, "", None
+        self.store: str = store  # "decoded" or "encoded"
+        self.why, files = "", None
         if form is not None and store == "auto":
             self.store, self.why, files = self._choose(form, cache, name, size, _workers)
         self._form = form if self.store == "encoded" else None

@@ -80,10 +80,7 @@ class _Name:
         self._dataset, self._index = dataset, index
 
     def __str__(self) -> str:
-        try:
-            return self._dataset.name(self._index)
-        except (OSError, InvalidError):  # the bytes came from a cache, and the source is gone
-            return f"sample {self._index} of {self._dataset!r}"
+        return self._dataset.name(self._index)
 
 
 class Encoded:

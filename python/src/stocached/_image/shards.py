@@ -112,7 +112,10 @@ class Shards(Decoded):
 
     def name(self, index: int) -> str:
         number, at = self._rows[index][["shard", "at"]].item()
-        return self._member(index, self._open.get(number) or self._opened(number), at)
+        try:
+            return self._member(index, self._open.get(number) or self._opened(number), at)
+        except (OSError, InvalidError):  # the bytes came from a cache, and the shard is gone
+            return f"{self.shards[number]} (sample {index % len(self)})"
 
     def _member(self, index: int, shard: _Shard, at: int) -> str:
         """The name of a member, as its header has it."""
