@@ -209,6 +209,21 @@ def test_pickled(root):
     assert copied.cache.uuid == loader.cache.uuid
 
 
+@pytest.mark.parametrize("store", ["encoded", "auto"])
+def test_a_loader_that_a_framework_makes_again(root, store):
+    dataset = image.Folder(root, size=32)
+    loader = Loader(dataset, 8, size="16MiB", store=store)
+    first = list(loader)
+    for more in ({}, {"cache": loader.cache}):
+        made = Loader(dataset, 8, size="16MiB", store=store, **more)
+        assert made.cache is loader.cache
+        assert made.stats().store == loader.stats().store != ""
+        assert same(first, list(made))
+    given = Loader(image.Folder(root, size=32), 8, cache=loader.cache, store=store)
+    assert given.stats().store == loader.stats().store
+    assert same(first, list(given))
+
+
 def test_another_decoding_of_the_same_dataset(root):
     dataset = image.Folder(root, size=32)
     first = Loader(dataset, 8, size="16MiB", store="encoded")
