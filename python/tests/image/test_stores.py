@@ -424,6 +424,27 @@ def test_auto_with_a_real_measurement(root, caplog):
     loader.close()
 
 
+def test_augmentation_counts(root):
+    """With eight workers the source hides two processors' decodes, but not those and the augmentation."""
+    assert choose(SLOW, size_of(SLOW, 0.3), 8, 2)[0] == "encoded"
+    busy = Measured(1000, 50_000, 150_000, read=1e-3, read_busy=2e-5, reads=1000, decode=1e-3, augment=5e-3)
+    assert choose(busy, size_of(SLOW, 0.3), 8, 2)[0] == "decoded"
+    dataset, calls = image.Folder(root, size=64), []
+    form = store_trial.Form(dataset.encoded, dataset.decoding, dataset.encoded.name)
+    for augment in (AUGMENT, calls.append):
+        measured = store_trial.Files(form, len(dataset), 2, augment).measured()
+        assert measured is not None
+        assert (measured.augment > 0) == (augment is AUGMENT)
+    assert not calls
+
+
+def test_advice_needs_decoded_samples(root):
+    loader = Loader(image.Folder(root, size=32), 8, size="16MiB", store="encoded", policy="cost")
+    list(loader)
+    with pytest.raises(InvalidError, match="an epoch also decodes"):
+        loader.advise()
+
+
 def test_a_measurement_takes_at_most_about_a_second(root):
     class VerySlow(image.Folder):
         def read(self, index: int) -> Any:

@@ -9,7 +9,7 @@ import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._cache import policies, reading
@@ -43,8 +43,10 @@ from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .notices import Notices
-from .store_trial import Files, processors
 from .stores import Form, Store
+
+if TYPE_CHECKING:
+    from .store_trial import Files
 from .trial import Trial
 
 # Without size=, a variable-size cache has this times the largest probed sample for each sample.
@@ -89,6 +91,7 @@ class CachedSamples(CacheBacked):
         store: Store = "decoded",
         _remedy: Remedy = _REMEDY,
         _workers: int | None = None,
+        _augment: Callable[..., Any] | None = None,
     ) -> None:
         """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
         cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one,
@@ -151,7 +154,7 @@ class CachedSamples(CacheBacked):
         self.store: str = store  # "decoded" or "encoded"
         self.why, files = "", None
         if form is not None and store == "auto":
-            self.store, self.why, files = self._choose(form, cache, name, size, _workers)
+            self.store, self.why, files = self._choose(form, cache, name, size, _workers, augment or _augment)
         self._form = form if self.store == "encoded" else None
         varies = variable if self._form is None else True
         self.stored = dataset if self._form is None else self._form.dataset  # its samples are cached
@@ -196,6 +199,7 @@ class CachedSamples(CacheBacked):
                         store=store,
                         _remedy=_remedy,
                         _workers=_workers,
+                        _augment=_augment,
                     )
                     return
             self._check_fields()
@@ -212,7 +216,13 @@ class CachedSamples(CacheBacked):
                 self._keep(files)
 
     def _choose(
-        self, form: Form, cache: Cache | None, name: str | None, size: int | str | None, workers: int | None
+        self,
+        form: Form,
+        cache: Cache | None,
+        name: str | None,
+        size: int | str | None,
+        workers: int | None,
+        augment: Callable[..., Any] | None,
     ) -> tuple[str, str, Files | None]:
         """The store, why, and the files that were measured."""
         if cache is None and name is not None:
@@ -220,8 +230,10 @@ class CachedSamples(CacheBacked):
                 return stores.store_of(there), "the cache exists", None
         if cache is not None:
             return stores.store_of(cache), "it is that of the cache", None
+        from .store_trial import Files, processors  # needs the library for pictures
+
         with generators.kept(), probe.left_as_it_was(self.dataset):
-            files = Files(form, self._n, processors() if workers is None else workers)
+            files = Files(form, self._n, processors() if workers is None else workers, augment)
         store, why = files.choice(size)
         _log.info("store=%r: %s", store, why)
         return store, why, files

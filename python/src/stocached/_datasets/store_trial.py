@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from .._checks import loading
 from .._common.load_time import LoadTime
 from .._common.sizes import parse_size
+from .._image.steps import Step
 from .._samples.tree import Tree
 from .stores import Form, Measured, choose
 
@@ -34,14 +37,17 @@ class Tried:
     read_busy: float
     decoded: Any = None
     decode: float | None = None
+    augment: float = 0.0
 
 
 class Files:
     """Some files of a dataset. They are kept for the cache."""
 
-    def __init__(self, form: Form, n: int, workers: int) -> None:
-        """workers: how many will read; 0 counts as 1."""
+    def __init__(self, form: Form, n: int, workers: int, augment: Callable[..., Any] | None = None) -> None:
+        """workers: how many will read; 0 counts as 1. augment: what is done with each sample after the cache."""
         self._form, self.tried = form, list[Tried]()
+        # A function of the program may draw from its generators, or count its calls.
+        self._augment = augment if isinstance(augment, Step) else None
         self._workers = workers = max(workers, 1)
         few = min(max(_LEAST, min(_MOST, n // _PART)), n)
         # Not from a generator of the program. Other files each time: those of the last run are in memory.
@@ -72,6 +78,10 @@ class Files:
         start = time.thread_time()
         one.decoded = self._form.decoded(one.index, one.sample)
         one.decode = time.thread_time() - start
+        if self._augment is not None:
+            start = time.thread_time()
+            self._augment(one.decoded, np.random.default_rng(one.index))
+            one.augment = time.thread_time() - start
         self._pixels += _bytes(one.decoded)
         return self._pixels < 2 * _BYTES
 
@@ -101,6 +111,7 @@ class Files:
             busy,
             reads if waits else float("inf"),
             _mean(one.decode or 0.0 for one in decoded),
+            _mean(one.augment for one in decoded),
         )
 
 

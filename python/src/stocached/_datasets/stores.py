@@ -113,6 +113,7 @@ class Measured:
     read_busy: float  # of these, seconds of a processor
     reads: float  # a second, while all workers read; infinite if they do not wait for the source
     decode: float  # seconds of a processor
+    augment: float = 0.0  # the same, of the steps after the cache
 
 
 class Epochs(NamedTuple):
@@ -132,10 +133,8 @@ def epochs(measured: Measured, size: int, workers: int, processors: int) -> Epoc
     def seconds(part: float, decodes: float) -> float:
         reads = m.samples * (1 - part)
         source = reads / m.reads if workers > 1 else 0.0  # a worker alone waits for it in its own time
-        busy = max(
-            (reads * m.read + decodes * m.decode) / workers,
-            (reads * m.read_busy + decodes * m.decode) / processors,
-        )
+        work = decodes * m.decode + m.samples * m.augment
+        busy = max((reads * m.read + work) / workers, (reads * m.read_busy + work) / processors)
         return float((source**_BOTH + busy**_BOTH) ** (1 / _BOTH))
 
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))

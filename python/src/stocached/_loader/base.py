@@ -85,6 +85,7 @@ class BaseLoader(CheckpointedLoader):
                 store=options.store,
                 _remedy=self._remedy,
                 _workers=self.num_workers,
+                _augment=options.augment,
             ),
         )
         if isinstance(self._cached, CachedSamples):
@@ -389,6 +390,8 @@ class BaseLoader(CheckpointedLoader):
         stats = self.stats()
         if not stats.samples:
             raise InvalidError("advise() needs measured loads; read an epoch first")
+        if stats.store == "encoded":
+            raise InvalidError('advise() adds up loads, and with store="encoded" an epoch also decodes each sample')
         epoch = len(self.dataset) / stats.samples
         return advise(self.cache, self.num_workers, stats.step_seconds * epoch)
 
