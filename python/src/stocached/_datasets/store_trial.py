@@ -56,13 +56,14 @@ class Files:
         first = islice(left, few if workers == 1 else max(few // 4, 2))
         _in_threads(1, first, self._read, start + _ALONE)
         alone = len(self.tried)
+        self._bytes = 0  # of files, and then of pictures
         self._together: float | None = None  # reads a second
         if alone and time.monotonic() - start < 2 * _ALONE and workers > 1:
             start = time.monotonic()
             _in_threads(workers, left, self._read, start + _TOGETHER)
             self._together = (len(self.tried) - alone) / (time.monotonic() - start)
         self.alone = self.tried[:alone]
-        self._pixels = 0
+        self._bytes = 0
         _in_threads(min(workers, processors()), list(self.tried), self._decode, time.monotonic() + _DECODE)
 
     def _read(self, index: int) -> bool:
@@ -72,7 +73,8 @@ class Files:
             busy = time.thread_time() - busy
         assert load.seconds is not None
         self.tried.append(Tried(index, sample, load.seconds, busy))
-        return sum(_bytes(one.sample) for one in self.tried) < _BYTES
+        self._bytes += _bytes(sample)
+        return self._bytes < _BYTES
 
     def _decode(self, one: Tried) -> bool:
         start = time.thread_time()
@@ -82,8 +84,8 @@ class Files:
             start = time.thread_time()
             self._augment(one.decoded, np.random.default_rng(one.index))
             one.augment = time.thread_time() - start
-        self._pixels += _bytes(one.decoded)
-        return self._pixels < 2 * _BYTES
+        self._bytes += _bytes(one.decoded)
+        return self._bytes < 2 * _BYTES
 
     def choice(self, size: int | str | None) -> tuple[str, str]:
         """The store for a cache of this size, and why. size: None: as large as needed."""

@@ -22,7 +22,7 @@ class LoaderStats:
     wait_seconds: float = 0.0  # the training loop waited for a batch
     step_seconds: float = 0.0  # the training loop worked on a batch
     gather_seconds: float = 0.0  # hits were copied into batches, summed over threads
-    load_seconds: float = 0.0  # misses were loaded, summed over workers
+    load_seconds: float = 0.0  # misses were loaded, and encoded samples decoded, summed over workers
     transfer_seconds: float = 0.0  # batches went into pinned memory, while the training loop waited
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
 
