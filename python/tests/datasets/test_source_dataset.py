@@ -114,6 +114,35 @@ def test_fields_are_a_dict(server):
     assert batch["label"].tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_files_that_the_server_keeps_are_decoded_here(server):
+    from pictures import encoded, picture
+
+    from stocached import image
+    from stocached.torch import DataLoader
+
+    files = {f"{'cat' if k % 2 else 'ant'}/{k}.jpg": encoded(picture(40 + k, 30, k)) for k in range(8)}
+    server.files(files | {"dog/bad.jpg": b"\xff\xd8 no picture"}, {"labels": "folders"}, size="64MiB")
+    want = [(image.decode(files[name], 24, layout="chw"), number) for number, name in enumerate(sorted(files))]
+    source = dataset(server.name, transform=image.Decode(24, layout="chw"))
+    for k, (pixels, _) in enumerate(want):
+        assert np.array_equal(source[k]["data"], pixels)
+        assert source[k]["label"].item() == (k >= 4)
+    with pytest.raises(image.DecodeError, match=rf"^sample 8 of cache '{server.name}': (?!bytes)"):
+        source[8]
+    steps = image.Compose([image.Decode(24, layout="chw"), image.RandomHorizontalFlip(), image.ToDtype("float32")])
+    half = torch.utils.data.Subset(dataset(server.name), range(8))
+    for workers in (0, 2):
+        batches = [list(DataLoader(half, 4, seed=1, augment=steps, num_workers=workers)) for _ in range(2)]
+        for one, other in zip(*batches, strict=True):
+            assert one["data"].dtype == torch.float32
+            assert torch.equal(one["data"], other["data"])
+        first = torch.cat([batch["data"] for batch in batches[0]]).numpy()
+        flipped = [not np.array_equal(got, pixels) for got, (pixels, _) in zip(first, want)]
+        for got, (pixels, _), turned in zip(first, want, flipped):
+            assert np.array_equal(got, pixels[:, :, ::-1] if turned else pixels)
+        assert 0 < sum(flipped) < 8
+
+
 def test_fields_of_any_size_are_a_dict(server):
     server.files({"a/0": b"nought", "b/1": b"one"}, {"labels": "folders"}, size="64MiB")
     source = dataset(server.name)

@@ -86,6 +86,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "fingerprint": "one",
         "variable": False,
         "policy": "cost",
+        "store": "decoded",  # the others are for pictures: test_stores.py
         "order": Order(N, seed=3),
     }
     parameters = inspect.signature(kind().__init__).parameters

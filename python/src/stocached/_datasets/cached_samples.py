@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._cache import policies, reading
@@ -19,8 +20,16 @@ from .._checks import loading, randomness
 from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
-from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from .._common.errors import (
+    CacheNotFoundError,
+    FingerprintError,
+    InvalidError,
+    NondeterministicDatasetError,
+    SampleIndexError,
+    SchemaError,
+)
 from .._common.load_time import cost_of, timed
+from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples import dtypes
@@ -30,16 +39,21 @@ from .._samples.schema import MAX_FIELDS, Field
 from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
-from . import comparison, probe
+from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .notices import Notices
+from .stores import Form, Store
+
+if TYPE_CHECKING:
+    from .store_trial import Files
 from .trial import Trial
 
 # Without size=, a variable-size cache has this times the largest probed sample for each sample.
 _GENEROUS = 1.25
 _REMEDY = remedy_of("CachedDataset")
 _CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
+_log = logging.getLogger("stocached")
 
 
 class _Count(threading.local):
@@ -74,7 +88,10 @@ class CachedSamples(CacheBacked):
         variable: bool | None = None,
         policy: Policy | None = None,
         allow_random: bool = False,
+        store: Store = "decoded",
         _remedy: Remedy = _REMEDY,
+        _workers: int | None = None,
+        _augment: Callable[..., Any] | None = None,
     ) -> None:
         """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
         cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one,
@@ -96,6 +113,10 @@ class CachedSamples(CacheBacked):
             "first-come", or what the named cache has.
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
+        store: of pictures (stocached.image.Folder or Shards): "decoded" caches samples as they are,
+            "encoded" the bytes of files, which are decoded each time. "auto" measures a few files,
+            and takes what makes an epoch shorter; the attribute `store` then says which. It takes
+            the store of a cache that exists.
 
         Raises NondeterministicDatasetError if one of three samples is random (later loads raise it
         too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
@@ -110,6 +131,7 @@ class CachedSamples(CacheBacked):
         if n < 1:
             raise InvalidError("the dataset is empty")
         policies.check(policy)
+        stores.check(store)
         making = (size, name, fingerprint, variable, policy)
         if cache is not None and any(option is not None for option in making):
             raise InvalidError(
@@ -126,6 +148,17 @@ class CachedSamples(CacheBacked):
         self._fills: Fills | None = None  # None: loads are not checked
         self.made = False  # whether this program has made the cache
         self._remedy = _remedy
+        form = None if store == "decoded" else stores.form_of(dataset, store)
+        if store == "encoded" and variable is False:
+            raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
+        self.store: str = store  # "decoded" or "encoded"
+        self.why, files = "", None
+        if form is not None and store == "auto":
+            self.store, self.why, files = self._choose(form, cache, name, size, _workers, augment or _augment)
+        self._form = form if self.store == "encoded" else None
+        varies = variable if self._form is None else True
+        self.stored = dataset if self._form is None else self._form.dataset  # its samples are cached
+        dataset = self.stored
         # Before a load changes the dataset.
         derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
@@ -138,16 +171,39 @@ class CachedSamples(CacheBacked):
             )
             quiet = generators.observe() == before
             # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
-            vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
+            vary = True if varies is None and getattr(dataset, "sizes_vary", None) is True else varies
             self._tree, self._fields = trial.tree, trial.fields(vary)
             self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
             if not allow_random:
                 for index, (sample, moved) in first.items():
                     self.check_repeatable(dataset, index, sample, moved)
+                    self._check_decoding(index, sample)
             if cache is not None:
                 self.cache = cache
             else:
-                self.cache, self.made = self._make(name, trial.bytes(), size, fingerprint or derived, variable, policy)
+                try:
+                    self.cache, self.made = self._make(
+                        name, trial.bytes(), size, fingerprint or derived, varies, policy
+                    )
+                except stores.OtherStoreError:  # another program has made the cache meanwhile
+                    if store != "auto":
+                        raise
+                    CachedSamples.__init__(
+                        self,
+                        self.dataset,
+                        size=size,
+                        augment=augment,
+                        name=name,
+                        fingerprint=fingerprint,
+                        variable=variable,
+                        policy=policy,
+                        allow_random=allow_random,
+                        store=store,
+                        _remedy=_remedy,
+                        _workers=_workers,
+                        _augment=_augment,
+                    )
+                    return
             self._check_fields()
             self.notices.advice = self.advice(given=cache is not None)
             self._batches = BatchBuffers(self.cache.fields)
@@ -158,6 +214,53 @@ class CachedSamples(CacheBacked):
                 probe.check_fresh(self)
                 if not self.made and fingerprint is None:
                     self._comparison = comparison.begin(self, derived, in_background=quiet)
+            if files is not None and self.made:
+                self._keep(files)
+
+    def _choose(
+        self,
+        form: Form,
+        cache: Cache | None,
+        name: str | None,
+        size: int | str | None,
+        workers: int | None,
+        augment: Callable[..., Any] | None,
+    ) -> tuple[str, str, Files | None]:
+        """The store, why, and the files that were measured."""
+        if cache is None and name is not None:
+            with contextlib.suppress(CacheNotFoundError), Cache.attach(name, read_only=True) as there:
+                return stores.store_of(there), "the cache exists", None
+        if cache is not None:
+            return stores.store_of(cache), "it is that of the cache", None
+        from .store_trial import Files, processors  # needs the library for pictures
+
+        with generators.kept(), probe.left_as_it_was(self.dataset):
+            files = Files(form, self._n, processors() if workers is None else workers, augment)
+        store, why = files.choice(size)
+        _log.info("store=%r: %s", store, why)
+        return store, why, files
+
+    def _keep(self, files: Files) -> None:
+        """Caches the files that were measured."""
+        for one in files.tried:
+            sample, cost = one.sample, one.read
+            if self._form is None:
+                sample, cost = one.decoded, one.read + (one.decode or 0)
+            if sample is not None:
+                again = functools.partial(operator.getitem, self.stored, one.index)
+                self._store(one.index, sample, None, again, cost if self.cache._costs else None)
+
+    def _check_decoding(self, index: int, sample: Any) -> None:
+        """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""
+        if self._form is None:
+            return
+        decode = functools.partial(self._form.decoded, index, sample)
+        # The program gets an error of the file when it reads the sample.
+        with contextlib.suppress(randomness.UndecidedError, DecodeError):
+            made, moved = randomness.watched(decode)
+            finding = randomness.examine([index], [made], True, lambda: [decode()], lambda _: []) if moved else None
+            if finding is not None:
+                raise NondeterministicDatasetError(finding.text(self._remedy))
 
     def check_repeatable(self, dataset: Any, index: int, sample: Any, moved: bool = False) -> None:
         """Loads a sample again from `dataset`. NondeterministicDatasetError if it is random.
@@ -228,6 +331,8 @@ class CachedSamples(CacheBacked):
         if policy is None and name is None and not varies and cache.slots < self._n:
             cache.close()  # there may be no memory for two
             cache = create("cost")  # there is something to choose
+        if not made:
+            self._check_store(cache)
         if cache.samples != self._n:
             raise SchemaError(
                 f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
@@ -244,6 +349,15 @@ class CachedSamples(CacheBacked):
                 f"remove it (stocached rm {name})"
             )
         return cache, made
+
+    def _check_store(self, cache: Cache) -> None:
+        """Raises OtherStoreError if the cache, which another program has made, has the other store."""
+        there = stores.store_of(cache)
+        if there != self.store and (self._form is not None or stores.has_form(self.dataset)):
+            raise stores.OtherStoreError(
+                f"cache {cache.name!r} exists with store={there!r}, and store={self.store!r} was asked for; give "
+                f'store={there!r} or store="auto", use another name, or remove it{probe.removal(cache)}'
+            )
 
     def _cache_fields(self) -> list[Field]:
         return self._fields if self._packing is None else self._packing.fields()
@@ -276,6 +390,8 @@ class CachedSamples(CacheBacked):
         """Whether the cache still holds the samples of the dataset; compares three."""
         with generators.kept(), probe.left_as_it_was(self.dataset), contextlib.suppress(FingerprintError):
             if len(self.dataset) == self._n:
+                if self._form is not None:
+                    self._form = stores.form_of(self.dataset, self.store)  # its steps may be others now
                 probe.check_fresh(self)
                 return True
         return False
@@ -300,8 +416,12 @@ class CachedSamples(CacheBacked):
 
     def finish(self, i: int, sample: Any) -> Any:
         """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded."""
-        if sample is None:
-            sample = self._load(i)
+        return self._finished(i, self._load(i) if sample is None else sample)
+
+    def _finished(self, i: int, sample: Any) -> Any:
+        """sample: as it is cached."""
+        if self._form is not None:
+            sample = self._form.decoded(i, sample)
         return sample if self.augment is None else augmented(self.augment, sample)
 
     def peek_several(self, indices: list[int], most: int) -> list[Any] | None:
@@ -316,13 +436,13 @@ class CachedSamples(CacheBacked):
         wanted = [self._index(index) for index in indices]
         samples = self._gather(wanted, len(wanted))
         missed = [k for k, sample in enumerate(samples) if sample is None]
-        if hasattr(self.dataset, "__getitems__") and len(missed) > 1:
+        if hasattr(self.stored, "__getitems__") and len(missed) > 1:
             for k, sample in zip(missed, self._load_several([wanted[k] for k in missed])):
                 samples[k] = sample
         else:
             for k in missed:
                 samples[k] = self._load(wanted[k])
-        return samples if self.augment is None else [augmented(self.augment, sample) for sample in samples]
+        return [self._finished(i, sample) for i, sample in zip(wanted, samples)]
 
     def _index(self, index: int) -> int:
         i = operator.index(index)
@@ -384,7 +504,7 @@ class CachedSamples(CacheBacked):
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
     def _load(self, i: int) -> Any:
-        load = functools.partial(operator.getitem, self.dataset, i)
+        load = functools.partial(operator.getitem, self.stored, i)
         guard, first = self._guard(), timed(load, self.cache._costs)
         sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
         return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
@@ -403,7 +523,7 @@ class CachedSamples(CacheBacked):
         ]
 
     def _batch(self, indices: list[int]) -> Sequence[Any]:
-        loaded = self.dataset.__getitems__(indices)
+        loaded = self.stored.__getitems__(indices)
         if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
             count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
             raise InvalidError(
@@ -467,4 +587,5 @@ class CachedSamples(CacheBacked):
         return self.cache.stats()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}>"
+        why = f", store={self.store!r} ({self.why})" if self.why else "" if self._form is None else ", store='encoded'"
+        return f"<{type(self).__module__}.{type(self).__name__} of {self.dataset!r} in {self.cache!r}{why}>"

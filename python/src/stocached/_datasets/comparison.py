@@ -110,11 +110,11 @@ def begin(cached: Any, derived: Derived | None, *, in_background: bool) -> Compa
     if in_background:
         return Comparison(
             chosen,
-            partial(_goes_on, weakref.ref(cached), private_copy(cached.dataset)),
+            partial(_goes_on, weakref.ref(cached), private_copy(cached.stored)),
             partial(_say_failed, cache.name),
         )
     for index in chosen:
-        _check(cached, cached.dataset, index)
+        _check(cached, cached.stored, index)
     return None
 
 

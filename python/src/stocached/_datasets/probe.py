@@ -112,7 +112,7 @@ def check_fresh(cached: Any) -> None:
     check_sample."""
     ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
-        check_sample(cached, cached.dataset, cached.peek, int(ready[k]))
+        check_sample(cached, cached.stored, cached.peek, int(ready[k]))
 
 
 def cached_now(cache: Cache) -> npt.NDArray[np.int64]:

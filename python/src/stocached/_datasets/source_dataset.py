@@ -11,6 +11,7 @@ import numpy as np
 from .._cache.cache import Cache
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.torch_version import torch
+from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers
 from .._samples import dtypes
 from .._samples.schema import Array, Field
@@ -40,7 +41,8 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     ) -> None:
         """name: of a cache in the server's configuration.
         transform: is called with each sample, and returns what the caller gets. It decodes bytes
-            and does what is random.
+            and does what is random. A step of stocached.image, such as Decode, changes the first
+            picture of a sample.
         timeout: seconds that a batch may take, including the wait for a server that is away. Leave
             time to restart a server in an epoch, and to read a whole batch from the source. None: 2
             until a server runs, no limit for its answer.
@@ -50,7 +52,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
         self.cache = Cache.attach(name)
-        self.transform = transform
+        self.transform = _of_samples(transform)
         self.timeout = timeout
         self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
@@ -73,7 +75,15 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         """The samples of a batch."""
         wanted = [self._index(index) for index in indices]
         samples = self._variable(wanted) if self.cache.variable else self._fixed(wanted)
-        return samples if self.transform is None else [self.transform(sample) for sample in samples]
+        return samples if self.transform is None else [self._transformed(*pair) for pair in zip(wanted, samples)]
+
+    def _transformed(self, index: int, sample: Any) -> Any:
+        assert self.transform is not None
+        try:
+            return self.transform(sample)
+        except DecodeError as error:
+            why = str(error).removeprefix("bytes: ")
+            raise DecodeError(f"sample {index} of cache {self.cache.name!r}: {why}") from error
 
     def _index(self, index: int) -> int:
         i, n = operator.index(index), self.cache.samples
@@ -101,6 +111,15 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
 
     def __repr__(self) -> str:
         return f"<stocached.torch.SourceDataset of {self.cache!r}>"
+
+
+def _of_samples(transform: Any) -> Any:
+    """A transform of samples. Decode alone takes the bytes of a file, and no dict that has them."""
+    if type(transform).__module__ == "stocached._image.decoding":
+        from .._image.steps import Compose
+
+        return Compose([transform])
+    return transform
 
 
 def _shown(field: Field, value: Any) -> Any:

@@ -82,9 +82,13 @@ class Decode:
                 return self.decode(file.readall(), os.fspath(source))
         return self.decode(bytes(source), "bytes")
 
-    def decode(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
-        """name: of the file, for errors."""
+    def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
+        """name: of the file, for errors; its text is asked for then."""
         return self._jpeg(data, name) if data[:2] == b"\xff\xd8" else self._other(data, name)
+
+    def picture(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
+        """What this step makes of a file, as `Compose.picture`."""
+        return self.decode(data, name)
 
     def in_c(self, width: int, height: int) -> native.Decode:
         """The same for the C library, for a result of this size."""
@@ -93,7 +97,7 @@ class Decode:
             native.CHW if self._chw else native.HWC, self.fast, self._fill, 0, self._most,
         )  # fmt: skip
 
-    def _check(self, width: int, height: int, name: str) -> None:
+    def _check(self, width: int, height: int, name: Any) -> None:
         if width * height > self._most:
             raise DecodeError(
                 f"{name}: the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}"
@@ -103,7 +107,7 @@ class Decode:
         """The height and width of the result if size is None."""
         return (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
 
-    def _jpeg(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
+    def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         fit, short_side = _FITS[self.fit], self.short_side or 0
         if self._sides is None:
             info = native.Info()
@@ -117,7 +121,7 @@ class Decode:
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made
 
-    def _other(self, data: bytes, name: str) -> npt.NDArray[np.uint8]:
+    def _other(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         plan = Plan(self._by_pillow(data, name))
         if self._sides is None:
             plan.resize(*self._whole(plan.width, plan.height), self._filter)
@@ -149,7 +153,7 @@ class Decode:
                 return resized
             side += 1
 
-    def _by_pillow(self, data: bytes, name: str) -> Pixels:
+    def _by_pillow(self, data: bytes, name: Any) -> Pixels:
         try:
             from PIL import Image, ImageOps
         except ImportError:

@@ -20,10 +20,23 @@ _SEEDS = 2**53
 
 def draw_of(generator: Any) -> Draw:
     """generator: of numpy.random or random, or torch.Generator. None: a new one, whose seed comes from the program's
-    generator. That is torch's if the program uses torch, else NumPy's. Loaders seed both in each worker."""
+    generator. That is torch's if the program uses torch, else NumPy's. Loaders seed both in each worker.
+
+    Steps that draw nothing leave the program's generator as it is: a cache refuses samples that move it."""
     draw: Draw | None = getattr(generator, "random", None)
     if draw is not None:
         return draw
+    made: list[Draw] = []
+
+    def first() -> float:
+        if not made:
+            made.append(_seeded(generator))
+        return made[0]()
+
+    return first
+
+
+def _seeded(generator: Any) -> Draw:
     torch = sys.modules.get("torch")
     if generator is None and torch is None:
         return random.Random(int(np.random.randint(_SEEDS, dtype=np.int64))).random

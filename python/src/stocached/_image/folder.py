@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._common.errors import UnsupportedError
+import numpy as np
+
+from .._common.errors import InvalidError, UnsupportedError
 from .._samples.schema import Field
 from .decoding import Decode
-from .pipeline import Files, Pipeline
-from .steps import Compose
+from .pipeline import RANDOM, Files, Pipeline
+from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
@@ -27,15 +30,44 @@ class Decoded:
         self.transform, self.target_transform = transform, target_transform
         self.decode = Decode(**decode)
 
-    def _sample(self, data: bytes, name: Any, target: Any) -> tuple[Any, Any]:
-        return self._picture(data, name), target if self.target_transform is None else self.target_transform(target)
+    def read(self, index: int) -> tuple[Any, ...]:
+        """The bytes of the file of a sample, and the other values of the sample."""
+        raise NotImplementedError
 
-    def _picture(self, data: bytes, name: Any) -> Any:
-        transform, decode = self.transform, self.decode
+    def name(self, index: int) -> str:
+        """The file of a sample, for errors."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Any:
+        data, *others = self.read(index)
+        transform, name = self.transform, _Name(self, index)
         if isinstance(transform, Compose) and transform.decode is not None:
-            return transform.after(transform.decode.decode(data, name))
-        picture = decode.decode(data, name)
-        return picture if transform is None else transform(picture)
+            picture = transform.picture(data, name)
+        else:
+            picture = self.decode.decode(data, name)
+            picture = picture if transform is None else transform(picture)
+        return (picture, *others) if others else picture
+
+    def _target(self, target: Any) -> Any:
+        return target if self.target_transform is None else self.target_transform(target)
+
+    @property
+    def decoding(self) -> Decode | Compose:
+        """The step that makes the picture of a sample out of the bytes of its file. Raises InvalidError if that takes
+        more than steps of this package."""
+        transform, kind = self.transform, type(self)
+        if kind.__getitem__ is not Decoded.__getitem__:
+            raise InvalidError(f"{kind.__name__} has a __getitem__ of its own")
+        if transform is None:
+            return self.decode
+        if isinstance(transform, Compose) and transform.decode is not None:
+            return transform
+        if isinstance(transform, Step):
+            return Compose([self.decode, transform])
+        raise InvalidError(f"transform={transform!r:.100} is no step of stocached.image")
 
     @property
     def sizes_vary(self) -> bool:
@@ -45,16 +77,81 @@ class Decoded:
             return transform.decode.size is None and not transform.in_c()
         return transform is None and self.decode.size is None
 
-    def _only_decodes(self) -> Decode:
-        """What makes its pictures, if nothing else does. Else UnsupportedError."""
+    def files(self) -> Files:
+        """The files of all samples, for C."""
+        raise UnsupportedError(f"{type(self).__name__} has no table of files")
+
+    def pipeline(
+        self,
+        augment: Any,
+        fields: Sequence[Field] = (),
+        sample_bytes: int = 0,
+        *,
+        encoded: bool = False,
+        indices: Sequence[int] | None = None,
+    ) -> Pipeline:
+        """What worker threads of a loader do in C. augment: of the loader. fields, sample_bytes: of its cache; 0 if
+        samples vary in size. encoded: the cache has the bytes of files. indices: of the samples of a Subset.
+
+        UnsupportedError: C cannot do it; it says why."""
+        try:
+            decoding = self.decoding
+        except InvalidError as error:
+            raise UnsupportedError(str(error)) from error
         if self.target_transform is not None:
-            raise UnsupportedError(f"target_transform={self.target_transform!r:.80}")
-        transform = self.transform
-        if isinstance(transform, Compose) and transform.decode is not None and not transform.in_c():
-            return transform.decode
-        if transform is not None:
-            raise UnsupportedError(f"transform={transform!r:.80} does more than decode")
-        return self.decode
+            raise UnsupportedError(f"target_transform={self.target_transform!r:.80} is a function of Python")
+        steps = [] if isinstance(decoding, Decode) else decoding.in_c()
+        if steps and fields and not encoded:
+            raise UnsupportedError(f"transform={self.transform!r:.80} does more than decode before the cache")
+        if any(step.kind in RANDOM for step in steps):
+            raise UnsupportedError(f"transform={self.transform!r:.80} draws random numbers; give it as augment=")
+        if augment is not None and not isinstance(augment, Step):
+            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image")
+        decode = decoding if isinstance(decoding, Decode) else decoding.decode
+        assert decode is not None
+        files = self.files() if indices is None else self.files().subset(indices)
+        return Pipeline(files, decode, steps + (augment.in_c() if augment else []), fields, sample_bytes, encoded)
+
+    @property
+    def encoded(self) -> Encoded:
+        """The dataset of the same samples with the bytes of files in place of pictures."""
+        return Encoded(self)
+
+
+class _Name:
+    """The file of a sample. Its text is made for an error alone: it may take a read."""
+
+    def __init__(self, dataset: Decoded, index: int) -> None:
+        self._dataset, self._index = dataset, index
+
+    def __str__(self) -> str:
+        return self._dataset.name(self._index)
+
+
+class Encoded:
+    """The samples of a dataset, with the bytes of the file, a uint8 array of one dimension, in place of the picture.
+
+    Its fingerprint depends on no step: other steps take the same bytes."""
+
+    def __init__(self, dataset: Decoded) -> None:
+        self.dataset = copy.copy(dataset)
+        self.dataset.transform = None
+        del self.dataset.decode
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        data, *others = self.dataset.read(index)
+        array = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        return (array, *others) if others else array
+
+    def name(self, index: int) -> Any:
+        """The file of a sample, for errors."""
+        return _Name(self.dataset, index)
+
+    def __repr__(self) -> str:
+        return f"<files of {type(self.dataset).__name__}, {len(self)} samples>"
 
 
 class Folder(Decoded):
@@ -104,21 +201,22 @@ class Folder(Decoded):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def read(self, index: int) -> tuple[Any, ...]:
         path, target = self.samples[index]
         with open(path, "rb", buffering=0) as file:
-            return self._sample(file.readall(), path, target)
+            return file.readall(), self._target(target)
 
-    def pipeline(self, augment: Any, fields: Sequence[Field] = (), sample_bytes: int = 0) -> Pipeline:
-        """What worker threads of a loader do in C. augment: of the loader. fields, sample_bytes: of its cache; 0 if
-        samples vary in size. UnsupportedError, which says why C cannot do it."""
-        if type(self).__getitem__ is not Folder.__getitem__:
-            raise UnsupportedError(f"{type(self).__name__} has a __getitem__ of its own")
-        # Programs may change entries of the list, so each loader's epoch looks.
+    def name(self, index: int) -> str:
+        return self.samples[index][0]
+
+    def files(self) -> Files:
+        if type(self).read is not Folder.read:
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+        # Programs may change entries of the list, so each epoch of a loader looks.
         now = hash(tuple(map(id, self.samples)))
         if self._files is None or self._files[0] != now:
-            self._files = now, Files(self.samples)
-        return Pipeline(self._files[1], self._only_decodes(), augment, fields, sample_bytes, False)
+            self._files = now, Files.of(self.samples)
+        return self._files[1]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": None}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,37 +19,53 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from .decoding import Decode
 from .plan import DTYPES
-from .steps import Step
 
 _BLANK = 256  # pixels
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
 
 
+RANDOM = (
+    native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
+)  # fmt: skip
+
+
+@dataclass
 class Files:
     """The files of samples, and their labels."""
 
-    def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
+    paths: bytes  # each ends with a NUL
+    path_at: npt.NDArray[np.uint64]
+    labels: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, samples: Sequence[tuple[str, int]]) -> Files:
         names = [os.fsencode(path) for path, _ in samples]
-        self.paths = b"\0".join(names) + b"\0"
-        self.path_at = np.zeros(len(names) + 1, np.uint64)
-        np.cumsum([len(name) + 1 for name in names], out=self.path_at[1:])
-        self.labels = np.array([label for _, label in samples], np.int64)
+        path_at = np.zeros(len(names) + 1, np.uint64)
+        np.cumsum([len(name) + 1 for name in names], out=path_at[1:])
+        return cls(b"\0".join(names) + b"\0", path_at, np.array([label for _, label in samples], np.int64))
+
+    def subset(self, indices: Sequence[int]) -> Files:
+        chosen = np.array(indices, np.int64)
+        return Files(self.paths, self.path_at[:-1][chosen], self.labels[chosen])
 
 
 class Pipeline:
     """Immutable; all workers of a loader use one."""
 
     def __init__(
-        self, files: Files, decode: Decode, augment: Any, fields: Sequence[Field], sample_bytes: int, encoded: bool
+        self,
+        files: Files,
+        decode: Decode,
+        steps: list[native.Step],
+        fields: Sequence[Field],
+        sample_bytes: int,
+        encoded: bool,
     ) -> None:
-        """augment: of the loader, a step or None. fields, sample_bytes: of the cache, if there is one. sample_bytes 0:
-        samples vary in size. encoded: the cache has the bytes of files.
+        """fields, sample_bytes: of the cache, if there is one. sample_bytes 0: samples vary in size. encoded: the cache
+        has the bytes of files.
 
-        Raises UnsupportedError, which says why C cannot do it."""
-        if augment is not None and not isinstance(augment, Step):
-            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image")
+        Raises UnsupportedError if samples of the cache are not a picture and a label."""
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
-        steps = [] if augment is None else augment.in_c()
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)
         self._how = native.Pipeline(

@@ -44,17 +44,6 @@ class _Shard:
         return data
 
 
-class _Name:
-    """The name of a member, for an error. It is read from the member's header."""
-
-    def __init__(self, shard: _Shard, index: int, at: int) -> None:
-        self._shard, self._index, self._at = shard, index, at
-
-    def __str__(self) -> str:
-        name = tarfile.TarInfo.frombuf(self._shard.read(self._at - 512, 512), "utf-8", "replace").name
-        return f"{self._shard.path}: {name} (sample {self._index})"
-
-
 class Shards(Decoded):
     """dataset[i] is (picture, label), or the picture alone if samples have no label.
 
@@ -100,15 +89,14 @@ class Shards(Decoded):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Any:
+    def read(self, index: int) -> tuple[Any, ...]:
         k = operator.index(index)
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
         shard_number, at, size, label_at, label_size, is_json = self._rows[k].item()
         shard = self._open.get(shard_number) or self._opened(shard_number)
-        name = _Name(shard, k % len(self), at)
         if not self._labelled:
-            return self._picture(shard.read(at, size), name)
+            return (shard.read(at, size),)
         first, last = min(at, label_at), max(at + size, label_at + label_size)
         if last - first - size - label_size <= _MOST_BETWEEN:
             data = shard.read(first, last - first)
@@ -119,8 +107,20 @@ class Shards(Decoded):
         try:
             label = json.loads(text) if is_json else int(text)
         except ValueError as error:
-            raise InvalidError(f"{_Name(shard, k % len(self), label_at)}: no label: {error}") from None
-        return self._sample(data, name, label)
+            raise InvalidError(f"{self._member(k, shard, label_at)}: no label: {error}") from None
+        return data, self._target(label)
+
+    def name(self, index: int) -> str:
+        number, at = self._rows[index][["shard", "at"]].item()
+        try:
+            return self._member(index, self._open.get(number) or self._opened(number), at)
+        except (OSError, InvalidError):  # the bytes came from a cache, and the shard is gone
+            return f"{self.shards[number]} (sample {index % len(self)})"
+
+    def _member(self, index: int, shard: _Shard, at: int) -> str:
+        """The name of a member, as its header has it."""
+        name = tarfile.TarInfo.frombuf(shard.read(at - 512, 512), "utf-8", "replace").name
+        return f"{shard.path}: {name} (sample {index % len(self)})"
 
     def _opened(self, number: int) -> _Shard:
         shard = _Shard(self.shards[number], self._stamps[number])

@@ -343,10 +343,11 @@ class Compose(Step):
             self.decode = decode.but(size=size, short_side=side, filter=filter, fit="crop")
             self._steps = steps[1 if size is None else 2 :]
 
-    def after(self, picture: Any, generator: Any = None) -> Any:
-        """The picture of `decode`, after the other steps."""
-        plan = Plan(picture)
-        self.apply(plan, draws.draw_of(generator))
+    def picture(self, data: bytes, name: Any) -> Any:
+        """What the steps make of a file, if the first is Decode. name: of the file, for errors."""
+        assert self.decode is not None
+        plan = Plan(self.decode.decode(data, name))
+        self.apply(plan, draws.draw_of(None))
         return plan.result()
 
     def apply(self, plan: Plan, draw: Draw) -> None:

@@ -30,7 +30,7 @@ class _Worker:
 _here = threading.local()
 
 
-def call(function: Callable[..., int], name: str, *arguments: Any) -> None:
+def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
     """Calls a function of the library with the worker of this thread. name: of the file, for the error."""
     worker: _Worker | None = getattr(_here, "worker", None)
     if worker is None:

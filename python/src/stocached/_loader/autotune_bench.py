@@ -80,7 +80,8 @@ class Bench:
         cache: Any = self._loader.cache
         if cache is None:
             return
-        self._made |= {"cache": None, "size": None, "name": None, "fingerprint": None}
+        self._made |= dict.fromkeys(("cache", "size", "name", "fingerprint", "variable", "policy"))
+        self._made["store"] = "decoded"  # the dataset of trials has its own
         if cached.served:
             self.notes.append("a server fills this cache: what trials miss, it reads")
             return

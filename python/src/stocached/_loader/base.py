@@ -4,6 +4,7 @@ how it begins an iteration."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -79,7 +80,16 @@ class BaseLoader(CheckpointedLoader):
             self._order.tell(self)
             self._epoch = self._order.epoch
         self._cached = samples_of(
-            dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy)
+            dataset,
+            options,
+            functools.partial(
+                cached_kind,
+                allow_random=options.allow_random,
+                store=options.store,
+                _remedy=self._remedy,
+                _workers=self.num_workers,
+                _augment=options.augment,
+            ),
         )
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
@@ -292,17 +302,21 @@ class BaseLoader(CheckpointedLoader):
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
         cached, folder = self._cached, sys.modules.get("stocached._image.folder")
         dataset = self.dataset if cached is None else cached.dataset
-        if folder is None or not isinstance(dataset, folder.Folder):
+        indices: Any = None
+        while type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset":
+            indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
+            dataset = dataset.dataset
+        if folder is None or not isinstance(dataset, folder.Decoded):
             raise UnsupportedError(f"the dataset is a {type(dataset).__name__}, not a Folder of stocached.image")
         if not self._by_rows() and self.num_workers:
             raise UnsupportedError("workers make whole batches: collate_fn=, batch_size=None or a dataset that does")
         if cached is None:
-            return dataset.pipeline(self.augment)
+            return dataset.pipeline(self.augment, indices=indices)
         if cached.augment is not None or cached.gathered_tree() is None:
             raise UnsupportedError("the cached dataset has an augment= or packed values of its own")
-        return dataset.pipeline(
-            self.augment, cached.cache.fields, 0 if cached.cache.variable else cached.cache.sample_bytes
-        )
+        sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
+        encoded = cached.store == "encoded"
+        return dataset.pipeline(self.augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
 
     def _rows_in_c(self, job: Job) -> Layout | None:
         """The layout of rows that C makes, by an empty picture, so that no sample needs Python to learn it. Without
@@ -418,7 +432,8 @@ class BaseLoader(CheckpointedLoader):
 
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
-        return self._meter.stats()
+        store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
+        return dataclasses.replace(self._meter.stats(), store=store)
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an
@@ -429,6 +444,8 @@ class BaseLoader(CheckpointedLoader):
         stats = self.stats()
         if not stats.samples:
             raise InvalidError("advise() needs measured loads; read an epoch first")
+        if stats.store == "encoded":
+            raise InvalidError('advise() adds up loads, and with store="encoded" an epoch also decodes each sample')
         epoch = len(self.dataset) / stats.samples
         return advise(self.cache, self.num_workers, stats.step_seconds * epoch)
 

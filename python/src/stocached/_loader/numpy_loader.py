@@ -13,6 +13,7 @@ from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.stores import Store
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
@@ -61,6 +62,7 @@ class Loader(BaseLoader):
         variable: bool | None = None,
         policy: Policy | None = None,
         allow_random: bool = False,
+        store: Store = "decoded",
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Worker | None = None,

@@ -13,7 +13,9 @@ from .._cache.policies import Policy
 from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
+from .._datasets import stores
 from .._datasets.cached_samples import CachedSamples, check_cache
+from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
 from .._workers.stateful import is_stateful
@@ -22,7 +24,7 @@ from .sampling import Ends, OrderSampler, order_within
 Worker = Literal["process", "thread", "native"]
 
 _MAKING = ("size", "name", "fingerprint", "variable", "policy")
-_OF_CACHE = (*_MAKING, "allow_random")
+_OF_CACHE = (*_MAKING, "allow_random", "store")
 
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
@@ -38,6 +40,7 @@ class LoaderOptions:
     variable: bool | None = None
     policy: Policy | None = None
     allow_random: bool = False
+    store: Store = "decoded"
     augment: Callable[..., Any] | None = None
     batch_augment: Callable[[Any], Any] | None = None
     worker: Worker | None = None
@@ -120,6 +123,9 @@ def check(
     policies.check(options.policy)
     if options.policy is not None and not cached:
         raise InvalidError('policy= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+    stores.check(options.store)
+    if options.store != "decoded" and not cached:
+        raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')
     if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
         raise InvalidError(
             "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "

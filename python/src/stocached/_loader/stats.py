@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class LoaderStats:
     wait_seconds: float = 0.0  # the training loop waited for a batch
     step_seconds: float = 0.0  # the training loop worked on a batch
     gather_seconds: float = 0.0  # hits were copied into batches, summed over threads
-    load_seconds: float = 0.0  # misses were loaded, summed over workers
+    load_seconds: float = 0.0  # misses were loaded, and encoded samples decoded, summed over workers
     transfer_seconds: float = 0.0  # batches went into pinned memory, while the training loop waited
+    store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
 
     @property
     def hit_rate(self) -> float:
@@ -49,9 +50,8 @@ class LoaderStats:
     def __sub__(self, before: LoaderStats) -> LoaderStats:
         if not isinstance(before, LoaderStats):
             return NotImplemented
-        return LoaderStats(
-            **{field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
-        )
+        counts = [field.name for field in fields(self) if field.name != "store"]
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in counts})
 
     def __str__(self) -> str:
         return (

@@ -20,6 +20,7 @@ from .._checks.randomness import remedy_of
 from .._common import torch_version
 from .._common.errors import InvalidError, UnsupportedError
 from .._datasets.cached_dataset import CachedDataset
+from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
@@ -59,6 +60,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
         few samples need.
     policy: which samples a full cache keeps, as for CachedDataset.
+    store: of pictures: "decoded", "encoded" or "auto", as for CachedDataset. stats().store says which.
     augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
         only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
         threads seed only the Generator.
@@ -121,6 +123,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         variable: bool | None = None,
         policy: Policy | None = None,
         allow_random: bool = False,
+        store: Store = "decoded",
         augment: Callable[..., Any] | None = None,
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Worker | None = None,

@@ -1,0 +1,172 @@
+"""Measures what store="auto" chooses, beside both fixed stores: epochs of a folder of JPEGs.
+
+    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/store.py [--rounds 7] [--quick]
+
+Sizes of the cache are parts of the decoded set. The source is rate-limited: all workers share one bucket of tokens,
+and a read waits until its bytes are there. Runs of the stores alternate. A figure is the third epoch of a new loader,
+so the cache is full; "auto" measures and chooses again in each run. The table has medians, and the ratio of auto to the
+better fixed store of the same round: asked for are a median of at most 1.05 and no run above 1.15."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import stocached
+from stocached import image
+
+STORES = ("decoded", "encoded", "auto")
+SIZES = (0.1, 0.25, 0.5, 1.0, 2.0)
+RATES = {"20 MB/s": 20e6, "150 MB/s": 150e6, "memory": 0.0}
+SIDE = 224
+CONTROL = 4_400_000  # bytes of a segment besides its samples, about
+NORMALISED = [image.ToDtype("float32", scale=True), image.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+
+
+class Bucket:
+    """So many bytes a second, for all processes and threads."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._free = multiprocessing.get_context("fork").Value("d", 0.0)  # when the source has sent all earlier bytes
+
+    def take(self, count: int) -> None:
+        if not self._rate:
+            return
+        with self._free.get_lock():
+            self._free.value = max(self._free.value, time.monotonic()) + count / self._rate
+            wait = self._free.value - time.monotonic()
+        time.sleep(max(wait, 0))
+
+
+class Slow(image.Folder):
+    """A folder whose files come through a bucket."""
+
+    bucket: Bucket
+
+    def read(self, index: int) -> tuple[Any, ...]:
+        data, *others = super().read(index)
+        self.bucket.take(len(data))
+        return (data, *others)
+
+
+def make(folder: Path, count: int) -> None:
+    """JPEGs of about 500 x 375 pixels and 72 KB, of two classes."""
+    for k in range(count):
+        file = folder / f"class{k % 2}" / f"{k:05}.jpg"
+        if file.exists():
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(k)
+        height, width = (375, 500) if k % 3 else (500, 375)
+        picture = np.zeros((height, width, 3), np.float32)
+        for side, weight in ((4, 0.45), (16, 0.3), (64, 0.15), (256, 0.16 * random.uniform(0.5, 1.5))):
+            layer = Image.fromarray(random.integers(0, 256, (side, side, 3), dtype=np.uint8))
+            picture += weight * np.asarray(layer.resize((width, height), Image.Resampling.BICUBIC), np.float32)
+        partial = file.with_suffix(".partial")
+        Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(partial, "JPEG", quality=90)
+        partial.rename(file)
+
+
+def epoch_of(loader: Any) -> float:
+    start = time.perf_counter()
+    for pictures, _ in loader:
+        pictures[0, 0, 0, 0]
+    return time.perf_counter() - start
+
+
+def run(dataset: Slow, store: Any, size: int, options: argparse.Namespace, seed: int) -> tuple[float, str, float]:
+    """Seconds of the third epoch, the store, and the seconds that the constructor took."""
+    augment = None
+    if options.augment:
+        augment = image.Compose([image.RandomResizedCrop(SIDE), image.RandomHorizontalFlip(), *NORMALISED])
+    start = time.perf_counter()
+    loader = stocached.Loader(
+        dataset,
+        32,
+        shuffle=True,
+        seed=seed,
+        num_workers=options.workers,
+        persistent_workers=options.workers > 0,
+        size=size,
+        store=store,
+        augment=augment,
+    )
+    made = time.perf_counter() - start
+    epoch_of(loader)
+    epoch_of(loader)
+    seconds = epoch_of(loader)
+    chosen = loader.stats().store
+    loader.close()
+    loader.cache.close()
+    return seconds, chosen, made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--augment", action="store_true", help="with crop, flip and normalisation of each sample")
+    parser.add_argument("--sizes", type=float, nargs="*", default=SIZES)
+    parser.add_argument("--sources", nargs="*", default=list(RATES), choices=list(RATES))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "stocached-bench-store")
+    parser.add_argument("--quick", action="store_true", help="300 files and 3 rounds")
+    options = parser.parse_args()
+    if options.quick:
+        options.files, options.rounds = 300, 3
+    make(options.folder / str(options.files), options.files)
+    decoded = options.files * SIDE * SIDE * 3
+    total = sum(file.stat().st_size for file in (options.folder / str(options.files)).rglob("*.jpg"))
+    print(
+        f"{options.files} JPEGs of {total / options.files / 1e3:.0f} KB, decoded {decoded / options.files / 1e3:.0f} KB, "
+        f"{options.workers} workers, {len(os.sched_getaffinity(0))} processors, {options.rounds} rounds, "
+        f"{'with' if options.augment else 'without'} augment=.\n"
+    )
+    print(
+        "| source | size | decoded, s | encoded, s | auto, s | chosen | auto / better, median | most | constructor, s |"
+    )
+    print("|---|--:|--:|--:|--:|---|--:|--:|--:|")
+    for source in options.sources:
+        for part in options.sizes:
+            row(source, part, decoded, options)
+
+
+def row(source: str, part: float, decoded: int, options: argparse.Namespace) -> None:
+    seconds: dict[str, list[float]] = {store: [] for store in STORES}
+    chosen: Counter[str] = Counter()
+    made = []
+    for number in range(options.rounds):
+        for k in range(len(STORES)):
+            store = STORES[(number + k) % len(STORES)]
+            dataset = Slow(options.folder / str(options.files), size=SIDE, layout="chw")
+            dataset.bucket = Bucket(RATES[source])
+            took, kept, began = run(dataset, store, CONTROL + round(part * decoded), options, number)
+            seconds[store].append(took)
+            if store == "auto":
+                chosen[kept] += 1
+                made.append(began)
+        print(f"{source}, {part}: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    ratios = [auto / min(a, b) for a, b, auto in zip(*(seconds[store] for store in STORES))]
+    times = " | ".join(f"{statistics.median(seconds[store]):.2f}" for store in STORES)
+    picked = ", ".join(f"{store} {count}" for store, count in chosen.items())
+    print(
+        f"| {source} | {part} | {times} | {picked} | {statistics.median(ratios):.3f} | {max(ratios):.3f} | "
+        f"{statistics.median(made):.2f} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What a cache of pictures keeps: decoded pictures, or the encoded bytes of their files.
+
+docs/spec/stores.md has the rules of `choose`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from .._cache.cache import Cache
+from .._common.errors import InvalidError
+
+Store = Literal["decoded", "encoded", "auto"]
+STORES = ("decoded", "encoded", "auto")
+_CONTROL = 4_300_000  # bytes of a segment besides its samples, about
+_BOTH = 8  # source and workers that are equally busy take 9 % longer, as they wait for each other
+_CLOSE = 0.02  # of the time of an epoch: smaller differences are none
+
+
+class OtherStoreError(InvalidError):
+    """A named cache exists with the other store."""
+
+
+def check(store: Any) -> None:
+    """Raises InvalidError for an unknown name."""
+    if store not in STORES:
+        raise InvalidError(f"store={store!r}; it must be one of {', '.join(STORES)}")
+
+
+@dataclass
+class Form:
+    """The encoded form of a dataset."""
+
+    dataset: Any  # its samples have the bytes of files in place of pictures
+    decoding: Any  # the step that makes the picture out of the bytes
+    name: Callable[[int], Any]  # the file of a sample, for errors
+
+    def decoded(self, index: int, sample: Any) -> Any:
+        """The sample of the dataset itself."""
+        if isinstance(sample, tuple):
+            return (self.decoding.picture(bytes(sample[0]), self.name(index)), *sample[1:])
+        return self.decoding.picture(bytes(sample), self.name(index))
+
+
+@dataclass
+class _Within:
+    """The file of a sample of a Subset."""
+
+    indices: Any
+    name: Callable[[int], Any]
+
+    def __call__(self, index: int) -> Any:
+        return self.name(self.indices[index])
+
+
+def form_of(dataset: Any, store: str) -> Form:
+    """The encoded form of a dataset. Raises InvalidError, which says what has one."""
+    why = f"{type(dataset).__name__} is none of them"
+    try:
+        form = _form(dataset)
+    except InvalidError as error:
+        form, why = None, str(error)
+    if form is None:
+        raise InvalidError(
+            f"store={store!r} needs a dataset that is read as files and decoded by steps: stocached.image.Folder or Shards, "
+            f"without transform= or with steps of stocached.image, or torch's Subset of one; {why}. "
+            'Move other transforms to augment=, or use store="decoded"'
+        )
+    return form
+
+
+def _form(dataset: Any) -> Form | None:
+    kind = type(dataset)
+    if kind.__module__ == "torch.utils.data.dataset" and kind.__name__ == "Subset":
+        inner = _form(dataset.dataset)
+        if inner is None:
+            return None
+        subset = copy.copy(dataset)
+        subset.dataset = inner.dataset
+        return Form(subset, inner.decoding, _Within(dataset.indices, inner.name))
+    if not any(base.__module__ == "stocached._image.folder" for base in kind.__mro__):
+        return None
+    encoded = dataset.encoded
+    return Form(encoded, dataset.decoding, encoded.name)
+
+
+def has_form(dataset: Any) -> bool:
+    """Whether a dataset has an encoded form."""
+    try:
+        return _form(dataset) is not None
+    except InvalidError:
+        return False
+
+
+def store_of(cache: Cache) -> str:
+    """What a cache of pictures keeps: the first field of encoded ones has one dimension."""
+    return "encoded" if len(cache.fields[0].shape) == 1 else "decoded"
+
+
+# ------------------------------------------------------------ the choice
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What store="auto" measures. Seconds and bytes are means of a sample."""
+
+    samples: int  # of the dataset
+    encoded_bytes: float
+    decoded_bytes: float
+    read: float  # seconds of a read, alone
+    read_busy: float  # of these, seconds of a processor
+    reads: float  # a second, while all workers read; infinite if they do not wait for the source
+    decode: float  # seconds of a processor
+    augment: float = 0.0  # the same, of the steps after the cache
+
+
+class Epochs(NamedTuple):
+    """Seconds of an epoch, and the parts of the samples that are cached."""
+
+    decoded: float
+    encoded: float
+    decoded_part: float
+    encoded_part: float
+
+
+def epochs(measured: Measured, size: int, workers: int, processors: int) -> Epochs:
+    """What an epoch takes with either store, in a cache of `size` bytes that is full."""
+    m, room, workers = measured, max(size - _CONTROL, 0), max(workers, 1)
+    processors = min(workers, processors)
+
+    def seconds(part: float, decodes: float) -> float:
+        reads = m.samples * (1 - part)
+        source = reads / m.reads if workers > 1 else 0.0  # a worker alone waits for it in its own time
+        work = decodes * m.decode + m.samples * m.augment
+        busy = max((reads * m.read + work) / workers, (reads * m.read_busy + work) / processors)
+        return float((source**_BOTH + busy**_BOTH) ** (1 / _BOTH))
+
+    decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
+    return Epochs(seconds(decoded, m.samples * (1 - decoded)), seconds(encoded, m.samples), decoded, encoded)
+
+
+def choose(measured: Measured, size: int, workers: int, processors: int) -> tuple[str, str]:
+    """The store whose epoch is shorter, and why. Of equal ones "decoded": it leaves processors to the training."""
+    found = epochs(measured, size, workers, processors)
+    store = "encoded" if found.encoded < found.decoded * (1 - _CLOSE) else "decoded"
+    return store, (
+        f"an epoch takes about {found.encoded:.3g} s with encoded files ({found.encoded_part:.0%} of them cached), "
+        f"{found.decoded:.3g} s with decoded pictures ({found.decoded_part:.0%}): a read takes {measured.read * 1e3:.2g} ms, "
+        f"a decode {measured.decode * 1e3:.2g} ms; {max(workers, 1)} worker{'s' if workers > 1 else ''}"
+    )
