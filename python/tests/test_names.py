@@ -23,6 +23,8 @@ HEADER = ROOT / "cclient" / "stocached.h"
 
 NAMES = [
     "Autotuned",
+    "BadSample",
+    "BadSampleError",
     "Cache",
     "CacheExistsError",
     "CacheMemoryError",

@@ -8,7 +8,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from .. import _native
 from .._cache import policies, reading
@@ -19,7 +19,14 @@ from .._checks import loading, randomness
 from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
-from .._common.errors import FingerprintError, InvalidError, NondeterministicDatasetError, SampleIndexError, SchemaError
+from .._common.errors import (
+    BadSampleError,
+    FingerprintError,
+    InvalidError,
+    NondeterministicDatasetError,
+    SampleIndexError,
+    SchemaError,
+)
 from .._common.load_time import cost_of, timed
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
@@ -42,6 +49,9 @@ _REMEDY = remedy_of("CachedDataset")
 _CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
 
 
+BadSamplesAre = Literal["error", "skip"]
+
+
 class _Count(threading.local):
     """A number for each thread. After unpickling it is 0."""
 
@@ -59,6 +69,11 @@ def check_cache(cache: Any) -> None:
         )
 
 
+def check_bad_samples(bad_samples: Any) -> None:
+    if bad_samples not in ("error", "skip"):
+        raise InvalidError(f'bad_samples={bad_samples!r}; it must be "error" or "skip"')
+
+
 class CachedSamples(CacheBacked):
     """As stocached.torch.CachedDataset, without torch's base class."""
 
@@ -74,6 +89,7 @@ class CachedSamples(CacheBacked):
         variable: bool | None = None,
         policy: Policy | None = None,
         allow_random: bool = False,
+        bad_samples: BadSamplesAre = "error",
         _remedy: Remedy = _REMEDY,
     ) -> None:
         """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
@@ -96,6 +112,8 @@ class CachedSamples(CacheBacked):
             "first-come", or what the named cache has.
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
+        bad_samples: "skip": if a sample that the constructor would load is bad, it takes another one.
+            A loader with bad_samples="skip" leaves bad samples out of its batches.
 
         Raises NondeterministicDatasetError if one of three samples is random (later loads raise it
         too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
@@ -110,6 +128,7 @@ class CachedSamples(CacheBacked):
         if n < 1:
             raise InvalidError("the dataset is empty")
         policies.check(policy)
+        check_bad_samples(bad_samples)
         making = (size, name, fingerprint, variable, policy)
         if cache is not None and any(option is not None for option in making):
             raise InvalidError(
@@ -125,14 +144,13 @@ class CachedSamples(CacheBacked):
         self._comparison: Comparison | None = None
         self._fills: Fills | None = None  # None: loads are not checked
         self.made = False  # whether this program has made the cache
+        self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
         self._remedy = _remedy
         # Before a load changes the dataset.
         derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
-            first = {
-                index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)
-            }
+            first = probe.first_samples(dataset, n, self.passed_over)
             trial = Trial(
                 {index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n
             )

@@ -3,6 +3,7 @@ how it begins an iteration."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
 from .advice import Advice, advise
+from .bad_samples import BadSamples
 from .checkpoint import CheckpointedLoader
 from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
@@ -60,10 +62,12 @@ class BaseLoader(CheckpointedLoader):
                 f'num_workers={self.num_workers} with worker="thread" and an iterable dataset: each thread would give every sample, as get_worker_info() '
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
+        if options.bad_samples == "skip" and not self._batched():
+            raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
         vars(self).update(vars(options))
         self._backend = backend
-        self._meter = Meter()
+        self._meter, self._bad = Meter(), BadSamples()
         self._default_collate = default_collate
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
@@ -76,7 +80,11 @@ class BaseLoader(CheckpointedLoader):
             self._order.tell(self)
             self._epoch = self._order.epoch
         self._cached = samples_of(
-            dataset, options, functools.partial(cached_kind, allow_random=options.allow_random, _remedy=self._remedy)
+            dataset,
+            options,
+            functools.partial(
+                cached_kind, allow_random=options.allow_random, bad_samples=options.bad_samples, _remedy=self._remedy
+            ),
         )
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
@@ -135,7 +143,7 @@ class BaseLoader(CheckpointedLoader):
         if self._pid != os.getpid():
             # A forked child: a thread of the parent may have held the meter's lock, and the workers
             # are the parent's.
-            self._pid, self._meter = os.getpid(), Meter()
+            self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
             self._current = self._next = self._kept = None
             self.trace = None  # the file is the parent's
         if self.trace is not None and self._recorder is None:
@@ -295,6 +303,7 @@ class BaseLoader(CheckpointedLoader):
             batch_size=self.batch_size,
             snapshots=not rows and self._order is None,
             pipes=began.get("pipes"),
+            skips_bad=self.bad_samples == "skip",
         )
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
@@ -311,6 +320,7 @@ class BaseLoader(CheckpointedLoader):
             threads=gather_threads(self.gather_threads),
             cached=self._cached,
             meter=self._meter,
+            bad=self._bad if job.skips_bad else None,
             trace=None if self._recorder is None else Tracing(self._recorder),
             epoch=began["epoch"],
             began=began,
@@ -368,7 +378,7 @@ class BaseLoader(CheckpointedLoader):
 
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
-        return self._meter.stats()
+        return dataclasses.replace(self._meter.stats(), bad_samples=self._bad.count, bad=tuple(self._bad.kept))
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an

@@ -12,7 +12,7 @@ from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
-from .._datasets.cached_samples import CachedSamples
+from .._datasets.cached_samples import BadSamplesAre, CachedSamples
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, check, given_options, is_ordered, order_sampler
@@ -65,6 +65,7 @@ class Loader(BaseLoader):
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Literal["process", "thread"] = "process",
         restart_workers: bool = False,
+        bad_samples: BadSamplesAre = "error",
         seed: int | None = None,
         order: Any = None,
         rank: int | None = None,
