@@ -17,7 +17,7 @@ from .._random.sample_seeds import sample_seeds
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
 from .._workers.task_queue import TASK
-from .bad_samples import bad_sample
+from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Background, Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
@@ -135,7 +135,10 @@ class GatherIterator(BatchIterator):
 
     def _begin(self, wanted: Indices) -> Batch:
         context, gatherer = self._context, self._gatherer
-        wanted, known = (wanted, []) if context.bad is None else context.bad.without(wanted)
+        known: list[BadSample] = []
+        # A server remembers bad samples, and counts what a job asks for to know how far it is.
+        if context.bad is not None and not (gatherer is not None and gatherer.fetches):
+            wanted, known = context.bad.without(wanted)
         batch = Batch(self._number, self._planned, wanted)
         batch.known = known
         if gatherer is not None and gatherer.fetches:
