@@ -64,7 +64,8 @@ func TestManyBadSamples(t *testing.T) {
 		b.add(slog.New(slog.DiscardHandler), i, &source.BadError{Where: "x", Reason: "it is cut"}, time.Now())
 	}
 	last := keptReasons + 4
-	for i, want := range map[int]string{keptReasons - 1: "x: it is cut", last: fmt.Sprintf("%d.jpg: %s", last, unknownReason)} {
+	for i, want := range map[int]string{keptReasons - 1: "x: it is cut",
+		last: fmt.Sprintf("%d.jpg: %s", last, unknownReason)} {
 		if r, bad := b.known(named{}, i); !bad || r.text != want {
 			t.Errorf("sample %d: %q, %v; want %q", i, r.text, bad, want)
 		}

@@ -305,7 +305,8 @@ func TestDamaged(t *testing.T) {
 			t.Fatalf("after %s, a good sample: %d bytes, %v", c.name, n, err)
 		}
 	}
-	skipped := open(t, newMemory(t, fieldsOf("data"), samples...), map[string]any{"resize": []int{6, 8}, "bad_samples": "skip"})
+	skipped := open(t, newMemory(t, fieldsOf("data"), samples...),
+		map[string]any{"resize": []int{6, 8}, "bad_samples": "skip"})
 	for k, c := range cases {
 		_, err := readOne(skipped, k+1)
 		if bad := new(source.BadError); !errors.As(err, &bad) || !errors.Is(err, source.ErrCorrupt) ||
