@@ -369,7 +369,8 @@ enum stoc_remote {
     STOC_REMOTE_CANCELLED = 11,
     STOC_REMOTE_CLOSING = 12,   /* the server ends, or removes this cache */
     STOC_REMOTE_INTERNAL = 13,  /* an internal error of the server */
-    STOC_REMOTE_INVALID = 14    /* an announced order that is none of this cache; only stoc_announce meets it */
+    STOC_REMOTE_INVALID = 14,   /* an announced order that is none of this cache; only stoc_announce meets it */
+    STOC_REMOTE_BAD = 15        /* its file does not decode; the message gives the file and the reason */
 };
 
 /* One sample that a fetch could not get. 1024 bytes. */

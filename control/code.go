@@ -21,10 +21,11 @@ const (
 	CodeClosing
 	CodeInternal
 	CodeInvalid
+	CodeBad
 )
 
 var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
-	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID"}
+	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {

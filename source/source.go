@@ -81,6 +81,14 @@ var (
 	ErrInvalid = errors.New("invalid source")
 )
 
+// BadError is the error of a sample that is damaged and that clients may leave out. It wraps ErrCorrupt.
+type BadError struct{ Where, Reason string }
+
+func (e *BadError) Error() string { return e.Where + ": " + e.Reason }
+
+// Unwrap returns ErrCorrupt.
+func (e *BadError) Unwrap() error { return ErrCorrupt }
+
 // CheckRead makes the first checks of each Read. Errors: ErrIndex, ErrShort, the cause of ctx.
 func CheckRead(ctx context.Context, i, samples, size int, dst []byte) error {
 	switch {

@@ -26,6 +26,7 @@ type serverStats struct {
 	Shared    uint64         `json:"shared_reads"`
 	ReadBytes uint64         `json:"source_read_bytes"`
 	Errors    errorCounts    `json:"source_errors"`
+	Bad       uint64         `json:"bad_samples"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
 
@@ -72,6 +73,8 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
+	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
+		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
 		fromServer(func(f *serverStats) any { return f.Mean })),
 	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",

@@ -16,7 +16,7 @@ import (
 
 // serverFields are null in JSON without a server.
 var serverFields = []string{"server", "connected", "queue_depth", "source_reads", "source_read_bytes", "shared_reads",
-	"source_errors", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
+	"source_errors", "bad_samples", "stuck_reads", "fill_mean_seconds", "fill_p99_seconds", "adopted"}
 
 // Ensure that stats shows the counters of the server, and those of the segment in every state of
 // the server: alive, stopped, killed, or at other sockets.
@@ -52,6 +52,7 @@ func TestStatsOfAServer(t *testing.T) {
 		}
 	}
 	wantFields(t, stats(), jsonObject{"server": "answers", "stuck_reads": 0, "source_reads": 0, "shared_reads": 0, "queue_depth": 0,
+		"bad_samples":       0,
 		"fill_mean_seconds": nil, "fill_p99_seconds": nil, "source_errors": jsonObject{}, "adopted": false})
 	if err := errors.Join(os.Remove(filepath.Join(d.folder, "files", "C")),
 		os.Truncate(filepath.Join(d.folder, "files", "E"), 3)); err != nil {

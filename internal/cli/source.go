@@ -39,7 +39,8 @@ func (f *sourceFlags) add(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.set, "source", nil,
 		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
 	c.Flags().StringArrayVar(&f.decode, "decode", nil,
-		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, memory; repeatable")
+		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, "+
+			"memory, bad_samples; repeatable")
 	if err := c.RegisterFlagCompletionFunc("kind",
 		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)

@@ -30,6 +30,7 @@ var (
 	descReadBytes = desc("source_read_bytes_total", "Bytes of these.")
 	descShared    = desc("shared_reads_total", "Fetches that got a sample from a read for another client.")
 	descErrors    = desc("source_errors_total", "Reads of the source that failed, after all tries.", "kind")
+	descBad       = desc("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.")
 	descSeconds   = desc("fill_seconds", "Time from the begin of a sample's read until it is stored, by this server.")
 	descPolicy    = desc("policy", "1: the cache has this policy.", "policy")
 	descEvicted   = desc("evicted_total", "Samples that went for others, since the cache was created.")
@@ -75,7 +76,7 @@ var (
 // Describe sends the descriptions of all metrics.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descSamples, descSlots, descFilled, descClients, descHits, descMisses,
-		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors,
+		descFills, descFillBytes, descReads, descReadBytes, descShared, descErrors, descBad,
 		descPolicy, descEvicted, descArena, descCosts, descSaved, descFirstCome, descJobs,
 		descPredictedHits, descObservedHits, descPredictedLoad, descObservedLoad, descPredictedSaved, descObservedSaved,
 		descObservedEvicted,
@@ -154,6 +155,7 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	counter(descReadBytes, read.Bytes)
 	counter(descShared, h.SharedReads())
 	gauge(descStuck, float64(stuck))
+	gauge(descBad, float64(h.Bad()))
 	for kind, n := range read.Errors {
 		counter(descErrors, n, string(kind))
 	}

@@ -37,6 +37,7 @@ type Filler struct {
 	cache *cache.Cache
 	log   *slog.Logger
 	stats *Stats
+	bad   bad
 
 	mu         sync.Mutex // protects the fields below, and samples, waiters and readers
 	source     source.Source
@@ -346,6 +347,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 			return r
 		}
 	}
+	if r, bad := f.bad.known(from, index); bad {
+		return r
+	}
 	if why.freeOnly { // else the sample would be read, and dropped
 		if size, err := from.Size(index); err == nil && !f.cache.HasSpace(index, uint64(size)) {
 			return noSlot
@@ -358,6 +362,10 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	took := loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
 		buffer, data, err = f.load(ctx, from, index)
 	})
+	if e := (*source.BadError)(nil); errors.As(err, &e) {
+		f.bad.add(f.log, index, e, time.Now())
+		return failed(control.CodeBad, e)
+	}
 	if err != nil {
 		return unread(from, index, err)
 	}

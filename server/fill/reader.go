@@ -156,6 +156,7 @@ func (f *Filler) SetSource(s source.Source) (before source.Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before, f.source = f.source, s
+	f.bad.forget()
 	return before
 }
 

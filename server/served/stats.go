@@ -31,6 +31,7 @@ type Stats struct {
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
+	Bad    int               `json:"bad_samples"` // samples that do not decode, of those read so far
 	// reads that were given up (errors of kind timeout) and have not returned yet
 	Stuck     int    `json:"stuck_reads"`
 	FillCount uint64 `json:"fill_count"` // samples read and stored
@@ -47,6 +48,9 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 	return read, h.filler.Stuck()
 }
 
+// Bad returns how many samples of the source were found not to decode.
+func (h *Cache) Bad() int { return h.filler.Bad() }
+
 // SharedReads returns how many fetches got a sample from a read for another client.
 func (h *Cache) SharedReads() uint64 { return h.counts.fill.Shared.Load() }
 
@@ -61,7 +65,7 @@ func (h *Cache) Jobs() int {
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
-		Shared:    h.SharedReads(),
+		Shared: h.SharedReads(), Bad: h.Bad(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {

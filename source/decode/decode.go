@@ -38,7 +38,8 @@ type pictures struct {
 // New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
 // ([height, width], required), layout (chw, the default, or hwc), field (the field of s with the
 // image; default: the one with a usual name, or the only possible one), fit (stretch, the default,
-// crop or pad), max_pixels and memory. For other settings, and for a source without a field of files,
+// crop or pad), max_pixels, memory and bad_samples (error, the default, or skip: a damaged file is
+// a source.BadError). For other settings, and for a source without a field of files,
 // it returns ErrInvalid and leaves s open.
 //
 // JPEG files are decoded by the helper program beside this one (docs/spec/decode.md), and by Go if
@@ -176,10 +177,10 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, p.corrupt(i, fmt.Errorf("%d bytes are no image: more than %d", n, mostEncoded))
 	}
 	if int64(n) > p.files.limit {
-		return 0, p.corrupt(i,
+		return 0, p.corrupt(i, &memoryError{
 			fmt.Errorf("the file has %s, more than the %s that memory, %s, has for files; raise it (decode: {memory: ...})",
 				size.Text(uint64(n)),
-				size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory))))
+				size.Text(uint64(p.files.limit)), size.Text(uint64(p.o.Memory)))})
 	}
 	if err := p.files.acquire(ctx, int64(n)); err != nil {
 		return 0, err
@@ -230,7 +231,13 @@ func (p *pictures) decode(ctx context.Context, s *scratch, i int, sample, dst []
 	return p.corrupt(i, err)
 }
 
+// memoryError: the key memory is too small for a picture, which may be good.
+type memoryError struct{ error }
+
 func (p *pictures) corrupt(i int, err error) error {
+	if small := new(memoryError); p.o.BadSamples == "skip" && !errors.As(err, &small) {
+		return &source.BadError{Where: p.Where(i), Reason: err.Error()}
+	}
 	return fmt.Errorf("%w: %s does not decode: %w", source.ErrCorrupt, p.Where(i), err)
 }
 

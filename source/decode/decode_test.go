@@ -228,17 +228,18 @@ func TestFields(t *testing.T) {
 
 func TestRefusesSettings(t *testing.T) {
 	for want, settings := range map[string]map[string]any{
-		"resize is [], but must be [height, width]":     {},
-		"resize is [256], but must be":                  {"resize": []int{256}},
-		"resize is [0 5], but each must be in 1..8192":  {"resize": []int{0, 5}},
-		"resize is [5 8193]":                            {"resize": []int{5, 8193}},
-		"256.5 is not a whole number":                   {"resize": []any{256.5, 256}},
-		`layout is "nchw", but must be chw`:             {"resize": []int{5, 5}, "layout": "nchw"},
-		"max_pixels is 0":                               {"resize": []int{5, 5}, "max_pixels": 0},
-		`fit is "contain", but must be stretch`:         {"resize": []int{5, 5}, "fit": "contain"},
-		"memory is 1048576 bytes, but must be in 16MiB": {"resize": []int{5, 5}, "memory": "1MiB"},
-		"memory is -5 bytes":                            {"resize": []int{5, 5}, "memory": -5},
-		`unknown key "size"; known are: field, f`:       {"size": []int{5, 5}},
+		"resize is [], but must be [height, width]":            {},
+		"resize is [256], but must be":                         {"resize": []int{256}},
+		"resize is [0 5], but each must be in 1..8192":         {"resize": []int{0, 5}},
+		"resize is [5 8193]":                                   {"resize": []int{5, 8193}},
+		"256.5 is not a whole number":                          {"resize": []any{256.5, 256}},
+		`layout is "nchw", but must be chw`:                    {"resize": []int{5, 5}, "layout": "nchw"},
+		"max_pixels is 0":                                      {"resize": []int{5, 5}, "max_pixels": 0},
+		`fit is "contain", but must be stretch`:                {"resize": []int{5, 5}, "fit": "contain"},
+		"memory is 1048576 bytes, but must be in 16MiB":        {"resize": []int{5, 5}, "memory": "1MiB"},
+		"bad_samples is \"no\", but must be error or skip":     {"resize": []int{5, 5}, "bad_samples": "no"},
+		"memory is -5 bytes":                                   {"resize": []int{5, 5}, "memory": -5},
+		`unknown key "size"; known are: bad_samples, field, f`: {"size": []int{5, 5}},
 	} {
 		if _, err := decode.New(files(t, "one.png"), settings); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; want %q", settings, err, want)
@@ -302,6 +303,27 @@ func TestDamaged(t *testing.T) {
 		}
 		if n, err := s.Read(context.Background(), 0, dst); n != 144 || err != nil || dst[0] != 10 || dst[143] != 30 {
 			t.Fatalf("after %s, a good sample: %d bytes, %v", c.name, n, err)
+		}
+	}
+	skipped := open(t, newMemory(t, fieldsOf("data"), samples...),
+		map[string]any{"resize": []int{6, 8}, "bad_samples": "skip"})
+	for k, c := range cases {
+		_, err := readOne(skipped, k+1)
+		if bad := new(source.BadError); !errors.As(err, &bad) || !errors.Is(err, source.ErrCorrupt) ||
+			bad.Where != s.Where(k+1) || !strings.HasPrefix(bad.Reason, c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+		if _, err := s.Read(context.Background(), k+1, dst); errors.As(err, new(*source.BadError)) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	// Such a file may be good.
+	large := newMemory(t, fieldsOf("data"), withSize(read(t, "rgb.png"), 6000, 6000))
+	for _, how := range []string{"error", "skip"} {
+		little := open(t, large, map[string]any{"resize": []int{6, 8}, "memory": "16MiB", "bad_samples": how})
+		if _, err := readOne(little, 0); !errors.Is(err, source.ErrCorrupt) || errors.As(err, new(*source.BadError)) ||
+			!strings.Contains(err.Error(), "raise it") {
+			t.Errorf("%s: %v", how, err)
 		}
 	}
 	limited := open(t, files(t, "420.jpg"), map[string]any{"resize": []int{6, 8}, "max_pixels": 125*94 - 1})

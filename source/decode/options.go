@@ -16,6 +16,8 @@ type options struct {
 	MaxPixels int        `key:"max_pixels"` // width times height of an encoded image
 	Fit       string     `key:"fit"`        // stretch, crop or pad
 	Memory    size.Bytes `key:"memory"`     // that all readers together may use
+	// error, or skip: a file that does not decode is a source.BadError, and clients may leave it out.
+	BadSamples string `key:"bad_samples"`
 }
 
 var fits = []string{"stretch", "crop", "pad"} // in the order of enum stoc_image_fit
@@ -46,7 +48,8 @@ const (
 )
 
 func parse(settings map[string]any) (options, error) {
-	o := options{Layout: "chw", MaxPixels: defaultMaxPixels, Fit: "stretch", Memory: defaultMemory}
+	o := options{Layout: "chw", MaxPixels: defaultMaxPixels, Fit: "stretch", Memory: defaultMemory,
+		BadSamples: "error"}
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return o, err
 	}
@@ -63,6 +66,9 @@ func parse(settings map[string]any) (options, error) {
 		return o, fmt.Errorf("%w: fit is %q, but must be stretch (each side by itself), crop (the short side, "+
 			"then the centre) or pad (the whole picture, with black around it)",
 			source.ErrInvalid, o.Fit)
+	case o.BadSamples != "error" && o.BadSamples != "skip":
+		return o, fmt.Errorf("%w: bad_samples is %q, but must be error or skip (clients may leave out a file that "+
+			"does not decode)", source.ErrInvalid, o.BadSamples)
 	case o.Memory < leastMemory || o.Memory > mostMemory:
 		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:

@@ -27,10 +27,10 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 	}
 	if s.memory != nil {
 		if need > s.memory.limit {
-			return fmt.Errorf("%s: %d x %d pixels take up to %s to decode, more than the %s that memory, %s, "+
+			return &memoryError{fmt.Errorf("%s: %d x %d pixels take up to %s to decode, more than the %s that memory, %s, "+
 				"has for pictures; raise it (decode: {memory: ...})",
 				f.name, side.X, side.Y,
-				size.Text(uint64(need)), size.Text(uint64(s.memory.limit)), size.Text(uint64(o.Memory)))
+				size.Text(uint64(need)), size.Text(uint64(s.memory.limit)), size.Text(uint64(o.Memory)))}
 		}
 		if err := s.memory.acquire(ctx, need); err != nil {
 			return err

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from ._cache.stats import Stats
 from ._common.errors import (
+    BadSampleError,
     CacheExistsError,
     CacheMemoryError,
     CacheNotFoundError,
@@ -46,6 +47,7 @@ from ._common.errors import (
 from ._common.load_time import LoadTime
 from ._common.sizes import get_shm_size
 from ._loader.autotune import Autotuned, autotune
+from ._loader.bad_samples import BadSample
 from ._loader.progress import progress
 from ._loader.stats import LoaderStats
 from ._workers.worker_info import WorkerInfo, get_worker_info
@@ -60,6 +62,8 @@ __version__ = _native.version().decode()
 
 __all__ = [
     "Autotuned",
+    "BadSample",
+    "BadSampleError",
     "Cache",
     "CacheExistsError",
     "CacheMemoryError",

@@ -78,7 +78,7 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
     given = {
         "cache": cache, "augment": lift, "batch_augment": thirds, "worker": "thread", "restart_workers": True, "seed": 3, "rank": 1, "world_size": 2,
         "ends": "drop", "prefetch_bytes": "1MiB", "ring_bytes": "3MiB", "gather_threads": 1, "snapshot_every_n_steps": 3, "trace": tmp_path / "run.json",
-        "allow_random": True,
+        "allow_random": True, "bad_samples": "skip",
     }  # fmt: skip
     others = {
         "size": "8MiB",

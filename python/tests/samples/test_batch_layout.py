@@ -13,7 +13,7 @@ import pytest
 from stocached import SchemaError
 from stocached._loader.numpy_backend import NumpyBackend
 from stocached._random.sample_seeds import sample_seed
-from stocached._samples.batch_layout import Layout
+from stocached._samples.batch_layout import Layout, closed_up
 from stocached._samples.tree import Tree, UnfitError
 
 Point = collections.namedtuple("Point", "x y")
@@ -193,3 +193,16 @@ def test_what_cannot_be_done_at_once_is_not(sample, others):
     layout = Layout.of(sample, 8)
     assert not layout.write_many(layout.arrays(np.zeros(layout.bytes, np.uint8), 8), [0, 1], [sample, *others])
     assert not layout.write_many(layout.arrays(np.zeros(layout.bytes, np.uint8), 8), [0, 1], [*others, *others])
+
+
+def test_rows_close_up_over_gaps():
+    """In place: what is left of each array is a part of its memory."""
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        rows = int(generator.integers(1, 12))
+        gaps = sorted(generator.choice(rows, int(generator.integers(1, rows + 1)), replace=False).tolist())
+        arrays = [generator.integers(0, 99, (rows, *shape)) for shape in ((), (3,), (2, 0))]
+        wanted = [np.delete(array, gaps, axis=0) for array in arrays]
+        for array, left, want in zip(arrays, closed_up(arrays, gaps), wanted):
+            np.testing.assert_array_equal(left, want)
+            assert left.base is array

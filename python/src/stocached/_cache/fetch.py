@@ -23,6 +23,7 @@ _KINDS = {
     12: "CLOSING",
     13: "INTERNAL",
     14: "INVALID",
+    15: "BAD",
 }  # enum stoc_remote
 
 

@@ -147,7 +147,7 @@ class FetchFailure:
 
     position: int  # in the indices of the call
     index: int
-    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING or INTERNAL (docs/spec/control.md)
+    kind: str  # INDEX, READ, CHANGED, DAMAGED, NO_SLOT, CANCELLED, CLOSING, INTERNAL or BAD (docs/spec/control.md)
     message: str  # of the server: the error, and the file
 
 
@@ -165,8 +165,27 @@ class FetchError(StocachedError, OSError):
         super().__init__(message)
         self.failures, self.out, self.ok = tuple(failures), out, ok
 
+    @property
+    def bad(self) -> bool:
+        """Whether all failures are bad samples: their files are no pictures, or damaged."""
+        return bool(self.failures) and all(failure.kind == "BAD" for failure in self.failures)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.failures)
+
+
+class BadSampleError(StocachedError, ValueError):
+    """A sample is damaged or invalid, such as a picture that does not decode. A dataset of yours may raise
+    it too: with bad_samples="skip", loaders leave such samples out of their batches.
+
+    reason: why. file: where it comes from, if known. The message has both."""
+
+    def __init__(self, reason: str, file: Any = None) -> None:
+        super().__init__(reason if file is None else f"{file}: {reason}")
+        self.reason, self.file = reason, None if file is None else str(file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.file)
 
 
 class NondeterministicDatasetError(StocachedError, ValueError):
@@ -238,6 +257,7 @@ def from_struct(error: _native.Error) -> StocachedError:
 
 for _kind in (
     StocachedError,
+    BadSampleError,
     NondeterministicDatasetError,
     WorkerLostError,
     StateError,

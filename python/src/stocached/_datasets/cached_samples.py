@@ -9,7 +9,7 @@ import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
 from .._cache import policies, reading
@@ -21,6 +21,7 @@ from .._checks.derived_fingerprint import Derived, derive
 from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import (
+    BadSampleError,
     CacheNotFoundError,
     FingerprintError,
     InvalidError,
@@ -56,6 +57,9 @@ _CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
 _log = logging.getLogger("stocached")
 
 
+BadSamplesAre = Literal["error", "skip"]
+
+
 class _Count(threading.local):
     """A number for each thread. After unpickling it is 0."""
 
@@ -71,6 +75,11 @@ def check_cache(cache: Any) -> None:
         raise InvalidError(
             f"cache={cache!r:.100} is no Cache; give name= and size= for a cache with a name, or Cache.attach(name)"
         )
+
+
+def check_bad_samples(bad_samples: Any) -> None:
+    if bad_samples not in ("error", "skip"):
+        raise InvalidError(f'bad_samples={bad_samples!r}; it must be "error" or "skip"')
 
 
 class CachedSamples(CacheBacked):
@@ -89,6 +98,7 @@ class CachedSamples(CacheBacked):
         policy: Policy | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
+        bad_samples: BadSamplesAre = "error",
         _remedy: Remedy = _REMEDY,
         _workers: int | None = None,
         _augment: Callable[..., Any] | None = None,
@@ -117,6 +127,8 @@ class CachedSamples(CacheBacked):
             "encoded" the bytes of files, which are decoded each time. "auto" measures a few files,
             and takes what makes an epoch shorter; the attribute `store` then says which. It takes
             the store of a cache that exists.
+        bad_samples: "skip": if a sample that the constructor would load is bad, it takes another one.
+            A loader with bad_samples="skip" leaves bad samples out of its batches.
 
         Raises NondeterministicDatasetError if one of three samples is random (later loads raise it
         too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
@@ -132,6 +144,7 @@ class CachedSamples(CacheBacked):
             raise InvalidError("the dataset is empty")
         policies.check(policy)
         stores.check(store)
+        check_bad_samples(bad_samples)
         making = (size, name, fingerprint, variable, policy)
         if cache is not None and any(option is not None for option in making):
             raise InvalidError(
@@ -147,6 +160,7 @@ class CachedSamples(CacheBacked):
         self._comparison: Comparison | None = None
         self._fills: Fills | None = None  # None: loads are not checked
         self.made = False  # whether this program has made the cache
+        self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
         self._remedy = _remedy
         form = None if store == "decoded" else stores.form_of(dataset, store)
         if store == "encoded" and variable is False:
@@ -163,9 +177,7 @@ class CachedSamples(CacheBacked):
         derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
-            first = {
-                index: randomness.watched(functools.partial(probe.tried, dataset, index)) for index in probe.spread(n)
-            }
+            first = probe.first_samples(dataset, n, self.passed_over)
             trial = Trial(
                 {index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n
             )
@@ -198,6 +210,7 @@ class CachedSamples(CacheBacked):
                         variable=variable,
                         policy=policy,
                         allow_random=allow_random,
+                        bad_samples=bad_samples,
                         store=store,
                         _remedy=_remedy,
                         _workers=_workers,

@@ -3,12 +3,13 @@ those in the cache?"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,16 +20,17 @@ from .. import _native
 from .._cache.cache import Cache
 from .._checks import loading
 from .._checks.code_names import is_library
-from .._checks.randomness import difference, encoded
+from .._checks.randomness import difference, encoded, watched
 from .._common.errors import FingerprintError
 
 PROBES = 3  # samples
+_TRIES = 100  # samples that are tried instead of a bad one
 # The most entries of lists and dicts that are restored: paths and labels of a large dataset are
 # left out.
 _ENTRIES = 100_000
 
 
-@contextmanager
+@contextlib.contextmanager
 def left_as_it_was(dataset: Any) -> Iterator[None]:
     """Restores what loads change in the dataset: its attributes, those of datasets inside it and of
     other objects of the program's own code, and their lists and dicts.
@@ -107,12 +109,30 @@ def tried(dataset: Any, index: int) -> Any:
         raise noted from error
 
 
+def first_samples(dataset: Any, n: int, passed_over: tuple[type[Exception], ...]) -> dict[int, tuple[Any, bool]]:
+    """Some samples of a dataset by index, and whether a generator moved during their loads.
+
+    passed_over: errors of a sample instead of which it takes the next one."""
+    found: dict[int, tuple[Any, bool]] = {}
+    for first in spread(n):
+        for index in [(first + k) % n for k in range(min(n, _TRIES))]:
+            try:
+                found[index] = found.get(index) or watched(functools.partial(tried, dataset, index))
+                break
+            except passed_over as error:
+                last = error
+        else:
+            raise last
+    return found
+
+
 def check_fresh(cached: Any) -> None:
     """Compares some samples of a filled cache with the dataset's samples now. Raises as
     check_sample."""
     ready = cached_now(cached.cache)
     for k in spread(ready.size) if ready.size else []:
-        check_sample(cached, cached.stored, cached.peek, int(ready[k]))
+        with contextlib.suppress(*cached.passed_over):
+            check_sample(cached, cached.stored, cached.peek, int(ready[k]))
 
 
 def cached_now(cache: Cache) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
-from .errors import DecodeError
+from .errors import DecodeError, NoDecoderError
 from .parameters import filter_number, pair, short_and_long
 from .plan import Pixels, Plan
 from .workers import call
@@ -100,7 +100,7 @@ class Decode:
     def _check(self, width: int, height: int, name: Any) -> None:
         if width * height > self._most:
             raise DecodeError(
-                f"{name}: the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}"
+                f"the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}", name
             )
 
     def _whole(self, width: int, height: int) -> tuple[int, int]:
@@ -157,7 +157,7 @@ class Decode:
         try:
             from PIL import Image, ImageOps
         except ImportError:
-            raise DecodeError(f"{name}: no JPEG file; other formats need Pillow: pip install pillow") from None
+            raise NoDecoderError("no JPEG file; other formats need Pillow: pip install pillow", name) from None
         try:
             with Image.open(io.BytesIO(data)) as picture:
                 self._check(*picture.size, name)
@@ -166,7 +166,7 @@ class Decode:
             raise
         except Exception as error:  # Pillow's decoders raise many kinds of errors
             why = "no picture, or of an unknown format" if "cannot identify" in str(error) else str(error)
-            raise DecodeError(f"{name}: {why}") from error
+            raise DecodeError(why, name) from error
 
 
 def decode(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from .._common.errors import StocachedError
+from .._common.errors import BadSampleError, UnsupportedError
 
 
-class DecodeError(StocachedError, ValueError):
+class DecodeError(BadSampleError):
     """A file is no picture, or it is broken, cut off, or larger than max_pixels. The message names the file."""
+
+
+class NoDecoderError(DecodeError, UnsupportedError):
+    """A file needs a decoder that is not installed. The sample is not bad, so loaders do not skip it."""
 
 
 DecodeError.__module__ = "stocached.image"

@@ -38,4 +38,5 @@ def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
     code = function(worker.handle, *arguments)
     if code:
         message = (native.message(worker.handle) or b"").decode(errors="replace")
-        raise _KINDS.get(code, DecodeError)(f"{name}: {message}")
+        kind = _KINDS.get(code)
+        raise DecodeError(message, name) if kind is None else kind(f"{name}: {message}")

@@ -23,6 +23,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
 from .advice import Advice, advise
+from .bad_samples import BadSamples
 from .checkpoint import CheckpointedLoader
 from .epoch_context import EpochContext, Progress
 from .gather_iterator import GatherIterator
@@ -64,10 +65,12 @@ class BaseLoader(CheckpointedLoader):
                 "each thread would give every sample, as get_worker_info() "
                 'only knows workers that are processes; use worker="process", or num_workers=1'
             )
+        if options.bad_samples == "skip" and not self._batched():
+            raise InvalidError('bad_samples="skip" leaves samples out of batches; give batch_size= or batch_sampler=')
         self.num_workers = whole("num_workers", self.num_workers)
         vars(self).update(vars(options))
         self._backend = backend
-        self._meter = Meter()
+        self._meter, self._bad = Meter(), BadSamples()
         self._default_collate = default_collate
         self._reset_epochs()
         self._kept: WorkerRuntime | None = None  # of persistent workers
@@ -85,6 +88,7 @@ class BaseLoader(CheckpointedLoader):
             functools.partial(
                 cached_kind,
                 allow_random=options.allow_random,
+                bad_samples=options.bad_samples,
                 store=options.store,
                 _remedy=self._remedy,
                 _workers=self.num_workers,
@@ -149,7 +153,7 @@ class BaseLoader(CheckpointedLoader):
         if self._pid != os.getpid():
             # A forked child: a thread of the parent may have held the meter's lock, and the workers
             # are the parent's.
-            self._pid, self._meter = os.getpid(), Meter()
+            self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
             self._current = self._next = self._kept = None
             self.trace = None  # the file is the parent's
         if self.trace is not None and self._recorder is None:
@@ -355,6 +359,7 @@ class BaseLoader(CheckpointedLoader):
             batch_size=self.batch_size,
             snapshots=not rows and self._order is None,
             pipes=began.get("pipes"),
+            skips_bad=self.bad_samples == "skip",
         )
         if self.worker == "native" and rows:
             with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
@@ -374,6 +379,7 @@ class BaseLoader(CheckpointedLoader):
             threads=gather_threads(self.gather_threads),
             cached=self._cached,
             meter=self._meter,
+            bad=self._bad if job.skips_bad else None,
             trace=None if self._recorder is None else Tracing(self._recorder),
             epoch=began["epoch"],
             began=began,
@@ -433,7 +439,8 @@ class BaseLoader(CheckpointedLoader):
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
-        return dataclasses.replace(self._meter.stats(), store=store)
+        bad = self._bad
+        return dataclasses.replace(self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept))
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._datasets.notices import Notices
 from .._workers.dataset_states import Here, Restored, Snapshots
+from .bad_samples import BadSamples
 from .job import Job
 from .sampling import Sampled
 
@@ -40,6 +41,7 @@ class EpochContext:
     threads: int
     cached: Any  # CachedSamples or None
     meter: Any
+    bad: BadSamples | None  # of the loader; None: a bad sample is an error
     trace: Any
     epoch: int
     began: dict[str, Any]  # for a state of the epoch

@@ -17,8 +17,9 @@ from .._cache.gathering import gather_error
 from .._cache.served import announce
 from .._common import threads
 from .._common.addresses import address_of
-from .._common.errors import StocachedError
+from .._common.errors import FetchError, StocachedError
 from .._memory.batch_pool import Lease
+from .bad_samples import BadSample
 from .epoch_context import EpochContext
 
 Indices = npt.NDArray[np.int64]
@@ -45,6 +46,8 @@ class Batch:
         self.objects: dict[int, list[Any]] = {}  # values without a column, by row
         self.whole: dict[int, Any] = {}  # samples that are not in their rows
         self.failed: Any = None  # a worker's error
+        self.bad: dict[int, BadSample] = {}  # by row: nothing is there
+        self.known: list[BadSample] = []  # that have no row, as the loader knows them
         self.found = 0  # rows that the gather has found
         self.filled: threads.Latch | None = None  # set when another thread has gathered
         self.error: BaseException | None = None
@@ -61,6 +64,7 @@ class Gatherer:
     def __init__(self, context: EpochContext) -> None:
         self._cache = context.cached.cache
         self._threads = context.threads
+        self._skips_bad = context.job.skips_bad
         self._source_timeout = context.cached.timeout
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
@@ -101,8 +105,17 @@ class Gatherer:
                 self._planned = announce(self._cache, self._shard, max(len(batch.wanted), 1))
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
-        self._cache.fetch(batch.wanted, out, self._source_timeout)
-        return len(batch.wanted)
+        try:
+            self._cache.fetch(batch.wanted, out, self._source_timeout)
+        except FetchError as error:
+            if not (self._skips_bad and error.bad):
+                raise
+            batch.bad = {
+                failure.position: BadSample(failure.index, None, failure.message) for failure in error.failures
+            }
+            # As rows that workers have loaded: there is nothing left to do for them.
+            batch.rows, batch.loaded = np.array(sorted(batch.bad)), len(batch.bad)
+        return len(batch.wanted) - len(batch.bad)
 
     def announce(self, wanted: Indices) -> None:
         """Asks the server to read samples when it has time. An error of the server shows in the

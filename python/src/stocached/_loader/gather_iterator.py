@@ -14,14 +14,15 @@ import numpy.typing as npt
 
 from .._common.errors import ClosedError, SchemaError
 from .._random.sample_seeds import sample_seeds
-from .._samples.batch_layout import Layout
+from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
 from .._workers.task_queue import TASK
+from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Background, Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
 from .sampling import listed
-from .tasks import ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
+from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
 
 _MIN_OVERLAP_NS = 100_000  # a shorter training step hides no gather
@@ -134,7 +135,12 @@ class GatherIterator(BatchIterator):
 
     def _begin(self, wanted: Indices) -> Batch:
         context, gatherer = self._context, self._gatherer
+        known: list[BadSample] = []
+        # A server remembers bad samples, and counts what a job asks for to know how far it is.
+        if context.bad is not None and not (gatherer is not None and gatherer.fetches):
+            wanted, known = context.bad.without(wanted)
         batch = Batch(self._number, self._planned, wanted)
+        batch.known = known
         if gatherer is not None and gatherer.fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
@@ -292,17 +298,24 @@ class GatherIterator(BatchIterator):
         self._all_hit = batch.found == n
         if batch.found + batch.loaded < n:  # no workers, or the task queue was full
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
-        layout = self._layout
-        by_columns = layout is not None and batch.arrays and not whole and n > 0
-        data = self._from_columns(batch.arrays, objects) if by_columns else self._from_samples(batch, objects, whole)
+        layout, bad = self._layout, [*(batch.bad[row] for row in sorted(batch.bad)), *batch.known]
+        left = n - len(batch.bad)
+        by_columns = layout is not None and batch.arrays and not whole and left > 0
+        if bad and not left:
+            data = None
+        elif by_columns:
+            arrays = closed_up(batch.arrays, sorted(batch.bad)) if batch.bad else batch.arrays
+            data = self._from_columns(arrays, objects)
+        else:
+            data = self._from_samples(batch, objects, whole)
         batch.arrays, batch.lease, batch.objects, batch.whole = (
             [],
             None,
             {},
             {},
         )  # the background's queue may still refer to the batch
-        nbytes = n * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
-        return Delivered(data, batch.number, n, hits, nbytes)
+        nbytes = left * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
+        return Delivered(data, batch.number, left, hits, nbytes, bad=bad)
 
     def _read_answers(self, batch: Batch) -> None:
         """Reads the answers of its tasks, which all have come."""
@@ -327,6 +340,8 @@ class GatherIterator(BatchIterator):
                 wrapped = task_queue.take_object(offset, length)
                 batch.failed = batch.failed or wrapped  # the error of the first row, as if rows were loaded in sequence
                 batch.left = None
+            elif result == BAD:
+                batch.bad[row] = task_queue.take_object(offset, length)
             else:
                 value, _ = serialization.receive(task_queue, offset, length)
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
@@ -336,7 +351,14 @@ class GatherIterator(BatchIterator):
         after all."""
         start, given = time.monotonic_ns(), self._given_by_cache()
         index = int(batch.wanted[row])
-        sample = self._context.job.dataset[index]
+        try:
+            sample = self._context.job.dataset[index]
+        except Exception as error:
+            bad = None if self._context.bad is None else bad_sample(index, error)
+            if bad is None:
+                raise
+            batch.bad[row] = bad
+            return 0
         end = time.monotonic_ns()
         self._context.meter.load(end - start)
         hit = self._given_by_cache() != given
@@ -367,6 +389,8 @@ class GatherIterator(BatchIterator):
         and for samples that differ from the layout."""
         samples = []
         for row in range(len(batch.wanted)):
+            if row in batch.bad:
+                continue
             if row in whole:
                 samples.append(whole[row])
             else:

@@ -9,13 +9,14 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
 from .._workers.dataset_states import Restored, Told
+from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
 from .sampling import listed
 
@@ -36,6 +37,7 @@ class Delivered:
     hits: int = 0
     bytes: int = 0
     told: Told | None = None  # of the worker that made it
+    bad: list[BadSample] = field(default_factory=list)  # left out
 
 
 def array_bytes(data: Any) -> int:
@@ -74,6 +76,7 @@ class BatchIterator:
         self._given = 0  # batches to the training loop
         self._instead: BatchIterator | None = None
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
+        self._bad: set[Any] = set()  # indices of samples that were counted as bad
         self._why: str | None = None  # why it was closed, if the training loop did not close it
         _all.add(self)
 
@@ -112,6 +115,8 @@ class BatchIterator:
             if context.notices is not None:
                 context.notices.error.check()
             batch = self._next()
+            if batch.bad:
+                self._note_bad(batch)
             if context.job.backend.pins:
                 batch.data = self._pinned(batch)
             data = batch.data if context.batch_augment is None else self._augmented(batch)
@@ -149,6 +154,14 @@ class BatchIterator:
                 stacklevel=3,
             )
         return data
+
+    def _note_bad(self, batch: Delivered) -> None:
+        """Counts the samples that were left out of a batch. Raises BadSampleError if no other is left."""
+        assert self._context.bad is not None
+        self._context.bad.met(batch.bad, self._bad)
+        if not batch.samples:
+            self._fail(batch)
+            raise all_bad(batch.bad)
 
     def _count(self, batch: Delivered) -> None:
         """Counts a batch that the training loop gets, for states."""

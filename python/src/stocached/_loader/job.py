@@ -19,6 +19,7 @@ from .._trace.augment_time import augmented
 from .._workers import dataset_states
 from .._workers.stateful import give_back, is_stateful, state_of
 from .._workers.task_queue import TaskQueue
+from .bad_samples import BadSample, bad_sample
 from .numpy_backend import NumpyBackend
 from .tasks import BEGIN, SAMPLE, TELL
 
@@ -37,8 +38,10 @@ class Fetcher:
         collate: Callable[[Any], Any],
         drop_last: bool,
         snapshot: Mapping[str, Any] | None = None,
+        skips_bad: bool = False,
     ) -> None:
         self._dataset, self._batched, self._collate, self._drop_last = dataset, batched, collate, drop_last
+        self._skips_bad = skips_bad
         self._source = dataset.source if isinstance(dataset, _ByIndex) else dataset
         state = (snapshot and snapshot["fetcher_state"]) or {"dataset_iter_state": None, "fetcher_ended": False}
         if snapshot is not None:
@@ -47,6 +50,7 @@ class Fetcher:
         give_back(self._iterator, state["dataset_iter_state"], "the dataset's iterator")
         self._ended = bool(state["fetcher_ended"])
         self.count = 0  # samples of the last batch
+        self.bad: list[BadSample] = []  # left out of it
 
     @property
     def stateful(self) -> bool:
@@ -81,7 +85,7 @@ class Fetcher:
 
     def fetch(self, wanted: Any) -> Any:
         """wanted: the indices of a batch, or one index without batches. An iterable dataset gives
-        as many samples as `wanted` has entries, and StopIteration at its end."""
+        as many samples as `wanted` has entries, and StopIteration at its end. None: all samples are bad."""
         self.count = len(wanted) if self._batched else 1
         if self._iterator is not None:
             samples = self._next(wanted)
@@ -89,8 +93,33 @@ class Fetcher:
             return self._collate(samples)
         if not self._batched:
             return self._collate(self._dataset[wanted])
+        self.bad = []
+        samples = self._load(wanted)
+        self.count = len(wanted) - len(self.bad)
+        return None if self.bad and not self.count else self._collate(samples)
+
+    def _load(self, wanted: Any) -> Any:
+        """The samples of a batch, without the bad ones if these are left out. If a dataset cannot load
+        the batch in one call, it loads each of its samples in one."""
         many = getattr(self._dataset, "__getitems__", None)
-        return self._collate(many(wanted) if many else [self._dataset[index] for index in wanted])
+        if not self._skips_bad:
+            return many(wanted) if many else [self._dataset[index] for index in wanted]
+        if many:
+            try:
+                return many(wanted)
+            except Exception as error:
+                if bad_sample(None, error) is None:
+                    raise
+        samples = []
+        for index in wanted:
+            try:
+                samples.append(many([index])[0] if many else self._dataset[index])
+            except Exception as error:
+                bad = bad_sample(index, error)
+                if bad is None:
+                    raise
+                self.bad.append(bad)
+        return samples
 
     def _next(self, wanted: Any) -> Any:
         assert self._iterator is not None
@@ -182,6 +211,7 @@ class Job:
     snapshots: bool = False  # whether workers that make whole batches send snapshots
     pipeline: Any = None  # of a dataset of stocached.image, for worker threads that do samples in C
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
+    skips_bad: bool = False  # leaves bad samples out of their batches
 
     @property
     def random(self) -> bool:
@@ -214,7 +244,7 @@ class Job:
     def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:
         """A fetcher of whole batches for one epoch. snapshot: to continue from."""
         dataset = _ByIndex(self) if self.random and not self.iterable else self.dataset
-        return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot)
+        return Fetcher(dataset, self.iterable, self.batched, self.collate, self.drop_last, snapshot, self.skips_bad)
 
     def goes_on(self, snapshot: Mapping[str, Any]) -> tuple[Fetcher, int]:
         """The fetcher of a snapshot, and how many batches it has made. Sets the global generators

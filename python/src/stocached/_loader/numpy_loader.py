@@ -12,7 +12,7 @@ from .._cache.policies import Policy
 from .._checks.randomness import remedy_of
 from .._common.errors import InvalidError
 from .._common.numbers import whole
-from .._datasets.cached_samples import CachedSamples
+from .._datasets.cached_samples import BadSamplesAre, CachedSamples
 from .._datasets.stores import Store
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
@@ -67,6 +67,7 @@ class Loader(BaseLoader):
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Worker | None = None,
         restart_workers: bool = False,
+        bad_samples: BadSamplesAre = "error",
         seed: int | None = None,
         order: Any = None,
         rank: int | None = None,

@@ -14,7 +14,7 @@ from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets import stores
-from .._datasets.cached_samples import CachedSamples, check_cache
+from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
@@ -45,6 +45,7 @@ class LoaderOptions:
     batch_augment: Callable[[Any], Any] | None = None
     worker: Worker | None = None
     restart_workers: bool = False
+    bad_samples: BadSamplesAre = "error"
     seed: int | None = None
     order: Any = None
     rank: int | None = None
@@ -95,6 +96,7 @@ def check(
         raise InvalidError(f"size={options.size!r} holds no sample; leave out size= for a loader without a cache")
     if options.worker not in (None, *get_args(Worker)):
         raise InvalidError(f'worker={options.worker!r}; it must be "process", "thread" or "native"')
+    check_bad_samples(options.bad_samples)
     if options.ends not in (None, "uneven", "pad", "drop"):
         raise InvalidError(f'ends={options.ends!r}; it must be "uneven", "pad" or "drop"')
     for name in ("augment", "batch_augment"):
@@ -109,6 +111,11 @@ def check(
     if iterable and (cached or options.augment is not None or options.seed is not None or options.order is not None):
         raise InvalidError(
             "cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable"
+        )
+    if iterable and options.bad_samples == "skip":
+        raise InvalidError(
+            'bad_samples="skip" needs a dataset with len() and [index]; this one is iterable, and can leave bad '
+            "samples out itself"
         )
     if iterable and options.restart_workers:
         raise InvalidError(

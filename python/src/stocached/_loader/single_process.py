@@ -45,6 +45,7 @@ class SingleProcessIterator(BatchIterator):
         self._number += 1
         indices, samples = as_request(wanted, job.batched)
         self._planned += samples
+        indices, known = (indices, []) if self._context.bad is None else self._context.bad.without(indices)
         before, spent = self._given_by_cache(), spent_ns()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
@@ -54,10 +55,11 @@ class SingleProcessIterator(BatchIterator):
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers
         end = time.monotonic_ns()
         self._context.meter.load(end - start)
-        count, hits = self._fetcher.count, self._given_by_cache() - before
+        count = self._fetcher.count
+        hits = min(self._given_by_cache() - before, count)
         if self._context.trace is not None:
             self._context.trace.loaded_here(
                 self._context.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent
             )
         nbytes = array_bytes(data)
-        return Delivered(data, self._number - 1, count, hits, nbytes)
+        return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

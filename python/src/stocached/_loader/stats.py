@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, fields, replace
 
+from .bad_samples import BadSample
+
 
 @dataclass(frozen=True)
 class LoaderStats:
@@ -25,6 +27,8 @@ class LoaderStats:
     load_seconds: float = 0.0  # misses were loaded, and encoded samples decoded, summed over workers
     transfer_seconds: float = 0.0  # batches went into pinned memory, while the training loop waited
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
+    bad_samples: int = 0  # left out of batches, each once an epoch
+    bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
 
     @property
     def hit_rate(self) -> float:
@@ -50,13 +54,15 @@ class LoaderStats:
     def __sub__(self, before: LoaderStats) -> LoaderStats:
         if not isinstance(before, LoaderStats):
             return NotImplemented
-        counts = [field.name for field in fields(self) if field.name != "store"]
-        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in counts})
+        counts = [field.name for field in fields(self) if field.name not in ("store", "bad")]
+        since = {name: getattr(self, name) - getattr(before, name) for name in counts}
+        return replace(self, **since, bad=self.bad[len(before.bad) :])
 
     def __str__(self) -> str:
         return (
             f"{self.samples:,} samples in {self.batches:,} batches, {self.hit_rate:.1%} hits, {self.samples_per_second:,.0f} samples/s; "
             f"the training loop waited {self.wait_seconds:.3f} of {self.seconds:.3f} s ({self.waiting:.1%})"
+            f"{f'; {self.bad_samples:,} bad samples were left out' if self.bad_samples else ''}"
         )
 
 

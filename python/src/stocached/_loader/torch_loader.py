@@ -20,6 +20,7 @@ from .._checks.randomness import remedy_of
 from .._common import torch_version
 from .._common.errors import InvalidError, UnsupportedError
 from .._datasets.cached_dataset import CachedDataset
+from .._datasets.cached_samples import BadSamplesAre
 from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
@@ -70,6 +71,8 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         "process".
     restart_workers: replaces a worker that dies and loads its sample again, instead of
         WorkerLostError.
+    bad_samples: "error" raises BadSampleError for a sample that cannot be used, such as a damaged
+        picture. "skip" leaves it out of its batch, and counts and lists it in `stats()`.
     seed, order: an order of stocached instead of torch's. `seed` shuffles by that seed if
         shuffle=True. `order` is "sequential", "shuffled", or a stocached.Order, WeightedOrder or
         MixedOrder. It is the same for any number of workers and ranks, and resumes with any.
@@ -128,6 +131,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         batch_augment: Callable[[Any], Any] | None = None,
         worker: Worker | None = None,
         restart_workers: bool = False,
+        bad_samples: BadSamplesAre = "error",
         seed: int | None = None,
         order: Any = None,
         rank: int | None = None,

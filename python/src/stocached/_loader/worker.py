@@ -21,9 +21,10 @@ from .._samples.batch_layout import Layout
 from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
 from .._workers.task_queue import TaskQueue
+from .bad_samples import bad_sample
 from .job import Fetcher, Job
 from .native_work import NativeWork
-from .tasks import BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
+from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _Loaded = list[tuple[_native.Task, Any]]
@@ -144,8 +145,9 @@ class Worker:
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
-        task.result = ERROR
-        sent = self._job.backend.error(error, self._job.where(self._number))
+        bad = bad_sample(task.index, error) if self._job.skips_bad and task.kind == SAMPLE else None
+        task.result = ERROR if bad is None else BAD
+        sent = self._job.backend.error(error, self._job.where(self._number)) if bad is None else bad
         task.spill_offset, task.spill_bytes = self._task_queue.put_object(sent)
 
     def _do(self, tasks: list[_native.Task]) -> None:
@@ -203,8 +205,9 @@ class Worker:
             task.result = ENDED
             return
         self._task_queue.augmented(task.position, spent_ns() - spent)
-        count, hits = self._fetcher.count, getattr(self._job.dataset, "given", 0) - given
-        batch = data, count, hits, self._snapshot() if tell else None
+        count = self._fetcher.count
+        hits = min(getattr(self._job.dataset, "given", 0) - given, count)
+        batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
         task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
 
@@ -229,7 +232,7 @@ class Worker:
                 self._write_all(loaded, layout)
         self._write_all(loaded, layout)
         for task in hits:
-            if task.result != ERROR:
+            if task.result not in (ERROR, BAD):
                 task.result += FROM_CACHE
         self._pace += ((time.monotonic_ns() - start) / len(tasks) - self._pace) / 2
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))

@@ -14,6 +14,7 @@ from .._memory.batch_pool import Lease
 from .._workers import serialization
 from .._workers.dataset_states import Snapshots, Told
 from .._workers.task_queue import TASK
+from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Delivered, as_request, check_found
 from .tasks import BATCH, ENDED, ERROR, NO_BUFFER
@@ -31,6 +32,7 @@ class _Made:
     lease: Lease | None
     request: tuple[int, int]  # in the overflow
     tells: bool  # the answer has a snapshot
+    bad: list[BadSample]  # that the worker does not load, as the loader knows them
 
 
 class WorkerBatchIterator(BatchIterator):
@@ -111,6 +113,7 @@ class WorkerBatchIterator(BatchIterator):
                 self._more = False
                 return
             indices, samples = as_request(wanted, context.job.batched)
+            indices, bad = (indices, []) if context.bad is None else context.bad.without(indices)
             self._next_turn = (worker + 1) % context.job.workers
             lease = self._runtime.batch_pool.take() if self._runtime.batch_bytes else None
             tell = self._snapshots is not None and self._snapshots.wanted(len(self._pending))
@@ -119,7 +122,7 @@ class WorkerBatchIterator(BatchIterator):
             task["kind"], task["only"], task["argument"], task["index"] = BATCH, worker + 1, request[0], request[1]
             task["buffer"] = lease.number if lease else NO_BUFFER
             first = self._runtime.push_one(task)
-            self._pending.append(_Made(self._number, self._planned, worker, first, lease, request, tell))
+            self._pending.append(_Made(self._number, self._planned, worker, first, lease, request, tell, bad))
             self._number += 1
             self._planned += samples
 
@@ -188,11 +191,12 @@ class WorkerBatchIterator(BatchIterator):
             if snapshots is not None:
                 snapshots.failed(Told(made.worker, None, False))
             task_queue.take_object(offset, length).reraise()
-        (data, samples, hits, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
+        (data, samples, hits, bad, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
         if not runtime.batch_bytes and nbytes:
             runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
             runtime.batch_bytes = runtime.batch_pool.buffer_bytes
-        return Delivered(data, made.number, samples, hits, nbytes, Told(made.worker, snapshot, made.tells))
+        told = Told(made.worker, snapshot, made.tells)
+        return Delivered(data, made.number, samples, hits, nbytes, told, [*bad, *made.bad])
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()

@@ -29,6 +29,16 @@ class Column:
     number: type | None  # the Python type of the leaf's numbers
 
 
+def closed_up(arrays: list[Array], gaps: list[int]) -> list[Array]:
+    """The arrays without some of their rows: the rows after a gap move up, in place."""
+    for array in arrays:
+        to = gaps[0]
+        for gap, end in zip(gaps, [*gaps[1:], len(array)]):
+            array[to : to + end - gap - 1] = array[gap + 1 : end]
+            to += end - gap - 1
+    return [array[: len(array) - len(gaps)] for array in arrays]
+
+
 class Layout:
     """The layout of samples that all have the same leaves. A leaf that is no array or number has no
     column: workers pickle its values. Can be pickled."""

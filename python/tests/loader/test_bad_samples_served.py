@@ -1,0 +1,193 @@
+"""Damaged pictures of a server: bad_samples in its configuration, and in the loaders that read from it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded
+from served import Server, program, until
+from torch_helpers import TORCH_WARNINGS
+
+from stocached import BadSampleError, Cache, FetchError, image
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stocached. a bad sample"),
+    *TORCH_WARNINGS,
+]
+
+N = 40
+
+
+def solid(colour: int, format: str = "JPEG") -> bytes:
+    return encoded(np.full((30, 40, 3), colour, np.uint8), format)
+
+
+JPEG = encoded(np.random.default_rng(1).integers(0, 256, (70, 90, 3), np.uint8))
+DAMAGED = {
+    3: ("jpg", JPEG[: len(JPEG) * 3 // 4]),
+    4: ("jpg", b""),
+    13: ("jpg", b"this is a text"),
+    39: ("png", encoded(np.random.default_rng(2).integers(0, 256, (70, 90, 3), np.uint8), "PNG")[:9000]),
+}
+GOOD = [k for k in range(N) if k not in DAMAGED]
+
+
+def name_of(k: int) -> str:
+    return f"{k:03}.{DAMAGED[k][0] if k in DAMAGED else 'jpg'}"
+
+
+def serve(server: Server, bad_samples: str | None = "skip") -> None:
+    """Sample k is a grey picture of level 6 * k."""
+    files = {name_of(k): DAMAGED[k][1] if k in DAMAGED else solid(6 * k) for k in range(N)}
+    how = {} if bad_samples is None else {"bad_samples": bad_samples}
+    server.files(files, decode={"resize": [16, 16], **how})
+
+
+def level(sample: Any) -> int:
+    return round(float(np.asarray(sample["image"], np.float64).mean()) / 6)
+
+
+def halved(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"image": sample["image"] / 1.0}
+
+
+def levels(batches: Any) -> list[list[int]]:
+    return [[level({"image": picture}) for picture in picture_of(batch)] for batch in batches]
+
+
+def picture_of(batch: Any) -> Any:
+    return batch["image"] if isinstance(batch, dict) else batch
+
+
+def loader(server: Server, **options: Any) -> Any:
+    from stocached.torch import DataLoader, SourceDataset
+
+    transform = options.pop("transform", None)
+    dataset = SourceDataset(server.name, transform=transform)
+    return DataLoader(dataset, **({"batch_size": 6, "shuffle": True, "seed": 5, "bad_samples": "skip"} | options))
+
+
+def as_list(samples: Any) -> Any:
+    return np.stack([np.asarray(picture_of(sample)) for sample in samples])
+
+
+def wanted(loads: Any, epoch: int) -> list[list[int]]:
+    order = loads.sampler.order.epoch(epoch).indices().tolist()
+    return [[k for k in order[at : at + 6] if k in GOOD] for at in range(0, N, 6)]
+
+
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}])
+@pytest.mark.parametrize("path", [{}, {"transform": lambda sample: picture_of(sample) * 1}, {"collate_fn": as_list}])
+def test_a_loader_leaves_bad_samples_out(server, workers, path):
+    serve(server)
+    loads = loader(
+        server,
+        multiprocessing_context="fork" if "num_workers" in workers and "worker" not in workers else None,
+        **workers,
+        **path,
+    )
+    for epoch in range(3):
+        assert levels(loads) == wanted(loads, epoch)
+        assert loads.stats().bad_samples == len(DAMAGED) * (epoch + 1)
+        assert loads.stats().samples == len(GOOD) * (epoch + 1)
+    assert sorted(bad.index for bad in loads.stats().bad) == sorted(DAMAGED)
+    for bad in loads.stats().bad:
+        assert name_of(bad.index) in bad.reason
+    # The server has read each of them once.
+    assert server.metric("stocached_bad_samples") == len(DAMAGED)
+    assert server.metric("stocached_fills_total") == len(GOOD)
+    assert server.about()["source_errors"] == {"corrupt": len(DAMAGED)}
+
+
+def test_a_batch_of_bad_samples(server):
+    serve(server)
+    loads = loader(server, batch_size=1, shuffle=False, order="sequential", seed=None)
+    batches = iter(loads)
+    assert levels([next(batches) for _ in range(3)]) == [[0], [1], [2]]
+    for k in (3, 4):
+        with pytest.raises(BadSampleError, match=f"all samples of this batch are bad: sample {k}: .*{name_of(k)}"):
+            next(batches)
+    assert levels([next(batches)]) == [[5]]
+
+
+def test_errors_name_file_and_reason(server):
+    """Of a loader that does not skip, and of fetch."""
+    serve(server)
+    batches = iter(loader(server, bad_samples="error", shuffle=False, order="sequential", seed=None))
+    with pytest.raises(FetchError, match=r"sample 3: BAD: .*003.jpg: .* \(and 1 more\)") as raised:
+        next(batches)
+    assert [(failure.index, failure.kind) for failure in raised.value.failures] == [(3, "BAD"), (4, "BAD")]
+    assert raised.value.bad
+    assert levels([next(batches)]) == [[6, 7, 8, 9, 10, 11]]
+    out, ok = Cache.attach(server.name).fetch([2, 3, 5], errors="return")
+    assert ok.tolist() == [True, False, True]
+    assert level({"image": out[0]}) == 2
+
+
+def test_the_default_of_a_server_is_an_error(server):
+    """Such samples are tried each time, and are no bad samples for a loader."""
+    serve(server, None)
+    loads = loader(server, shuffle=False, order="sequential", seed=None)
+    for _ in range(2):
+        with pytest.raises(FetchError, match="sample 3: DAMAGED: .*003.jpg.* does not decode"):
+            next(iter(loads))
+    assert server.metric("stocached_bad_samples") == 0
+    assert server.about()["source_errors"]["corrupt"] >= 4
+    assert loads.stats().bad_samples == 0
+
+
+def test_users_decode_encoded_files(server):
+    """The transform raises the error of stocached.image."""
+    files = {name_of(k): DAMAGED[k][1] if k in DAMAGED else solid(6 * k) for k in range(N)}
+    server.files(files)
+    decode = image.Decode(16)
+    loads = loader(server, transform=decode)
+    for epoch in range(2):
+        assert levels(loads) == wanted(loads, epoch)
+        assert loads.stats().bad_samples == len(DAMAGED) * (epoch + 1)
+
+
+def test_log_stats_and_a_reload(server):
+    """The setting changes without an empty cache. A server that starts again tries the files again."""
+    serve(server, "error")
+    loads = loader(server)
+    with pytest.raises(FetchError, match="DAMAGED"):
+        list(loads)
+    config = server.folder / "config.yaml"
+    settings = json.loads(config.read_text())
+    settings["caches"][0]["decode"]["bad_samples"] = "skip"
+    config.write_text(json.dumps(settings))
+    assert server.process is not None
+    server.process.send_signal(signal.SIGHUP)
+
+    def bad() -> bool:
+        return Cache.attach(server.name).fetch([3], errors="return")[1].tolist() == [False] and "reason" in server.log()
+
+    until(bad)
+    loads.set_epoch(0)
+    assert levels(loads) == wanted(loads, 0)
+    lines = [line for line in server.log().splitlines() if "a sample is bad" in line]
+    assert len(lines) == len(DAMAGED)
+    for k in DAMAGED:
+        assert sum(name_of(k) in line for line in lines) == 1
+    told = subprocess.run([program(), "stats", server.path, "--json"], capture_output=True, check=True).stdout
+    assert json.loads(told)["bad_samples"] == len(DAMAGED)
+    text = subprocess.run([program(), "stats", server.path], capture_output=True, check=True, text=True).stdout
+    assert f"bad samples    {len(DAMAGED)}\n" in text
+    server.stop()
+    server.start()
+    assert server.metric("stocached_bad_samples") == 0
+    loads.set_epoch(1)
+    assert levels(loads) == wanted(loads, 1)
+    assert server.about()["adopted"]
+
+
+def test_a_wrong_setting(server):
+    with pytest.raises(AssertionError, match="bad_samples is .*no.*, but must be error or skip"):
+        serve(server, "no")

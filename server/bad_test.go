@@ -1,0 +1,65 @@
+package server_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ensure that a bad sample is read once, that each client that asks for it gets BAD with the file and
+// the reason, that other errors are read again, and that a prefetch does no harm.
+func TestBadSamples(t *testing.T) {
+	m := newMemory(30, 1000)
+	for _, i := range []int{4, 5, 29} {
+		m.fails[i] = fmt.Errorf("a wrapper: %w", &source.BadError{Where: fmt.Sprintf("%d.jpg", i), Reason: "it is cut"})
+	}
+	m.fails[7] = unix.EIO
+	m.fails[8] = fmt.Errorf("%w: a checksum", source.ErrCorrupt)
+	s, _ := start(t, options(t, m, server.CacheOptions{Parallel: 2}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	c := view(t, seg)
+	for round := range 2 {
+		a := p.fetch(number, 0, append(upTo(30), 4)...)
+		if len(a.failures) != 6 {
+			t.Errorf("%+v", a.failures)
+		}
+		for position, i := range map[uint32]int{4: 4, 5: 5, 29: 29, 30: 4} {
+			if g := a.failures[position]; g.Code != control.CodeBad || g.Text != fmt.Sprintf("%d.jpg: it is cut", i) {
+				t.Errorf("position %d: %+v", position, g)
+			}
+		}
+		if a.failures[7].Code != control.CodeRead || a.failures[8].Code != control.CodeDamaged {
+			t.Errorf("%+v", a.failures)
+		}
+		if state, err := c.State(4); state != cache.StateEmpty || err != nil {
+			t.Errorf("sample 4: %v, %v", state, err)
+		}
+		if m.begun(4) != 1 || m.begun(29) != 1 || m.begun(7) != round+1 || m.begun(3) != 1 {
+			t.Errorf("read %d, %d, %d and %d times", m.begun(4), m.begun(29), m.begun(7), m.begun(3))
+		}
+	}
+	q := dial(t, s.Dir())
+	other, _ := q.attach("pets")
+	if a := q.fetch(other, control.Send, 4, 6); a.failures[0].Code != control.CodeBad || len(a.samples) != 1 {
+		t.Errorf("%+v", a)
+	}
+	if a := about(t, s); a["bad_samples"] != 3.0 {
+		t.Error(a["bad_samples"])
+	}
+	wantMetric(t, s, `stocached_bad_samples{cache="pets"} 3`)
+	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="corrupt"} 5`)
+	// A client may store the sample.
+	if stored, err := c.Set(4, content(4, 1000), 0); stored != cache.Stored || err != nil {
+		t.Fatal(stored, err)
+	}
+	if a := p.fetch(number, 0, 4); len(a.failures) != 0 {
+		t.Errorf("%+v", a.failures)
+	}
+}

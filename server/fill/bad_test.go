@@ -1,0 +1,73 @@
+package fill
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/source"
+)
+
+type named struct{ source.Source }
+
+func (named) Where(i int) string { return fmt.Sprintf("%d.jpg", i) }
+
+// Ensure that the log has a line for each bad sample, but few lines a minute, and that the next line
+// says how many samples have none.
+func TestBadLines(t *testing.T) {
+	var text bytes.Buffer
+	log, b, now := slog.New(slog.NewTextHandler(&text, nil)), new(bad), time.Now()
+	lines := func(want ...string) {
+		t.Helper()
+		got := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if text.Reset(); len(got) != len(want) {
+			t.Fatalf("%d lines, want %d: %q", len(got), len(want), got)
+		}
+		for k, part := range want {
+			if !strings.Contains(got[k], part) {
+				t.Errorf("%q has no %q", got[k], part)
+			}
+		}
+	}
+	var first []string
+	for i := range 3 * linesAMinute {
+		for range 2 {
+			b.add(log, i, &source.BadError{Where: fmt.Sprintf("%d.jpg", i), Reason: "it is cut"}, now)
+		}
+		first = append(first, fmt.Sprintf(`sample=%d file=%d.jpg reason="it is cut"`, i, i))
+	}
+	lines(first[:linesAMinute]...)
+	b.add(log, 100, &source.BadError{Where: "100.jpg", Reason: "no"}, now.Add(time.Minute))
+	b.add(log, 101, &source.BadError{Where: "101.jpg", Reason: "no"}, now.Add(time.Minute))
+	lines(fmt.Sprintf("sample=100 file=100.jpg reason=no not_logged=%d", 2*linesAMinute),
+		"sample=101 file=101.jpg reason=no")
+	if r, bad := b.known(named{}, 7); !bad || r.code != control.CodeBad || r.text != "7.jpg: it is cut" {
+		t.Errorf("%+v, %v", r, bad)
+	}
+	if _, bad := b.known(named{}, 99); bad {
+		t.Error("sample 99 is bad")
+	}
+	b.forget()
+	if _, bad := b.known(named{}, 7); bad {
+		t.Error("sample 7 is bad still")
+	}
+}
+
+// Ensure that memory for reasons is bounded, and that all bad samples stay known.
+func TestManyBadSamples(t *testing.T) {
+	b := new(bad)
+	for i := range keptReasons + 5 {
+		b.add(slog.New(slog.DiscardHandler), i, &source.BadError{Where: "x", Reason: "it is cut"}, time.Now())
+	}
+	last := keptReasons + 4
+	for i, want := range map[int]string{keptReasons - 1: "x: it is cut",
+		last: fmt.Sprintf("%d.jpg: %s", last, unknownReason)} {
+		if r, bad := b.known(named{}, i); !bad || r.text != want {
+			t.Errorf("sample %d: %q, %v; want %q", i, r.text, bad, want)
+		}
+	}
+}
