@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,13 @@ PICTURE = base64.b64decode(
     "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABALDA4MChAODQ4SERATGCgaGBYWGDEjJR0oOjM9PDkzODdASFxOQERXRTc4UG1RV19iZ2hnPk1xeXBk"
     "eFxlZ2P/wAALCAAIABABAREA/8QAFQABAQAAAAAAAAAAAAAAAAAABgf/xAAUEAEAAAAAAAAAAAAAAAAAAAAA/9oACAEBAAA/AJ+fP//Z"
 )
+LOAD = """
+import numpy
+import stocached
+loader = stocached.Loader(numpy.arange(20).reshape(10, 2), 5, size="8MiB")
+print(sum(batch.sum() for epoch in range(2) for batch in loader), stocached.__file__)
+loader.close()
+"""
 # Prints what a picture decodes to, and the files of libjpeg that this loads.
 DECODE = """
 from stocached import image
@@ -101,23 +109,31 @@ def says(python: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([python, "-c", code], cwd=folder, env=CLEAN, capture_output=True, text=True, check=False)
 
 
-def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(tmp_path):
+def source_package(folder: Path) -> Path:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder], cwd=ROOT / "python", check=True
+    )
+    (made,) = folder.glob("*.tar.gz")
+    return made
+
+
+@pytest.mark.parametrize("kind", ["checkout", "source package"])
+def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(kind, fresh, tmp_path):
     compiler = tmp_path / "cc"  # finds no header for a program that it reads from its standard input
     compiler.write_text('#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec cc "$@"\n')
     compiler.chmod(0o755)
-    wheel = built(tmp_path / "wheel", GO="no-such-go", CC=str(compiler))
-    names = wheel.namelist()
-    assert "stocached/libstocached.so" in names
-    assert "stocached/libstocached_image.so" not in names
-    wheel.extractall(tmp_path / "installed")
-    done = subprocess.run(
-        [sys.executable, "-c", "import stocached, stocached._native._image_header"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "STOCACHED_LIB_PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "apt install libjpeg62-turbo-dev" in done.stderr
+    source = ROOT / "python" if kind == "checkout" else source_package(tmp_path)
+    install(fresh, source, CC=str(compiler))
+    done = says(fresh, LOAD)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
+    done = says(fresh, DECODE)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ImportError: stocached.image: no library at ")
+    found = re.search(r"run: sudo apt-get install -y libjpeg-dev && pip install (\S.*)$", line)
+    assert found is not None, line
+    install(fresh, *found[1].split())
+    assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
 
 
 def test_the_wheel_for_others_decodes_with_the_libjpeg_inside_it(fresh, tmp_path):
