@@ -103,7 +103,7 @@ func generate(file, header string) ([]byte, error) {
 			fmt.Fprintf(&constants, "%s = %s\n", short(m[1]), value)
 		}
 	}
-	constants.WriteString("\ncheck_abi(ABI_VERSION)\n")
+	fmt.Fprintf(&constants, "\ncheck_abi(holding, %q, ABI_VERSION)\n", prefix+"abi_version")
 	for _, declaration := range declarations(text) {
 		var err error
 		switch {

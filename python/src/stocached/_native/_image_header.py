@@ -22,7 +22,7 @@ from ._image_library import bind, check_abi, holding, releasing
 
 ABI_VERSION = 1
 
-check_abi(ABI_VERSION)
+check_abi(holding, "stoc_image_abi_version", ABI_VERSION)
 
 # enum stoc_image_code
 OK = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import _library
 from ._library import bind as bind
+from ._library import check_abi as check_abi
 
 
 def image_library_path() -> Path:
@@ -48,13 +49,3 @@ def _install_again() -> str:
 path = image_library_path()
 releasing = ctypes.CDLL(str(path))  # releases the GIL during a call
 holding = ctypes.PyDLL(str(path))  # keeps it: cheaper, for functions of nanoseconds
-
-
-def check_abi(version: int) -> None:
-    """Checks that the library has the ABI version of this package."""
-    found = bind(holding, "stoc_image_abi_version", ctypes.c_uint32)()
-    if found != version:
-        raise ImportError(
-            f"stocached.image: {path} speaks ABI version {found}, this package needs {version}; "
-            "install both from one release"
-        )
