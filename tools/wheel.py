@@ -8,7 +8,6 @@ glibc that it runs on. A build without the library for pictures is an error."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,11 +31,8 @@ def make(folder: Path) -> Path:
             pictures = "stocached/libstocached_image.so" in made.namelist()
         if not pictures:
             sys.exit("stocached: the headers of libjpeg-turbo are missing: sudo apt-get install -y libjpeg-dev")
-        done = Path(scratch, "done")
-        run("auditwheel", "repair", "--wheel-dir", done, plain)
-        (wheel,) = done.glob("*.whl")
-        folder.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.move(wheel, folder / wheel.name))
+        run("auditwheel", "repair", "--wheel-dir", folder, plain)
+        return max(folder.glob("*.whl"), key=lambda wheel: wheel.stat().st_mtime)
 
 
 if __name__ == "__main__":
