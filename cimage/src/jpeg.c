@@ -228,7 +228,8 @@ static bool weights_of(struct weights *w, uint32_t in, uint32_t out, uint32_t fr
 
 /* Weights from the file's picture, which may be scaled already, to the target. If columns stay as they
  * are, a pixel is three columns of one plane: its bytes are copied. */
-static int plan(struct decoder *d, const struct stoc_image_target *t, struct turn turn, const struct stoc_image_decode *how)
+static int plan(struct decoder *d, const struct stoc_image_target *t, struct turn turn,
+                const struct stoc_image_decode *how)
 {
     int filter = how->filter;
     stoc_image_worker *w = d->worker;

@@ -261,8 +261,8 @@ def test_without_the_library(tmp_path):
             print(error)
     """
     assert python(code, tmp_path).stdout == (
-        f"stocached.image: no library at {tmp_path}/libstocached_image.so. It is built where the headers of libjpeg-turbo "
-        "are. On Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && make build\n"
+        f"stocached.image: no library at {tmp_path}/libstocached_image.so. It is built where the headers of "
+        "libjpeg-turbo are. On Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && make build\n"
     )
 
 
