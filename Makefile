@@ -64,11 +64,15 @@ build/libstocached.so: | setup-compiler
 build/libstocached_image.so: | setup-compiler
 	@if tools/setup.sh has-jpeg; then \
 		$(MAKE) --no-print-directory -C cimage && mkdir -p bin && ln -sf ../build/stocached-decode bin; else \
-		echo 'stocached: without libstocached_image.so and stocached-decode, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg62-turbo-dev'; fi
+		echo 'stocached: without libstocached_image.so and stocached-decode, as jpeglib.h is missing. On Debian and Ubuntu: sudo apt-get install -y libjpeg-dev'; fi
 
 .PHONY: bin/stocached
 bin/stocached:
 	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./cmd/stocached
+
+.PHONY: wheel
+wheel: setup-c-tests setup-python ## build a wheel with libjpeg-turbo inside, for other machines, in build/wheels
+	@$(PY) tools/wheel.py build/wheels
 
 .PHONY: man
 man: bin/stocached ## write the manual pages of all commands to build/man

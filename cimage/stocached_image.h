@@ -109,6 +109,17 @@ struct stoc_image_decode {
 STOC_IMAGE_API int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes,
                                      const struct stoc_image_decode *how, uint8_t *dst, size_t dst_bytes);
 
+struct stoc_image_target {
+    uint32_t resized_width, resized_height;     /* of the whole picture */
+    uint32_t window_x, window_y, width, height; /* the part of that which the result has */
+    uint32_t x, y;                              /* where this part begins in the result; not 0 with PAD only */
+};
+
+/* Says where a picture of width x height goes, for a program that decodes other formats. Errors:
+ * EINVAL. */
+STOC_IMAGE_API int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height,
+                                     const struct stoc_image_decode *how, struct stoc_image_target *target);
+
 /* --------------------------------------------------------------------------------- augment */
 
 struct stoc_image_picture {

@@ -84,7 +84,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if subprocess.run(probe, input=text, text=True, stderr=subprocess.DEVNULL).returncode:
             self.app.display_warning(
                 "stocached: without stocached.image, as the headers of libjpeg-turbo are missing. On Debian and Ubuntu: "
-                "sudo apt-get install -y libjpeg62-turbo-dev; then install this package again"
+                "sudo apt-get install -y libjpeg-dev; then install this package again"
             )
             return False
         files = sorted((sources / "src").glob("*.c"))

@@ -29,7 +29,7 @@ c_tests() {
     missing=
     command -v "${CXX:-c++}" >/dev/null || missing="$missing g++"
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
-    has_jpeg || missing="$missing libjpeg62-turbo-dev"
+    has_jpeg || missing="$missing libjpeg-dev"
     install_packages $missing
 }
 

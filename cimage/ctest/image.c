@@ -327,6 +327,31 @@ static void threads_have_their_own_workers(void)
     release_picture(&p);
 }
 
+static void where_a_picture_goes(void)
+{
+    struct { uint32_t width, height, fit, short_side; struct stoc_image_target target; } cases[] = {
+        {50, 40, STOC_IMAGE_STRETCH, 0, {20, 10, 0, 0, 20, 10, 0, 0}},
+        {50, 40, STOC_IMAGE_CROP, 0, {20, 16, 0, 3, 20, 10, 0, 0}},
+        {40, 50, STOC_IMAGE_CROP, 0, {20, 25, 0, 8, 20, 10, 0, 0}},
+        {500, 40, STOC_IMAGE_CROP, 0, {125, 10, 52, 0, 20, 10, 0, 0}},
+        {500, 40, STOC_IMAGE_CROP, 30, {375, 30, 178, 10, 20, 10, 0, 0}},
+        {50, 40, STOC_IMAGE_PAD, 0, {12, 10, 0, 0, 12, 10, 4, 0}},
+        {50, 5, STOC_IMAGE_PAD, 0, {20, 2, 0, 0, 20, 2, 0, 4}},
+        {65500, 1, STOC_IMAGE_PAD, 0, {20, 1, 0, 0, 20, 1, 0, 4}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct stoc_image_decode how = to(20, 10);
+        how.fit = (uint8_t)cases[k].fit;
+        how.short_side = cases[k].short_side;
+        struct stoc_image_target target;
+        EQUAL(stoc_image_target(worker, cases[k].width, cases[k].height, &how, &target), 0);
+        if (memcmp(&target, &cases[k].target, sizeof target))
+            COMPLAIN("case %zu: %u x %u, window %u, %u, %u x %u at %u, %u", k, target.resized_width,
+                     target.resized_height, target.window_x, target.window_y, target.width, target.height, target.x,
+                     target.y);
+    }
+}
+
 static void arguments_that_are_wrong(void)
 {
     struct stoc_image_picture p = picture(20, 10, 3, STOC_IMAGE_HWC), bad;
@@ -389,6 +414,14 @@ static void arguments_that_are_wrong(void)
     NOT_DECODED((ask.fit = 1, ask.short_side = 7), "smaller than 8 x 8");
     NOT_DECODED((ask.fit = 1, ask.short_side = 70000), "at most");
     EQUAL(stoc_image_decode(worker, NULL, 0, &fine, dst, sizeof dst), STOC_IMAGE_EINVAL);
+    struct stoc_image_target target;
+    EQUAL(stoc_image_target(worker, 0, 9, &fine, &target), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_target(worker, 9, 70000, &fine, &target), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_target(worker, 9, 9, &fine, NULL), STOC_IMAGE_EINVAL);
+    EQUAL(stoc_image_target(NULL, 9, 9, &fine, &target), STOC_IMAGE_EINVAL);
+    ask = to(8, 8);
+    ask.fit = 1, ask.short_side = 7;
+    EQUAL(stoc_image_target(worker, 9, 9, &ask, &target), STOC_IMAGE_EINVAL);
     EQUAL(stoc_image_read_info(NULL, f.bytes, f.size, NULL), STOC_IMAGE_EINVAL);
     free(f.bytes);
     stoc_image_worker_free(NULL);
@@ -410,6 +443,7 @@ int main(int argc, char **argv)
     RUN(layouts_agree);
     RUN(what_a_resize_keeps);
     RUN(threads_have_their_own_workers);
+    RUN(where_a_picture_goes);
     RUN(arguments_that_are_wrong);
     stoc_image_worker_free(worker);
     return end_tests(argv[0]);

@@ -135,12 +135,6 @@ int stoc_image_read_info(stoc_image_worker *w, const void *file, size_t bytes, s
     return d.code;
 }
 
-/* Where the picture goes: its resized size, the window of it, and the place of that in the result. All as
- * the picture is shown. */
-struct target {
-    uint32_t resized_width, resized_height, window_x, window_y, width, height, x, y;
-};
-
 /* As Python's round((a - b) / 2). */
 static uint32_t middle(uint32_t a, uint32_t b) { return (uint32_t)lrint((a - b) / 2.0); }
 
@@ -150,26 +144,32 @@ static uint32_t scaled(uint32_t side, uint32_t to, uint32_t from)
     return n < 1 ? 1 : n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
 }
 
-static struct target target_of(uint32_t width, uint32_t height, const struct stoc_image_decode *how)
+static int target_of(stoc_image_worker *worker, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
+                     struct stoc_image_target *target)
 {
     uint32_t w = how->width, h = how->height;
-    if (how->fit == STOC_IMAGE_STRETCH)
-        return (struct target){w, h, 0, 0, w, h, 0, 0};
-    bool wide = width > height;
+    if (how->fit == STOC_IMAGE_STRETCH) {
+        *target = (struct stoc_image_target){w, h, 0, 0, w, h, 0, 0};
+        return STOC_IMAGE_OK;
+    }
     if (how->fit == STOC_IMAGE_PAD) { /* the side that limits, then the other in proportion */
         bool by_width = (uint64_t)width * h >= (uint64_t)height * w;
         uint32_t rw = by_width ? w : scaled(width, h, height), rh = by_width ? scaled(height, w, width) : h;
-        return (struct target){rw, rh, 0, 0, rw, rh, middle(w, rw), middle(h, rh)};
+        *target = (struct stoc_image_target){rw, rh, 0, 0, rw, rh, middle(w, rw), middle(h, rh)};
+        return STOC_IMAGE_OK;
     }
-    uint32_t side = how->short_side;
-    if (side == 0) /* the smallest whose picture has the window inside */
-        for (side = w < h ? w : h;; side++) {
-            uint32_t rw = wide ? scaled(width, side, height) : side, rh = wide ? side : scaled(height, side, width);
-            if (rw >= w && rh >= h)
-                break;
-        }
-    uint32_t rw = wide ? scaled(width, side, height) : side, rh = wide ? side : scaled(height, side, width);
-    return (struct target){rw, rh, rw > w ? middle(rw, w) : 0, rh > h ? middle(rh, h) : 0, w, h, 0, 0};
+    uint32_t side = how->short_side ? how->short_side : w < h ? w : h, rw, rh;
+    for (;; side++) {
+        rw = width > height ? scaled(width, side, height) : side;
+        rh = width > height ? side : scaled(height, side, width);
+        if (rw >= w && rh >= h)
+            break;
+        if (how->short_side)
+            return fail(worker, STOC_IMAGE_EINVAL, "short_side %u makes the picture %u x %u, smaller than %u x %u",
+                        side, rw, rh, w, h);
+    }
+    *target = (struct stoc_image_target){rw, rh, middle(rw, w), middle(rh, h), w, h, 0, 0};
+    return STOC_IMAGE_OK;
 }
 
 /* The orientation as a transposition of the file's picture, after which columns and rows are reversed. */
@@ -184,10 +184,18 @@ static struct turn turn_of(uint32_t orientation)
     return turns[orientation - 1];
 }
 
-static int check(stoc_image_worker *w, const struct stoc_image_decode *how, size_t dst_bytes)
+static int check_sides(stoc_image_worker *w, uint32_t width, uint32_t height)
 {
-    if (how->width < 1 || how->height < 1 || how->width > MAX_SIDE || how->height > MAX_SIDE)
-        return fail(w, STOC_IMAGE_EINVAL, "width %u, height %u: sides are 1 to %d", how->width, how->height, MAX_SIDE);
+    if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE)
+        return fail(w, STOC_IMAGE_EINVAL, "width %u, height %u: sides are 1 to %d", width, height, MAX_SIDE);
+    return STOC_IMAGE_OK;
+}
+
+static int check(stoc_image_worker *w, const struct stoc_image_decode *how)
+{
+    int code = check_sides(w, how->width, how->height);
+    if (code)
+        return code;
     if (how->fit > STOC_IMAGE_PAD || how->filter > STOC_IMAGE_BICUBIC || how->layout > STOC_IMAGE_HWC || how->fast > 1 ||
         how->reserved)
         return fail(w, STOC_IMAGE_EINVAL, "fit, filter, layout, fast: an unknown value");
@@ -195,10 +203,20 @@ static int check(stoc_image_worker *w, const struct stoc_image_decode *how, size
         return fail(w, STOC_IMAGE_EINVAL, "short_side is of fit CROP only");
     if (how->short_side > MAX_SIDE)
         return fail(w, STOC_IMAGE_EINVAL, "short_side %u: at most %d", how->short_side, MAX_SIDE);
-    size_t need = (size_t)3 * how->width * how->height;
-    if (dst_bytes < need)
-        return fail(w, STOC_IMAGE_EINVAL, "dst has %zu bytes; %zu are needed", dst_bytes, need);
     return STOC_IMAGE_OK;
+}
+
+int stoc_image_target(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
+                      struct stoc_image_target *target)
+{
+    if (!w)
+        return STOC_IMAGE_EINVAL;
+    if (!how || !target)
+        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
+    int code = check_sides(w, width, height);
+    if (code || (code = check(w, how)))
+        return code;
+    return target_of(w, width, height, how, target);
 }
 
 /* As make_weights. With flip, the results are those of a source in reverse order. */
@@ -210,7 +228,8 @@ static bool weights_of(struct weights *w, uint32_t in, uint32_t out, uint32_t fr
 
 /* Weights from the file's picture, which may be scaled already, to the target. If columns stay as they
  * are, a pixel is three columns of one plane: its bytes are copied. */
-static int plan(struct decoder *d, const struct target *t, struct turn turn, const struct stoc_image_decode *how)
+static int plan(struct decoder *d, const struct stoc_image_target *t, struct turn turn,
+                const struct stoc_image_decode *how)
 {
     int filter = how->filter;
     stoc_image_worker *w = d->worker;
@@ -241,7 +260,7 @@ static void from_cmyk(uint8_t *row, size_t pixels, bool inverted)
 }
 
 /* Chooses the least scale of libjpeg that leaves at least the resized size. */
-static void choose_scale(struct decoder *d, const struct target *t, bool transpose)
+static void choose_scale(struct decoder *d, const struct stoc_image_target *t, bool transpose)
 {
     uint32_t across = transpose ? t->resized_height : t->resized_width;
     uint32_t down = transpose ? t->resized_width : t->resized_height;
@@ -306,7 +325,7 @@ static void read_rows(struct decoder *d)
 }
 
 /* Writes the rows of the resize to the result. */
-static int write_rows(stoc_image_worker *w, const struct target *t, bool transpose,
+static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, bool transpose,
                       const struct stoc_image_decode *how, uint8_t *dst)
 {
     const struct resize *r = &w->resize;
@@ -348,18 +367,17 @@ static void decode(struct decoder *d, const void *file, size_t bytes, const stru
     if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != 4)
         stop(d, fail(w, STOC_IMAGE_EUNSUPPORTED, "the file has %d components", jpeg->num_components));
     struct turn turn = turn_of(orientation(d));
-    struct target target = turn.transpose ? target_of(jpeg->image_height, jpeg->image_width, how)
-                                          : target_of(jpeg->image_width, jpeg->image_height, how);
-    if (how->fit == STOC_IMAGE_CROP && (target.resized_width < how->width || target.resized_height < how->height))
-        stop(d, fail(w, STOC_IMAGE_EINVAL, "short_side %u makes the picture %u x %u, smaller than %u x %u",
-                     how->short_side, target.resized_width, target.resized_height, how->width, how->height));
+    struct stoc_image_target target;
+    int code = target_of(w, turn.transpose ? jpeg->image_height : jpeg->image_width,
+                         turn.transpose ? jpeg->image_width : jpeg->image_height, how, &target);
+    if (code)
+        stop(d, code);
     jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
     jpeg->dct_method = JDCT_ISLOW;
     if (how->fast)
         choose_scale(d, &target, turn.transpose);
     jpeg_calc_output_dimensions(jpeg);
-    int code = plan(d, &target, turn, how);
-    if (code)
+    if ((code = plan(d, &target, turn, how)))
         stop(d, code);
     read_rows(d);
     if ((code = write_rows(w, &target, turn.transpose, how, dst)))
@@ -373,9 +391,12 @@ int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, cons
         return STOC_IMAGE_EINVAL;
     if (!file || !how || !dst)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
-    int code = check(w, how, dst_bytes);
+    int code = check(w, how);
     if (code)
         return code;
+    size_t need = (size_t)3 * how->width * how->height;
+    if (dst_bytes < need)
+        return fail(w, STOC_IMAGE_EINVAL, "dst has %zu bytes; %zu are needed", dst_bytes, need);
     struct decoder d;
     prepare(&d, w);
     if (setjmp(d.failed) == 0)

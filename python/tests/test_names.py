@@ -226,6 +226,23 @@ def test_unknown_library_says_what_to_do(tmp_path):
     assert f"no library at {tmp_path / 'libstocached.so'} (STOCACHED_LIB_PATH)" in result.stderr
 
 
+@pytest.mark.parametrize(("name", "prefix"), [("libstocached.so", "stoc"), ("libstocached_image.so", "stoc_image")])
+def test_library_of_another_release_is_refused(name, prefix, tmp_path):
+    other = tmp_path / name
+    code = f"unsigned {prefix}_abi_version(void) {{ return 99; }}"
+    subprocess.run(["cc", "-shared", "-xc", "-", "-o", other], input=code, text=True, check=True)
+    if name != "libstocached.so":
+        (tmp_path / "libstocached.so").symlink_to(Path(_native._library.path).resolve())
+    result = subprocess.run(
+        [os.sys.executable, "-c", "import stocached.image"],
+        env={**os.environ, "STOCACHED_LIB_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"stocached: {other} speaks ABI version 99, this package needs " in result.stderr
+
+
 def test_shm_size():
     stats = os.statvfs("/dev/shm")
     assert stocached.get_shm_size() == stats.f_bsize * stats.f_blocks // 2**30

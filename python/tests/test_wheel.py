@@ -1,9 +1,11 @@
-"""What `pip install ./python` installs: the package with its C library, and the command, or a
-script that says why the command is missing."""
+"""What `pip install ./python` and the wheel of `make wheel` install: the package with its C libraries, and the command,
+or a script that says why the command is missing."""
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,26 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "STOCACHED_LIB_PATH")}
+QUICK = {"CFLAGS": "-O0", "GO": "no-such-go"}  # compiles faster
+# A JPEG file of 16 x 8 pixels.
+PICTURE = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABALDA4MChAODQ4SERATGCgaGBYWGDEjJR0oOjM9PDkzODdASFxOQERXRTc4UG1RV19iZ2hnPk1xeXBk"
+    "eFxlZ2P/wAALCAAIABABAREA/8QAFQABAQAAAAAAAAAAAAAAAAAABgf/xAAUEAEAAAAAAAAAAAAAAAAAAAAA/9oACAEBAAA/AJ+fP//Z"
+)
+LOAD = """
+import numpy
+import stocached
+loader = stocached.Loader(numpy.arange(20).reshape(10, 2), 5, size="8MiB")
+print(sum(batch.sum() for epoch in range(2) for batch in loader), stocached.__file__)
+loader.close()
+"""
+# Prints what a picture decodes to, and the files of libjpeg that this loads.
+DECODE = """
+from stocached import image
+pixels = image.decode("picture.jpg")
+print(*pixels.shape, int(pixels.mean()), *{line.split()[-1] for line in open("/proc/self/maps") if "libjpeg" in line})
+"""
 
 
 def built(folder: Path, **environment: str) -> zipfile.ZipFile:
@@ -60,23 +82,76 @@ def test_without_go_the_package_is_whole(without_go):
     assert {f"stocached/{path.name}" for path in (ROOT / "python" / "src" / "stocached").glob("*.py")} <= set(names)
 
 
-def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(tmp_path):
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """The Python of a virtual environment that has NumPy and what builds a package. It has no stocached."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "fresh"], check=True)
+    (packages,) = (tmp_path / "fresh").glob("lib/python*/site-packages")
+    tools = ("hatchling", "packaging", "pathspec", "pluggy", "tomli", "tomlkit", "trove_classifiers")
+    for name in ("numpy", "numpy.libs", *tools):
+        found = [Path(folder, name) for folder in sys.path if Path(folder, name).is_dir()]
+        if found:
+            (packages / name).symlink_to(found[0])
+    (tmp_path / "picture.jpg").write_bytes(PICTURE)
+    return tmp_path / "fresh/bin/python"
+
+
+def install(python: Path, *arguments: str | Path, **environment: str) -> None:
+    """Installs without a network."""
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-build-isolation"]
+    subprocess.run(
+        [*pip, "--no-deps", "--no-index", *arguments], check=True, env={**CLEAN, **QUICK, **environment}, cwd="/"
+    )
+
+
+def says(python: Path, code: str) -> subprocess.CompletedProcess[str]:
+    folder = python.parents[2]
+    return subprocess.run([python, "-c", code], cwd=folder, env=CLEAN, capture_output=True, text=True, check=False)
+
+
+def source_package(folder: Path) -> Path:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder], cwd=ROOT / "python", check=True
+    )
+    (made,) = folder.glob("*.tar.gz")
+    return made
+
+
+@pytest.mark.parametrize("kind", ["checkout", "source package"])
+def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(kind, fresh, tmp_path):
     compiler = tmp_path / "cc"  # finds no header for a program that it reads from its standard input
     compiler.write_text('#!/bin/sh\n[ "$1" != -fsyntax-only ] && exec cc "$@"\n')
     compiler.chmod(0o755)
-    wheel = built(tmp_path / "wheel", GO="no-such-go", CC=str(compiler))
-    names = wheel.namelist()
-    assert "stocached/libstocached.so" in names
-    assert "stocached/libstocached_image.so" not in names
-    wheel.extractall(tmp_path / "installed")
-    done = subprocess.run(
-        [sys.executable, "-c", "import stocached, stocached._native._image_header"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "STOCACHED_LIB_PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "apt install libjpeg62-turbo-dev" in done.stderr
+    source = ROOT / "python" if kind == "checkout" else source_package(tmp_path)
+    install(fresh, source, CC=str(compiler))
+    done = says(fresh, LOAD)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"380 {fresh.parents[1]}/")
+    done = says(fresh, DECODE)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("ImportError: stocached.image: no library at ")
+    found = re.search(r"run: sudo apt-get install -y libjpeg-dev && pip install (\S.*)$", line)
+    assert found is not None, line
+    install(fresh, *found[1].split())
+    assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
+
+
+def test_the_wheel_for_others_decodes_with_the_libjpeg_inside_it(fresh, tmp_path):
+    making = [sys.executable, ROOT / "tools/wheel.py", tmp_path / "wheels"]
+    done = subprocess.run(making, env={**os.environ, **QUICK}, check=True, stdout=subprocess.PIPE, text=True)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    assert done.stdout == f"{wheel}\n"
+    assert "-py3-none-manylinux_" in wheel.name, "for every Python: no part of it is compiled for one"
+    names = zipfile.ZipFile(wheel).namelist()
+    for text in ("LICENSE", "THIRD-PARTY.md", "licenses/libjpeg-turbo.txt"):
+        assert sum(name.endswith(f".dist-info/licenses/{text}") for name in names) == 1, text
+    install(fresh, wheel)
+    done = says(fresh, DECODE)
+    assert done.stderr == ""
+    *pixels, library = done.stdout.split()
+    assert pixels == ["8", "16", "3", "62"]
+    assert Path(library).parent.name == "stocached.libs"
+    assert fresh.parents[1] in Path(library).parents
 
 
 def test_without_go_the_command_says_what_to_do(without_go, tmp_path):

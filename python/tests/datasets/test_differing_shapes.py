@@ -143,7 +143,7 @@ def test_workers_say_nothing_themselves(method, workers, capfd):
     )
     with pytest.warns(UserWarning, match=rf"sample \d+ and others \({ODD} loads so far\) went uncached") as caught:
         epochs(loader, 1)
-    assert len(caught) == 1
+    assert len([one for one in caught if "multi-threaded" not in str(one.message)]) == 1  # Python 3.12 warns of forks
     assert capfd.readouterr().err == ""
 
 

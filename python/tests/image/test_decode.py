@@ -260,7 +260,10 @@ def test_without_the_library(tmp_path):
         except ImportError as error:
             print(error)
     """
-    assert f"no library at {tmp_path}/libstocached_image.so; " in python(code, tmp_path).stdout
+    assert python(code, tmp_path).stdout == (
+        f"stocached.image: no library at {tmp_path}/libstocached_image.so. It is built where the headers of "
+        "libjpeg-turbo are. On Debian and Ubuntu run: sudo apt-get install -y libjpeg-dev && make build\n"
+    )
 
 
 @pytest.mark.parametrize(

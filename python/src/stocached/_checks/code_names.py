@@ -126,7 +126,7 @@ def global_values(function: types.FunctionType) -> dict[str, Any]:
 
 
 def has_docstring(code: types.CodeType) -> bool:
-    if sys.version_info >= (3, 13):
+    if hasattr(inspect, "CO_HAS_DOCSTRING"):  # Python 3.14 and later
         return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
     return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
 

@@ -91,10 +91,13 @@ class Decode:
         return self.decode(data, name)
 
     def in_c(self, width: int, height: int) -> native.Decode:
-        """The same for the C library, for a result of this size."""
+        """The same for the C library, for a result of this size. 0 x 0: of a size that C finds out."""
+        fit, short_side = _FITS[self.fit], self.short_side or 0
+        if self._sides is None and width:
+            fit, short_side = native.STRETCH, 0
         return native.Decode(
-            width, height, self.short_side or 0, _FITS[self.fit], self._filter,
-            native.CHW if self._chw else native.HWC, self.fast, self._fill, 0, self._most,
+            width, height, short_side, fit, self._filter, native.CHW if self._chw else native.HWC, self.fast,
+            self._fill, 0, self._most,
         )  # fmt: skip
 
     def _check(self, width: int, height: int, name: Any) -> None:
@@ -108,15 +111,12 @@ class Decode:
         return (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
 
     def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
-        fit, short_side = _FITS[self.fit], self.short_side or 0
         if self._sides is None:
             info = native.Info()
             call(native.read_info, name, data, len(data), byref(info))
             self._check(info.width, info.height, name)
-            fit, short_side = native.STRETCH, 0
         height, width = self._sides or self._whole(info.width, info.height)
         how = self.in_c(width, height)
-        how.fit, how.short_side = fit, short_side
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
         return made
@@ -127,31 +127,13 @@ class Decode:
             plan.resize(*self._whole(plan.width, plan.height), self._filter)
         else:
             height, width = self._sides
-            plan.resize(*self._resized(plan.width, plan.height), self._filter)
-            middles = (round((plan.width - width) / 2), round((plan.height - height) / 2))
-            if self.fit == "pad":
-                middles = (-round((width - plan.width) / 2), -round((height - plan.height) / 2))
-            plan.crop(*middles, width, height, self._fill)
+            target = native.Target()
+            call(native.target, name, plan.width, plan.height, byref(self.in_c(width, height)), byref(target))
+            plan.resize(target.resized_height, target.resized_width, self._filter)
+            plan.crop(target.window_x - target.x, target.window_y - target.y, width, height, self._fill)
         plan.layout(self._chw)
         made: Pixels = plan.result()
         return made
-
-    def _resized(self, width: int, height: int) -> tuple[int, int]:
-        """The height and width before the window of `size`, as the C library has it."""
-        assert self._sides is not None
-        rows, columns = self._sides
-        if self.fit == "stretch":
-            return rows, columns
-        if self.fit == "pad":
-            if width * rows >= height * columns:
-                return max(height * columns // width, 1), columns
-            return rows, max(width * rows // height, 1)
-        side = self.short_side or min(rows, columns)
-        while True:
-            resized = short_and_long(height, width, side)
-            if resized[0] >= rows and resized[1] >= columns:
-                return resized
-            side += 1
 
     def _by_pillow(self, data: bytes, name: Any) -> Pixels:
         try:

@@ -35,7 +35,7 @@ BOARD_TASK_BYTES = 128
 BOARD_ANSWER_OFFSET = 64
 TASK_CANCELLED = -1
 
-check_abi(ABI_VERSION)
+check_abi(holding, "stoc_abi_version", ABI_VERSION)
 
 # enum stoc_code
 STORED = 0

@@ -24,7 +24,7 @@ from ._image_library import bind, check_abi, holding, releasing
 
 ABI_VERSION = 1
 
-check_abi(ABI_VERSION)
+check_abi(holding, "stoc_image_abi_version", ABI_VERSION)
 
 # enum stoc_image_code
 OK = 0
@@ -108,6 +108,21 @@ class Decode(ctypes.Structure):
         ("fill", c_uint8 * 3),
         ("reserved", c_uint8),
         ("max_pixels", c_uint64),
+    ]
+
+
+class Target(ctypes.Structure):
+    """struct stoc_image_target"""
+
+    _fields_ = [
+        ("resized_width", c_uint32),
+        ("resized_height", c_uint32),
+        ("window_x", c_uint32),
+        ("window_y", c_uint32),
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("x", c_uint32),
+        ("y", c_uint32),
     ]
 
 
@@ -218,6 +233,10 @@ read_info = bind(releasing, "stoc_image_read_info", c_int, Worker, c_void_p, c_s
 # int stoc_image_decode(stoc_image_worker *worker, const void *file, size_t bytes, const struct stoc_image_decode *how, uint8_t *dst,
 #                       size_t dst_bytes);
 decode = bind(releasing, "stoc_image_decode", c_int, Worker, c_void_p, c_size_t, POINTER(Decode), c_void_p, c_size_t)
+
+# int stoc_image_target(stoc_image_worker *worker, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
+#                       struct stoc_image_target *target);
+target = bind(holding, "stoc_image_target", c_int, Worker, c_uint32, c_uint32, POINTER(Decode), POINTER(Target))
 
 # int stoc_image_augment(stoc_image_worker *worker, const struct stoc_image_picture *picture, const struct stoc_image_augment *how, void *dst,
 #                        size_t dst_bytes);

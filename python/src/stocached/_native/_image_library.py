@@ -11,32 +11,41 @@ from pathlib import Path
 
 from . import _library
 from ._library import bind as bind
+from ._library import check_abi as check_abi
 
 
 def image_library_path() -> Path:
     """The library to load: beside the one of $STOCACHED_LIB_PATH, else the one in the package."""
     path = _library.path.parent / "libstocached_image.so"
     if not path.is_file():
-        hint = (
-            "build it there: make build"
-            if os.environ.get("STOCACHED_LIB_PATH")
-            else "install the headers of libjpeg-turbo (Debian: apt install libjpeg62-turbo-dev), then install this "
-            "package again: pip install --force-reinstall --no-binary stocached stocached"
+        again = "make build" if os.environ.get("STOCACHED_LIB_PATH") else _install_again()
+        raise ImportError(
+            f"stocached.image: no library at {path}. It is built where the headers of libjpeg-turbo are. On Debian and "
+            f"Ubuntu run: sudo apt-get install -y libjpeg-dev && {again}"
         )
-        raise ImportError(f"stocached.image: no library at {path}; {hint}")
     return path
+
+
+def _install_again() -> str:
+    """The command that compiles this package again, from where it came."""
+    import json
+    from importlib import metadata
+
+    try:
+        origin = json.loads(metadata.distribution("stocached").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return "make build"
+    source = origin.get("url", "--no-cache-dir --no-binary stocached stocached")  # the cache may have this build
+    install = "pip install --force-reinstall --no-deps"
+    if source.endswith(".whl"):
+        return f"make wheel && {install} build/wheels/*.whl"
+    if "vcs_info" in origin:
+        source = f"{origin['vcs_info']['vcs']}+{source}#subdirectory={origin.get('subdirectory', '.')}"
+    if origin.get("dir_info", {}).get("editable"):
+        source = f"-e {source}"
+    return f"{install} {source}"
 
 
 path = image_library_path()
 releasing = ctypes.CDLL(str(path))  # releases the GIL during a call
 holding = ctypes.PyDLL(str(path))  # keeps it: cheaper, for functions of nanoseconds
-
-
-def check_abi(version: int) -> None:
-    """Checks that the library has the ABI version of this package."""
-    found = bind(holding, "stoc_image_abi_version", ctypes.c_uint32)()
-    if found != version:
-        raise ImportError(
-            f"stocached.image: {path} speaks ABI version {found}, this package needs {version}; "
-            "install both from one release"
-        )

@@ -52,11 +52,12 @@ def rebind(library: ctypes.CDLL, function: Any) -> Any:
     return bind(library, function.__name__, function.restype, *function.argtypes)
 
 
-def check_abi(version: int) -> None:
-    """Checks, before it binds any other function, that the library has the ABI version of this
-    package."""
-    found = bind(holding, "stoc_abi_version", ctypes.c_uint32)()
+def check_abi(library: ctypes.CDLL, function: str, version: int) -> None:
+    """Checks, before any other function is bound, that the library has the ABI version of this package. function:
+    returns that of the library."""
+    found = bind(library, function, ctypes.c_uint32)()
     if found != version:
         raise ImportError(
-            f"stocached: {path} speaks ABI version {found}, this package needs {version}; install both from one release"
+            f"stocached: {library._name} speaks ABI version {found}, this package needs {version}; install both from "
+            "one release"
         )
