@@ -184,7 +184,7 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err := p.files.acquire(ctx, int64(n)); err != nil {
 		return 0, err
 	}
-	defer p.files.release(int64(n))
+	defer p.files.release(int64(n), int64(n))
 	s := p.pool.Get().(*scratch)
 	defer p.put(s)
 	sample := grow(&s.encoded, n)

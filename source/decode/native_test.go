@@ -196,7 +196,7 @@ func script(t *testing.T, text string) {
 // the next step: not other pixels.
 func TestHelperThatDoesNotStart(t *testing.T) {
 	frame := make([]byte, 256)
-	copy(frame, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, 0x44435453), 2))
+	copy(frame, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, 0x44435453), 3))
 	first := filepath.Join(t.TempDir(), "first")
 	if err := os.WriteFile(first, frame, 0o600); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 2, those of this server 1": func() { script(t, "cat "+first+" >&3") },
+		"its frames are 3, those of this server 2": func() { script(t, "cat "+first+" >&3") },
 	} {
 		set()
 		began := time.Now()

@@ -33,7 +33,7 @@ func (f *format) helperNeed(file []byte, size image.Point, across, down cut, res
 		return need + f.need(file, size) + 3*pixels
 	}
 	need += int64(len(file))
-	frame, progressive := frameOf(file)
+	_, frame, progressive := frameOf(file)
 	if progressive || scanOf(file) != len(frame)/3 { // libjpeg keeps all coefficients
 		need += 2 * jpegSamples(frame, size)
 	}
@@ -43,7 +43,7 @@ func (f *format) helperNeed(file []byte, size image.Point, across, down cut, res
 // jpegNeed counts the planes and, for a progressive file, 4 bytes for each coefficient.
 func jpegNeed(file []byte, size image.Point) int64 {
 	pixels := int64(size.X) * int64(size.Y)
-	frame, progressive := frameOf(file)
+	_, frame, progressive := frameOf(file)
 	if len(frame) == 0 {
 		return 27 * pixels // the decoder will fail
 	}
@@ -96,18 +96,16 @@ func segments(file []byte) iter.Seq2[byte, []byte] {
 	}
 }
 
-// frameOf finds the frame header of a JPEG: three bytes for each colour, and whether the file is
-// progressive. colours is nil if no frame comes before the first scan.
-func frameOf(file []byte) (colours []byte, progressive bool) {
+// frameOf finds the frame header of a JPEG: the size, three bytes for each colour, and whether the
+// file is progressive. All are zero if no frame comes before the first scan.
+func frameOf(file []byte) (size image.Point, colours []byte, progressive bool) {
 	for marker, rest := range segments(file) {
-		if marker >= 0xc0 && marker <= 0xc2 {
-			if len(rest) < 6 {
-				return nil, false
-			}
-			return rest[6:][:min(3*int(rest[5]), (len(rest)-6)/3*3)], marker == 0xc2
+		if marker >= 0xc0 && marker <= 0xc2 && len(rest) >= 6 {
+			size = image.Pt(int(binary.BigEndian.Uint16(rest[3:])), int(binary.BigEndian.Uint16(rest[1:])))
+			return size, rest[6:][:min(3*int(rest[5]), (len(rest)-6)/3*3)], marker == 0xc2
 		}
 	}
-	return nil, false
+	return size, nil, false
 }
 
 // scanOf returns the number of colours in the first scan of a JPEG.

@@ -202,7 +202,7 @@ func TestHelperNeed(t *testing.T) {
 		t.Skip("not under the race detector: one goroutine makes large pictures")
 	}
 	path := sourcetest.Helper(t, "../..")
-	peak := func(h *helper) (bytes int64) {
+	peak := func(h *process) (bytes int64) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
 		for line := range strings.Lines(string(text)) {
 			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -224,12 +224,12 @@ func TestHelperNeed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				before := peak(all.idle[0])
+				before := peak(all.seats[0].process)
 				file := bomb(t, size.X, size.Y)
 				o := options{Resize: []int{224, 300}, Layout: "hwc", Fit: fit, MaxPixels: 1 << 30}
 				dst := make([]byte, 3*224*300)
 				err = (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
-				took := peak(all.idle[0]) - before
+				took := peak(all.seats[0].process) - before
 				f, _ := formatOf(file)
 				across, down := o.cuts(size)
 				need := f.helperNeed(file, size, across, down, len(dst))

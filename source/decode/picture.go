@@ -19,11 +19,15 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	across, down := o.cuts(side)
-	var need int64
+	inHelper := s.helpers != nil && f.name == "JPEG"
+	var need, garbage int64
 	if s.helpers != nil {
 		need = f.helperNeed(file, side, across, down, len(dst))
 	} else {
 		need = f.need(file, side) + resizeNeed(side, across, down)
+	}
+	if !inHelper {
+		garbage = need
 	}
 	if s.memory != nil {
 		if need > s.memory.limit {
@@ -35,9 +39,9 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		if err := s.memory.acquire(ctx, need); err != nil {
 			return err
 		}
-		defer s.memory.release(need)
+		defer s.memory.release(need, garbage)
 	}
-	if s.helpers != nil && f.name == "JPEG" {
+	if inHelper {
 		err = s.helpers.picture(ctx, o.request(opDecode), len(file), func(to []byte) { copy(to, file) }, dst, need > mostKept)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
