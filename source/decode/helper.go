@@ -169,6 +169,7 @@ func startProcess(path string) (p *process, err error) {
 		return p, fmt.Errorf("it is of another version: its frames are %d, those of this server %d", first.Frames, frames)
 	}
 	p.decoder, p.idle = first.text(), slices.Clone(p.lanes[:])
+	slices.Reverse(p.idle) // the last one is taken first
 	return p, nil
 }
 
@@ -304,6 +305,12 @@ func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err erro
 		if _, err = l.socket.Write(r.frame()); err == nil {
 			err = l.receive(&a)
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && !l.killed.CompareAndSwap(0, forHanging) {
+			// The deadline of the other lane was a moment earlier. The end of the socket says which one is to blame.
+			if err = l.socket.SetReadDeadline(time.Time{}); err == nil {
+				err = l.receive(&a)
+			}
+		}
 		if !ended() { // the deadline may change at any time, so no other picture may use this lane
 			l.killed.Store(forContext)
 			l.kill()
@@ -330,10 +337,9 @@ func (l *lane) lost(err error) error {
 		// If the process has not taken it yet, the other one takes too long.
 		queued, _ := unix.IoctlGetInt(int(l.socket.Fd()), unix.SIOCOUTQ)
 		lost.again = queued > 0 && l.requests.Load() > 1
-		l.killed.CompareAndSwap(0, forHanging)
 	case refused(err) || why == forContext:
 		lost.waited = true
-	case why == forHanging: // the deadline of the other lane was a moment earlier
+	case why == forHanging: // for too long, as the deadline of the other lane has shown
 		err, lost.again = os.ErrDeadlineExceeded, false
 	}
 	lost.error = fmt.Errorf("%s: %w", helperName, l.died(err, decodeLimit))
