@@ -95,7 +95,9 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.helpers != nil {
+	if p.helpers == nil {
+		pixels += " turned" // by EXIF data, which older versions did not apply
+	} else {
 		pixels, decoder = fmt.Sprint(pixels, " helper ", frames), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	}
 	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,

@@ -78,7 +78,7 @@ func jpegSamples(frame []byte, size image.Point) (samples int64) {
 	return samples
 }
 
-// segments are those of a JPEG up to its first scan: each marker, and the file after its length.
+// segments are those of a JPEG up to its first scan: each marker, and its content.
 func segments(file []byte) iter.Seq2[byte, []byte] {
 	return func(yield func(byte, []byte) bool) {
 		for at := 2; at+4 <= len(file); {
@@ -87,7 +87,7 @@ func segments(file []byte) iter.Seq2[byte, []byte] {
 			case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
 				// not a marker with a length
 				at++
-			case !yield(marker, file[at+4:]) || marker == 0xda:
+			case !yield(marker, file[at+4:][:min(max(length-2, 0), len(file)-at-4)]) || marker == 0xda:
 				return
 			default:
 				at += 2 + length

@@ -174,8 +174,9 @@ func TestNeed(t *testing.T) {
 		}
 		for _, fit := range []string{"stretch", "crop", "pad"} {
 			o := options{Resize: []int{300, 200}, Layout: "hwc", Fit: fit}
-			across, down := o.cuts(size)
-			need := f.need(file, size) + resizeNeed(size, across, down)
+			turned := turnOf(file)
+			across, down := o.cuts(turned.shown(size))
+			need := f.need(file, size) + turned.resizeNeed(size, across, down)
 			dst := make([]byte, 3*300*200)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -183,7 +184,7 @@ func TestNeed(t *testing.T) {
 			if err == nil {
 				s := new(scratch)
 				p := s.pixelsOf(img, size, f)
-				s.put(&p, &o, across, down, dst)
+				s.put(&p, turned, &o, across, down, dst)
 			}
 			runtime.ReadMemStats(&after)
 			const fixed = 150 << 10 // buffers of readers and tables, for any picture
