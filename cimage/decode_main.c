@@ -156,7 +156,8 @@ static bool begin(void)
     for (int k = 0; k < LANES; k++) {
         int type = 0;
         lanes[k] = (struct lane){SOCKET + 2 * k, SOCKET + 2 * k + 1, NULL, 0};
-        if (getsockopt(lanes[k].socket, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) || type != SOCK_SEQPACKET)
+        if (getsockopt(lanes[k].socket, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) ||
+            type != SOCK_SEQPACKET)
             return false;
     }
     return true;

@@ -40,7 +40,8 @@ static void *decode(void *out)
     for (int k = atomic_fetch_add(&next, 1); k < count; k = atomic_fetch_add(&next, 1)) {
         size_t size = names && own ? read_file(names[k], own) : bytes;
         if (!made || !own || stoc_image_decode(worker, names ? own : file, size, &how, made, n) ||
-            (out && fwrite(made, 1, n, out) != n) || (to >= 0 && pwrite(to, made, n, (off_t)(n * (size_t)k)) != (ssize_t)n))
+            (out && fwrite(made, 1, n, out) != n) ||
+            (to >= 0 && pwrite(to, made, n, (off_t)(n * (size_t)k)) != (ssize_t)n))
             atomic_store(&failed, 1);
     }
     stoc_image_worker_free(worker);

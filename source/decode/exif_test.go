@@ -38,8 +38,7 @@ func withMarker(file, marker []byte) []byte {
 func TestOrientation(t *testing.T) {
 	plain := read(t, "420.jpg")
 	const w, h = 40, 30 // of the result, as the file has it
-	for _, decoder := range []string{"", sourcetest.Helper(t, "../..")} {
-		t.Setenv("STOCACHED_DECODE", decoder)
+	check := func(t *testing.T) {
 		want, err := readOne(open(t, newMemory(t, fieldsOf("data"), plain), map[string]any{"resize": []int{h, w}}), 0)
 		if err != nil {
 			t.Fatal(err)
@@ -60,11 +59,19 @@ func TestOrientation(t *testing.T) {
 				at := map[int][2]int{1: {x, y}, 2: {w - 1 - x, y}, 3: {w - 1 - x, h - 1 - y}, 4: {x, h - 1 - y}, 5: {y, x},
 					6: {y, h - 1 - x}, 7: {w - 1 - y, h - 1 - x}, 8: {w - 1 - y, x}}[o]
 				if d := int(got[k]) - int(want[plane*w*h+at[1]*w+at[0]]); d < -1 || d > 1 {
-					t.Fatalf("decoder %q, orientation %d: plane %d, row %d, column %d is off by %d", decoder, o, plane, y, x, d)
+					t.Fatalf("orientation %d: plane %d, row %d, column %d is off by %d", o, plane, y, x, d)
 				}
 			}
 		}
 	}
+	t.Run("Go", func(t *testing.T) {
+		t.Setenv("STOCACHED_DECODE", "")
+		check(t)
+	})
+	t.Run("helper", func(t *testing.T) {
+		helper(t)
+		check(t)
+	})
 }
 
 func TestOrientationInEachFit(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"compress/zlib"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -203,18 +202,6 @@ func TestHelperNeed(t *testing.T) {
 		t.Skip("not under the race detector: one goroutine makes large pictures")
 	}
 	path := sourcetest.Helper(t, "../..")
-	peak := func(h *process) (bytes int64) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
-		for line := range strings.Lines(string(text)) {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				_, err = fmt.Sscan(rest, &bytes)
-			}
-		}
-		if err != nil || bytes == 0 {
-			t.Fatal(err)
-		}
-		return bytes << 10
-	}
 	for name, bomb := range bombs {
 		if !strings.Contains(name, "JPEG") && name != "PNG" {
 			continue
@@ -225,12 +212,12 @@ func TestHelperNeed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				before := peak(all.seats[0].process)
+				before := mostMemoryOf(t, all.seats[0].process.cmd.Process.Pid)
 				file := bomb(t, size.X, size.Y)
 				o := options{Resize: []int{224, 300}, Layout: "hwc", Fit: fit, MaxPixels: 1 << 30}
 				dst := make([]byte, 3*224*300)
 				err = (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
-				took := peak(all.seats[0].process) - before
+				took := mostMemoryOf(t, all.seats[0].process.cmd.Process.Pid) - before
 				f, _ := formatOf(file)
 				across, down := o.cuts(size)
 				need := f.helperNeed(file, size, across, down, len(dst))
