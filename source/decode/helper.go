@@ -121,7 +121,7 @@ type lane struct {
 type lostError struct {
 	error
 	again  bool // another process may do it
-	waited bool // the process was not at work on this picture
+	waited bool // this picture is not to blame: it waited, or the server ended the process for another one
 }
 
 // startProcess starts a process.
@@ -293,8 +293,8 @@ func (l *lane) room(n int) error {
 }
 
 // do sends a request, whose input lies in the shared memory, and waits for the answer. It
-// returns the processor time of the process. Errors are lostError, after which the process has
-// ended, and those of the picture.
+// returns the processor time of the process. Errors are lostError, after which the process gets no
+// more pictures, and those of the picture.
 func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err error) {
 	r.Memory = uint64(len(l.shared))
 	l.requests.Add(1)

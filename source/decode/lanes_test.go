@@ -22,8 +22,9 @@ type pair struct {
 	errors  [2]chan error
 }
 
-// twoPictures sends two pictures to a process that is stopped. atWork: it has taken the first one.
-func twoPictures(t *testing.T, all *helpers, large, small []byte, atWork bool) *pair {
+// twoPictures sends two pictures to a process that is stopped. atWork: it has taken the first one, whose
+// context is ctx.
+func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small []byte, atWork bool) *pair {
 	t.Helper()
 	var p pair
 	send := func(signal unix.Signal) {
@@ -49,8 +50,9 @@ func twoPictures(t *testing.T, all *helpers, large, small []byte, atWork bool) *
 		r := request{Operation: opDecode, Input: uint64(len(file)), Result: uint64(len(file)), MaxPixels: 1 << 30, Width: 5,
 			Height: 5}
 		p.errors[k] = make(chan error, 1)
+		ends := []context.Context{ctx, context.Background()}[k]
 		go func() {
-			_, err := l.do(context.Background(), &r)
+			_, err := l.do(ends, &r)
 			all.put(l, err != nil)
 			p.errors[k] <- err
 		}()
@@ -101,19 +103,24 @@ func TestHelperLanes(t *testing.T) {
 	yes, no := []bool{true}, []bool{false}
 	either := []bool{false, true} // the deadlines of both lanes are a moment apart
 	for name, c := range map[string]struct {
-		atWork        bool
+		atWork, ends  bool
 		limit         time.Duration
 		again, waited [2][]bool
 	}{
-		"killed at work":   {true, 0, [2][]bool{yes, yes}, [2][]bool{no, yes}},
-		"killed before it": {false, 0, [2][]bool{yes, yes}, [2][]bool{yes, yes}},
-		"hangs at work":    {true, time.Second, [2][]bool{no, yes}, [2][]bool{no, either}},
+		"killed at work":   {true, false, 0, [2][]bool{yes, yes}, [2][]bool{no, yes}},
+		"killed before it": {false, false, 0, [2][]bool{yes, yes}, [2][]bool{yes, yes}},
+		"hangs at work":    {true, false, time.Second, [2][]bool{no, yes}, [2][]bool{no, either}},
+		"context at work":  {true, true, 0, [2][]bool{no, yes}, [2][]bool{no, yes}},
+		"context":          {false, true, 0, [2][]bool{no, yes}, [2][]bool{no, yes}},
 	} {
 		if c.limit > 0 {
 			SetDecodeLimit(c.limit)
 		}
-		p := twoPictures(t, all, large, small, c.atWork)
-		if c.limit == 0 {
+		ctx, cancel := context.WithCancel(context.Background())
+		p := twoPictures(ctx, t, all, large, small, c.atWork)
+		if c.ends {
+			cancel()
+		} else if c.limit == 0 {
 			kill(p)
 		}
 		for k := range p.errors {
@@ -123,6 +130,7 @@ func TestHelperLanes(t *testing.T) {
 				t.Errorf("%s: picture %d: %v, again %v, waited %v", name, k, err, lost.again, lost.waited)
 			}
 		}
+		cancel()
 		SetDecodeLimit(20 * time.Second)
 	}
 }
