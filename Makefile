@@ -166,6 +166,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
+#   FILES=300000              JPEG files that are damaged, and as many that change while they are decoded
 #   AUGMENTATIONS=200         seeds of each augmentation, through each public interface
 .PHONY: soak
 soak: build/libstocached.so setup-torch ## kill processes at random for hours; the Makefile lists the variables
@@ -180,6 +181,8 @@ soak: build/libstocached.so setup-torch ## kill processes at random for hours; t
 		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
 	STOCACHED_TEST_MEMORY=1 $(PYTEST) python/tests/memory/test_memory.py -k cgroup
 	STOCACHED_TEST_FRAMEWORKS=all $(PYTEST) python/tests/loader/test_lightning_loaders.py
+	$(MAKE) --no-print-directory -s -C cimage ../build/image/test-image-address
+	cd cimage && STOCACHED_TEST_SEED=$$(date +%s) STOCACHED_TEST_FILES=$(or $(FILES),300000) ../build/image/test-image-address
 	STOCACHED_TEST_AUGMENTATIONS=$(or $(AUGMENTATIONS),200) $(PYTEST) -s -k each_way_in python/tests/checks/test_augmentations.py
 
 .PHONY: mutations

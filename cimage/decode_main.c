@@ -1,7 +1,7 @@
 /*
- * stocached-decode: decodes and resizes pictures for a server, one at a time. The server starts it with
- * a socket as descriptor 3 and shared memory as descriptor 4. docs/spec/decode.md has the frames, which
- * source/decode/helper.go has too.
+ * stocached-decode: decodes and resizes pictures for a server, one at a time. It has two lanes, each a
+ * socket and shared memory: while it works on a picture of one lane, the server writes the next one into
+ * the other. docs/spec/decode.md has the frames, which source/decode/helper.go has too.
  *
  * It ends when the server closes the socket or dies. Only the server may end it: signals of a terminal
  * or of a service manager reach it, too, and it must not end before the pictures of the server.
@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,10 +25,10 @@
 #include <jpeglib.h> /* needs stdio.h */
 
 enum {
-    SOCKET = 3,
-    MEMORY = 4,
+    LANES = 2,
+    SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the second lane follows */
     MAGIC = 0x44435453,  /* "STCD" */
-    FRAMES = 1,          /* changes when frames, or the pixels of a picture, change */
+    FRAMES = 2,          /* changes when frames, or the pixels of a picture, change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
     DECODE = 1,
     RESIZE = 2
@@ -63,24 +64,25 @@ _Static_assert(sizeof(struct answer) == 256, "the server has the same size");
 #define DECODER "libjpeg " TEXT(JPEG_LIB_VERSION)
 #endif
 
-static struct {
-    uint8_t *bytes;
+static struct lane {
+    int socket, memory;
+    uint8_t *bytes; /* maps memory */
     uint64_t size;
-} shared;
+} lanes[LANES];
 
-static bool map(uint64_t size)
+static bool map(struct lane *l, uint64_t size)
 {
-    if (size == shared.size)
+    if (size == l->size)
         return true;
-    if (shared.bytes)
-        munmap(shared.bytes, shared.size);
-    shared.size = 0;
-    shared.bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, MEMORY, 0);
-    if (shared.bytes == MAP_FAILED) {
-        shared.bytes = NULL;
+    if (l->bytes)
+        munmap(l->bytes, l->size);
+    l->size = 0;
+    l->bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, l->memory, 0);
+    if (l->bytes == MAP_FAILED) {
+        l->bytes = NULL;
         return false;
     }
-    shared.size = size;
+    l->size = size;
     return true;
 }
 
@@ -90,22 +92,22 @@ static int refuse(struct answer *a, int code, const char *message)
     return code;
 }
 
-static int decode(stoc_image_worker *w, const struct request *r, struct answer *a)
+static int decode(stoc_image_worker *w, struct lane *l, const struct request *r, struct answer *a)
 {
-    if (!map(r->memory))
+    if (!map(l, r->memory))
         return refuse(a, STOC_IMAGE_EMEMORY, "the shared memory cannot be mapped");
     if (r->input > r->memory || r->result > r->memory || r->result < r->input)
         return refuse(a, STOC_IMAGE_EINVAL, "input and result are not in the shared memory");
-    uint8_t *to = shared.bytes + r->result;
+    uint8_t *to = l->bytes + r->result;
     size_t space = r->memory - r->result;
     if (r->operation == DECODE) {
         struct stoc_image_decode how = {.width = r->width, .height = r->height, .fit = (uint8_t)r->fit,
                                         .layout = (uint8_t)r->layout, .max_pixels = r->max_pixels};
-        return stoc_image_decode(w, shared.bytes, r->input, &how, to, space);
+        return stoc_image_decode(w, l->bytes, r->input, &how, to, space);
     }
     if (r->operation != RESIZE || (uint64_t)r->picture_width * r->picture_height > r->input / 3)
         return refuse(a, STOC_IMAGE_EINVAL, "an unknown operation, or a picture that is not in its input");
-    struct stoc_image_picture picture = {shared.bytes, r->picture_width, r->picture_height, 3, STOC_IMAGE_CHW};
+    struct stoc_image_picture picture = {l->bytes, r->picture_width, r->picture_height, 3, STOC_IMAGE_CHW};
     struct stoc_image_augment how = {
         .box_width = r->picture_width, .box_height = r->picture_height, .resized_width = r->resized_width,
         .resized_height = r->resized_height, .window_x = r->window_x, .window_y = r->window_y, .width = r->width,
@@ -120,15 +122,52 @@ static uint64_t used(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static bool say(const struct answer *a) { return send(SOCKET, a, sizeof *a, MSG_NOSIGNAL) == (ssize_t)sizeof *a; }
+static bool say(const struct lane *l, const struct answer *a)
+{
+    return send(l->socket, a, sizeof *a, MSG_NOSIGNAL) == (ssize_t)sizeof *a;
+}
+
+/* Waits for a request, and looks first at the lane after the last one. false: the server has ended; *wrong says
+ * whether something else happened. */
+static bool next(struct request *r, int *lane, bool *wrong)
+{
+    struct pollfd all[LANES];
+    for (;;) {
+        for (int k = 1; k <= LANES; k++) {
+            int at = (*lane + k) % LANES;
+            ssize_t n = recv(lanes[at].socket, r, sizeof *r, MSG_DONTWAIT);
+            if (n == (ssize_t)sizeof *r) {
+                *lane = at;
+                return true;
+            }
+            if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
+                *wrong = n != 0;
+                return false;
+            }
+            all[at] = (struct pollfd){.fd = lanes[at].socket, .events = POLLIN};
+        }
+        alarm(0);
+        poll(all, LANES, -1);
+    }
+}
+
+static bool begin(void)
+{
+    for (int k = 0; k < LANES; k++) {
+        int type = 0;
+        lanes[k] = (struct lane){SOCKET + 2 * k, SOCKET + 2 * k + 1, NULL, 0};
+        if (getsockopt(lanes[k].socket, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) ||
+            type != SOCK_SEQPACKET)
+            return false;
+    }
+    return true;
+}
 
 int main(int argc, char **argv)
 {
-    int type = 0;
     if (argc == 2 && strcmp(argv[1], "--version") == 0)
         return printf("stocached-decode, frames %d, " DECODER "\n", FRAMES) < 0;
-    if (argc != 1 || getsockopt(SOCKET, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof type}) ||
-        type != SOCK_SEQPACKET) {
+    if (argc != 1 || !begin()) {
         fputs("stocached-decode decodes pictures for `stocached serve`, which starts it.\n", stderr);
         return 2;
     }
@@ -139,21 +178,17 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     stoc_image_worker *w = stoc_image_worker_new();
     struct answer a = {MAGIC, FRAMES, 0, DECODER};
-    if (!w || !say(&a))
+    if (!w || !say(&lanes[0], &a))
         return 1;
-    for (;;) {
-        struct request r;
-        ssize_t n = recv(SOCKET, &r, sizeof r, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n != (ssize_t)sizeof r)
-            return n != 0;
+    struct request r;
+    int lane = LANES - 1;
+    bool wrong = false;
+    while (next(&r, &lane, &wrong)) {
         memset(&a, 0, sizeof a);
         uint64_t before = used();
         alarm(MOST_SECONDS); /* the server may have died, and a decoder may hang */
         a.frames = FRAMES;
-        a.code = decode(w, &r, &a);
-        alarm(0);
+        a.code = decode(w, &lanes[lane], &r, &a);
         if (a.code && !a.message[0])
             snprintf(a.message, sizeof a.message, "%s", stoc_image_message(w));
         if (r.release) {
@@ -163,7 +198,8 @@ int main(int argc, char **argv)
                 return 1;
         }
         a.nanoseconds = used() - before;
-        if (!say(&a))
+        if (!say(&lanes[lane], &a))
             return 1;
     }
+    return wrong;
 }

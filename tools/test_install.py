@@ -107,7 +107,7 @@ def test_a_program_uses_the_library_for_pictures(prefix: Path, tmp_path: Path) -
 
 def test_what_is_installed_is_found(prefix: Path) -> None:
     assert output(prefix / "bin/stocached", "--version").startswith("stocached ")
-    assert output(prefix / "bin/stocached-decode", "--version").startswith("stocached-decode, frames 1, libjpeg")
+    assert output(prefix / "bin/stocached-decode", "--version").startswith("stocached-decode, frames 2, libjpeg")
     completions = prefix / "share/bash-completion/completions/stocached"
     assert "stocached" in output("bash", "-c", f"source '{completions}' && complete -p stocached")
     assert (prefix / "share/zsh/site-functions/_stocached").read_text().startswith("#compdef stocached")

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -129,14 +130,17 @@ func (s *Subject) once() (wall, cpu, faults float64, err error) {
 			return 0, 0, 0, err
 		}
 	}
-	var before, after unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
+	var before, after, programsBefore, programs unix.Rusage
+	use := func(self, children *unix.Rusage) error {
+		return errors.Join(unix.Getrusage(unix.RUSAGE_SELF, self), unix.Getrusage(unix.RUSAGE_CHILDREN, children))
+	}
+	if err := use(&before, &programsBefore); err != nil {
 		return 0, 0, 0, err
 	}
 	start := time.Now()
 	err = s.Run()
 	wall = time.Since(start).Seconds()
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &after); err != nil {
+	if err := use(&after, &programs); err != nil {
 		return 0, 0, 0, err
 	}
 	if s.Helper != nil && err == nil {
@@ -147,7 +151,8 @@ func (s *Subject) once() (wall, cpu, faults float64, err error) {
 	if s.Clean != nil && err == nil {
 		err = s.Clean()
 	}
-	return wall, cpu + seconds(&after) - seconds(&before), float64(after.Minflt - before.Minflt), err
+	cpu += seconds(&after) - seconds(&before) + seconds(&programs) - seconds(&programsBefore) // that Run has waited for
+	return wall, cpu, float64(after.Minflt - before.Minflt), err
 }
 
 func seconds(u *unix.Rusage) float64 {

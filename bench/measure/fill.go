@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -60,8 +61,9 @@ func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, err
 }
 
 // FillPictures measures how fast a server fills a cache from JPEG files, at 224 x 224: with
-// stocached-decode, beside Go's decoder. Bare threads of the C library decode as many files. build
-// is the folder of the C programs.
+// stocached-decode, beside Go's decoder. Bare threads of the C library decode as many files, the same
+// bytes again and again. Others do all that is necessary: they read each file, too, and write its
+// pixels to a file on the tmpfs. build is the folder of the C programs.
 func FillPictures(b *Box, picture, build string, n, runs int) (report.Measurement, error) {
 	s, err := b.Data.pictures(picture, n)
 	if err != nil {
@@ -82,11 +84,23 @@ func FillPictures(b *Box, picture, build string, n, runs int) (report.Measuremen
 			Run: func() error { return fillAll(cold.client, order) }, Clean: func() error { return cold.end() },
 			Helper: func() int { return cold.pid() }}
 	}
+	bare := func(from string, more ...string) error {
+		arguments := []string{from, "224", "224", "0", "0", fmt.Sprint(runtime.NumCPU()), fmt.Sprint(n)}
+		return exec.Command(filepath.Join(build, "image/pixels"), append(arguments, more...)...).Run()
+	}
+	list, out := filepath.Join(b.Dir, "list"), filepath.Join(b.Dir, "pixels")
+	var names strings.Builder
+	for _, i := range order {
+		fmt.Fprintln(&names, fileOf(s["path"].(string), i))
+	}
+	if err := os.WriteFile(list, []byte(names.String()), 0o600); err != nil {
+		return report.Measurement{}, err
+	}
 	return Alternate("server/fill-jpeg", "JPEG", runs, with("server", filepath.Join(build, "stocached-decode")),
-		with("server, Go's decoder", ""), Subject{Name: "bare threads", Samples: n, Run: func() error {
-			return exec.Command(filepath.Join(build, "image/pixels"), picture, "224", "224", "0", "0",
-				fmt.Sprint(runtime.NumCPU()), fmt.Sprint(n)).Run()
-		}})
+		with("server, Go's decoder", ""),
+		Subject{Name: "bare threads", Samples: n, Run: func() error { return bare(picture) }},
+		Subject{Name: "bare threads, read, pwrite", Samples: n, Run: func() error { return bare(list, out) },
+			Clean: func() error { return os.Remove(out) }})
 }
 
 // opener returns a function that reads the bytes of a sample into a buffer, and one that closes the

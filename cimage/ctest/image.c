@@ -4,6 +4,8 @@
  */
 #include "files.h"
 
+#include <ftw.h>
+
 static stoc_image_worker *worker;
 
 static struct stoc_image_decode to(uint32_t width, uint32_t height)
@@ -98,6 +100,238 @@ static void files_that_are_damaged(void)
         free(f.bytes);
     }
     CHECK(pictures > 0 && pictures < rounds);
+}
+
+/* ------------------------------------------------------------ files of others */
+
+enum { MOST_FILES = 200, MOST_BYTES = 300000 };
+
+static struct file found[4 * MOST_FILES];
+static size_t files, folder_end; /* how many of a folder may be found */
+
+static int find_file(const char *path, const struct stat *s, int type, struct FTW *f)
+{
+    (void)f;
+    const char *dot = strrchr(path, '.');
+    bool jpeg = type == FTW_F && dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
+    if (!jpeg || s->st_size < 100 || s->st_size > MOST_BYTES || files == folder_end)
+        return files == folder_end;
+    struct file *to = &found[files];
+    int from = open(path, O_RDONLY | O_CLOEXEC);
+    to->size = (unsigned long)s->st_size;
+    to->bytes = malloc(to->size);
+    files += from >= 0 && read(from, to->bytes, to->size) == (ssize_t)to->size;
+    close(from);
+    return 0;
+}
+
+/* Files of other encoders: those of the repository, of the demo, of the system. */
+static void find_files(void)
+{
+    static char folders[1000] = "../source/decode/testdata:../build/demo:/usr/share:/usr/local/go/src/image/testdata";
+    if (getenv("STOCACHED_TEST_PICTURES"))
+        snprintf(folders, sizeof folders, "%s", getenv("STOCACHED_TEST_PICTURES"));
+    size_t at = 0;
+    for (char *folder = strtok(folders, ":"); folder && at < 4; folder = strtok(NULL, ":"), at++) {
+        size_t before = files;
+        folder_end = files + MOST_FILES;
+        nftw(folder, find_file, 20, FTW_PHYS);
+        printf("%zu JPEG files in %s\n", files - before, folder);
+    }
+}
+
+/* A place of a marker before the first scan, or 0. */
+static size_t marker_of(const uint8_t *p, size_t n)
+{
+    size_t markers[40], k = 0;
+    for (size_t at = 2; at + 4 <= n && p[at] == 0xff && k < 40; at += 2 + (size_t)(p[at + 2] << 8 | p[at + 3])) {
+        markers[k++] = at;
+        if (p[at + 1] == 0xda)
+            break;
+    }
+    return k ? markers[below((uint32_t)k)] : 0;
+}
+
+/* Changes a file of n bytes in a buffer of MOST_BYTES as an attacker would. Returns its new size. */
+static size_t damage(uint8_t *p, size_t n)
+{
+    static const uint8_t kinds[] = {0xc0, 0xc1, 0xc2, 0xc4, 0xc8, 0xc9, 0xcc, 0xd0, 0xd7, 0xd8, 0xd9, 0xda,
+                                    0xdb, 0xdc, 0xdd, 0xe0, 0xe1, 0xee, 0xfe, 0xff, 0x00, 0x01};
+    static const uint16_t numbers[] = {0, 1, 2, 3, 255, 256, 32767, 32768, 65500, 65535};
+    if (n < 16)
+        return n;
+    uint16_t number = below(2) ? numbers[below(10)] : (uint16_t)draw();
+    size_t at = marker_of(p, n), any = below((uint32_t)n - 8), part = 1 + below(MIN(64, (uint32_t)(n - any) - 4));
+    if (at == 0 || at + 10 > n)
+        at = 2;
+    switch (below(9)) {
+    case 0: /* a byte of a header */
+        p[MIN(at + below(70), n - 1)] = (uint8_t)draw();
+        break;
+    case 1:
+        p[any] ^= (uint8_t)(1u << below(8));
+        break;
+    case 2: /* the length of a marker */
+        p[at + 2] = (uint8_t)(number >> 8), p[at + 3] = (uint8_t)number;
+        break;
+    case 3: /* a number after it, such as a height, a width or an interval */
+        at += 4 + below(6);
+        p[MIN(at, n - 2)] = (uint8_t)(number >> 8), p[MIN(at, n - 2) + 1] = (uint8_t)number;
+        break;
+    case 4:
+        p[any] = 0xff, p[any + 1] = kinds[below(sizeof kinds)];
+        break;
+    case 5: /* a marker of another kind */
+        p[at + 1] = kinds[below(sizeof kinds)];
+        break;
+    case 6:
+        memmove(p + any, p + below((uint32_t)(n - part)), part);
+        break;
+    case 7: /* a part is missing */
+        memmove(p + any, p + any + part, n - any - part);
+        return n - part;
+    default: /* the end of another file */
+        if (below(3) == 0)
+            return any;
+        const struct file *other = &found[below((uint32_t)files)];
+        size_t from = below((uint32_t)other->size), rest = MIN(other->size - from, MOST_BYTES - any);
+        memcpy(p + any, other->bytes + from, rest);
+        return any + rest;
+    }
+    return n;
+}
+
+static struct stoc_image_decode any_decode(void)
+{
+    struct stoc_image_decode how = to(1 + below(80), 1 + below(80));
+    how.fit = (uint8_t)below(3);
+    how.filter = (uint8_t)below(2);
+    how.fast = (uint8_t)below(2);
+    how.layout = (uint8_t)below(2);
+    how.max_pixels = 1000000;
+    return how;
+}
+
+static void files_of_others_that_are_damaged(void)
+{
+    if (files == 0)
+        SKIP("there is no JPEG file in the folders of STOCACHED_TEST_PICTURES, and none in the default folders");
+    const char *set = getenv("STOCACHED_TEST_FILES");
+    int rounds = set ? atoi(set) : 3000, pictures = 0;
+    uint8_t *p = malloc(MOST_BYTES), want[3 * 31 * 31], got[sizeof want];
+    EQUAL(decode(&found[0], found[0].size, to(31, 31), want), 0);
+    for (int k = 0; k < rounds; k++) {
+        const struct file *f = &found[below((uint32_t)files)];
+        size_t n = f->size;
+        memcpy(p, f->bytes, n);
+        for (uint32_t changes = 1 + below(4); changes--;)
+            n = damage(p, n);
+        struct file bad = {guarded(n), n}; /* libjpeg, which has no sanitizer, reads to the end and not further */
+        memcpy(bad.bytes, p, n);
+        struct stoc_image_decode how = any_decode();
+        size_t out = (size_t)3 * how.width * how.height;
+        uint8_t *dst = guarded(out);
+        struct stoc_image_info info;
+        int code = decode(&bad, n, how, dst), read = stoc_image_read_info(worker, bad.bytes, n, &info);
+        if (!known(code) || !known(read) || (code == 0 && read != 0))
+            COMPLAIN("round %d: %d, %d", k, code, read);
+        if (code == 0 && (uint64_t)info.width * info.height > how.max_pixels)
+            COMPLAIN("round %d: %u x %u pixels are decoded", k, info.width, info.height);
+        pictures += code == 0;
+        release(dst, out);
+        release(bad.bytes, n);
+        if (k % 100 == 0) { /* the worker is as before */
+            EQUAL(decode(&found[0], found[0].size, to(31, 31), got), 0);
+            CHECK(memcmp(want, got, sizeof want) == 0);
+        }
+    }
+    free(p);
+    CHECK(pictures > 0 && pictures < rounds);
+}
+
+struct changing {
+    uint8_t *bytes;
+    const struct file *file;
+    atomic_bool end;
+};
+
+/* Flips bytes, most of them in headers, and puts the file right again. */
+static void *change(void *context)
+{
+    struct changing *c = context;
+    volatile uint8_t *p = c->bytes;
+    for (uint64_t z = 1; !atomic_load(&c->end); z = z * 6364136223846793005u + 1442695040888963407u) {
+        size_t n = c->file->size, at = (size_t)(z >> 33) % (z >> 20 & 1 ? MIN(n, 700) : n);
+        p[at] = z >> 21 & 1 ? (uint8_t)(z >> 24) : c->file->bytes[at];
+        if ((z >> 40 & 255) == 0)
+            for (size_t k = 0; k < n; k++)
+                p[k] = c->file->bytes[k];
+    }
+    return NULL;
+}
+
+/* The bytes of a file must not change. If they do all the same, libjpeg reads and writes nothing else. */
+static void files_that_change(void)
+{
+#ifdef __SANITIZE_THREAD__
+    SKIP("the change is a race");
+#endif
+    if (files == 0)
+        SKIP("as above");
+    const char *set = getenv("STOCACHED_TEST_FILES");
+    int rounds = set ? atoi(set) : 3000, pictures = 0;
+    for (int k = 0; k < rounds;) {
+        const struct file *f = &found[below((uint32_t)files)];
+        struct changing c = {guarded(f->size), f, false};
+        struct file changing = {c.bytes, f->size};
+        memcpy(c.bytes, f->bytes, f->size);
+        pthread_t thread;
+        REQUIRE(pthread_create(&thread, NULL, change, &c) == 0);
+        for (int n = 0; n < 100; n++, k++) {
+            struct stoc_image_decode how = any_decode();
+            size_t out = (size_t)3 * how.width * how.height;
+            uint8_t *dst = guarded(out);
+            int code = decode(&changing, f->size, how, dst);
+            if (!known(code))
+                COMPLAIN("round %d: %d", k, code);
+            pictures += code == 0;
+            release(dst, out);
+        }
+        atomic_store(&c.end, true);
+        pthread_join(thread, NULL);
+        release(c.bytes, f->size);
+    }
+    CHECK(pictures > 0 && pictures < rounds);
+}
+
+/* In the library, but not exported: the programs that have its sources in them call it. */
+extern uint32_t orientation_of(const uint8_t *data, size_t bytes) __attribute__((weak));
+
+/* EXIF data of any content and length: nothing after them is read. */
+static void exif_data_that_lie(void)
+{
+    if (!orientation_of)
+        SKIP("the library does not export orientation_of; the programs with sanitizers test it");
+    int turned = 0;
+    for (int k = 0; k < 20000; k++) {
+        size_t n = below(120);
+        uint8_t *p = guarded(n), head[] = "Exif\0\0II*\0\x08\0\0\0\x03\0";
+        for (size_t at = 0; at < n; at++)
+            p[at] = (uint8_t)(below(2) ? below(4) : draw());
+        if (below(2))
+            memcpy(head + 6, "MM\0*\0\0\0\x08\0\x03", 10);
+        if (below(2))
+            head[10 + below(6)] = (uint8_t)draw(); /* where the directory is, and its length */
+        memcpy(p, head, MIN(n, sizeof head - 1));
+        for (size_t at = 16; at + 12 <= n; at += 12)
+            if (below(3) == 0)
+                memcpy(p + at, head[6] == 'I' ? "\x12\1\3\0" : "\1\x12\0\3", 4); /* the tag and its type */
+        uint32_t o = orientation_of(p, n);
+        CHECK(o >= 1 && o <= 8);
+        turned += o != 1;
+        release(p, n);
+    }
+    CHECK(turned > 100);
 }
 
 /* A file that claims a size that it has not is refused before memory is taken for it. */
@@ -434,9 +668,16 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
     worker = stoc_image_worker_new();
+    if (getenv("STOCACHED_TEST_SEED"))
+        state = strtoull(getenv("STOCACHED_TEST_SEED"), NULL, 10);
+    printf("STOCACHED_TEST_SEED=%llu\n", (unsigned long long)state);
     RUN(parts_are_those_of_the_whole);
     RUN(files_that_are_cut_off);
     RUN(files_that_are_damaged);
+    find_files();
+    RUN(files_of_others_that_are_damaged);
+    RUN(files_that_change);
+    RUN(exif_data_that_lie);
     RUN(bombs);
     RUN(files_that_are_no_jpeg);
     RUN(vectors_and_plain_code_agree);

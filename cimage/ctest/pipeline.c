@@ -57,6 +57,7 @@ static struct stoc_image_pipeline extents(bool encoded)
     struct stoc_image_pipeline p = fixed();
     p.extents = 1;
     p.encoded = encoded;
+    p.picture_width = p.picture_height = 0;
     return p;
 }
 
@@ -118,6 +119,10 @@ static void pictures_of_any_size(void)
             EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
             EQUAL(stoc_image_finish(worker, 1, sample, bytes, row, 0), 0);
             EQUAL(memcmp(row, expected, (size_t)3 * width * height), 0);
+            p.picture_height = height + 1; /* samples of another size come back */
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), encoded ? 0 : STOC_IMAGE_EUNSUPPORTED);
+            p.picture_height = 0;
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
             p.decode.max_pixels = WIDTH * HEIGHT - 1;
             EQUAL(encoded ? stoc_image_finish(worker, 1, sample, bytes, row, 0)
                           : stoc_image_load(worker, index, &sample, &bytes), STOC_IMAGE_ETOOLARGE);

@@ -85,11 +85,6 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 		}
 	}
 	read, stuck := h.Reads()
-	counter(descReads, read.Samples)
-	counter(descReadBytes, read.Bytes)
-	counter(descShared, h.SharedReads())
-	gauge(descStuck, float64(stuck))
-	gauge(descBad, float64(h.Bad()))
 	counter("source_reads_total", "Samples read from the source by this server.", read.Samples)
 	counter("source_read_bytes_total", "Bytes of these.", read.Bytes)
 	counter("shared_reads_total", "Fetches that got a sample from a read for another client.", h.SharedReads())

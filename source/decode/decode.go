@@ -96,7 +96,9 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.helpers != nil {
+	if p.helpers == nil {
+		pixels += " turned" // by EXIF data, which older versions did not apply
+	} else {
 		pixels, decoder = fmt.Sprint(pixels, " helper ", frames), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	}
 	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
@@ -185,7 +187,7 @@ func (p *pictures) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if err := p.files.acquire(ctx, int64(n)); err != nil {
 		return 0, err
 	}
-	defer p.files.release(int64(n))
+	defer p.files.release(int64(n), int64(n))
 	s := p.pool.Get().(*scratch)
 	defer p.put(s)
 	sample := grow(&s.encoded, n)

@@ -28,7 +28,8 @@
 // at most 4, by 0.25 on average, and by more than 1 in at most 2 of 100 values, because decoders
 // round differently. In particular:
 //   - alpha is dropped, not blended: the colours under transparent pixels appear;
-//   - an orientation in EXIF data, colour profiles and gammas are not applied;
+//   - the orientation in a JPEG's EXIF data is applied, as by Pillow's ImageOps.exif_transpose; colour
+//     profiles and gammas are not;
 //   - grey images have three equal planes; CMYK and YCCK are converted without a profile;
 //   - 16 bits become 8 by the high byte (Pillow clips 16-bit grey instead, which makes nearly all
 //     pixels white);

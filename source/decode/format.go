@@ -56,12 +56,17 @@ func (f *format) is(file []byte) bool {
 
 // size returns the width and height in pixels of a file.
 func (s *scratch) size(ctx context.Context, f *format, file []byte, maxPixels int) (size image.Point, err error) {
-	defer s.survive(&err)
-	config, err := f.config(s.open(ctx, file))
-	if err != nil {
-		return size, truncated(err)
+	if s.helpers != nil && f.name == "JPEG" { // the helper knows kinds of JPEG that Go does not
+		size, _, _ = frameOf(file)
 	}
-	size = image.Pt(config.Width, config.Height)
+	if size == (image.Point{}) {
+		defer s.survive(&err)
+		config, err := f.config(s.open(ctx, file))
+		if err != nil {
+			return size, truncated(err)
+		}
+		size = image.Pt(config.Width, config.Height)
+	}
 	switch {
 	case min(size.X, size.Y) < 1:
 		return size, fmt.Errorf("%d x %d pixels is no picture", size.X, size.Y)

@@ -16,12 +16,22 @@ import (
 type helpers struct {
 	path    string
 	decoder string        // which library they have
-	free    chan struct{} // as many items as further helpers may decode
+	free    chan struct{} // as many items as lanes are free
 
-	mu    sync.Mutex // protects the fields below
-	idle  []*helper
+	mu    sync.Mutex // protects the fields below, and those of seats and processes that say so
+	seats []seat
 	users int // sources; 0: closed
 }
+
+// seat is the place of a process.
+type seat struct {
+	starting sync.Mutex // held while a process starts
+	process  *process   // nil: none. helpers.mu protects it, as the next
+	busy     int        // pictures that have a lane here, or will have one
+}
+
+// mostLosses bounds how many processes may die before they take a picture.
+const mostLosses = 20
 
 var opened = struct {
 	sync.Mutex
@@ -39,15 +49,16 @@ func openHelpers(path string) (*helpers, error) {
 		p.users++
 		return p, nil
 	}
-	first, err := startHelper(path)
+	first, err := startProcess(path)
 	if err != nil {
 		return nil, err
 	}
-	p := &helpers{path: path, decoder: first.decoder, free: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		idle: []*helper{first}, users: 1}
+	p := &helpers{path: path, decoder: first.decoder, seats: make([]seat, runtime.GOMAXPROCS(0)), users: 1}
+	p.free = make(chan struct{}, lanes*len(p.seats))
 	for range cap(p.free) {
 		p.free <- struct{}{}
 	}
+	p.seats[0].process = first
 	opened.of[path] = p
 	return p, nil
 }
@@ -62,75 +73,119 @@ func (p *helpers) close() {
 		return
 	}
 	delete(opened.of, p.path)
-	for _, h := range p.idle {
-		h.stop()
+	for k := range p.seats {
+		p.retire(&p.seats[k])
 	}
-	p.idle = nil
 }
 
-// take waits until a helper may decode. It starts one if none is idle. A put must follow if there is
+// retire takes a process off its seat, and stops it when all its lanes are idle. The caller holds mu.
+func (p *helpers) retire(s *seat) {
+	was := s.process
+	if s.process = nil; was == nil {
+		return
+	}
+	if was.retired = true; len(was.idle) == lanes {
+		was.stop()
+	}
+}
+
+// take waits until a lane is free. It starts a process if there is none. A put must follow if there is
 // no error.
-func (p *helpers) take(ctx context.Context) (h *helper, err error) {
+func (p *helpers) take(ctx context.Context) (l *lane, err error) {
 	select {
 	case <-p.free:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() {
-		if err != nil {
-			p.free <- struct{}{}
-		}
-	}()
-	for {
-		p.mu.Lock()
-		users, n := p.users, len(p.idle)
-		if n > 0 {
-			h, p.idle = p.idle[n-1], p.idle[:n-1]
-		}
-		p.mu.Unlock()
-		switch {
-		case users == 0:
-			return nil, source.ErrClosed
-		case n == 0:
-			return startHelper(p.path)
-		}
-		select {
-		case <-h.ended: // somebody killed it
-			h.stop()
-		default:
-			return h, nil
+	p.mu.Lock()
+	s := &p.seats[0]
+	for k := range p.seats { // an idle process, else one that has the next picture ready when it ends one
+		if p.seats[k].busy < s.busy {
+			s = &p.seats[k]
 		}
 	}
+	s.busy++
+	p.mu.Unlock()
+	if l, err = p.sit(s); err != nil {
+		p.leave(s)
+	}
+	return l, err
 }
 
-// put gives a helper back; nil: it has ended.
-func (p *helpers) put(h *helper) {
+// sit takes a lane of the process of a seat.
+func (p *helpers) sit(s *seat) (*lane, error) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
 	p.mu.Lock()
-	switch {
-	case h == nil:
-	case p.users == 0:
-		h.stop()
-	default:
-		p.idle = append(p.idle, h)
+	defer p.mu.Unlock()
+	if s.process != nil {
+		select {
+		case <-s.process.ended: // somebody killed it
+			p.retire(s)
+		default:
+		}
 	}
+	if s.process == nil && p.users > 0 {
+		p.mu.Unlock()
+		started, err := startProcess(p.path)
+		p.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+		if s.process = started; p.users == 0 {
+			p.retire(s)
+		}
+	}
+	if p.users == 0 {
+		return nil, source.ErrClosed
+	}
+	idle := s.process.idle
+	l := idle[len(idle)-1]
+	l.seat, s.process.idle = s, idle[:len(idle)-1]
+	return l, nil
+}
+
+// put gives a lane back. lost: its process has ended.
+func (p *helpers) put(l *lane, lost bool) {
+	s, was := l.seat, l.process
+	p.mu.Lock()
+	if lost && s.process == was {
+		p.retire(s)
+	}
+	was.idle = append(was.idle, l)
+	if was.retired && len(was.idle) == lanes {
+		was.stop()
+	}
+	p.mu.Unlock()
+	p.leave(s)
+}
+
+// leave says that a picture needs its seat no more.
+func (p *helpers) leave(s *seat) {
+	p.mu.Lock()
+	s.busy--
 	p.mu.Unlock()
 	p.free <- struct{}{}
 }
 
-// with calls a function with a helper, and a second time with another one if the first has died.
-func (p *helpers) with(ctx context.Context, use func(*helper) error) error {
-	for try := 0; ; try++ {
-		h, err := p.take(ctx)
+// with calls a function with a lane, and a second time with another process if the first has died in
+// the middle of this picture.
+func (p *helpers) with(ctx context.Context, use func(*lane) error) error {
+	tries := 0
+	for losses := 0; ; losses++ {
+		l, err := p.take(ctx)
 		var lost *lostError
 		if err == nil {
-			if err = use(h); errors.As(err, &lost) {
-				h.stop()
-				h = nil
-			}
-			p.put(h)
+			err = use(l)
+			p.put(l, errors.As(err, &lost))
 		}
-		if !errors.As(err, &lost) || !lost.again || try > 0 {
+		if !errors.As(err, &lost) || !lost.again || losses == mostLosses {
 			return err
+		}
+		if !lost.waited {
+			if tries++; tries > 1 {
+				return err
+			}
 		}
 	}
 }
@@ -146,22 +201,22 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 	var used, here time.Duration
 	began := time.Now()
 	defer func() { loadtime.Elsewhere(ctx, used, time.Since(began)-here) }()
-	return p.with(ctx, func(h *helper) error {
+	return p.with(ctx, func(l *lane) error {
 		began := time.Now()
-		if err := h.room(int(r.Result) + len(dst)); err != nil {
-			return &lostError{err, false}
+		if err := l.room(int(r.Result) + len(dst)); err != nil {
+			return &lostError{err, false, false}
 		}
-		write(h.shared[:input])
+		write(l.shared[:input])
 		here += time.Since(began)
-		took, err := h.do(ctx, &r)
+		took, err := l.do(ctx, &r)
 		used += took
 		began = time.Now()
 		if err == nil {
-			copy(dst, h.shared[r.Result:])
+			copy(dst, l.shared[r.Result:])
 		}
 		if large && err == nil {
-			if err := h.forget(); err != nil {
-				return &lostError{err, false}
+			if err := l.forget(); err != nil {
+				return &lostError{err, false, false}
 			}
 		}
 		here += time.Since(began)

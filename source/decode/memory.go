@@ -64,12 +64,12 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// release gives back n bytes to which no references are left.
-func (m *memory) release(n int64) {
+// release gives back n bytes to which no references are left. garbage of them are in this process.
+func (m *memory) release(n, garbage int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used -= n
-	m.garbage += n
+	m.garbage += garbage
 	m.serve()
 }
 

@@ -197,12 +197,12 @@ func TestMemory(t *testing.T) {
 	if err := <-left; !errors.Is(err, reason) {
 		t.Error(err)
 	}
-	m.release(60)
+	m.release(60, 60)
 	<-came
 	waits(1)
-	m.release(100)
+	m.release(100, 100)
 	<-came
-	m.release(10)
+	m.release(10, 10)
 	if m.used != 0 || len(m.waiting) != 0 || m.garbage > 100 {
 		t.Errorf("%+v", &m)
 	}

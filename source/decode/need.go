@@ -33,7 +33,7 @@ func (f *format) helperNeed(file []byte, size image.Point, across, down cut, res
 		return need + f.need(file, size) + 3*pixels
 	}
 	need += int64(len(file))
-	frame, progressive := frameOf(file)
+	_, frame, progressive := frameOf(file)
 	if progressive || scanOf(file) != len(frame)/3 { // libjpeg keeps all coefficients
 		need += 2 * jpegSamples(frame, size)
 	}
@@ -43,7 +43,7 @@ func (f *format) helperNeed(file []byte, size image.Point, across, down cut, res
 // jpegNeed counts the planes and, for a progressive file, 4 bytes for each coefficient.
 func jpegNeed(file []byte, size image.Point) int64 {
 	pixels := int64(size.X) * int64(size.Y)
-	frame, progressive := frameOf(file)
+	_, frame, progressive := frameOf(file)
 	if len(frame) == 0 {
 		return 27 * pixels // the decoder will fail
 	}
@@ -78,7 +78,7 @@ func jpegSamples(frame []byte, size image.Point) (samples int64) {
 	return samples
 }
 
-// segments are those of a JPEG up to its first scan: each marker, and the file after its length.
+// segments are those of a JPEG up to its first scan: each marker, and its content.
 func segments(file []byte) iter.Seq2[byte, []byte] {
 	return func(yield func(byte, []byte) bool) {
 		for at := 2; at+4 <= len(file); {
@@ -87,7 +87,7 @@ func segments(file []byte) iter.Seq2[byte, []byte] {
 			case file[at] != 0xff || marker == 0xff || marker == 0 || marker >= 0xd0 && marker <= 0xd9:
 				// not a marker with a length
 				at++
-			case !yield(marker, file[at+4:]) || marker == 0xda:
+			case !yield(marker, file[at+4:][:min(max(length-2, 0), len(file)-at-4)]) || marker == 0xda:
 				return
 			default:
 				at += 2 + length
@@ -96,18 +96,16 @@ func segments(file []byte) iter.Seq2[byte, []byte] {
 	}
 }
 
-// frameOf finds the frame header of a JPEG: three bytes for each colour, and whether the file is
-// progressive. colours is nil if no frame comes before the first scan.
-func frameOf(file []byte) (colours []byte, progressive bool) {
+// frameOf finds the frame header of a JPEG: the size, three bytes for each colour, and whether the
+// file is progressive. All are zero if no frame comes before the first scan.
+func frameOf(file []byte) (size image.Point, colours []byte, progressive bool) {
 	for marker, rest := range segments(file) {
-		if marker >= 0xc0 && marker <= 0xc2 {
-			if len(rest) < 6 {
-				return nil, false
-			}
-			return rest[6:][:min(3*int(rest[5]), (len(rest)-6)/3*3)], marker == 0xc2
+		if marker >= 0xc0 && marker <= 0xc2 && len(rest) >= 6 {
+			size = image.Pt(int(binary.BigEndian.Uint16(rest[3:])), int(binary.BigEndian.Uint16(rest[1:])))
+			return size, rest[6:][:min(3*int(rest[5]), (len(rest)-6)/3*3)], marker == 0xc2
 		}
 	}
-	return nil, false
+	return size, nil, false
 }
 
 // scanOf returns the number of colours in the first scan of a JPEG.

@@ -5,7 +5,6 @@ import (
 	"compress/zlib"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"image"
 	"image/color"
@@ -174,8 +173,9 @@ func TestNeed(t *testing.T) {
 		}
 		for _, fit := range []string{"stretch", "crop", "pad"} {
 			o := options{Resize: []int{300, 200}, Layout: "hwc", Fit: fit}
-			across, down := o.cuts(size)
-			need := f.need(file, size) + resizeNeed(size, across, down)
+			turned := turnOf(file)
+			across, down := o.cuts(turned.shown(size))
+			need := f.need(file, size) + turned.resizeNeed(size, across, down)
 			dst := make([]byte, 3*300*200)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -183,7 +183,7 @@ func TestNeed(t *testing.T) {
 			if err == nil {
 				s := new(scratch)
 				p := s.pixelsOf(img, size, f)
-				s.put(&p, &o, across, down, dst)
+				s.put(&p, turned, &o, across, down, dst)
 			}
 			runtime.ReadMemStats(&after)
 			const fixed = 150 << 10 // buffers of readers and tables, for any picture
@@ -202,18 +202,6 @@ func TestHelperNeed(t *testing.T) {
 		t.Skip("not under the race detector: one goroutine makes large pictures")
 	}
 	path := sourcetest.Helper(t, "../..")
-	peak := func(h *helper) (bytes int64) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
-		for line := range strings.Lines(string(text)) {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				_, err = fmt.Sscan(rest, &bytes)
-			}
-		}
-		if err != nil || bytes == 0 {
-			t.Fatal(err)
-		}
-		return bytes << 10
-	}
 	for name, bomb := range bombs {
 		if !strings.Contains(name, "JPEG") && name != "PNG" {
 			continue
@@ -224,12 +212,12 @@ func TestHelperNeed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				before := peak(all.idle[0])
+				before := mostMemoryOf(t, all.seats[0].process.cmd.Process.Pid)
 				file := bomb(t, size.X, size.Y)
 				o := options{Resize: []int{224, 300}, Layout: "hwc", Fit: fit, MaxPixels: 1 << 30}
 				dst := make([]byte, 3*224*300)
 				err = (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
-				took := peak(all.idle[0]) - before
+				took := mostMemoryOf(t, all.seats[0].process.cmd.Process.Pid) - before
 				f, _ := formatOf(file)
 				across, down := o.cuts(size)
 				need := f.helperNeed(file, size, across, down, len(dst))

@@ -18,12 +18,20 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	across, down := o.cuts(side)
-	var need int64
+	var turned turn
+	if f.name == "JPEG" {
+		turned = turnOf(file)
+	}
+	across, down := o.cuts(turned.shown(side))
+	inHelper := s.helpers != nil && f.name == "JPEG"
+	var need, garbage int64
 	if s.helpers != nil {
 		need = f.helperNeed(file, side, across, down, len(dst))
 	} else {
-		need = f.need(file, side) + resizeNeed(side, across, down)
+		need = f.need(file, side) + turned.resizeNeed(side, across, down)
+	}
+	if !inHelper {
+		garbage = need
 	}
 	if s.memory != nil {
 		if need > s.memory.limit {
@@ -35,9 +43,9 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 		if err := s.memory.acquire(ctx, need); err != nil {
 			return err
 		}
-		defer s.memory.release(need)
+		defer s.memory.release(need, garbage)
 	}
-	if s.helpers != nil && f.name == "JPEG" {
+	if inHelper {
 		err = s.helpers.picture(ctx, o.request(opDecode), len(file), func(to []byte) { copy(to, file) }, dst, need > mostKept)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
@@ -52,19 +60,28 @@ func (s *scratch) picture(ctx context.Context, file []byte, o *options, dst []by
 	if s.helpers != nil {
 		return s.resizeInHelper(ctx, &p, o, across, down, dst, need > mostKept)
 	}
-	s.put(&p, o, across, down, dst)
+	s.put(&p, turned, o, across, down, dst)
 	return nil
 }
 
 // put resizes pixels into dst.
-func (s *scratch) put(p *pixels, o *options, across, down cut, dst []byte) {
+func (s *scratch) put(p *pixels, turned turn, o *options, across, down cut, dst []byte) {
 	w, h := across.kept, down.kept
 	out := dst
 	if o.Layout == "hwc" || o.Fit == "pad" {
 		out = grow(&s.planes, 3*w*h)
 	}
 	to := planes(out, w*h)
-	s.resize(p, to, across, down)
+	if turned == (turn{}) {
+		s.resize(p, to, across, down)
+	} else {
+		from := planes(grow(&s.turned, 3*w*h), w*h)
+		x, y := turned.cuts(across, down)
+		s.resize(p, from, x, y)
+		for k := range p.colours {
+			turned.turn(to[k], from[k], x.kept, y.kept)
+		}
+	}
 	for k := p.colours; k < 3; k++ {
 		copy(to[k], to[0])
 	}

@@ -53,11 +53,16 @@ func (o *options) cuts(size image.Point) (across, down cut) {
 	return across, down
 }
 
-// resizeNeed returns the bytes that resize takes for a picture.
-func resizeNeed(size image.Point, across, down cut) int64 {
+// resizeNeed returns the bytes that resize takes for a picture of that size in its file.
+func (t turn) resizeNeed(size image.Point, across, down cut) int64 {
+	turned := int64(0)
+	if t != (turn{}) {
+		turned = 3 * int64(across.kept) * int64(down.kept)
+		across, down = t.cuts(across, down)
+	}
 	rows := int64(down.kept)*int64(size.Y)/int64(down.size) + 2*(int64(size.Y)/int64(down.size)+2)
 	filters := 4 * int64(across.kept+down.kept) * (2 + 3 + 2*max(int64(size.X/across.size), int64(size.Y/down.size)))
-	return 3*int64(across.kept)*min(rows,
+	return turned + 3*int64(across.kept)*min(rows,
 		int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
 }
 

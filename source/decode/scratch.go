@@ -8,6 +8,7 @@ type scratch struct {
 	lines   []byte // of one row: Cb, Cr, R, G, B
 	rows    []byte // of all colours, already resized across
 	planes  []byte // the picture before its layout
+	turned  []byte // the picture as it lies in the file
 	sums    []int32
 	across  filter
 	down    filter
@@ -21,7 +22,7 @@ type scratch struct {
 const mostKept = 4 << 20
 
 func (s *scratch) small() bool {
-	bytes := cap(s.encoded) + cap(s.decoded) + cap(s.pixels) + cap(s.lines) + cap(s.rows) + cap(s.planes)
+	bytes := cap(s.encoded) + cap(s.decoded) + cap(s.pixels) + cap(s.lines) + cap(s.rows) + cap(s.planes) + cap(s.turned)
 	return bytes+4*(cap(s.sums)+cap(s.across.weights)+cap(s.down.weights)) <= mostKept
 }
 

@@ -124,6 +124,22 @@ def test_normalised_bit_for_bit():
     assert torch.equal(image.Compose(unscaled)(tensor(pixels)), expected)
 
 
+def test_scale_of_v2():
+    """The guide says by how much v2's ToDtype differs from ours, which divides as ToTensor does."""
+    pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16).repeat(3, 1, 1)
+    ours, theirs = image.ToDtype(torch.float32, True)(pixels), v2.ToDtype(torch.float32, True)(pixels)
+    assert torch.equal(ours, v1.functional.convert_image_dtype(pixels))
+    last_bits = (ours.view(torch.int32) - theirs.view(torch.int32)).abs()
+    assert last_bits.max() == 1
+    assert last_bits.sum() == 3 * 126
+    assert (ours - theirs).abs().max() < 6e-8
+    normalize = image.Normalize(MEAN, STD)
+    assert (normalize(ours) - normalize(theirs)).abs().max() < 7.2e-7
+    for dtype in (torch.float16, torch.bfloat16):
+        assert torch.equal(ours.to(dtype), v2.ToDtype(dtype, True)(pixels))
+        assert torch.equal(normalize(ours).to(dtype), normalize(theirs).to(dtype))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_small_floats_are_rounded_once(dtype):
     pixels = tensor(picture(30, 20))

@@ -1,0 +1,187 @@
+package decode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+// Ensure that bytes of the shared memory that change while a process works end neither the server nor
+// the process, and that later pictures are right. Only who may read and write the memory of the server
+// can do that: docs/spec/decode.md.
+func TestHelperMemoryThatChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not under the race detector: these are races")
+	}
+	all, err := openHelpers(sourcetest.Helper(t, "../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.close()
+	var files [][]byte
+	for _, name := range []string{"420.jpg", "progressive.jpg", "cmyk.jpg", "exif6.jpg", "500x375.jpg"} {
+		file, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: 1 << 22}
+	picture := func(file []byte) ([]byte, error) {
+		dst := make([]byte, 3*40*50)
+		return dst, (&scratch{helpers: all}).picture(context.Background(), file, &o, dst)
+	}
+	pictures := func(n int, each func(k int, pixels []byte, err error)) {
+		var readers sync.WaitGroup
+		for range lanes * len(all.seats) {
+			readers.Go(func() {
+				for range n {
+					k := rand.IntN(len(files))
+					pixels, err := picture(files[k])
+					each(k, pixels, err)
+				}
+			})
+		}
+		readers.Wait()
+	}
+	want := make([][]byte, len(files))
+	for k, file := range files {
+		if want[k], err = picture(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pictures(20, func(k int, _ []byte, err error) { // so that every lane has memory
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	var maps [][]byte
+	var before []*process
+	for k := range all.seats {
+		p := all.seats[k].process
+		before = append(before, p)
+		for _, l := range p.lanes {
+			m, err := unix.Mmap(int(l.memory.Fd()), 0, len(l.shared), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Munmap(m)
+			maps = append(maps, m)
+		}
+	}
+	var hostile sync.WaitGroup
+	done := make(chan struct{})
+	hostile.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			for _, m := range maps {
+				at := rand.IntN(700) // of a header
+				if rand.IntN(4) == 0 {
+					at = rand.IntN(100 << 10)
+				}
+				m[at] = byte(rand.Uint32())
+			}
+		}
+	})
+	damaged := 0
+	var mu sync.Mutex
+	pictures(300, func(k int, pixels []byte, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil || !bytes.Equal(pixels, want[k]) {
+			damaged++
+		}
+		if lost := new(lostError); errors.As(err, &lost) {
+			t.Error(err)
+		}
+	})
+	close(done)
+	hostile.Wait()
+	t.Logf("%d pictures were damaged", damaged)
+	if damaged == 0 {
+		t.Error("no picture was damaged, so nothing was tested")
+	}
+	pictures(20, func(k int, pixels []byte, err error) {
+		if err != nil || !bytes.Equal(pixels, want[k]) {
+			t.Errorf("file %d: %v, or other pixels", k, err)
+		}
+	})
+	for k := range all.seats {
+		if all.seats[k].process != before[k] {
+			t.Error("a process has died")
+		}
+	}
+}
+
+// mostMemoryOf returns the most memory that a process has had, or "self".
+func mostMemoryOf(t *testing.T, process any) (bytes int64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%v/status", process))
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			_, err = fmt.Sscan(rest, &bytes)
+		}
+	}
+	if err != nil || bytes == 0 {
+		t.Fatal(err)
+	}
+	return bytes << 10
+}
+
+// Ensure that a header of 65,500 x 65,500 is refused before memory is taken for the pixels: by Go, by
+// the server before it asks the helper, and by the helper if the server did not look.
+func TestHeaderBombs(t *testing.T) {
+	refused := func(t *testing.T, process any, refuse func(file []byte) error) {
+		t.Helper()
+		for _, name := range []string{"420.jpg", "progressive.jpg", "cmyk.jpg", "grey.jpg"} {
+			file := enlarged(t, name, 65500, 65500)
+			if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins here
+				t.Fatal(err)
+			}
+			before := mostMemoryOf(t, process)
+			if err := refuse(file); err == nil || !strings.Contains(err.Error(), "max_pixels") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := mostMemoryOf(t, process) - before; took > 4<<20 {
+				t.Errorf("%s: %d bytes were taken", name, took)
+			}
+		}
+	}
+	o := options{Resize: []int{40, 50}, Layout: "hwc", Fit: "stretch", MaxPixels: defaultMaxPixels}
+	t.Run("Go", func(t *testing.T) {
+		refused(t, "self", func(file []byte) error {
+			return new(scratch).picture(context.Background(), file, &o, make([]byte, 3*40*50))
+		})
+	})
+	t.Run("helper", func(t *testing.T) {
+		all, err := openHelpers(sourcetest.Helper(t, "../.."))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer all.close()
+		for _, process := range []any{"self", all.seats[0].process.cmd.Process.Pid} {
+			refused(t, process, func(file []byte) error {
+				return (&scratch{helpers: all}).picture(context.Background(), file, &o, make([]byte, 3*40*50))
+			})
+			refused(t, process, func(file []byte) error {
+				return all.picture(context.Background(), o.request(opDecode), len(file), func(to []byte) { copy(to, file) },
+					make([]byte, 3*40*50), false)
+			})
+		}
+	})
+}

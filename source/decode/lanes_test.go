@@ -1,0 +1,136 @@
+package decode
+
+import (
+	"context"
+	"errors"
+	"image"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+// pair is two pictures that are under way in the two lanes of one process.
+type pair struct {
+	process *process
+	errors  [2]chan error
+}
+
+// twoPictures sends two pictures to a process that is stopped. atWork: it has taken the first one, whose
+// context is ctx.
+func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small []byte, atWork bool) *pair {
+	t.Helper()
+	var p pair
+	send := func(signal unix.Signal) {
+		if err := unix.Kill(p.process.cmd.Process.Pid, signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k, file := range [][]byte{large, small} {
+		l, err := all.take(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == 0 {
+			p.process = l.process
+			send(unix.SIGSTOP)
+		} else if l.process != p.process {
+			t.Fatal("the second picture is in another process")
+		}
+		if err := l.room(len(file) + 1<<10); err != nil {
+			t.Fatal(err)
+		}
+		copy(l.shared, file)
+		r := request{Operation: opDecode, Input: uint64(len(file)), Result: uint64(len(file)), MaxPixels: 1 << 30, Width: 5,
+			Height: 5}
+		p.errors[k] = make(chan error, 1)
+		ends := []context.Context{ctx, context.Background()}[k]
+		go func() {
+			_, err := l.do(ends, &r)
+			all.put(l, err != nil)
+			p.errors[k] <- err
+		}()
+		raw, err := l.socket.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		await := func(waits bool) {
+			for queued := -1; queued < 0 || waits != (queued > 0); runtime.Gosched() {
+				if err := raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if await(true); k == 0 && atWork {
+			send(unix.SIGCONT)
+			await(false)
+			send(unix.SIGSTOP)
+		}
+	}
+	return &p
+}
+
+// Ensure that of two pictures of a process that dies or hangs, the one that the process works on is
+// to blame, and not the one that waits for it.
+func TestHelperLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not under the race detector: one goroutine makes a large picture")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	all, err := openHelpers(sourcetest.Helper(t, "../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.close()
+	runtime.GOMAXPROCS(2)
+	large := encoded(t, encodeJPEG, image.NewGray(image.Rect(0, 0, 8000, 6000)))
+	small, err := os.ReadFile(filepath.Join("testdata", "420.jpg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill := func(p *pair) {
+		if err := unix.Kill(p.process.cmd.Process.Pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer SetDecodeLimit(20 * time.Second)()
+	yes, no := []bool{true}, []bool{false}
+	either := []bool{false, true} // the deadlines of both lanes are a moment apart
+	for name, c := range map[string]struct {
+		atWork, ends  bool
+		limit         time.Duration
+		again, waited [2][]bool
+	}{
+		"killed at work":   {true, false, 0, [2][]bool{yes, yes}, [2][]bool{no, yes}},
+		"killed before it": {false, false, 0, [2][]bool{yes, yes}, [2][]bool{yes, yes}},
+		"hangs at work":    {true, false, time.Second, [2][]bool{no, yes}, [2][]bool{no, either}},
+		"context at work":  {true, true, 0, [2][]bool{no, yes}, [2][]bool{no, yes}},
+		"context":          {false, true, 0, [2][]bool{no, yes}, [2][]bool{no, yes}},
+	} {
+		if c.limit > 0 {
+			SetDecodeLimit(c.limit)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		p := twoPictures(ctx, t, all, large, small, c.atWork)
+		if c.ends {
+			cancel()
+		} else if c.limit == 0 {
+			kill(p)
+		}
+		for k := range p.errors {
+			err := <-p.errors[k]
+			lost := new(lostError)
+			if !errors.As(err, &lost) || !slices.Contains(c.again[k], lost.again) || !slices.Contains(c.waited[k], lost.waited) {
+				t.Errorf("%s: picture %d: %v, again %v, waited %v", name, k, err, lost.again, lost.waited)
+			}
+		}
+		cancel()
+		SetDecodeLimit(20 * time.Second)
+	}
+}
