@@ -425,6 +425,34 @@ def test_auto_with_a_real_measurement(root, caplog):
     loader.close()
 
 
+def test_a_cache_of_the_costliest_reads_the_smaller_files():
+    sizes = (0.4, 0.6, 1.4, 1.6)
+    measured = Measured(
+        1000,
+        50_000,
+        150_000,
+        read=1e-3,
+        read_busy=0,
+        reads=1000,
+        decode=1e-3,
+        sizes=sizes,
+        read_grows=1,
+        decode_grows=0.5,
+    )
+    size = size_of(measured, 0.5)
+    first, costliest = (epochs(measured, size, 1, 2, keeps) for keeps in (False, True))
+    assert first.decoded == pytest.approx(500 * 2e-3)
+    assert costliest.decoded == pytest.approx(500 * (0.5e-3 + 0.75e-3))
+    assert first.encoded == costliest.encoded
+    assert measured.rest(1.0) == 0.4
+    assert measured.rest(0.0) == 1.0
+    assert SLOW.rest(0.5) == 1.0
+    for constant, slope, grows in ((0, 2e-8, 1.0), (1e-3, 1e-8, 0.5), (1e-3, 0, 0.0), (2e-3, -1e-8, 0.0)):
+        times = [(count, constant + slope * count) for count in (50_000, 100_000, 150_000)]
+        assert store_trial._grows(times) == pytest.approx(grows)
+    assert store_trial._grows([(5, 1.0), (5, 2.0)]) == 0
+
+
 def test_augmentation_counts(root):
     """With eight workers the source hides two processors' decodes, but not those and the augmentation."""
     assert choose(SLOW, size_of(SLOW, 0.3), 8, 2)[0] == "encoded"

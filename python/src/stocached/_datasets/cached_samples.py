@@ -168,7 +168,9 @@ class CachedSamples(CacheBacked):
         self.store: str = store  # "decoded" or "encoded"
         self.why, files = "", None
         if form is not None and store == "auto":
-            self.store, self.why, files = self._choose(form, cache, name, size, _workers, augment or _augment)
+            self.store, self.why, files = self._choose(
+                form, cache, name, size, variable, policy, _workers, augment or _augment
+            )
         self._form = form if self.store == "encoded" else None
         varies = variable if self._form is None else True
         self.stored = dataset if self._form is None else self._form.dataset  # its samples are cached
@@ -236,6 +238,8 @@ class CachedSamples(CacheBacked):
         cache: Cache | None,
         name: str | None,
         size: int | str | None,
+        variable: bool | None,
+        policy: Policy | None,
         workers: int | None,
         augment: Callable[..., Any] | None,
     ) -> tuple[str, str, Files | None]:
@@ -249,7 +253,8 @@ class CachedSamples(CacheBacked):
 
         with generators.kept(), probe.left_as_it_was(self.dataset):
             files = Files(form, self._n, processors() if workers is None else workers, augment)
-        store, why = files.choice(size)
+        # Without policy=, a named cache keeps the first samples.
+        store, why = files.choice(size, variable, policy or (None if name is None else "first-come"))
         _log.info("store=%r: %s", store, why)
         return store, why, files
 

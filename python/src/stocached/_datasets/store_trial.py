@@ -56,6 +56,7 @@ class Files:
         first = islice(left, few if workers == 1 else max(few // 4, 2))
         _in_threads(1, first, self._read, start + _ALONE)
         alone = len(self.tried)
+        self._vary = False  # whether pictures have several shapes
         self._bytes = 0  # of files, and then of pictures
         self._together: float | None = None  # reads a second
         if alone and time.monotonic() - start < 2 * _ALONE and workers > 1:
@@ -87,12 +88,14 @@ class Files:
         self._bytes += _bytes(one.decoded)
         return self._bytes < 2 * _BYTES
 
-    def choice(self, size: int | str | None) -> tuple[str, str]:
-        """The store for a cache of this size, and why. size: None: as large as needed."""
+    def choice(self, size: int | str | None, variable: bool | None, policy: str | None) -> tuple[str, str]:
+        """The store for a cache with these settings, and why. size: None: as large as needed."""
         measured = self.measured()
         if measured is None:
             return "decoded", "no file could be read and decoded"
-        return choose(measured, 2**62 if size is None else parse_size(size), self._workers, processors())
+        costliest = policy == "cost" or (policy is None and not variable and not self._vary)
+        room = 2**62 if size is None else parse_size(size)
+        return choose(measured, room, self._workers, processors(), costliest)
 
     def measured(self) -> Measured | None:
         """None: no file could be read and decoded."""
@@ -104,16 +107,20 @@ class Files:
         waits = read - busy >= _MEMORY
         # Together, workers get no less than one of them gets alone. If reads take long, they count as independent.
         reads = max(self._together or workers / read, 1 / read)
-        shapes = {value.shape for one in decoded for value in _values(one.decoded)[:1]}
+        self._vary = len({value.shape for one in decoded for value in _values(one.decoded)[:1]}) > 1
+        mean = _mean(_bytes(one.sample) for one in self.tried)
         return Measured(
             n,
             _mean(_cached_bytes(one.sample, True) for one in self.tried),
-            _mean(_cached_bytes(one.decoded, len(shapes) > 1) for one in decoded),
+            _mean(_cached_bytes(one.decoded, self._vary) for one in decoded),
             read,
             busy,
             reads if waits else float("inf"),
             _mean(one.decode or 0.0 for one in decoded),
             _mean(one.augment for one in decoded),
+            tuple(sorted(_bytes(one.sample) / mean for one in self.tried)),
+            _grows([(_bytes(one.sample), one.read) for one in self.alone]),
+            _grows([(_bytes(one.sample), one.decode or 0.0) for one in decoded]),
         )
 
 
@@ -151,6 +158,14 @@ def _in_threads(count: int, work: Iterable[Any], do: Callable[[Any], bool], end:
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found)
+
+
+def _grows(measured: list[tuple[int, float]]) -> float:
+    """The part of times that grows with bytes, by least squares: 0 to 1."""
+    size, time = _mean(one[0] for one in measured), _mean(one[1] for one in measured)
+    together = sum((one[0] - size) * (one[1] - time) for one in measured)
+    apart = sum((one[0] - size) ** 2 for one in measured)
+    return min(max(together / apart * size / time, 0.0), 1.0) if apart and time else 0.0
 
 
 def _values(sample: Any) -> list[Any]:

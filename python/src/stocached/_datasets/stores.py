@@ -114,6 +114,14 @@ class Measured:
     reads: float  # a second, while all workers read; infinite if they do not wait for the source
     decode: float  # seconds of a processor
     augment: float = 0.0  # the same, of the steps after the cache
+    sizes: tuple[float, ...] = ()  # of some files, by their mean, in rising order
+    read_grows: float = 0.0  # the part of a read's time that grows with the size of the file
+    decode_grows: float = 0.0  # the same of a decode
+
+    def rest(self, part: float) -> float:
+        """The mean size of the files that are not cached, if the largest are."""
+        rest = self.sizes[: max(round(len(self.sizes) * (1 - part)), 1)]
+        return sum(rest) / len(rest) if rest else 1.0
 
 
 class Epochs(NamedTuple):
@@ -125,25 +133,30 @@ class Epochs(NamedTuple):
     encoded_part: float
 
 
-def epochs(measured: Measured, size: int, workers: int, processors: int) -> Epochs:
-    """What an epoch takes with either store, in a cache of `size` bytes that is full."""
+def epochs(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> Epochs:
+    """What an epoch takes with either store, in a cache of `size` bytes that is full.
+
+    costliest: that of decoded samples keeps those that take longest to load."""
     m, room, workers = measured, max(size - _CONTROL, 0), max(workers, 1)
     processors = min(workers, processors)
 
-    def seconds(part: float, decodes: float) -> float:
-        reads = m.samples * (1 - part)
+    def seconds(part: float, decodes: float, rest: float = 1.0) -> float:
+        """rest: the mean size of the files that are read."""
+        reads = m.samples * (1 - part) * (1 + m.read_grows * (rest - 1))
         source = reads / m.reads if workers > 1 else 0.0  # a worker alone waits for it in its own time
-        work = decodes * m.decode + m.samples * m.augment
+        work = decodes * m.decode * (1 + m.decode_grows * (rest - 1)) + m.samples * m.augment
         busy = max((reads * m.read + work) / workers, (reads * m.read_busy + work) / processors)
         return float((source**_BOTH + busy**_BOTH) ** (1 / _BOTH))
 
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
-    return Epochs(seconds(decoded, m.samples * (1 - decoded)), seconds(encoded, m.samples), decoded, encoded)
+    rest = m.rest(decoded) if costliest else 1.0
+    return Epochs(seconds(decoded, m.samples * (1 - decoded), rest), seconds(encoded, m.samples), decoded, encoded)
 
 
-def choose(measured: Measured, size: int, workers: int, processors: int) -> tuple[str, str]:
-    """The store whose epoch is shorter, and why. Of equal ones "decoded": it leaves processors to the training."""
-    found = epochs(measured, size, workers, processors)
+def choose(measured: Measured, size: int, workers: int, processors: int, costliest: bool = False) -> tuple[str, str]:
+    """The store whose epoch is shorter, and why. Of equal ones "decoded": it leaves processors to the training.
+    Arguments are those of `epochs`."""
+    found = epochs(measured, size, workers, processors, costliest)
     store = "encoded" if found.encoded < found.decoded * (1 - _CLOSE) else "decoded"
     return store, (
         f"an epoch takes about {found.encoded:.3g} s with encoded files ({found.encoded_part:.0%} of them cached), "
