@@ -85,7 +85,7 @@ class Folder(Decoded):
             for path in (os.path.join(folder, file) for file in sorted(files))
             if valid(path)
         ]
-        self._files: tuple[int, Files] | None = None  # for C
+        self._files: Files | None = None  # for C
         self.targets = [number for _, number in self.samples]
         empty = sorted(set(self.classes) - {self.classes[number] for number in set(self.targets)})
         if empty and not allow_empty:
@@ -106,10 +106,9 @@ class Folder(Decoded):
         if type(self).__getitem__ is not Folder.__getitem__:
             raise UnsupportedError(f"{type(self).__name__} has a __getitem__ of its own")
         # Programs may change entries of the list, so each loader's epoch looks.
-        now = hash(tuple(map(id, self.samples)))
-        if self._files is None or self._files[0] != now:
-            self._files = now, Files(self.samples)
-        return Pipeline(self._files[1], self._only_decodes(), augment, fields, sample_bytes, False)
+        if self._files is None or self._files.samples != self.samples:
+            self._files = Files(self.samples)
+        return Pipeline(self._files, self._only_decodes(), augment, fields, sample_bytes, False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": None}

@@ -28,11 +28,18 @@ class Files:
     """The files of samples, and their labels."""
 
     def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
-        names = [os.fsencode(path) for path, _ in samples]
+        try:
+            self.samples = list(map(tuple, samples))
+            paths, labels = zip(*self.samples)
+            names = list(map(os.fsencode, paths))
+            self.labels = np.array(labels, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UnsupportedError(f"samples are no pairs of a path and a number: {error}") from error
+        if set(map(type, labels)) != {int}:
+            raise UnsupportedError("labels are no integers")
         self.paths = b"\0".join(names) + b"\0"
         self.path_at = np.zeros(len(names) + 1, np.uint64)
         np.cumsum([len(name) + 1 for name in names], out=self.path_at[1:])
-        self.labels = np.array([label for _, label in samples], np.int64)
 
 
 class Pipeline:
@@ -80,12 +87,13 @@ class Pipeline:
         """Whether C needs a copy of a cached sample: a decoder must not read bytes that change."""
         return bool(self._how.encoded)
 
-    def blank(self) -> tuple[Any, int] | None:
-        """A sample with an empty picture. None: pictures have no fixed size."""
-        if self._decode._sides is None:
-            return None
-        height, width = self._decode._sides
-        return np.zeros((3, height, width) if self._decode._chw else (height, width, 3), np.uint8), 0
+    def blanks(self) -> list[tuple[Any, int]]:
+        """Samples with empty pictures of each size, if the decoder makes one size, else of two sizes of many."""
+        sizes = [self._decode._sides] if self._decode._sides else []
+        if not sizes:
+            short = self._decode.short_side or 480
+            sizes = [(short, short + short // 3), (short + short // 3, short)]
+        return [(np.zeros((3, *size) if self._decode._chw else (*size, 3), np.uint8), 0) for size in sizes]
 
     def worker(self, layout: Layout) -> Worker:
         """A worker that makes rows of this layout. UnsupportedError: it cannot."""

@@ -302,13 +302,18 @@ class BaseLoader(CheckpointedLoader):
         return dataset.pipeline(self.augment, cached.cache.fields, 0 if cached.cache.variable else cached.cache.sample_bytes)
 
     def _rows_in_c(self, job: Job) -> Layout | None:
-        """The layout of rows that C makes, by an empty picture, so that no sample needs Python to learn it. Without
-        one, the first batch tells it."""
-        blank = job.pipeline.blank() if job.pipeline is not None else None
-        if blank is None:
+        """The layout of rows that C makes, by empty pictures, so that no sample needs Python to learn it. None: the
+        first batch tells it."""
+        if job.pipeline is None:
             return None
-        sample = blank if job.augment is None else job.augment(blank, 0)
-        return Layout.of(sample, job.batch_size or 1, self._backend.no_columns)
+        rows, augment = job.batch_size or 1, job.augment
+        try:
+            samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
+        except InvalidError:  # of a step, such as a crop that is larger than pictures
+            return None
+        layouts = [Layout.of(sample, rows, self._backend.no_columns) for sample in samples]
+        shapes = [[(column.shape, column.dtype) for column in layout.columns] for layout in layouts]
+        return layouts[0] if all(shape == shapes[0] for shape in shapes) else None
 
     # ------------------------------------------------------------ an epoch
 

@@ -77,7 +77,7 @@ class Worker:
 
     def _take_others(self, native: NativeWork, tasks: ctypes.Array[_native.Task]) -> int | None:
         """The next tasks that C does not do."""
-        return native.take(self._layout or self._learn_layout(), tasks, _MOST, _NAP)
+        return native.take(self._layout or self._learn_layout(), tasks, self._most, _NAP)
 
     def _survived(self, error: BaseException) -> BaseException:
         """The error to answer with. In a process it raises SystemExit of the user's code, and the
