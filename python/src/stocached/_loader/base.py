@@ -84,6 +84,7 @@ class BaseLoader(CheckpointedLoader):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         self.worker = self._worker_kind(options.worker)
+        self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
@@ -190,6 +191,8 @@ class BaseLoader(CheckpointedLoader):
     def _make_iteration(self) -> BatchIterator:
         """Begins an epoch: makes its context, starts workers if it has some, and makes the
         iterator, which begins its first batches."""
+        if self.num_workers and self.worker == self._chosen and self._kept is None:  # options may be set later
+            self.worker = self._chosen = self._worker_kind(None)
         context = self._new_context(self._by_rows())
         if context.restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers have another place than the state
