@@ -67,27 +67,25 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
     return STOC_MISS;
 }
 
-/* Makes a sample, stores it, and makes its row. Returns whether it did. */
+/* Makes a sample and its row, and stores the sample. Returns whether it did. A sample without a row is not stored:
+ * the caller, who makes the row, would find a hit. */
 static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns)
 {
     stoc_cache *c = w->cache;
     bool measured = c && c->evicts && c->rule.code == STOC_POLICY_COST;
-    uint64_t delay = measured ? delay_ns(w) : 0, began = now_ns();
+    uint64_t delayed = measured ? delay_ns(w) : 0, began = now_ns();
     struct iovec part;
     const void *sample = NULL;
     if (w->load(w->context, task->index, &sample, &part.iov_len))
         return false;
-    if (c && !c->read_only) {
-        uint64_t took = measured ? now_ns() - began : 0, waited = measured ? delay_ns(w) - delay : 0;
-        uint64_t cost = measured ? MAX(took - MIN(waited, took), 1) : 0; /* 0: unknown */
-        part.iov_base = (void *)(uintptr_t)sample;
-        if (stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
-            return false;
-    }
-    uint64_t before = now_ns();
+    uint64_t before = now_ns(), took = measured ? before - began : 0, delay = measured ? delay_ns(w) - delayed : 0;
     if (w->finish(w->context, task->argument, sample, part.iov_len, buffer, task->row))
         return false;
     *finish_ns = now_ns() - before;
+    part.iov_base = (void *)(uintptr_t)sample;
+    uint64_t cost = measured ? MAX(took - MIN(delay, took), 1) : 0;
+    if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
+        return false;
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
     return true;

@@ -167,7 +167,7 @@ class Folder(Decoded):
     classes, class_to_idx, samples, imgs and targets are those of torchvision's ImageFolder, as are its errors. Can be
     pickled as its transforms can. Any number of threads and forked children."""
 
-    _files: tuple[int, Files] | None = None  # for C, with a hash of the samples
+    _files: Files | None = None  # for C
 
     def __init__(
         self,
@@ -213,10 +213,9 @@ class Folder(Decoded):
         if type(self).read is not Folder.read:
             raise UnsupportedError(f"{type(self).__name__} has a read of its own")
         # Programs may change entries of the list, so each epoch of a loader looks.
-        now = hash(tuple(map(id, self.samples)))
-        if self._files is None or self._files[0] != now:
-            self._files = now, Files.of(self.samples)
-        return self._files[1]
+        if self._files is None or self._files.samples != self.samples:
+            self._files = Files.of(self.samples)
+        return self._files
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": None}

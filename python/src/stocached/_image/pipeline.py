@@ -20,7 +20,6 @@ from .._samples.schema import Field
 from .decoding import Decode
 from .plan import DTYPES
 
-_BLANK = 256  # pixels
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
 
 
@@ -33,20 +32,28 @@ RANDOM = (
 class Files:
     """The files of samples, and their labels."""
 
+    samples: list[tuple[str, int]]  # of which they were made
     paths: bytes  # each ends with a NUL
     path_at: npt.NDArray[np.uint64]
     labels: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, samples: Sequence[tuple[str, int]]) -> Files:
-        names = [os.fsencode(path) for path, _ in samples]
+        try:
+            pairs = [(path, label) for path, label in samples]
+            names = [os.fsencode(path) for path, _ in pairs]
+            labels = np.array([label for _, label in pairs], np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UnsupportedError(f"samples are no pairs of a path and a number: {error}") from error
+        if {type(label) for _, label in pairs} - {int}:
+            raise UnsupportedError("labels are no integers")
         path_at = np.zeros(len(names) + 1, np.uint64)
         np.cumsum([len(name) + 1 for name in names], out=path_at[1:])
-        return cls(b"\0".join(names) + b"\0", path_at, np.array([label for _, label in samples], np.int64))
+        return cls(pairs, b"\0".join(names) + b"\0", path_at, labels)
 
     def subset(self, indices: Sequence[int]) -> Files:
         chosen = np.array(indices, np.int64)
-        return Files(self.paths, self.path_at[:-1][chosen], self.labels[chosen])
+        return Files(self.samples, self.paths, self.path_at[:-1][chosen], self.labels[chosen])
 
 
 class Pipeline:
@@ -101,13 +108,13 @@ class Pipeline:
         """Whether C needs a copy of a cached sample: a decoder must not read bytes that change."""
         return bool(self._how.encoded)
 
-    def blank(self) -> tuple[Any, int] | None:
-        """A sample with an empty picture, from which the loader learns the shape of rows. None: without steps, rows
-        have the sizes of pictures, which are not known."""
-        if self._decode._sides is None and not self._steps:
-            return None
-        height, width = self._decode._sides or (self._decode.short_side or _BLANK,) * 2
-        return np.zeros((3, height, width) if self._decode._chw else (height, width, 3), np.uint8), 0
+    def blanks(self) -> list[tuple[Any, int]]:
+        """Samples with empty pictures of each size, if the decoder makes one size, else of two sizes of many."""
+        sizes = [self._decode._sides] if self._decode._sides else []
+        if not sizes:
+            short = self._decode.short_side or 480
+            sizes = [(short, short + short // 3), (short + short // 3, short)]
+        return [(np.zeros((3, *size) if self._decode._chw else (*size, 3), np.uint8), 0) for size in sizes]
 
     def worker(self, layout: Layout) -> Worker:
         """A worker that makes rows of this layout. UnsupportedError: it cannot."""

@@ -99,6 +99,7 @@ class BaseLoader(CheckpointedLoader):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         self.worker = self._worker_kind(options.worker)
+        self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
@@ -205,6 +206,8 @@ class BaseLoader(CheckpointedLoader):
     def _make_iteration(self) -> BatchIterator:
         """Begins an epoch: makes its context, starts workers if it has some, and makes the
         iterator, which begins its first batches."""
+        if self.num_workers and self.worker == self._chosen and self._kept is None:  # options may be set later
+            self.worker = self._chosen = self._worker_kind(None)
         context = self._new_context(self._by_rows())
         if context.restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers have another place than the state
@@ -323,13 +326,18 @@ class BaseLoader(CheckpointedLoader):
         return dataset.pipeline(self.augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
 
     def _rows_in_c(self, job: Job) -> Layout | None:
-        """The layout of rows that C makes, by an empty picture, so that no sample needs Python to learn it. Without
-        one, the first batch tells it."""
-        blank = job.pipeline.blank() if job.pipeline is not None else None
-        if blank is None:
+        """The layout of rows that C makes, by empty pictures, so that no sample needs Python to learn it. None: the
+        first batch tells it."""
+        if job.pipeline is None:
             return None
-        sample = blank if job.augment is None else job.augment(blank, 0)
-        return Layout.of(sample, job.batch_size or 1, self._backend.no_columns)
+        rows, augment = job.batch_size or 1, job.augment
+        try:
+            samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
+        except InvalidError:  # of a step, such as a crop that is larger than pictures
+            return None
+        layouts = [Layout.of(sample, rows, self._backend.no_columns) for sample in samples]
+        shapes = [[(column.shape, column.dtype) for column in layout.columns] for layout in layouts]
+        return layouts[0] if all(shape == shapes[0] for shape in shapes) else None
 
     # ------------------------------------------------------------ an epoch
 

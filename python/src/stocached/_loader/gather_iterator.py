@@ -4,7 +4,6 @@ load the other rows (docs/spec/workers.md)."""
 from __future__ import annotations
 
 import contextlib
-import pickle
 import time
 from collections import deque
 from typing import Any
@@ -53,7 +52,9 @@ class GatherIterator(BatchIterator):
         self._all_hit = False
         self._announced: deque[Indices] = deque()  # the next batches, which a server knows already
         if self._layout is not None:
-            self._announce(self._layout if context.batch_size is not None else self._widened(self._layout))
+            self._layout = runtime.announce(
+                self._layout if context.batch_size is not None else self._widened(self._layout)
+            )
         # Not with a layout of samples: their leaves are no columns of the cache.
         if context.cached is not None and context.layout is not None:
             self._gatherer = Gatherer(context)
@@ -70,16 +71,6 @@ class GatherIterator(BatchIterator):
             return layout
         self._announced.appendleft(first)
         return layout.resized(max(len(first), layout.rows))
-
-    def _announce(self, layout: Layout) -> None:
-        runtime = self._runtime
-        if not runtime.batch_pool.buffer_bytes:
-            runtime.batch_pool.resize(layout.bytes)
-            runtime.own.resize(layout.bytes)
-        if runtime.announced is None:
-            runtime.announced = layout
-            runtime.task_queue.announce(pickle.dumps((layout, runtime.batch_pool.buffer_bytes), 5))
-        self._layout = runtime.announced
 
     def _fill(self) -> None:
         """Plans and begins batches, as far ahead as allowed."""
@@ -406,7 +397,7 @@ class GatherIterator(BatchIterator):
         layout = Layout.of(
             samples[0], max(len(samples), self._context.batch_size or 1), self._context.job.backend.no_columns
         )
-        self._announce(layout)
+        self._layout = self._runtime.announce(layout)
 
     # ------------------------------------------------------------ the end
 

@@ -14,29 +14,28 @@ from .._workers.task_queue import TaskQueue
 from .job import Job
 from .tasks import FROM_CACHE, ROW, SAMPLE
 
-_MOST_BUFFERS = 4096
-
 
 class NativeWork:
     """Does the tasks of one thread that C can do, and returns the others."""
 
     def __init__(self, number: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPool) -> None:
         self._number, self._job, self._task_queue, self._batch_pool = number, job, task_queue, batch_pool
-        self._buffers = (ctypes.c_void_p * _MOST_BUFFERS)()
         self._work: _native.Work | None = None
         self._begun = False
         self._kept: Any = ()  # what C refers to
 
     def take(self, layout: Layout | None, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
-        """As `TaskQueue.take`, after C has done the tasks that it can. layout: of rows, if it is known yet."""
-        if layout is not None and not self._begun:
+        """As `TaskQueue.take`, after C has done the tasks that it can. layout: of rows, if it is known yet. most: if
+        C does none."""
+        cached = self._job.cached
+        if cached is not None and (cached.notices.error.flag[0] or cached.cache.closed):
+            self._end()  # Python raises the error
+        elif layout is not None and not self._begun:
             self._begun = True
             self._begin(layout)
-        notices = None if self._job.cached is None else self._job.cached.notices
-        if self._work is None or (notices is not None and notices.error.flag[0]):  # Python raises that error
+        if self._work is None:
             return self._task_queue.take(self._number, tasks, most, timeout)
-        self._learn_buffers(self._work)
-        return self._task_queue.taken(_native.work(self._work, int(timeout * 1000), tasks, most))
+        return self._task_queue.taken(_native.work(self._work, int(timeout * 1000), tasks, len(tasks)))
 
     def _begin(self, layout: Layout) -> None:
         """Does nothing if C cannot make such rows."""
@@ -50,17 +49,15 @@ class NativeWork:
         self._work = _native.Work(
             struct_bytes=ctypes.sizeof(_native.Work), board=self._task_queue.address, cache=handle,
             context=image.handle, load=_native.Load(image.load), finish=_native.Finish(image.finish),
-            buffers=self._buffers, worker=self._number, kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE,
-            copies=job.pipeline.copies,
+            buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
+            kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,
         )  # fmt: skip
 
-    def _learn_buffers(self, work: _native.Work) -> None:
-        """Tells C which buffers the parent has made so far."""
-        for number, address in self._batch_pool.addresses():
-            if number < _MOST_BUFFERS:
-                self._buffers[number] = address
-                work.buffer_count = max(work.buffer_count, number + 1)
-
-    def __del__(self, end: Any = _native.work_end) -> None:
+    def _end(self, end: Any = _native.work_end) -> None:
+        """Python does all from now on."""
+        self._begun = True
         if self._work is not None:
             end(self._work)
+        self._work, self._kept = None, ()
+
+    __del__ = _end

@@ -76,7 +76,7 @@ class Worker:
     def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
         """The next tasks that Python does."""
         if self._native is not None:
-            return self._native.take(self._layout or self._learn_layout(), tasks, _MOST, _NAP)
+            return self._native.take(self._layout or self._learn_layout(), tasks, self._most, _NAP)
         return self._task_queue.take(self._number, tasks, self._most, _NAP)
 
     def _survived(self, error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from .._memory.batch_pool import BatchPool, Lease
 from .._memory.batch_reserve import reserve_of
+from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue
 from .epoch_context import EpochContext
@@ -54,11 +56,14 @@ class WorkerRuntime:
         self.batch_pool.reserve = self.own.reserve = reserve_of(context)
         self.task_queue = TaskQueue(tasks)
         self._job = context.job
+        self.announced: Layout | None = None  # which workers know
+        layout = context.layout or context.row_layout
+        if layout is not None and context.batch_size is not None:
+            self.announce(layout)  # before workers start: they do no task without it
         self.pool: Pool | None = None
         if context.job.workers:
             self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.batch_pool, restart=restart)
         self.batch_bytes = 0  # of a whole batch; 0: not known yet
-        self.announced: Any = None  # the layout that workers know
         self.epochs = 0  # of whole batches that workers have begun
         self.closed = False
         self.pid = os.getpid()
@@ -75,6 +80,16 @@ class WorkerRuntime:
         """The workers, also after their end. Tools find them in the attribute `_workers` of an
         iterator, as in torch."""
         return self.pool.processes if self.pool is not None else []
+
+    def announce(self, layout: Layout) -> Layout:
+        """Tells workers the layout of rows, once. Returns the one that they know."""
+        if not self.batch_pool.buffer_bytes:
+            self.batch_pool.resize(layout.bytes)
+            self.own.resize(layout.bytes)
+        if self.announced is None:
+            self.announced = layout
+            self.task_queue.announce(pickle.dumps((layout, self.batch_pool.buffer_bytes), 5))
+        return self.announced
 
     def close(self) -> None:
         self.closed = True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 import weakref
 from collections import deque
@@ -19,6 +20,7 @@ from .shared_file import SharedFile
 
 Raw = npt.NDArray[np.uint8]
 _PAGE = 4096
+_MOST_ADDRESSES = 4096
 _MIN_BATCHES = 3  # batches that exist at a time if the training loop keeps none
 
 
@@ -100,6 +102,8 @@ class BatchPool:
     def _start(self, device: Device | None) -> None:
         self._device, self._registers = device, device is not None
         self._buffers: dict[int, tuple[Raw, int]] = {}  # and their addresses
+        # The same by number, for C, which does not change its place; None: not mapped here yet.
+        self.addresses = (ctypes.c_void_p * _MOST_ADDRESSES)()
         self._idle: deque[int] = deque()  # the last of them is most likely in the processor's cache
         self._released: deque[int] = deque()  # leases have ended, but the device may still read
         self._marked: deque[tuple[Mark, list[int]]] = deque()  # the same with their marks, the oldest first
@@ -149,10 +153,6 @@ class BatchPool:
         """The memory of a buffer, in this process or a worker."""
         return self._buffer(number)[0]
 
-    def addresses(self) -> list[tuple[int, int]]:
-        """Numbers and addresses of the buffers that this process has mapped so far. Any thread may call it."""
-        return [(number, address) for number, (_, address) in list(self._buffers.items())]
-
     def _buffer(self, number: int) -> tuple[Raw, int]:
         pair = self._buffers.get(number)
         if pair is None:
@@ -162,6 +162,8 @@ class BatchPool:
             if self._registers:
                 memory = self._registered(memory)
             pair = self._buffers[number] = memory, memory.ctypes.data
+            if number < len(self.addresses):
+                self.addresses[number] = pair[1]
         return pair
 
     def _registered(self, memory: Raw) -> Raw:

@@ -1,0 +1,357 @@
+"""Native workers: threads that read, decode, store and augment pictures in C. Their batches are those of all other
+workers, and Python gets few samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trace_file
+from native_samples import CONTROL, by_python, folder_of_small, labels_of, read, taken, usual
+from pictures import encoded, picture
+
+from stocached import InvalidError, Loader, image
+
+N, BATCH = 40, 8
+SLOT = 3 * 48 * 48 + 64 + 64
+KINDS: dict[str, dict[str, Any]] = {
+    "sized": {"size": 48},
+    "planes": {"size": (40, 48), "short_side": 50, "layout": "chw"},
+    "padded": {"size": (60, 40), "fit": "pad", "fill": (1, 2, 3), "filter": "bicubic"},
+    "short side": {"short_side": 50, "layout": "chw"},
+    "whole": {},
+}
+STORES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "fixed": {"size": "16MiB", "variable": False},
+    "variable": {"size": "16MiB", "variable": True},
+    "fixed, a part": {"size": CONTROL + 12 * SLOT, "variable": False, "policy": "first-come"},
+    "variable, a part": {"size": CONTROL + 150_000, "variable": True},
+}
+for policy in ("cost", "clock", "random"):
+    STORES[f"fixed, {policy}"] = {"size": CONTROL + 12 * SLOT, "variable": False, "policy": policy}
+    STORES[f"variable, {policy}"] = {"size": CONTROL + 150_000, "variable": True, "policy": policy}
+
+__all__ = ["by_python"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of_small(tmp_path_factory.mktemp("pictures"), N)
+
+
+def loader_of(root: Path, workers: int, kind: str = "sized", **settings: Any) -> Loader:
+    given = {"shuffle": True, "seed": 3, "augment": usual(), "worker": "native" if workers else None, **settings}
+    return Loader(image.Folder(root, **KINDS[kind]), BATCH, num_workers=workers, **given)
+
+
+# ------------------------------------------------------------ the same batches
+
+
+@pytest.mark.parametrize("augment", [True, False], ids=["augment", "plain"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store", STORES)
+def test_batches(root, kind, store, augment, by_python):
+    """Of a cold and a warm epoch, as far as samples stay."""
+    sized = "size" in KINDS[kind]
+    if not sized and (not augment or "fixed" in store):
+        pytest.skip("pictures of several sizes")
+    step = usual() if augment else None
+    if not hasattr(test_batches, f"{kind} {augment}"):
+        setattr(test_batches, f"{kind} {augment}", read(loader_of(root, 0, kind, augment=step), 2))
+    want = getattr(test_batches, f"{kind} {augment}")
+    for workers in (1, 2, 5):
+        loader = loader_of(root, workers, kind, augment=step, **STORES[store])
+        assert read(loader, 2) == want
+        assert by_python == [], "C does all"
+        stats = loader.stats()
+        assert stats.hits + stats.misses == stats.samples == 2 * N
+        assert (stats.hits > 0) == (store != "none") or "," in store
+        loader.close()
+
+
+@pytest.mark.parametrize("worker", ["process", "thread"])
+@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock"])
+def test_other_workers_make_the_same(root, worker, store):
+    others = loader_of(root, 2, worker=worker, **STORES[store])
+    assert read(others, 2) == read(loader_of(root, 2, **STORES[store]), 2)
+    others.close()
+
+
+def test_half_of_the_samples_are_cached(root, by_python):
+    want = read(loader_of(root, 0), 2)
+    for variable in (False, True):
+        first = loader_of(root, 0, seed=None, shuffle=False, sampler=range(0, N, 2), size="16MiB", variable=variable)
+        read(first)
+        loader = loader_of(root, 2, cache=first.cache)
+        assert read(loader, 2) == want
+        stats = loader.stats()
+        assert (stats.hits, stats.misses) == (N // 2 + N, N // 2)
+        assert by_python == []
+        first.close()
+
+
+def test_two_loaders_share_a_named_cache(root, cache_name, by_python):
+    want, sized = read(loader_of(root, 0), 2), {"size": "16MiB", "fingerprint": "a"}
+    one = loader_of(root, 2, name=cache_name, **sized)
+    two = loader_of(root, 2, name=cache_name, **sized)
+    assert one.cache is not two.cache
+    both = [(taken(a), taken(b)) for a, b in zip(one, two)]
+    assert both == [(batch, batch) for batch in want[: N // BATCH]]
+    assert read(two) == want[N // BATCH :]
+    assert two.stats().hits >= N
+    assert by_python == []
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["order", "sampler"])
+def test_resumed_in_the_middle(root, ours):
+    order = {} if ours else {"seed": None, "shuffle": False, "sampler": list(range(N))}
+    want = read(loader_of(root, 0, **order), 2) if ours else None
+    for store in ("none", "fixed", "fixed, cost"):
+        before = loader_of(root, 2, **order, **STORES[store])
+        batches = iter(before)
+        got = [taken(next(batches)) for _ in range(2)]
+        state = json.loads(json.dumps(before.state_dict()))
+        rest = [taken(batch) for batch in batches]
+        after = loader_of(root, 3, **order)
+        after.load_state_dict(state)
+        again = read(after)
+        assert again == rest
+        if want is not None:
+            assert got + again + read(after) == want
+        before.close()
+
+
+def test_shards_of_ranks(root, by_python):
+    for rank in range(3):
+        shard = {"rank": rank, "world_size": 3, "ends": "uneven"}
+        assert read(loader_of(root, 2, **shard, **STORES["fixed"]), 2) == read(loader_of(root, 0, **shard), 2)
+    assert by_python == []
+
+
+@pytest.mark.parametrize("store", ["none", "fixed", "variable, random"])
+def test_kept_workers(root, store, by_python):
+    loader = loader_of(root, 2, persistent_workers=True, **STORES[store])
+    assert read(loader, 4) == read(loader_of(root, 0), 4)
+    threads = loader._kept.pool._workers
+    assert all(thread.is_alive() for thread in threads)
+    assert by_python == []
+    loader.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_any_order(root):
+    got = read(loader_of(root, 2, in_order=False, **STORES["fixed"]))
+    assert sorted(got) == sorted(read(loader_of(root, 0)))
+
+
+def test_last_batches_and_odd_sizes(root, by_python):
+    for more in ({"drop_last": True}, {"prefetch_factor": 1}, {"prefetch_factor": 9}):
+        for batch_size in (1, 7, 100):
+            loaders = [
+                Loader(
+                    image.Folder(root, size=48), batch_size, shuffle=True, seed=1, num_workers=workers,
+                    augment=usual(), **more,
+                )
+                for workers in (0, 2)
+            ]  # fmt: skip
+            assert read(loaders[1]) == read(loaders[0])
+    lists = [list(range(30)), [3, 1], [5], [0, 39]]
+    loader = loader_of(root, 2, seed=None, shuffle=False, augment=None)
+    loader = Loader(loader.dataset, batch_sampler=lists, num_workers=2)
+    assert loader.worker == "native"
+    targets = loader.dataset.targets
+    assert labels_of(read(loader)) == [targets[k] for batch in lists for k in batch]
+    assert len(by_python) <= 2, "one sample of each thread, before the first batch says how many rows a buffer has"
+
+
+# ------------------------------------------------------------ folders of several formats
+
+
+def odd_files() -> dict[str, bytes]:
+    files = {}
+    for k in range(1, 9):
+        files[f"turned-{k}.jpg"] = encoded(picture(70, 50, seed=k), orientation=k)
+    files["grey.jpg"] = encoded(picture(66, 55, seed=20), mode="L")
+    files["cmyk.jpg"] = encoded(picture(66, 55, seed=21), mode="CMYK")
+    files["progressive.jpg"] = encoded(picture(66, 55, seed=22), progressive=True)
+    files["thin.jpg"] = encoded(picture(4, 90, seed=23), subsampling="4:4:4")
+    files["with.png"] = encoded(picture(66, 55, seed=24), "PNG")
+    files["grey.png"] = encoded(picture(66, 55, seed=25), "PNG", "L")
+    files["palette.png"] = encoded(picture(66, 55, seed=26), "PNG", "P")
+    files["named.jpg"] = encoded(picture(66, 55, seed=27), "PNG")  # a PNG in truth
+    files["pixels.bmp"] = encoded(picture(66, 55, seed=28), "BMP")
+    files["new.webp"] = encoded(picture(66, 55, seed=29), "WEBP", lossless=True)
+    return files
+
+
+@pytest.fixture
+def odd(tmp_path) -> Path:
+    (tmp_path / "a").mkdir()
+    for name, data in odd_files().items():
+        (tmp_path / "a" / name).write_bytes(data)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store", ["none", "fixed", "variable"])
+def test_formats(odd, kind, store, by_python):
+    """Python decodes what is no JPEG, in the middle of the others. Out of the cache C makes all rows."""
+    if store == "fixed" and "size" not in KINDS[kind]:
+        pytest.skip("pictures of several sizes")
+    want = read(loader_of(odd, 0, kind), 2)
+    for workers in (1, 3):
+        by_python.clear()
+        loader = loader_of(odd, workers, kind, **STORES[store])
+        assert read(loader) == want[: len(want) // 2]
+        others = [k for k, (path, _) in enumerate(loader.dataset.samples) if not is_jpeg(path)]
+        assert len(others) == 6
+        assert sorted(by_python) == others
+        by_python.clear()
+        assert read(loader) == want[len(want) // 2 :]
+        assert sorted(by_python) == (others if store == "none" else [])
+        loader.close()
+
+
+def is_jpeg(path: str) -> bool:
+    return Path(path).read_bytes()[:2] == b"\xff\xd8"
+
+
+def outcomes(loader: Loader, epochs: int = 1) -> list[Any]:
+    """Batches, and errors in their places."""
+    found: list[Any] = []
+    for _ in range(epochs):
+        batches = iter(loader)
+        while True:
+            try:
+                found.append(taken(next(batches)))
+            except StopIteration:
+                break
+            except Exception as error:
+                found.append((type(error), str(error)))
+    return found
+
+
+@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock"])
+def test_broken_files(tmp_path, store):
+    """The same error as of other workers, in the place of its batch; the batches after it come as usual."""
+    root = folder_of_small(tmp_path, N)
+    files = sorted(root.glob("*/*.jpg"))
+    dataset = image.Folder(root, size=48)  # before files are broken, as the cache probes some
+    order = {"shuffle": True, "seed": 3, "augment": usual()}
+    whole = read(Loader(dataset, BATCH, **order), 2)
+    loaders = {
+        worker: Loader(dataset, BATCH, num_workers=2, worker=worker, **order, **STORES[store])
+        for worker in ("native", "thread", "process")
+    }
+    probed = {str(files[k]) for k in (0, N // 2, N - 1)}
+    broken = [path for path in files if str(path) not in probed][5::9]
+    broken[0].write_bytes(broken[0].read_bytes()[:900])
+    broken[1].write_bytes(b"")
+    broken[2].write_bytes(b"no picture at all")
+    broken[3].unlink()
+    got = {worker: outcomes(loader, 2) for worker, loader in loaders.items()}
+    native = got["native"]
+    assert got["thread"] == native
+    first_lines = [(one[0], one[1].splitlines()[0]) if isinstance(one[0], type) else one for one in got["process"]]
+    assert first_lines == native
+    errors = {k: one[1] for k, one in enumerate(native) if isinstance(one[0], type)}
+    assert 4 <= len(errors) <= 8
+    assert sum(any(str(path) in text for text in errors.values()) for path in broken) >= 2, errors
+    assert [one for k, one in enumerate(native) if k not in errors] == [
+        one for k, one in enumerate(whole) if k not in errors
+    ]
+    for loader in loaders.values():
+        loader.close()
+
+
+# ------------------------------------------------------------ numbers
+
+
+several = image.Compose([image.RandomHorizontalFlip(1), image.RandomCrop(32), image.ToDtype("float32")])
+
+
+@pytest.mark.parametrize("augment", [usual(), several], ids=["one pass", "several passes"])
+@pytest.mark.parametrize("variable", [False, True])
+def test_each_sample_counts_once(root, augment, variable, by_python):
+    loader = loader_of(root, 3, augment=augment, size="16MiB", variable=variable)
+    before = loader.cache.stats()
+    for epoch in range(3):
+        batches = read(loader)
+        stats, counted = loader.stats(), loader.cache.stats()
+        assert (stats.misses, stats.hits) == (N, epoch * N)
+        assert (counted.misses - before.misses, counted.hits - before.hits) == (N, epoch * N)
+        assert counted.stored == N
+        assert stats.batches == (epoch + 1) * N // BATCH
+        assert stats.bytes == (epoch + 1) * sum(len(batch[2]) + 8 * len(batch[3]) for batch in batches)
+    assert len(by_python) == (0 if augment is not several else 3 * N)
+    assert stats.load_seconds > 0
+    loader.close()
+
+
+def test_costs_are_measured(tmp_path, by_python):
+    """Of each sample, by the thread that loads it. The costliest stay."""
+    root = folder_of_small(tmp_path, N)
+    files = sorted(root.glob("*/*.jpg"))
+    dear = range(3, N, 8)
+    for k in dear:
+        files[k].write_bytes(encoded(picture(1100, 800, seed=k)))
+    loader = loader_of(root, 2, size=CONTROL + 12 * SLOT, variable=False, policy="cost")
+    for _ in range(6):
+        read(loader)
+        costs = loader.cache.costs()
+        assert (costs > 0).all(), "every sample was loaded"
+        if all(k in loader.cache for k in dear):
+            break
+    else:
+        raise AssertionError(loader.cache.states())
+    cheap = np.delete(costs, dear)
+    assert np.median(cheap) < 0.5 * costs[dear].min() < 5
+    assert by_python == []
+    loader.close()
+
+
+def test_a_wait_for_the_processor_is_no_cost(root, by_python):
+    """More threads than processors: a thread that waited longer than its load took stores it as well."""
+    loader = loader_of(root, 8, augment=usual(8), persistent_workers=True, **STORES["variable, cost"])
+    read(loader, 6)
+    assert by_python == []
+    loader.close()
+
+
+def test_advice(root):
+    loader = loader_of(root, 2, **STORES["fixed, cost"])
+    with pytest.raises(InvalidError, match="read an epoch first"):
+        loader.advise()
+    read(loader, 2)
+    numbers = loader.advise().numbers
+    assert numbers["samples"] == numbers["known_costs"] == N
+    loader.close()
+
+
+@pytest.mark.parametrize("store", ["none", "variable"])
+def test_timeline(root, tmp_path, store):
+    """Each sample is a load or a hit of a worker, with its index and the time of its steps."""
+    path = tmp_path / "run.json"
+    loader = loader_of(root, 2, trace=path, **STORES[store])
+    read(loader, 2)
+    stats = loader.stats()
+    loader.close()
+    file = trace_file.read(path)
+    spans = [span for worker in range(2) for span in trace_file.spans_of(file, f"worker {worker}")]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for span in spans:
+        found.setdefault(span["name"], []).append((span["args"]["epoch"], span["args"]["index"]))
+    all_samples = [(epoch, index) for epoch in range(2) for index in range(N)]
+    assert sorted(found.pop("augment")) == all_samples
+    assert sorted(found.pop("load")) == all_samples[: stats.misses]
+    assert sorted(found.pop("gather", [])) == all_samples[stats.misses :]
+    assert found == {}
+    assert all(span["dur"] > 0 for span in spans if span["name"] != "gather"), "a hit is read and augmented at once"
+    took = sum(span["dur"] for span in spans) / 1e6
+    assert took == pytest.approx(stats.load_seconds, rel=0.05, abs=0.002)

@@ -1,0 +1,292 @@
+"""Native workers when something ends, fails, hangs or changes: loops, programs, files, caches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from native_samples import CONTROL, by_python, folder_of_small, read, taken, usual
+from pictures import encoded
+from processes import held, limit, nothing_new, until
+
+from stocached import ClosedError, Loader, image
+
+N, BATCH = 40, 4
+PROGRAM = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
+
+__all__ = ["by_python"]
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return folder_of_small(tmp_path / "train", N)
+
+
+def loader_of(root: Path, workers: int = 2, **settings: Any) -> Loader:
+    made = Loader(image.Folder(root, size=48), BATCH, num_workers=workers, seed=2, augment=usual(), **settings)
+    assert made.worker == "native" or "worker" in settings
+    return made
+
+
+# ------------------------------------------------------------ loops that end early
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"size": "16MiB"}, {"persistent_workers": True}], ids=["none", "cached", "kept"]
+)
+def test_epochs_left_in_the_middle_leave_nothing(root, settings):
+    want = read(loader_of(root, 0))
+    before = held()
+    for turn in range(12):
+        loader = loader_of(root, **settings)
+        batches = iter(loader)
+        got = [taken(next(batches)) for _ in range(1 + turn % 3)]
+        assert got == want[: len(got)]
+        if turn % 4 == 0:
+            batches.close()
+        elif turn % 4 == 1:
+            loader.close()
+            with pytest.raises(ClosedError, match="the loader was closed"):
+                next(batches)
+        elif turn % 4 == 2:
+            with pytest.raises(ZeroDivisionError):
+                for _ in batches:
+                    1 // 0  # noqa: B018
+        del loader, batches
+    nothing_new(before)
+
+
+def test_batches_outlive_their_loader(root):
+    want = read(loader_of(root, 0))
+    loader = loader_of(root)
+    batches = iter(loader)
+    kept = [next(batches) for _ in range(5)]
+    loader.close()
+    del loader, batches
+    assert [taken(batch) for batch in kept] == want[:5]
+
+
+# ------------------------------------------------------------ programs that end
+
+
+@pytest.fixture
+def hanging(root) -> Path:
+    os.mkfifo(root / "c0" / "017-hang.jpg")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("way", "status"), [("wait", 0), ("busy", 0), ("end", 0), ("exit", 7), ("error", 1), ("os._exit", 8)]
+)
+def test_programs_end_while_a_file_hangs(hanging, way, status):
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(hanging), way], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n", program.communicate()[1]
+            start = time.monotonic()
+            if way in ("wait", "busy"):
+                time.sleep(0.2)
+                program.send_signal(signal.SIGINT)
+                assert program.stdout.readline() == "interrupted\n"
+            output, error = program.communicate(timeout=60)
+            assert time.monotonic() - start < limit(2)
+        finally:
+            program.kill()
+    assert (program.returncode, output) == (status, "")
+    assert error == "" if way != "error" else error.splitlines()[-1] == "ValueError: something is wrong"
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_processes_made_in_the_middle_of_an_epoch(root, way):
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(root), way], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+
+
+# ------------------------------------------------------------ files that hang, or are none
+
+
+def test_file_that_hangs(hanging):
+    """timeout= raises, and the loader ends. Threads end when the file does."""
+    loader = loader_of(hanging, timeout=0.4)
+    at = next(k for k, (path, _) in enumerate(loader.dataset.samples) if path.endswith("-hang.jpg"))
+    batches, got = iter(loader), []
+    threads = list(batches._runtime.pool._workers)
+    start = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="timed out after 0.4 seconds"):
+            while True:
+                got.append(taken(next(batches)))
+    assert len(got) <= at // BATCH
+    loader.close()
+    assert time.monotonic() - start < limit(3)
+    assert any(thread.is_alive() for thread in threads), "one is in the file"
+    with open(hanging / "c0" / "017-hang.jpg", "wb") as file:
+        file.write(Path(loader.dataset.samples[0][0]).read_bytes())
+    until(lambda: not any(thread.is_alive() for thread in threads), "all threads have ended")
+
+
+@pytest.mark.parametrize("store", [{}, {"size": "16MiB"}], ids=["none", "cached"])
+def test_file_that_is_slow(root, store, by_python):
+    """A pipe whose writer sleeps. Pieces of a file are no file."""
+    path = Path(loader_of(root, 0).dataset.samples[5][0])
+    data = path.read_bytes()
+    want = read(loader_of(root, 0))
+    loader = loader_of(root, **store)
+    path.unlink()
+    os.mkfifo(path)
+
+    def write() -> None:
+        with open(path, "wb", buffering=0) as file:
+            for k in range(0, len(data), 400):
+                file.write(data[k : k + 400])
+                time.sleep(0.02)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read(loader) == want
+    writer.join()
+    assert by_python == []
+    loader.close()
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def closed(path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads all files")
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("change", [vanish, folder, loop, closed])
+def test_files_that_cannot_be_read(root, change):
+    """As of thread workers: an OSError that names the file, in the place of its batch."""
+    loaders = {worker: loader_of(root, worker=worker) for worker in ("native", "thread")}
+    path = Path(loaders["native"].dataset.samples[17][0])
+    want, errors = read(loader_of(root, 0)), {}
+    change(path)
+    for worker, loader in loaders.items():
+        batches, got = iter(loader), []
+        with pytest.raises(OSError, match=path.name) as caught:
+            while True:
+                got.append(taken(next(batches)))
+        assert caught.value.filename == str(path)
+        errors[worker] = type(caught.value), caught.value.errno, str(caught.value)
+        assert len(got) == 17 // BATCH
+        got += [taken(batch) for batch in batches]
+        assert got == want[: 17 // BATCH] + want[17 // BATCH + 1 :]
+    assert errors["native"] == errors["thread"]
+
+
+# ------------------------------------------------------------ caches that change
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("worker", ["native", "thread"])
+def test_cache_that_is_closed_in_the_middle(root, worker, persistent):
+    loader = loader_of(root, size="16MiB", worker=worker, persistent_workers=persistent)
+    cache = loader.cache
+    read(loader)
+    batches = iter(loader)
+    next(batches)
+    cache.close()
+    with pytest.raises(ClosedError):
+        for _ in batches:  # C may take hits for a quarter of a second
+            time.sleep(0.1)
+    with pytest.raises(ClosedError):
+        for _ in range(40):  # no thread reads or fills a cache that is closed
+            read(loader)
+            time.sleep(0.05)
+    loader.close()
+
+
+COLOURS = 200
+
+
+@pytest.fixture
+def plain(tmp_path) -> Path:
+    """Pictures of one colour."""
+    (tmp_path / "a").mkdir()
+    for k in range(24):
+        pixels = np.empty((64, 64, 3), np.uint8)
+        pixels[:] = k, 255, 0
+        (tmp_path / "a" / f"{k:02}.jpg").write_bytes(encoded(pixels))
+    return tmp_path
+
+
+@pytest.mark.parametrize("clears", [False, True], ids=["puts", "clears"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        {"variable": False},
+        {"variable": True},
+        {"variable": False, "size": CONTROL + 12 * (3 * 64 * 64 + 128), "policy": "clock"},
+        {"variable": True, "size": CONTROL + 12 * (3 * 64 * 64 + 128), "policy": "random"},
+    ],
+    ids=["fixed", "variable", "fixed, clock", "variable, random"],
+)
+def test_rows_of_samples_that_change_are_of_one_version(plain, store, clears, by_python):
+    """Version v of sample k has pixels of (k, v, 255 - v) and the label 1000 * k + v."""
+    dataset = image.Folder(plain, size=64)
+    files = [tuple(dataset[k][0][0, 0].tolist()) for k in range(24)]
+    augment = image.Compose([image.RandomResizedCrop(32), image.RandomHorizontalFlip()])
+    loader = Loader(dataset, BATCH, shuffle=True, seed=1, num_workers=3, augment=augment, **{"size": "16MiB", **store})
+    cache, stop, failed = loader.cache, threading.Event(), []
+
+    def write() -> None:
+        random = np.random.default_rng(1)
+        pixels = np.empty((64, 64, 3), np.uint8)
+        try:
+            for turn in range(10**9):
+                if stop.is_set():
+                    return
+                k, v = (int(n) for n in random.integers((24, COLOURS)))
+                pixels[:] = k, v, 255 - v
+                if clears and turn % 50 == 0:
+                    cache.clear()
+                cache.put(k, {"0": pixels, "1": 1000 * k + v}, overwrite=True)
+        except BaseException as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    versions = set()
+    try:
+        for _ in range(25):
+            for pictures, labels in loader:
+                for pixels, label in zip(pictures, labels.tolist()):
+                    colour = tuple(pixels[0, 0].tolist())
+                    assert (pixels == pixels[0, 0]).all(), "two versions in one row"
+                    k, v = divmod(label, 1000)
+                    assert (colour == (k, v, 255 - v)) or (label == 0 and colour in files), (colour, label)
+                    versions.add(colour)
+    finally:
+        stop.set()
+        writer.join()
+    assert failed == []
+    assert len(versions) > 48, "the writer wrote in between"
+    assert len(by_python) < 48
+    loader.close()
