@@ -52,7 +52,9 @@ class Rows:
         fields = [Field("0", pixels.shape, dtypes.CODES["uint8"], 0), Field("1", (), dtypes.CODES["int64"], at)]
         size = pixels.shape[1:] if chw else pixels.shape[:2]
         decode = image.Decode(size=size, layout="chw" if chw else "hwc")
-        pipeline = Pipeline(Files([("a", 0)]), decode, step, fields, self.sample.nbytes, False)
+        pipeline = Pipeline(
+            Files.of([("a", 0)]), decode, [] if step is None else step.in_c(), fields, self.sample.nbytes, False
+        )
         self.augment, self.pixels = Augment(step), pixels
         layout = Layout.of(self.by_python(0), 3)
         self.worker, self.buffer = pipeline.worker(layout), np.zeros(layout.bytes, np.uint8)
