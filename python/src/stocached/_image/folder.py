@@ -62,6 +62,8 @@ class Folder(Decoded):
     classes, class_to_idx, samples, imgs and targets are those of torchvision's ImageFolder, as are its errors. Can be
     pickled as its transforms can. Any number of threads and forked children."""
 
+    _files: Files | None = None  # for C
+
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -85,7 +87,6 @@ class Folder(Decoded):
             for path in (os.path.join(folder, file) for file in sorted(files))
             if valid(path)
         ]
-        self._files: Files | None = None  # for C
         self.targets = [number for _, number in self.samples]
         empty = sorted(set(self.classes) - {self.classes[number] for number in set(self.targets)})
         if empty and not allow_empty:
