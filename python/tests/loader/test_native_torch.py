@@ -1,0 +1,167 @@
+"""Native workers of torch's DataLoader: its batches, and a training that learns as with torchvision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from native_samples import MEAN, STD, by_python, folder_of_small, read, usual
+from pictures import encoded
+
+from stocached import image
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["by_python"]
+
+
+@pytest.mark.parametrize(
+    "store", [{}, {"size": "16MiB"}, {"size": "16MiB", "variable": True}], ids=["none", "fixed", "variable"]
+)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float16", "bfloat16"])
+def test_batches(tmp_path, store, dtype, by_python):
+    """In the order of torch's generator, with the same random numbers for any number of workers."""
+    import torch
+
+    from stocached.torch import DataLoader
+
+    root = folder_of_small(tmp_path, 24)
+    steps = [image.RandomResizedCrop(32), image.RandomHorizontalFlip(), image.ColorJitter(0.3)]
+    augment = image.Compose([*steps, image.ToDtype(dtype, scale=True)])
+    found = []
+    for workers in (0, 1, 2):
+        dataset = image.Folder(root, size=48, layout="chw")
+        torch.manual_seed(5)
+        loader = DataLoader(dataset, 6, shuffle=True, num_workers=workers, augment=augment, **store)
+        batches = [(pictures.clone(), labels.clone()) for _ in range(2) for pictures, labels in loader]
+        assert batches[0][0].dtype == getattr(torch, dtype)
+        found.append(batches)
+        assert loader.worker == "native"
+        loader.close()
+    for batches in found[1:]:
+        assert len(batches) == len(found[0])
+        for (a, b), (c, d) in zip(batches, found[0]):
+            assert torch.equal(a, c)
+            assert torch.equal(b, d)
+    assert by_python == []
+
+
+def test_processes_of_torch_make_the_same(tmp_path):
+    from stocached.torch import DataLoader
+
+    root = folder_of_small(tmp_path, 24)
+    loaders = [
+        DataLoader(image.Folder(root, size=48), 6, shuffle=True, seed=4, num_workers=2, augment=usual(), worker=worker)
+        for worker in ("native", "process", None)
+    ]
+    assert [loader.worker for loader in loaders] == ["native", "process", "native"]
+    want = read(loaders[0], 2)
+    assert [read(loader, 2) for loader in loaders[1:]] == [want, want]
+
+
+# ------------------------------------------------------------ a training
+
+CLASSES, FILES, SIDE, EPOCHS, SEEDS = 4, 48, 32, 6, 3
+
+
+def scene(random: np.random.Generator, kind: int) -> np.ndarray:
+    """A picture as cameras make them: the amplitudes of its waves fall with their frequency (1 / f), its channels go
+    together, and it has a bright or dark object whose shape is the class: disc, square, stripes, ring."""
+    from PIL import Image
+
+    height, width = random.integers(72, 110, 2).tolist()
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)) + 0.01
+    noise = np.fft.ifft2(np.fft.fft2(random.normal(size=(4, height, width))) / frequency).real
+    noise /= noise.std(axis=(1, 2), keepdims=True)
+    pixels = 125 + 35 * noise[3] + 12 * noise[:3]
+    y, x = np.mgrid[:height, :width]
+    y, x = y - height * random.uniform(0.42, 0.58), x - width * random.uniform(0.42, 0.58)
+    side = min(height, width) * random.uniform(0.25, 0.35)
+    away = np.hypot(y, x)
+    shape = [
+        away < side,
+        (abs(y) < 0.9 * side) & (abs(x) < 0.9 * side),
+        (abs(y) < side) & (abs(x) < side) & (y % (side / 2) < side / 4),
+        (away < side) & (away > 0.55 * side),
+    ][kind]
+    tone = random.choice([-1, 1]) * random.uniform(60, 90) + random.uniform(-15, 15, (3, 1))
+    pixels[:, shape] = pixels[:, shape] * 0.4 + 75 + tone
+    return np.array(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8).transpose(1, 2, 0)))
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root, random = tmp_path_factory.mktemp("scenes"), np.random.default_rng(7)
+    for kind in range(CLASSES):
+        (root / f"kind-{kind}").mkdir()
+        for k in range(FILES):
+            (root / f"kind-{kind}" / f"{k:02}.jpg").write_bytes(encoded(scene(random, kind)))
+    return root
+
+
+def trained(loader: Any, seed: int) -> list[float]:
+    """The mean losses of the epochs of a small CNN."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(3, 12, 5, 2, 2), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 24, 3, 2, 1), nn.BatchNorm2d(24),
+        nn.ReLU(), nn.Conv2d(24, 32, 3, 2, 1), nn.ReLU(), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(128, CLASSES),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(EPOCHS):
+        total = 0.0
+        for pictures, labels in loader:
+            loss = nn.functional.cross_entropy(model(pictures), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach()) * len(labels)
+        losses.append(total / (CLASSES * FILES))
+    return losses
+
+
+def test_training_learns_as_with_torchvision(scenes):
+    """The same model, order and number of epochs; boxes, flips and colours are random in each. For each epoch, the mean
+    losses over the seeds differ by less than three standard errors of their difference (and 0.03 at least: three seeds
+    tell little about the noise). Both learn."""
+    import torch
+    from torchvision import datasets, transforms
+
+    from stocached.torch import DataLoader
+
+    steps = (SIDE, (0.5, 1.0)), (0.3, 0.3, 0.3)
+    theirs = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(*steps[0]),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(*steps[1]),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+    dataset, augment = image.convert(datasets.ImageFolder(str(scenes), theirs))
+    torch.set_num_threads(1)  # more only wait for each other with so small a model
+    losses: dict[str, list[list[float]]] = {"ours": [], "torchvision's": []}
+    for seed in range(SEEDS):
+        torch.manual_seed(100 + seed)
+        ours = DataLoader(dataset, 16, shuffle=True, num_workers=2, augment=augment, size="64MiB")
+        assert ours.worker == "native"
+        losses["ours"].append(trained(ours, seed))
+        assert ours.stats().hits > 0
+        ours.close()
+        torch.manual_seed(100 + seed)
+        plain = torch.utils.data.DataLoader(datasets.ImageFolder(str(scenes), theirs), 16, shuffle=True)
+        losses["torchvision's"].append(trained(plain, seed))
+    a, b = (np.array(losses[name]) for name in losses)
+    apart = np.abs(a.mean(0) - b.mean(0))
+    noise = np.sqrt((a.var(0, ddof=1) + b.var(0, ddof=1)) / SEEDS)
+    report = f"{a.round(3)} {b.round(3)} apart {apart.round(3)} noise {noise.round(3)}"
+    print(report)
+    assert (apart < np.maximum(3 * noise, 0.03)).all(), report
+    assert (apart < 0.25).all(), report
+    assert max(a[:, -1].max(), b[:, -1].max()) < 0.75 * np.log(CLASSES), report
