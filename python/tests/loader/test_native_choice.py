@@ -81,9 +81,13 @@ CANNOT: dict[str, tuple[Any, dict[str, Any], str]] = {
         lambda root: image.Folder(root, size=48, target_transform=plus_one), {"size": "8MiB"}, "target_transform=",
     ),
     "transform": (
-        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {}, "more than decode",
+        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {"size": "8MiB"},
+        "more than decode",
     ),
-    "function": (lambda root: image.Folder(root, transform=np.flipud, size=48), {}, "more than decode"),
+    "function": (lambda root: image.Folder(root, transform=np.flipud, size=48), {}, "no step of stocached.image"),
+    "random transform": (
+        lambda root: image.Folder(root, image.Compose([decode, image.RandomCrop(30)])), {}, "give it as augment=",
+    ),
     "another dataset": (lambda root: Mine(), {}, "the dataset is a Mine, not a Folder"),
     "collate": (lambda root: image.Folder(root, size=48), {"collate_fn": stack}, "collate_fn="),
     "no batches": (lambda root: image.Folder(root, size=48), {"batch_size": None}, "batch_size=None"),
