@@ -27,19 +27,23 @@ CI := $(CI)+~setup-lint-go,lint-go,lint-cross lint-generate
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
 STRESS_WORKERS = -c build/c/stress_worker -python '$(PY) python/tests/stress_worker.py'
-STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && $(GO) run ./internal/verify/stress/cmd/stress drive $(STRESS_WORKERS)
+STRESS = $(MAKE) --no-print-directory -s -C cclient ../build/c/stress_worker && CGO_ENABLED=0 $(GO) run ./internal/verify/stress/cmd/stress drive $(STRESS_WORKERS)
 # 16 such processes fill caches in memory cgroups that are too small for the caches.
-STRESS_MEMORY = $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
+STRESS_MEMORY = CGO_ENABLED=0 $(GO) run ./internal/verify/stress/cmd/stress memory $(STRESS_WORKERS)
 
 # -rsfE: pytest prints the reason of every skip, and every failure again at the end. Each target has a cache of its own,
 # which says what failed last.
 PYTEST = $(PY) -m pytest -rsfE -o cache_dir='$(CURDIR)/build/pytest/$@'
 # Tests wait most of the time, so more tests than processors run in parallel.
 SIDE_BY_SIDE = -n $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8))) --dist worksteal
+# Each process of pytest imports torch and collects its tests, which takes 5 processor seconds.
+SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dist worksteal
 
 # The timeout ends a test that hangs and prints its goroutines. No package takes longer than 90 s on two cores, or four
 # times as long under the race detector, if nothing else runs. Tests that run in parallel wait most of the time.
 GO_TEST = $(GO) test -v -timeout 15m -parallel 6
+# The packages that test-go runs again with other settings. test-go runs vet for all of them, as does lint-go.
+GO_TEST_AGAIN = $(GO_TEST) -vet=off
 
 export PYTHON GO TORCH
 # Hundreds of interpreters import the tests and the package. Without .pyc files, each would compile them.
@@ -237,18 +241,18 @@ RACE_SKIP = TestGarbage|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandB
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
-	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
+	$(GO_TEST_AGAIN) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
 		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
 
 .PHONY: test-go-faults
 test-go-faults: ## test Go with kills and stops at every step of the protocol, a server and a pack
-	$(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
-	$(GO_TEST) -tags faultpoints -run TestPoint ./server
-	$(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
+	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
+	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run TestPoint ./server
+	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
 
 .PHONY: test-model
 test-model: build/libstocached.so ## check every interleaving of a small model of the protocol, and replay it on Go and C
-	$(GO_TEST) -tags faultpoints ./internal/verify/model/...
+	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints ./internal/verify/model/...
 
 .PHONY: test-c
 test-c: setup-c-tests ## test C: plain, with fault points, and with sanitizers
@@ -261,7 +265,7 @@ test-conform: build/libstocached.so ## run one table of operations in Go and in 
 
 .PHONY: test-languages
 test-languages: build setup-python ## run processes in Go, C and Python on one server: each sample is read once; evicting caches; kills
-	STOCACHED_TEST_PYTHON=$(PY) $(GO_TEST) -tags languages -run "TestEverySample|TestBatches|TestPlannedJobsOf" ./internal/cli
+	STOCACHED_TEST_PYTHON=$(PY) CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags languages -run "TestEverySample|TestBatches|TestPlannedJobsOf" ./internal/cli
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## test Python without torch
@@ -273,16 +277,16 @@ test-torch: setup-python
 	@$(PY) tools/count_skipped.py TORCH=0 python/tests -m torch
 else
 test-torch: setup-torch bin/stocached ## test Python with torch; installs torch (several GB) if it is missing
-	$(PYTEST) $(SIDE_BY_SIDE) python/tests -m torch
+	$(PYTEST) $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 endif
 
 .PHONY: test-torch-oldest
 test-torch-oldest: setup-torch-oldest bin/stocached ## the same with the oldest supported torch and NumPy, in .venv-oldest
-	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE) python/tests -m torch
+	.venv-oldest/bin/python -m pytest -rsfE $(SIDE_BY_SIDE_TORCH) python/tests -m torch
 
 .PHONY: test-stress
-test-stress: build/libstocached.so setup-python ## kill 2,000 processes at random; run 16 processes in small memory cgroups
-	$(STRESS) -kills 2000 -seconds 240
+test-stress: build/libstocached.so setup-python ## kill 1,000 processes at random; run 16 processes in small memory cgroups
+	$(STRESS) -kills 1000 -seconds 240
 	$(STRESS_MEMORY) -limits 256 -rounds 2
 
 .PHONY: test-cuda

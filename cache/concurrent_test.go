@@ -113,6 +113,10 @@ func TestGoroutinesOnTheHeap(t *testing.T) {
 // Ensure that a set that meets another client taking the last place for the same sample returns
 // that result, and not Full.
 func TestFullMeansThatItDoesNotFit(t *testing.T) {
+	rounds := 20000
+	if testing.Short() {
+		rounds = 2000
+	}
 	for name, o := range map[string]shm.Options{
 		"slots": {Samples: 1, SampleBytes: 100},
 		"arena": {Samples: 1, SampleBytes: 80 << 10, Variable: true, Limit: 4<<20 + 8<<10 + 120<<10}, // holds one sample
@@ -121,7 +125,7 @@ func TestFullMeansThatItDoesNotFit(t *testing.T) {
 			seg := heap(t, o)
 			clients := []*cache.Cache{attach(t, seg), attach(t, seg)}
 			data := payload(0, 0, int(o.SampleBytes))
-			for range 20000 {
+			for range rounds {
 				var begun, stored atomic.Int32
 				var wait sync.WaitGroup
 				for _, c := range clients {
@@ -142,7 +146,7 @@ func TestFullMeansThatItDoesNotFit(t *testing.T) {
 					t.Fatalf("%v, %v, stored %d times", r, err, stored.Load())
 				}
 			}
-			if s := stats(t, clients[0]); s.Exists+s.Busy != 20000 {
+			if s := stats(t, clients[0]); s.Exists+s.Busy != uint64(rounds) {
 				t.Errorf("%+v", s)
 			}
 		})

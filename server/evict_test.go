@@ -146,6 +146,9 @@ func TestSend(t *testing.T) {
 func TestSendToASlowReader(t *testing.T) {
 	const samples, size = 150, 1 << 20
 	for n, slots := range []int{samples, 4, 4} {
+		if testing.Short() && n < 2 {
+			continue // TestSendAmongEvictors sends hits and samples of one size, too
+		}
 		m := newMemoryOf(samples, size, n == 2)
 		s := evicting(t, m, shm.PolicyRandom, slots, 4)
 		p, other := dial(t, s.Dir()), dial(t, s.Dir())

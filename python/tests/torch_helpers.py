@@ -39,10 +39,11 @@ def quiet(make: Any) -> Any:
         return make()
 
 
-def two_ranks(program: Path, arguments: Callable[[int], list[object]]) -> list[subprocess.CompletedProcess[str]]:
+def two_ranks(
+    warm: Warm, program: Path, arguments: Callable[[int], list[object]]
+) -> list[subprocess.CompletedProcess[str]]:
     """Runs a program that imports torch as two processes beside each other. arguments: those of each rank."""
-    packages = ["torch", "torch._dynamo"]  # DistributedDataParallel imports the latter
-    with Warm(sys.executable, packages) as warm, ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool:
 
         def run(rank: int) -> subprocess.CompletedProcess[str]:
             return warm.run(program, program.parent, os.environ, timeout=300, arguments=arguments(rank))

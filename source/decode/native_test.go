@@ -307,6 +307,10 @@ func TestHelperCost(t *testing.T) {
 func TestHelpersKilled(t *testing.T) {
 	helper(t)
 	before := len(descriptors(t, ""))
+	reads, least := 150, 20 // of each goroutine; kills
+	if testing.Short() {
+		reads, least = 50, 5
+	}
 	names := []string{"420.jpg", "500x375.jpg", "rgb.png", "lossy.webp", "still.gif", "progressive.jpg", "cmyk.jpg"}
 	s, err := decode.New(files(t, names...), map[string]any{"resize": []int{30, 40}})
 	if err != nil {
@@ -335,7 +339,7 @@ func TestHelpersKilled(t *testing.T) {
 	})
 	for g := range 8 {
 		readers.Go(func() {
-			for k := range 150 {
+			for k := range reads {
 				i := (k*5 + g) % len(names)
 				got, err := readOne(s, i)
 				switch {
@@ -355,7 +359,7 @@ func TestHelpersKilled(t *testing.T) {
 	close(done)
 	killer.Wait()
 	t.Logf("%d kills; %d pictures were right, %d failed", kills.Load(), good.Load(), failed.Load())
-	if kills.Load() < 20 || failed.Load() > kills.Load()/2 || good.Load()+failed.Load() != 8*150 {
+	if kills.Load() < int64(least) || failed.Load() > kills.Load()/2 || good.Load()+failed.Load() != int64(8*reads) {
 		t.Error("too few kills, or too many failures")
 	}
 	if err := s.Close(); err != nil {

@@ -104,6 +104,8 @@ func (c *Config) Explore(limit int) *Report {
 		return report
 	}
 
+	var n State     // of one move at a time: a new one for each move would cost an eighth of the time
+	var x execution // likewise
 	start := y.start()
 	if add(&start, 0, 0) {
 		return done()
@@ -115,11 +117,11 @@ func (c *Config) Explore(limit int) *Report {
 			moves := 0
 			for t := range y.janitor() {
 				for _, by := range y.moves(s, t) {
-					n := *s
+					n, x = *s, execution{y: y, s: &n}
 					if by < flushAction {
 						report.Steps[s.threads[t].pc] = true
 					}
-					x := y.apply(&n, by)
+					y.applyTo(&x, by)
 					if x.waits {
 						continue
 					}
@@ -141,7 +143,7 @@ func (c *Config) Explore(limit int) *Report {
 			}
 			for cl := range y.Clients {
 				if s.mayDie(y, uint8(cl)) {
-					n := *s
+					n = *s
 					n.crashes++
 					n.die(y, uint8(cl))
 					report.Transitions++

@@ -172,13 +172,14 @@ func (s *State) checkRecovery(y *system, trace func(*execution)) string {
 	}
 	n.clients[janitorClient] = client{}
 	n.threads[j] = thread{pc: firstStep(y.threads[j].program)}
+	var x execution
 	for range 2000 {
 		th := &n.threads[j]
 		if th.pc == finished {
 			break
 		}
 		op := y.threads[j].program[th.op]
-		x := execution{y: y, s: &n, me: j, verbose: trace != nil}
+		x = execution{y: y, s: &n, me: j, verbose: trace != nil}
 		x.step()
 		x.drain() // no other thread sees the order
 		if trace != nil {

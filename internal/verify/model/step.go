@@ -3,7 +3,7 @@ package model
 import "fmt"
 
 // pc is the next step of a thread.
-type pc uint8
+type pc uint16
 
 // Steps in the order of docs/spec/protocol.md. Each makes at most one access to a shared word, a
 // lock or half a payload.
@@ -232,7 +232,7 @@ func (x *execution) store(a addr, v value) {
 	if b[0].on {
 		k = 1
 	}
-	b[k] = store{a, v, true}
+	b[k] = store{v, a, true}
 }
 
 // flush moves the oldest buffered store to memory.

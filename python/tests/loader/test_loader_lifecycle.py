@@ -43,7 +43,7 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 
 
 TIMES = {
-    "cached": 1000,
+    "cached": 250,
     "drawn": 100,
     "persistent": 250,
     "batches": 100,

@@ -1,14 +1,15 @@
-"""Two ranks of a job share one named cache. Each sample is loaded once for both, and the state of
-one rank is that of the other."""
+"""Two ranks of a job share one named cache: in our loader and in torch's. Each sample is loaded once
+for both, and the state of one rank is that of the other."""
 
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from torch_helpers import two_ranks
+from torch_helpers import Warm, two_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -53,14 +54,21 @@ RANK = """
 """
 
 
-def test_two_ranks_load_each_sample_once(cache_name, tmp_path):
+@pytest.fixture(scope="module")
+def warm():
+    """A process that has imported torch and torch._dynamo, which DistributedDataParallel imports."""
+    with Warm(sys.executable, ["torch", "torch._dynamo"]) as found:
+        yield found
+
+
+def test_two_ranks_load_each_sample_once(warm, cache_name, tmp_path):
     from stocached.torch import DataLoader
 
     program, folder = tmp_path / "rank.py", tmp_path / "loads"
     folder.mkdir()
     program.write_text(textwrap.dedent(RANK))
     settings = [tmp_path / "store", cache_name, folder, 1, SAMPLES, BATCH, EPOCHS]
-    ranks = two_ranks(program, lambda rank: [rank, *settings])
+    ranks = two_ranks(warm, program, lambda rank: [rank, *settings])
     for rank in ranks:
         assert rank.returncode == 0, rank.stderr
     results = [json.loads(rank.stdout) for rank in ranks]
@@ -103,3 +111,49 @@ class Samples:
 
     def __getitem__(self, index):
         return index
+
+
+# ------------------------------------------------------------ torch's loader
+
+
+IN_TORCHS_LOADER = """
+    import sys, torch, torch.distributed as dist
+    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data.distributed import DistributedSampler
+    from stocached.torch import CachedDataset
+
+    rank, port, name, workers = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+
+    class Images(Dataset):
+        def __len__(self): return 64
+        def __getitem__(self, k): return torch.full((3, 16, 16), k, dtype=torch.uint8), k
+
+    if __name__ == "__main__":
+        dist.init_process_group("gloo", init_method=f"file://{port}", rank=rank, world_size=2)
+        dataset = CachedDataset(Images(), name=name, size="64MiB")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(768, 1))
+        sampler = DistributedSampler(dataset, num_replicas=2, rank=rank)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            seen = []
+            for images, labels in DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=workers):
+                assert (images[:, 0, 0, 0].long() == labels).all()
+                model(images.flatten(1).float()).sum().backward()
+                seen += labels.tolist()
+            assert len(seen) == 32
+            dist.barrier()
+        stats = dataset.stats()
+        print(stats.stored, stats.ready, stats.hits + stats.misses)
+        dist.barrier()
+        dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_in_the_loader_of_torch(warm, cache_name, tmp_path):
+    program = tmp_path / "rank.py"
+    program.write_text(textwrap.dedent(IN_TORCHS_LOADER))
+    for rank in two_ranks(warm, program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
+        assert rank.returncode == 0, rank.stderr
+        output, error = rank.stdout, rank.stderr
+        assert output.split()[:2] == ["64", "64"], (output, error)
+        assert int(output.split()[2]) >= 3 * 64
