@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,10 @@ from .pipeline import RANDOM, Files, Pipeline
 from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+
+
+# Of folders that loaders read. Not an attribute: derived fingerprints and pickles have those.
+_files: weakref.WeakKeyDictionary[Folder, Files] = weakref.WeakKeyDictionary()
 
 
 class Decoded:
@@ -167,8 +172,6 @@ class Folder(Decoded):
     classes, class_to_idx, samples, imgs and targets are those of torchvision's ImageFolder, as are its errors. Can be
     pickled as its transforms can. Any number of threads and forked children."""
 
-    _files: Files | None = None  # for C
-
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -213,12 +216,10 @@ class Folder(Decoded):
         if type(self).read is not Folder.read:
             raise UnsupportedError(f"{type(self).__name__} has a read of its own")
         # Programs may change entries of the list, so each epoch of a loader looks.
-        if self._files is None or self._files.samples != self.samples:
-            self._files = Files.of(self.samples)
-        return self._files
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_files": None}
+        files = _files.get(self)
+        if files is None or files.samples != self.samples:
+            files = _files[self] = Files.of(self.samples)
+        return files
 
     def __repr__(self) -> str:
         return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"
