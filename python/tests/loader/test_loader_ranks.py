@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from torch_helpers import Warm, two_ranks
+from torch_helpers import two_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -52,13 +52,6 @@ RANK = """
         print(json.dumps({"seen": seen, "states": states, "len": len(loader), "stored": loader.cache.stats().stored}))
         dist.destroy_process_group()
 """
-
-
-@pytest.fixture(scope="module")
-def warm():
-    """A process that has imported torch and torch._dynamo, which DistributedDataParallel imports."""
-    with Warm(sys.executable, ["torch", "torch._dynamo"]) as found:
-        yield found
 
 
 def test_two_ranks_load_each_sample_once(warm, cache_name, tmp_path):
