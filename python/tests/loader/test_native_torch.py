@@ -20,7 +20,7 @@ __all__ = ["by_python"]
 @pytest.mark.parametrize(
     "store", [{}, {"size": "16MiB"}, {"size": "16MiB", "variable": True}], ids=["none", "fixed", "variable"]
 )
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float16"])
 def test_batches(tmp_path, store, dtype, by_python):
     """In the order of torch's generator, with the same random numbers for any number of workers."""
     import torch
