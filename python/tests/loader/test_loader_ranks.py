@@ -4,7 +4,6 @@ for both, and the state of one rank is that of the other."""
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from pathlib import Path
 
