@@ -30,6 +30,7 @@ from typing import Any
 import picture_loaders
 
 WIDTH, HEIGHT, BYTES, CLASSES = 500, 375, 72_000, 10
+EPOCHS = 10  # of cached pictures in a run
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -79,9 +80,7 @@ class Subject:
         self.runs: list[dict[str, float]] = []
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=picture_loaders.serve, args=(theirs, self._kind, self._settings)
-        )
+        self._process = context.Process(target=picture_loaders.serve, args=(theirs, self._kind, self._settings))
         self._process.start()
         theirs.close()
 
@@ -124,6 +123,9 @@ def measure(subjects: list[Subject], rounds: int) -> None:
                 if not subject.missing:
                     subject.runs.append(subject.ask("run"))
             print(f"round {round_ + 1} of {rounds}", file=sys.stderr, flush=True)
+        for subject in subjects:
+            runs = " ".join(f"{1e6 * run['seconds']:.0f}/{1e6 * run['cpu']:.0f}" for run in subject.runs)
+            print(f"{subject.name}, us of time / of processors: {runs}", file=sys.stderr, flush=True)
     finally:
         for subject in subjects:
             subject.end()
@@ -225,7 +227,7 @@ def share(folder: str, rounds: int, epochs: int) -> None:
     print("## A part of the samples cached, 2 workers\n")
     table(subjects)
     print("| | hits | beside the straight line | asked for, at most | reached |\n|---|--:|--:|--:|---|")
-    for (c, policy), one in parts.items():
+    for (_, policy), one in parts.items():
         times = zip(one.all(), one.all("hits"), none.all(), all_.all())
         found = [x / ((1 - hits) * a + hits * b) for x, hits, a, b in times]
         most = 1.05 if policy == "first-come" else 1.0
@@ -280,13 +282,17 @@ def main() -> None:
         parser.error(f"no section {', '.join(unknown)}")
     folder = Path(tempfile.gettempdir()) / "stocached-pictures" / str(options.files) / "train"
     mean = make_files(folder, options.files)
-    print(f"{options.files} files of {mean:,} bytes on average, {options.rounds} rounds, {os.cpu_count()} processors.\n")
+    print(
+        f"{options.files} files of {mean:,} bytes on average, {options.rounds} rounds, {os.cpu_count()} processors.\n"
+    )
     at = str(folder), options.rounds
     for section in options.sections:
         if section == "cold":
             cold(*at, quality=90)
         else:
-            {"warm": warm, "share": share, "scale": scale, "python": python}[section](*at, 2 if section == "share" else 5)
+            {"warm": warm, "share": share, "scale": scale, "python": python}[section](
+                *at, 2 if section == "share" else 5
+            )
 
 
 if __name__ == "__main__":

@@ -115,8 +115,8 @@ class Ours(Loader):
     ) -> None:  # fmt: skip
         from stocached import image
 
-        sizes: dict[str, Any] = {"size": CACHED, "short_side": CACHED} if "small" in (store, kept) else {}
-        self.dataset = image.Folder(self.folder, layout="chw", **sizes)
+        self.sizes: dict[str, Any] = {"size": CACHED, "short_side": CACHED} if "small" in (store, kept) else {}
+        self.dataset = image.Folder(self.folder, layout="chw", **self.sizes)
         self.augment = image.Compose(
             [
                 image.RandomResizedCrop(SIDE),
@@ -138,9 +138,12 @@ class Ours(Loader):
         return 0 if self.fresh else 1 if not self.cache else 3 if self.cache["policy"] == "cost" else 2
 
     def prepare(self) -> None:
+        from stocached import image
         from stocached.torch import DataLoader
 
         self.seed += 1
+        if self.fresh:  # a loader of the same dataset would take the cache of the one before
+            self.dataset = image.Folder(self.folder, layout="chw", **self.sizes)
         self.loader = DataLoader(
             self.dataset, BATCH, shuffle=True, seed=self.seed, num_workers=self.workers, augment=self.augment,
             persistent_workers=not self.fresh, **self.cache,
@@ -430,7 +433,10 @@ class Ffcv(Loader):
 
         file = f"{self.folder}/../pictures.beton"
         if not os.path.exists(file):
-            types = {"picture": fields.RGBImageField(write_mode="jpg", jpeg_quality=quality), "label": fields.IntField()}
+            types = {
+                "picture": fields.RGBImageField(write_mode="jpg", jpeg_quality=quality),
+                "label": fields.IntField(),
+            }
             DatasetWriter(file, types, num_workers=1).from_indexed_dataset(datasets.ImageFolder(self.folder))
         pictures = [
             decoders.RandomResizedCropRGBImageDecoder((SIDE, SIDE), SCALE, RATIO),
