@@ -12,7 +12,8 @@
 
 Each loader has its own process. In each round all run in turn, every other round backwards. Tables have medians of the
 rounds; a ratio is the median of the ratios within a round. Results go to standard output. The files, 160 MB, stay in
-the temporary folder for the next run. A loader that is not installed is left out, and the tables say so."""
+the temporary folder for the next run. A loader that is not installed is left out, and the tables say so. FFCV needs
+libopencv-dev and libturbojpeg0-dev of Debian, and SPDL the libraries of ffmpeg."""
 
 from __future__ import annotations
 
@@ -96,8 +97,8 @@ class Subject:
         return answer
 
     def run(self) -> None:
-        """One more run. Beside other work the kernel sometimes leaves two workers on one processor for a whole run.
-        Such a run is measured again, at most twice."""
+        """One more run. Beside other work two workers sometimes get no more than one processor together. Such a run
+        is measured again, at most twice."""
         for _ in range(3):
             found = self.ask("run")
             if self._settings.get("workers") == 1 or found["cpu"] >= MIN_PROCESSORS * found["seconds"]:
@@ -162,14 +163,14 @@ def verdict(reached: bool) -> str:
     return "yes" if reached else "**no**"
 
 
-def table(subjects: list[Subject], note: dict[str, str] | None = None) -> None:
-    print("| | samples/s | us a sample | us of processors |\n|---|--:|--:|--:|")
+def table(subjects: list[Subject]) -> None:
+    print("| | samples/s | us a sample | us of processors | measured again |\n|---|--:|--:|--:|--:|")
     for one in subjects:
         if one.missing:
-            print(f"| {one.name} | not installed: {one.missing} | | |")
+            print(f"| {one.name} | not installed: {one.missing} | | | |")
         else:
             us = one.median() * 1e6
-            print(f"| {one.name} | {1e6 / us:,.0f} | {us:.0f} | {one.median('cpu') * 1e6:.0f} |")
+            print(f"| {one.name} | {1e6 / us:,.0f} | {us:.0f} | {one.median('cpu') * 1e6:.0f} | {one.again} |")
     print()
 
 
