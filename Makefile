@@ -150,6 +150,11 @@ bench-dataloader: build setup-torch setup-demo ## compare the loader in Python w
 bench-others: build setup-torch setup-others ## compare the loader in Python with eight other projects; writes to bench/results
 	BENCH_PYTHON=$(CURDIR)/.venv-peers/bin/python $(GO) -C bench run ./cmd/bench -others $(ARGS)
 
+# DALI, FFCV and FFmpeg for SPDL are left out where they are not installed: docstring of picture_epochs.py.
+.PHONY: bench-pictures
+bench-pictures: build setup-pictures ## compare epochs of pictures with torch, SPDL, DALI and FFCV (15 minutes); ARGS="cold --rounds 3"
+	PYTHONPATH=python/src STOCACHED_LIB_PATH=build .venv-peers/bin/python bench/python/picture_epochs.py $(ARGS)
+
 .PHONY: bench-against
 bench-against: setup-torch ## compare with an older commit (15 minutes); BASE=COMMIT, ARGS="--runs 7"
 	$(PY) bench/python/against.py $(or $(BASE),$(error say BASE=COMMIT)) $(ARGS)
@@ -361,6 +366,10 @@ setup-system:
 .PHONY: setup-others
 setup-others: setup-torch
 	@tools/setup.sh others
+
+.PHONY: setup-pictures
+setup-pictures: setup-torch setup-others
+	@tools/setup.sh pictures
 
 .PHONY: setup-torch-oldest
 setup-torch-oldest: setup-system

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -194,6 +194,16 @@ others)
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-peers.txt
     touch "$stamp"
     ;;
+pictures)
+    # Beside `others`: DALI, and FFCV, which needs headers of OpenCV and TurboJPEG.
+    peers=.venv-peers stamp=.venv-peers/.installed-pictures
+    [ -n "$(find "$stamp" -newer bench/python/requirements-pictures.txt 2>/dev/null)" ] && exit
+    echo "stocached: installing DALI (1 GB) and FFCV into $peers"
+    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-pictures.txt
+    "$peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps ffcv==1.0.2 >/dev/null 2>&1 ||
+        echo "stocached: FFCV is left out. It needs, on Debian and Ubuntu: sudo apt-get install -y libopencv-dev libturbojpeg0-dev"
+    touch "$stamp"
+    ;;
 lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
@@ -204,5 +214,5 @@ lint-go)
     echo "stocached: building golangci-lint $version into $tools (a minute or two)"
     GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | lint-python | lint-go" ;;
 esac

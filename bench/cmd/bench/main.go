@@ -277,7 +277,36 @@ func (r *runner) write(results ...*report.Result) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)), 0o644)
+	others, err := r.otherPages()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.out, "README.md"), []byte(report.Overview(results...)+others), 0o644)
+}
+
+// otherPages returns a list of the pages in the folder that have no raw numbers: other programs wrote them.
+func (r *runner) otherPages() (string, error) {
+	pages, err := filepath.Glob(filepath.Join(r.out, "*.md"))
+	if err != nil {
+		return "", err
+	}
+	var list strings.Builder
+	for _, page := range pages {
+		_, err := os.Stat(strings.TrimSuffix(page, ".md") + ".json.gz")
+		if filepath.Base(page) == "README.md" || err == nil {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return "", err
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+		fmt.Fprintf(&list, "- [%s](%s)\n", title, filepath.Base(page))
+	}
+	if list.Len() == 0 {
+		return "", nil
+	}
+	return "\n## Pages of single programs\n\n" + list.String(), nil
 }
 
 // prepare compiles the programs and checks that Python has the needed packages, before the first

@@ -125,3 +125,29 @@ func TestQuickServer(t *testing.T) {
 		t.Errorf("%s was not removed: %v", r.dir, err)
 	}
 }
+
+// A short run of the epochs of pictures: tables of all cached pictures, and of Python's own time.
+func TestQuickPictures(t *testing.T) {
+	r := &runner{quick: true, out: t.TempDir(), state: t.TempDir()}
+	if err := r.find(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("STOCACHED_LIB_PATH", filepath.Join(r.root, "build"))
+	t.Setenv("PYTHONPATH", filepath.Join(r.root, "python", "src"))
+	t.Setenv("TMPDIR", t.TempDir())
+	if exec.Command(r.python, "-c", "import torchvision, cv2, stocaching, stocached.image").Run() != nil {
+		t.Skipf("%s has no torchvision, OpenCV, stocaching or stocached.image", r.python)
+	}
+	program := filepath.Join(r.root, "bench", "python", "picture_epochs.py")
+	run := exec.Command(r.python, program, "warm", "python", "--rounds", "1", "--files", "70")
+	run.Stderr = os.Stderr
+	out, err := run.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"| ours |", "| torch, stocaching, v2 |", "| ours / the fused pass alone, 2 threads |", "| warm |"} {
+		if !strings.Contains(string(out), row) {
+			t.Errorf("no row %q in\n%s", row, out)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+"""Threads that run the fused pass alone, in C: the least time of any loader of cached pictures."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from picture_loaders import BATCH, CACHED, MEAN, SIDE, STD, random_box
+
+ROOT = Path(__file__).resolve().parents[2]
+RING = 6  # batches, as many as the memory of a loader's batches
+
+
+def compiled() -> Any:
+    """loop_augment of bench/c/augment.c."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/augment.so"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "bench/c/augment.c"], check=True)
+        return ctypes.CDLL(library).loop_augment
+
+
+class Bare:
+    def __init__(self, folder: str) -> None:
+        from stocached import image
+        from stocached._native import _image_header as native
+
+        files = image.Folder(folder, size=CACHED, short_side=CACHED, layout="chw")
+        self._cached = np.stack([picture for picture, _ in files])
+        self._loop, self._native = compiled(), native
+        self.pictures = (native.Picture * len(files))()
+        self._how = (native.Augment * len(files))()
+        order = random.sample(range(len(files)), len(files))
+        for k, picture in enumerate(order):
+            self.pictures[k] = native.Picture(self._cached[picture].ctypes.data, CACHED, CACHED, 3, native.CHW)
+            how = self._how[k]
+            how.box_y, how.box_x, how.box_height, how.box_width = random_box(CACHED, CACHED)
+            how.resized_width = how.resized_height = how.width = how.height = SIDE
+            how.flip, how.dtype, how.divisor = random.randrange(2), native.FLOAT32, 255
+            how.mean[:], how.std[:] = MEAN, STD
+        self.ring = np.ones((RING * BATCH, 3, SIDE, SIDE), np.float32)
+        self._workers = [native.worker_new() for _ in range(2)]
+
+    def _part(self, k: int, of: int) -> None:
+        """Every so many-th picture. ctypes releases the GIL."""
+        augment = ctypes.cast(self._native.augment, ctypes.c_void_p)
+        code = self._loop(
+            augment, self._workers[k], self.pictures, self._how, *map(ctypes.c_size_t, (k, len(self.pictures), of)),
+            self.ring.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(self.ring)),
+        )  # fmt: skip
+        assert code == 0
+
+    def run(self, threads: int) -> None:
+        others = [threading.Thread(target=self._part, args=(k, threads)) for k in range(threads)]
+        for one in others:
+            one.start()
+        for one in others:
+            one.join()
