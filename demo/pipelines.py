@@ -42,6 +42,15 @@ class Run:
     misses: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Speed:
+    """One epoch, for a reader."""
+
+    name: str
+    samples_a_second: float
+    cpu_ms: float  # a sample
+
+
 @dataclass
 class Result:
     samples: int
@@ -53,16 +62,18 @@ class Result:
     pillow: Run
     ours: Run
 
-    def samples_a_second(self, run: Run, epoch: int) -> float:
-        return self.samples / run.seconds[epoch]
-
-    def cpu_ms_a_sample(self, run: Run, epoch: int) -> float:
-        return run.cpu_seconds[epoch] * 1000 / self.samples
+    def _speed(self, name: str, run: Run, epoch: int) -> Speed:
+        return Speed(name, self.samples / run.seconds[epoch], run.cpu_seconds[epoch] * 1000 / self.samples)
 
     @property
-    def fastest(self) -> int:
-        """Pillow's fastest epoch. All of them do the same work, and the first one also starts the workers."""
-        return min(range(len(self.pillow.seconds)), key=self.pillow.seconds.__getitem__)
+    def shown(self) -> list[Speed]:
+        """Pillow's fastest epoch, as all do the same work; our first epoch and our last one."""
+        fastest = min(range(EPOCHS), key=self.pillow.seconds.__getitem__)
+        return [
+            self._speed("Pillow and NumPy", self.pillow, fastest),
+            self._speed("stocached.image, epoch 1", self.ours, 0),
+            self._speed(f"stocached.image, epoch {EPOCHS}", self.ours, EPOCHS - 1),
+        ]
 
 
 class PillowFolder:
@@ -115,7 +126,9 @@ def augmentation() -> image.Compose:
 
 
 def pillow_loader(folder: image.Folder, workers: int, batch: int) -> Loader:
-    return Loader(PillowFolder(folder.samples), batch, shuffle=True, seed=0, num_workers=workers, persistent_workers=True)
+    return Loader(
+        PillowFolder(folder.samples), batch, shuffle=True, seed=0, num_workers=workers, persistent_workers=True
+    )
 
 
 def our_loader(folder: image.Folder, workers: int, batch: int) -> Loader:
@@ -139,7 +152,7 @@ def bytes_of(folder: image.Folder) -> int:
 def run(loader: Loader, labels: int, progress: Callable[[int], None]) -> Run:
     """Reads all epochs, and closes the loader. labels: the sum of all of them, which each epoch must give."""
     with contextlib.closing(loader):
-        result = Run(loader.worker)
+        result = Run(str(loader.worker))
         for _ in range(EPOCHS):
             before, seen = loader.stats(), 0
             cpu, start = processes.cpu_seconds(os.getpid()), time.perf_counter()
@@ -156,9 +169,7 @@ def run(loader: Loader, labels: int, progress: Callable[[int], None]) -> Run:
         return result
 
 
-def measure(
-    jpegs: Jpegs, out: Path, workers: int, batch: int, watch: Callable[[str], Callable[[int], None]]
-) -> Result:
+def measure(jpegs: Jpegs, out: Path, workers: int, batch: int, watch: Callable[[str], Callable[[int], None]]) -> Result:
     """Both pipelines. watch: as of experiment.measure."""
     with jpegs.class_folders(out) as root:
         folder = image.Folder(root, short_side=SHORT_SIDE, layout="chw")
