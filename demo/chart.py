@@ -24,7 +24,7 @@ def draw(result: Result, pipelines: Pipelines | None, folder: Path) -> list[Path
     """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their
     paths."""
     with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
-        rows, inches = ([5.6, 1.7], 7.3) if pipelines else ([1], 5.6)
+        rows, inches = ([5.6, 2.0], 7.7) if pipelines else ([1], 5.6)
         figure = plt.figure(figsize=(8.4, inches), layout="constrained")
         parts = figure.subfigures(len(rows), height_ratios=rows, squeeze=False)[:, 0]
         axes = parts[0].subplots()
@@ -32,6 +32,9 @@ def draw(result: Result, pipelines: Pipelines | None, folder: Path) -> list[Path
         draw_labels(axes, result)
         dress(axes, result)
         if pipelines:
+            parts[1].suptitle(
+                "Random crops for a training: samples a second", x=0.07, ha="left", fontsize=13, fontweight="bold"
+            )
             draw_bars(parts[1].subplots(), pipelines)
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / "demo.png", folder / "demo.svg"]
@@ -138,8 +141,8 @@ def dress(axes: Axes, result: Result) -> None:
 
 def draw_bars(axes: Axes, result: Pipelines) -> None:
     speeds, first = result.shown, result.shown[0].samples_a_second
-    notes = ("", ": the cache fills", ": all from the cache")
-    names = [speed.name + note for speed, note in zip(speeds, notes, strict=True)]
+    notes = ("without a cache", "the cache fills", "all from the cache")
+    names = [f"{speed.name}:\n{note}" for speed, note in zip(speeds, notes, strict=True)]
     bars = axes.barh(names, [speed.samples_a_second for speed in speeds], 0.62, color=[GREY, BLUE, GREEN])
     labels = [f"{speed.samples_a_second:,.0f}" for speed in speeds]
     labels[1:] = [
@@ -148,8 +151,7 @@ def draw_bars(axes: Axes, result: Pipelines) -> None:
     ]
     axes.bar_label(bars, labels, padding=6, fontweight="bold", color=INK)
     axes.invert_yaxis()
-    axes.margins(x=0.3)
-    axes.set_title("Random crops for a training: samples a second", loc="left", fontsize=13, fontweight="bold", pad=12)
+    axes.margins(x=0.4)
     axes.tick_params(length=0, labelcolor=INK)
     axes.xaxis.set_visible(False)
     for side in ("top", "right", "left", "bottom"):
