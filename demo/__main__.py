@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from demo.pipelines import Result as Pipelines
 
 # The time of an epoch without a cache. All 27 epochs take 18 times as long, and the two pipelines 4 times, so the demo
-# ends within a minute.
+# ends in about a minute.
 COLD_SECONDS = 2.5
 FEWEST, MOST = 64, 4096  # samples
 
