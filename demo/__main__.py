@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
 
         numbers["pipelines"] = pipelines_report.as_json(crops)
         if not chosen.json:
-            print(f"\n{pipelines_report.table(crops)}\n\n{pipelines_report.legend(crops)}\n")
+            print(f"{pipelines_report.table(crops)}\n\n{pipelines_report.legend(crops)}\n")
     charts = chart.draw(result, crops, chosen.out)
     if chosen.json:
         print(json.dumps(numbers | {"charts": [str(path) for path in charts]}, indent=2))

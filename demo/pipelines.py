@@ -125,6 +125,10 @@ def augmentation() -> image.Compose:
     )
 
 
+def folder_of(root: Path) -> image.Folder:
+    return image.Folder(root, short_side=SHORT_SIDE, layout="chw")
+
+
 def pillow_loader(folder: image.Folder, workers: int, batch: int) -> Loader:
     return Loader(
         PillowFolder(folder.samples), batch, shuffle=True, seed=0, num_workers=workers, persistent_workers=True
@@ -172,7 +176,7 @@ def run(loader: Loader, labels: int, progress: Callable[[int], None]) -> Run:
 def measure(jpegs: Jpegs, out: Path, workers: int, batch: int, watch: Callable[[str], Callable[[int], None]]) -> Result:
     """Both pipelines. watch: as of experiment.measure."""
     with jpegs.class_folders(out) as root:
-        folder = image.Folder(root, short_side=SHORT_SIDE, layout="chw")
+        folder = folder_of(root)
         labels = sum(folder.targets)
         pillow = run(pillow_loader(folder, workers, batch), labels, watch("Pillow"))
         ours = run(our_loader(folder, workers, batch), labels, watch("stocached.image"))
