@@ -3,5 +3,6 @@ time of an epoch.
 
 `make demo` runs it. images.py finds the files. loading.py makes a sample of a file. workers.py and
 dataloader.py run epochs, experiment.py runs them at every cached fraction, report.py prints the
-table and chart.py draws it.
+table and chart.py draws it. jpegs.py saves the pictures as JPEG, pipelines.py takes random crops of
+them with Pillow and with stocached.image, and pipelines_report.py prints that table.
 """

@@ -1,8 +1,9 @@
-"""The picture: epoch time against cached fraction, with the ideal line."""
+"""The picture: epoch time against cached fraction, with the ideal line, and below it the speed of two pipelines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib
 
@@ -13,17 +14,28 @@ from matplotlib.ticker import PercentFormatter
 
 from demo.experiment import FRACTIONS, Result
 
+if TYPE_CHECKING:
+    from demo.pipelines import Result as Pipelines
+
 INK, GREY, PALE, BLUE, GREEN, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#1a7f37", "#e8590c"
 
 
-def draw(result: Result, folder: Path) -> list[Path]:
+def draw(result: Result, pipelines: Pipelines | None, folder: Path) -> list[Path]:
     """Writes demo.png and demo.svg into the folder, which it makes if missing; returns their
     paths."""
     with plt.rc_context({"font.size": 11, "text.color": INK, "axes.labelcolor": INK, "svg.hashsalt": "stocached"}):
-        figure, axes = plt.subplots(figsize=(8.4, 5.6), layout="constrained")
+        rows, inches = ([5.6, 2.0], 7.7) if pipelines else ([1], 5.6)
+        figure = plt.figure(figsize=(8.4, inches), layout="constrained")
+        parts = figure.subfigures(len(rows), height_ratios=rows, squeeze=False)[:, 0]
+        axes = parts[0].subplots()
         draw_lines(axes, result)
         draw_labels(axes, result)
         dress(axes, result)
+        if pipelines:
+            parts[1].suptitle(
+                "Random crops for a training: samples a second", x=0.07, ha="left", fontsize=13, fontweight="bold"
+            )
+            draw_bars(parts[1].subplots(), pipelines)
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / "demo.png", folder / "demo.svg"]
         figure.savefig(paths[0], dpi=160, metadata={"Software": None})
@@ -125,6 +137,25 @@ def dress(axes: Axes, result: Result) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GREY)
+
+
+def draw_bars(axes: Axes, result: Pipelines) -> None:
+    speeds, first = result.shown, result.shown[0].samples_a_second
+    notes = ("without a cache", "the cache fills", "all from the cache")
+    names = [f"{speed.name}:\n{note}" for speed, note in zip(speeds, notes, strict=True)]
+    bars = axes.barh(names, [speed.samples_a_second for speed in speeds], 0.62, color=[GREY, BLUE, GREEN])
+    labels = [f"{speed.samples_a_second:,.0f}" for speed in speeds]
+    labels[1:] = [
+        f"{label}: {speed_up(speed.samples_a_second / first)}"
+        for label, speed in zip(labels[1:], speeds[1:], strict=True)
+    ]
+    axes.bar_label(bars, labels, padding=6, fontweight="bold", color=INK)
+    axes.invert_yaxis()
+    axes.margins(x=0.4)
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.xaxis.set_visible(False)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
 
 
 def subtitle(result: Result) -> str:

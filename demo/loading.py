@@ -3,7 +3,9 @@ work."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,16 @@ class UnreadableImageError(Exception):
 def load(file: Path) -> Pixels:
     """The image as 224 x 224 x 3 bytes. Deterministic: random augmentation comes after the
     cache."""
+    with readable(file), Image.open(file) as image:
+        picture = on_white(image)
+        return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))
+
+
+@contextlib.contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Makes errors of a file name the file and the next step."""
     try:
-        with Image.open(file) as image:
-            picture = on_white(image)
-            return np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BILINEAR, reducing_gap=2.0))
+        yield
     except (OSError, SyntaxError, ValueError) as error:
         raise UnreadableImageError(
             f"{file} cannot be decoded ({error}): remove it, or give another folder with IMAGES=dir"

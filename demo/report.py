@@ -33,10 +33,14 @@ def table(result: Result) -> str:
     """One row for each run. legend() explains the columns."""
     rows = [HEADINGS, UNITS, cells(result, result.without)]
     rows += [cells(result, run) for run in by_fraction(result)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = aligned(rows)
     rule = "-" * len(lines[0])
     return "\n".join([lines[0], lines[1], rule, lines[2], rule, *lines[3:]])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def cells(result: Result, run: Run) -> Sequence[str]:

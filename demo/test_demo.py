@@ -9,13 +9,24 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import stocached
 from PIL import Image
+from stocached._loader.worker import Worker
 
 from demo import __main__ as program
-from demo import crc32c, experiment, images, loading, processes, report, workers
+from demo import crc32c, experiment, images, jpegs, loading, processes, report, workers
+
+try:
+    from demo import pipelines, pipelines_report
+except ImportError:  # an installation without the headers of libjpeg-turbo
+    PICTURES_IN_C = False
+else:
+    PICTURES_IN_C = True
+needs_c = pytest.mark.skipif(not PICTURES_IN_C, reason="libstocached_image.so is missing")
 
 WHITE, RED = (255, 255, 255), (200, 10, 20)
 
@@ -27,10 +38,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "demo", *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-m", "demo", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("extra", [[], pytest.param(["--torch"], marks=pytest.mark.torch)])
@@ -53,6 +65,13 @@ def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Pat
         slack = 0.2 if run["policy"] == "cost" else 1e-6  # a sample that is evicted before its turn is a miss
         assert run["epoch_hit_rates"][1:] == [pytest.approx(run["cached_fraction"], abs=slack)] * 2
         assert min(run["epoch_seconds"]) > 0 and run["pss_bytes"] > 10_000_000
+    if PICTURES_IN_C:
+        crops = numbers["pipelines"]
+        assert (crops["samples"], crops["classes"], crops["saved_as_jpeg"]) == (24, 2, 0)
+        assert (crops["pillow"]["worker"], crops["pillow"]["misses"]) == ("process", [24] * 3)
+        assert (crops["stocached"]["worker"], crops["stocached"]["hits"]) == ("native", [0, 24, 24])
+        for pipeline in (crops["pillow"], crops["stocached"]):
+            assert min(pipeline["seconds"]) > 0 and len(pipeline["cpu_seconds"]) == 3
     for path in numbers["charts"]:
         assert Path(path).stat().st_size > 10_000
     with Image.open(tmp_path / "demo.png") as chart:
@@ -76,8 +95,104 @@ def test_table_has_a_row_for_each_run(pictures: Path, tmp_path: Path) -> None:
         "MB (PSS)",
         "demo.svg",
         "all 4 processes",
+        *(["Pillow and NumPy", "stocached.image, epoch 3", "of Pillow's", "100% of the pictures"] * PICTURES_IN_C),
     ):
         assert word in done.stdout
+
+
+def test_without_the_library_for_pictures_the_demo_says_what_to_run(pictures: Path, tmp_path: Path) -> None:
+    library = Path(stocached.__file__).with_name("libstocached.so")
+    if override := os.environ.get("STOCACHED_LIB_PATH"):
+        library = Path(override, "libstocached.so") if Path(override).is_dir() else Path(override)
+    (tmp_path / "libstocached.so").symlink_to(library)
+    arguments = ("--images", str(pictures), "--samples", "4", "--workers", "1", "--out", str(tmp_path), "--json")
+    done = run_demo(*arguments, STOCACHED_LIB_PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "stocached.image" in line)
+    assert "libstocached_image.so is missing" in line and "apt-get install -y libjpeg-dev && make demo" in line
+    numbers = json.loads(done.stdout)
+    assert numbers["pipelines"] is None and len(numbers["runs"]) == 9
+
+
+def silent(what: str) -> Any:
+    return lambda done: None
+
+
+@needs_c
+def test_pipelines_count_what_they_do(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_python: list[int] = []
+    load = Worker._load_samples
+
+    def noted(worker: Worker, tasks: list[Any]) -> None:
+        by_python.extend(task.index for task in tasks)
+        load(worker, tasks)
+
+    monkeypatch.setattr(Worker, "_load_samples", noted)
+    prepared = jpegs.prepare(sorted(pictures.iterdir()), pictures, tmp_path, 2)
+    result = pipelines.measure(prepared, tmp_path, 2, 3, silent)
+    assert (result.pillow.worker, result.pillow.hits, result.pillow.misses) == ("process", [0] * 3, [24] * 3)
+    assert (result.ours.worker, result.ours.hits, result.ours.misses) == ("native", [0, 24, 24], [24, 0, 0])
+    # Until a thread knows the buffers of the first batches, their samples go through Python.
+    assert len(by_python) <= 24, "C did at least 48 samples of 72"
+    assert result.cache_bytes == 24 * 3 * 256 * 256
+    assert list(tmp_path.iterdir()) == [], "no copies of JPEG files, and the links are gone"
+    assert result.shown[0].samples_a_second == 24 / min(result.pillow.seconds)
+    numbers = pipelines_report.as_json(result)
+    assert [speed["name"] for speed in numbers["shown"]] == [speed.name for speed in result.shown]
+    assert json.loads(json.dumps(numbers)) == numbers
+    assert "files are read where they are" in pipelines_report.legend(result)
+
+
+@needs_c
+def test_both_pipelines_give_the_same_kind_of_batches(pictures: Path, tmp_path: Path) -> None:
+    prepared = jpegs.prepare(sorted(pictures.iterdir()), pictures, tmp_path, 2)
+    means, labels = [], []
+    with prepared.class_folders(tmp_path) as root:
+        folder = pipelines.folder_of(root)
+        for make in (pipelines.pillow_loader, pipelines.our_loader):
+            loader = make(folder, 2, 24)
+            batches = [batch for _ in range(8) for batch in loader]
+            loader.close()
+            assert {(some.shape, some.dtype) for some, _ in batches} == {((24, 3, 224, 224), np.dtype(np.float32))}
+            means.append(np.mean([some.mean(axis=(0, 2, 3)) for some, _ in batches], axis=0))
+            labels.append([some.tolist() for _, some in batches])
+    assert labels[0] == labels[1], "in the same order"
+    np.testing.assert_allclose(means[0], means[1], atol=0.1)  # each takes its own random parts
+
+
+def test_pictures_are_saved_as_jpeg_once_with_their_classes(tmp_path: Path) -> None:
+    source, out = tmp_path / "pictures", tmp_path / "out"
+    for name in ("birds/a.png", "birds/b.jpg", "cats/a.png", "c.bmp"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (300, 200), RED).save(source / name)
+    Image.new("RGBA", (300, 200), (0, 0, 0, 0)).save(source / "birds/a.png")  # transparent: on white
+    files = sorted(images.found(source))
+
+    first = jpegs.prepare(files, source, out, 2)
+    assert first.copies == 3 and first.classes == ["birds", "birds", "others", "cats"]
+    times = [file.stat().st_mtime_ns for file in first.files]
+    with Image.open(first.files[0]) as picture:
+        assert picture.format == "JPEG" and picture.size == (300, 200) and picture.getpixel((9, 9)) == WHITE
+    assert first.files[1] == source / "birds/b.jpg"
+    os.utime(source / "cats/a.png", (2e9, 2e9))  # it has changed
+    again = jpegs.prepare(files, source, out, 2)
+    changed = [file.stat().st_mtime_ns != time for file, time in zip(again.files, times, strict=True)]
+    assert again == first and changed == [False, False, False, True]
+    other = jpegs.prepare([source / "birds/a.png"], source / "birds", out, 1)
+    assert other.files[0] not in first.files and other.classes == ["even"]
+
+    with again.class_folders(out) as root:
+        assert sorted(path.name for path in root.iterdir()) == ["birds", "cats", "others"]
+        assert len(list(root.glob("*/*.jpg"))) == 4
+    assert [path.name for path in out.iterdir()] == ["jpegs"]
+
+
+@needs_c
+def test_random_boxes_lie_in_the_picture() -> None:
+    for width, height in ((300, 200), (1, 1), (2000, 3), (3, 2000)):
+        for _ in range(200):
+            left, top, right, bottom = pipelines.random_box(width, height)
+            assert 0 <= left < right <= width and 0 <= top < bottom <= height
 
 
 def test_wrong_use_names_the_next_step(tmp_path: Path) -> None:
