@@ -130,6 +130,45 @@ static void pictures_of_any_size(void)
     free(f.bytes);
 }
 
+/* Of an encoded picture, only the box that the steps use is decoded. Rows are those of the whole picture. */
+static void boxes_are_those_of_the_whole(void)
+{
+    static const int sampling[][2] = {{1, 1}, {2, 1}, {2, 2}};
+    enum { ROW = 4 * PICTURE };
+    uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
+    for (int turn = 0; turn < 300; turn++) {
+        no_files();
+        struct file f = make_file(100 + (int)below(200), 100 + (int)below(200), turn % 2 ? PROGRESSIVE : BASELINE,
+                                  sampling[turn % 3][0], sampling[turn % 3][1]);
+        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, turn);
+        struct stoc_image_step steps[] = {
+            {.kind = turn % 5 == 4 ? STOC_IMAGE_RANDOM_CROP : STOC_IMAGE_RANDOM_RESIZED_CROP, .height = SIDE,
+             .width = SIDE, .filter = below(2), .numbers = {0.08, 1, 0.75, 1.33}, .integers = {turn % 2 * 4, 3}},
+            {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.5}},
+            {.kind = STOC_IMAGE_TO_DTYPE, .integers = {STOC_IMAGE_FLOAT32, 1}}};
+        for (int encoded = 0; encoded < 2; encoded++) {
+            struct stoc_image_pipeline p = extents(encoded);
+            p.decode = (struct stoc_image_decode){.layout = turn % 4 < 2 ? STOC_IMAGE_HWC : STOC_IMAGE_CHW,
+                                                  .fit = STOC_IMAGE_CROP, .short_side = turn % 3 ? 0 : 80};
+            if (p.decode.layout == STOC_IMAGE_CHW)
+                memcpy(p.row_shape, (uint32_t[]){3, SIDE, SIDE}, sizeof p.row_shape);
+            p.row_dtype = STOC_IMAGE_FLOAT32;
+            p.row_label_at = ROW;
+            p.steps = steps;
+            p.step_count = 3;
+            const void *sample;
+            size_t bytes;
+            EQUAL(stoc_image_follow(worker, &p), 0);
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+            EQUAL(stoc_image_finish(worker, (uint64_t)turn, sample, bytes, rows[encoded], 0), 0);
+        }
+        EQUAL(memcmp(rows[0], rows[1], ROW + 8), 0);
+        free(f.bytes);
+    }
+    free(rows[0]);
+    free(rows[1]);
+}
+
 /* Samples inside a larger file, such as a tar file. */
 static void parts_of_a_file(void)
 {
@@ -379,6 +418,7 @@ int main(int argc, char **argv)
     worker = stoc_image_worker_new();
     RUN(from_file_to_row);
     RUN(pictures_of_any_size);
+    RUN(boxes_are_those_of_the_whole);
     RUN(parts_of_a_file);
     RUN(files_of_other_kinds);
     RUN(nothing_outside_is_touched);

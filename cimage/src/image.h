@@ -107,6 +107,11 @@ void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channe
              const struct stoc_image_augment *how, void *dst);
 void erase(const struct stoc_image_augment *how, uint32_t channels, void *dst);
 
+/* jpeg.c: a window of the picture that is resized to window->resized_width x resized_height, into a result of
+ * how->width x how->height, which is the window's size. NULL: as stoc_image_decode. The arguments must be valid. */
+int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
+                  const struct stoc_image_target *window, uint8_t *dst);
+
 /* random.c: numpy.random.PCG64 */
 struct random {
     __extension__ unsigned __int128 state, increment;

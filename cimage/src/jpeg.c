@@ -353,8 +353,9 @@ static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, b
     return STOC_IMAGE_OK;
 }
 
-/* Call it after setjmp. */
-static void decode(struct decoder *d, const void *file, size_t bytes, const struct stoc_image_decode *how, uint8_t *dst)
+/* window: where the result lies in the picture; NULL: as how says. Call it after setjmp. */
+static void decode(struct decoder *d, const void *file, size_t bytes, const struct stoc_image_decode *how,
+                   const struct stoc_image_target *window, uint8_t *dst)
 {
     stoc_image_worker *w = d->worker;
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
@@ -368,9 +369,11 @@ static void decode(struct decoder *d, const void *file, size_t bytes, const stru
         stop(d, fail(w, STOC_IMAGE_EUNSUPPORTED, "the file has %d components", jpeg->num_components));
     struct turn turn = turn_of(orientation(d));
     struct stoc_image_target target;
-    int code = target_of(w, turn.transpose ? jpeg->image_height : jpeg->image_width,
-                         turn.transpose ? jpeg->image_width : jpeg->image_height, how, &target);
-    if (code)
+    int code = STOC_IMAGE_OK;
+    if (window)
+        target = *window;
+    else if ((code = target_of(w, turn.transpose ? jpeg->image_height : jpeg->image_width,
+                               turn.transpose ? jpeg->image_width : jpeg->image_height, how, &target)))
         stop(d, code);
     jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
     jpeg->dct_method = JDCT_ISLOW;
@@ -382,6 +385,17 @@ static void decode(struct decoder *d, const void *file, size_t bytes, const stru
     read_rows(d);
     if ((code = write_rows(w, &target, turn.transpose, how, dst)))
         stop(d, code);
+}
+
+int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
+                  const struct stoc_image_target *window, uint8_t *dst)
+{
+    struct decoder d;
+    prepare(&d, w);
+    if (setjmp(d.failed) == 0)
+        decode(&d, file, bytes, how, window, dst);
+    jpeg_destroy_decompress(&d.jpeg);
+    return d.code;
 }
 
 int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
@@ -397,10 +411,5 @@ int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, cons
     size_t need = (size_t)3 * how->width * how->height;
     if (dst_bytes < need)
         return fail(w, STOC_IMAGE_EINVAL, "dst has %zu bytes; %zu are needed", dst_bytes, need);
-    struct decoder d;
-    prepare(&d, w);
-    if (setjmp(d.failed) == 0)
-        decode(&d, file, bytes, how, dst);
-    jpeg_destroy_decompress(&d.jpeg);
-    return d.code;
+    return decode_window(w, file, bytes, how, NULL, dst);
 }

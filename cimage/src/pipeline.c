@@ -269,23 +269,41 @@ static bool picture_of(const struct parts *parts, struct stoc_image_picture *pic
            picture->height <= MAX_SIDE && parts->bytes == (uint64_t)3 * picture->width * picture->height;
 }
 
-static int decode_parts(stoc_image_worker *w, struct parts *parts)
+/* Whether the steps use less than the whole picture. */
+static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint32_t height)
+{
+    return a->box_x >= 0 && a->box_y >= 0 && (uint64_t)a->box_x + a->box_width <= width &&
+           (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
+}
+
+/* Decodes the bytes of a file for the steps: the whole picture, or only the box that they use. */
+static int decode_for(stoc_image_worker *w, const struct parts *file, uint64_t seed,
+                      struct stoc_image_picture *picture, struct stoc_image_augment *augment)
 {
     struct stoc_image_decode how = w->pipeline->decode;
-    if (!is_jpeg(parts->data, parts->bytes))
+    bool whole = how.width == 0; /* no part of the picture is cut off or padded, so boxes are boxes of the file */
+    if (!is_jpeg(file->data, file->bytes))
         return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    int code = sides_of(w, parts->data, parts->bytes, &how);
+    int code = sides_of(w, file->data, file->bytes, &how);
     if (code)
         return code;
+    *picture = (struct stoc_image_picture){NULL, how.width, how.height, 3, how.layout};
+    if (!plan_steps(w->pipeline, seed, picture, augment))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
+    struct stoc_image_target box = {how.width, how.height, (uint32_t)augment->box_x, (uint32_t)augment->box_y,
+                                    augment->box_width, augment->box_height, 0, 0};
+    bool boxed = whole && uses_a_box(augment, how.width, how.height);
+    if (boxed) {
+        picture->width = how.width = box.width;
+        picture->height = how.height = box.height;
+        augment->box_x = augment->box_y = 0;
+    }
     size_t bytes = (size_t)3 * how.width * how.height;
     if (!reserve(&w->decoded, bytes))
         return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
-    if ((code = stoc_image_decode(w, parts->data, parts->bytes, &how, w->decoded.bytes, bytes)))
-        return code;
-    bool hwc = how.layout == STOC_IMAGE_HWC;
-    *parts = (struct parts){w->decoded.bytes, bytes,
-                            {hwc ? how.height : 3, hwc ? how.width : how.height, hwc ? 3 : how.width}, parts->label};
-    return STOC_IMAGE_OK;
+    picture->pixels = w->decoded.bytes;
+    return boxed ? decode_window(w, file->data, file->bytes, &how, &box, w->decoded.bytes)
+                 : stoc_image_decode(w, file->data, file->bytes, &how, w->decoded.bytes, bytes);
 }
 
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
@@ -299,13 +317,15 @@ int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t by
     struct parts parts;
     if (!parts_of(p, sample, bytes, &parts))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample of %zu bytes has another form", bytes);
-    int code = p->encoded ? decode_parts(w, &parts) : STOC_IMAGE_OK;
     struct stoc_image_picture picture;
     struct stoc_image_augment how;
+    int code = STOC_IMAGE_OK;
+    if (p->encoded)
+        code = decode_for(w, &parts, seed, &picture, &how);
+    else if (!picture_of(&parts, &picture) || !plan_steps(p, seed, &picture, &how))
+        code = fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
     if (code)
         return code;
-    if (!picture_of(&parts, &picture) || !plan_steps(p, seed, &picture, &how))
-        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
     const uint32_t *s = p->row_shape;
     bool hwc = how.layout == STOC_IMAGE_HWC;
     if (how.dtype != p->row_dtype || s[0] != (hwc ? how.height : 3) || s[1] != (hwc ? how.width : how.height) ||

@@ -73,6 +73,8 @@ class Pipeline:
 
         Raises UnsupportedError if samples of the cache are not a picture and a label."""
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
+        if not fields and decode._sides is None:
+            encoded = True  # C decodes only the box of a picture that the steps use
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)
         self._how = native.Pipeline(
