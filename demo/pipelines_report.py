@@ -37,7 +37,7 @@ def legend(result: Result) -> str:
         f"flipped half of the time, normalised, in float32.\n{files}"
         f"Pillow and NumPy do it as torchvision's ImageFolder and transforms do, in {result.workers} worker processes without a cache. "
         f"The table has the fastest of {EPOCHS} epochs.\n"
-        f"stocached.image does it in C, in {result.workers} threads. Epoch 1 reads the files and fills a cache: the whole pictures with a short side of "
+        f"stocached.image does it in C, in {result.workers} threads. Epoch 1 starts the threads, takes memory, reads the files and fills a cache: the whole pictures with a short side of "
         f"{SHORT_SIDE} pixels, {mb:,.0f} MB. Epoch {EPOCHS} finds {result.ours.hits[-1] / result.samples:.0%} of the pictures there.\n"
         "CPU is the processor time of all processes."
     )
