@@ -69,7 +69,8 @@ def test_json_has_every_fraction_with_its_hit_rate(pictures: Path, tmp_path: Pat
         crops = numbers["pipelines"]
         assert (crops["samples"], crops["classes"], crops["saved_as_jpeg"]) == (24, 2, 0)
         assert (crops["pillow"]["worker"], crops["pillow"]["misses"]) == ("process", [24] * 3)
-        assert (crops["stocached"]["worker"], crops["stocached"]["hits"]) == ("native", [0, 24, 24])
+        hits = crops["stocached"]["hits"]
+        assert (crops["stocached"]["worker"], hits[0], hits[2]) == ("native", 0, 24) and hits[1] > 12
         for pipeline in (crops["pillow"], crops["stocached"]):
             assert min(pipeline["seconds"]) > 0 and len(pipeline["cpu_seconds"]) == 3
     for path in numbers["charts"]:
@@ -131,9 +132,11 @@ def test_pipelines_count_what_they_do(pictures: Path, tmp_path: Path, monkeypatc
     prepared = jpegs.prepare(sorted(pictures.iterdir()), pictures, tmp_path, 2)
     result = pipelines.measure(prepared, tmp_path, 2, 3, silent)
     assert (result.pillow.worker, result.pillow.hits, result.pillow.misses) == ("process", [0] * 3, [24] * 3)
-    assert (result.ours.worker, result.ours.hits, result.ours.misses) == ("native", [0, 24, 24], [24, 0, 0])
-    # Until a thread knows the buffers of the first batches, their samples go through Python.
-    assert len(by_python) <= 24, "C did at least 48 samples of 72"
+    # The first batches of epoch 2 begin while workers still load the last ones of epoch 1.
+    ours = result.ours
+    assert (ours.worker, ours.hits[0], ours.hits[2]) == ("native", 0, 24)
+    assert [a + b for a, b in zip(ours.hits, ours.misses)] == [24] * 3 and ours.misses[1] < 12
+    assert not by_python, "C did all samples"
     assert result.cache_bytes == 24 * 3 * 256 * 256
     assert list(tmp_path.iterdir()) == [], "no copies of JPEG files, and the links are gone"
     assert result.shown[0].samples_a_second == 24 / min(result.pillow.seconds)
