@@ -135,7 +135,7 @@ def test_pipelines_count_what_they_do(pictures: Path, tmp_path: Path, monkeypatc
     # The first batches of epoch 2 begin while workers still load the last ones of epoch 1.
     ours = result.ours
     assert (ours.worker, ours.hits[0], ours.hits[2]) == ("native", 0, 24)
-    assert [a + b for a, b in zip(ours.hits, ours.misses)] == [24] * 3 and ours.misses[1] < 12
+    assert [a + b for a, b in zip(ours.hits, ours.misses, strict=True)] == [24] * 3 and ours.misses[1] < 12
     assert not by_python, "C did all samples"
     assert result.cache_bytes == 24 * 3 * 256 * 256
     assert list(tmp_path.iterdir()) == [], "no copies of JPEG files, and the links are gone"
