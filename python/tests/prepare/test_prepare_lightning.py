@@ -371,7 +371,7 @@ def test_a_cache_and_augmentation(tmp_path):
     run = trainer(tmp_path, 3)
     run.fit(model, datamodule=data)
     assert len(model.moves) == 24
-    assert all(0 <= move < 1 for moves in model.moves.values() for move in moves)
+    assert all(0 <= move <= 1 for moves in model.moves.values() for move in moves)  # rounded
     assert sum(len(moves) for moves in model.moves.values()) > 60  # of 72, some of which may be close
     stats = run.train_dataloader.loader.stats()
     assert stats.hits >= 48

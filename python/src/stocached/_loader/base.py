@@ -308,6 +308,8 @@ class BaseLoader(CheckpointedLoader):
     def _pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
         cached, folder = self._cached, sys.modules.get("stocached._image.folder")
+        if cached is not None and not isinstance(cached, CachedSamples):
+            raise UnsupportedError("a server fills the cache of the dataset")
         dataset = self.dataset if cached is None else cached.dataset
         indices: Any = None
         while type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset":
