@@ -12,9 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
+from torch_marks import TORCH_WARNINGS
 from warm import Warm
 
 try:
@@ -22,15 +21,7 @@ try:
 except ImportError:  # the tests are then only collected and counted
     torch = None  # type: ignore[assignment]
 
-__all__ = ["Squares", "Warm", "quiet", "torch", "two_ranks"]
-
-# Warnings of the DataLoader and of torch itself must not fail our tests.
-TORCH_WARNINGS = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*pin_memory.*"),
-    pytest.mark.filterwarnings("ignore:.*suggested max number of worker.*"),
-    pytest.mark.filterwarnings("ignore:.*number of workers.*"),
-]
+__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "torch", "two_ranks"]
 
 
 def quiet(make: Any) -> Any:

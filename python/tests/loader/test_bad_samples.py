@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import encoded, picture
-from torch_helpers import TORCH_WARNINGS, two_ranks
+from torch_marks import TORCH_WARNINGS
 
 import stocached
 from stocached import BadSampleError, FetchError, FetchFailure, InvalidError, Loader, UnsupportedError, image
@@ -522,6 +522,8 @@ RANK = """
 
 @pytest.mark.torch
 def test_two_ranks_of_a_job(root, tmp_path, cache_name, warm):
+    from torch_helpers import two_ranks
+
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(RANK))
     outputs = []
