@@ -670,7 +670,7 @@ struct stoc_work {
     uint32_t kind;      /* of tasks to do; others come back */
     int32_t loaded, hit; /* results of tasks: `load` made the sample; it was in the cache */
     /* 1: `finish` gets a copy of a hit, whose bytes do not change. 0: it may get the bytes in the cache. If these
-     * have changed meanwhile, its row is made again */
+     * change during the call, its row is made again */
     uint32_t copies;
     /* private; 0 before the first call */
     int32_t schedule;

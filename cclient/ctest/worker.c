@@ -1,6 +1,6 @@
 /*
  * worker.c - stoc_work: tasks done by functions of the caller, from the cache to the row of a batch. Each task is done
- * exactly once, by C or by the caller, whatever other clients do to the cache meanwhile.
+ * exactly once, by C or by the caller, while other clients change the cache.
  */
 #include "check.h"
 
@@ -236,7 +236,7 @@ static void without_a_cache(void)
     end(&t);
 }
 
-/* Tasks that come back are still held by the worker, and are counted by whoever does them. */
+/* The worker still holds tasks that come back. The code that does them counts them. */
 static void what_comes_back(void)
 {
     struct test t;
