@@ -160,8 +160,9 @@ static int target_of(stoc_image_worker *worker, uint32_t width, uint32_t height,
     }
     uint32_t side = how->short_side ? how->short_side : w < h ? w : h, rw, rh;
     for (;; side++) {
-        rw = width > height ? scaled(width, side, height) : side;
-        rh = width > height ? side : scaled(height, side, width);
+        rw = width;
+        rh = height;
+        short_and_long(&rw, &rh, side, 0);
         if (rw >= w && rh >= h)
             break;
         if (how->short_side)
