@@ -317,7 +317,7 @@ def test_threads_decode_the_same():
 
 def test_a_child_frees_no_worker_of_its_parent():
     """Another thread of the parent may be in the middle of a call with it."""
-    worker, freed = workers._Worker(), []
+    worker, freed = workers.Memory(), []
     child = os.fork()
     if child == 0:
         worker.__del__(free=freed.append)

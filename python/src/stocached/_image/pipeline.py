@@ -19,6 +19,7 @@ from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from .decoding import Decode
 from .plan import DTYPES
+from .workers import Memory
 
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
 
@@ -139,20 +140,14 @@ def _numbers(array: npt.NDArray[Any], kind: Any) -> Any:
     return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
 
 
-class Worker:
-    """The memory of one thread, which follows a pipeline. `load` and `finish` are addresses of C functions."""
+class Worker(Memory):
+    """One thread's, which follows a pipeline. `load` and `finish` are addresses of C functions."""
 
     load = ctypes.cast(native.load, ctypes.c_void_p).value
     finish = ctypes.cast(native.finish, ctypes.c_void_p).value
 
     def __init__(self, pipeline: Pipeline, how: native.Pipeline) -> None:
+        super().__init__()
         self._kept = pipeline, how
-        self.handle = native.worker_new()
-        if not self.handle:
-            raise MemoryError("stocached.image: too little memory for a worker")
         if native.follow(self.handle, ctypes.byref(how)) < 0:
             raise InvalidError((native.message(self.handle) or b"").decode())
-
-    def __del__(self, free: Any = native.worker_free) -> None:
-        if getattr(self, "handle", None):
-            free(self.handle)

@@ -14,7 +14,9 @@ from .errors import DecodeError
 _KINDS: dict[int, type[Exception]] = {native.EINVAL: InvalidError, native.EMEMORY: MemoryError}
 
 
-class _Worker:
+class Memory:
+    """A worker of the library: the memory and the decoder of one thread."""
+
     def __init__(self) -> None:
         self.handle = native.worker_new()
         if not self.handle:
@@ -32,9 +34,9 @@ _here = threading.local()
 
 def call(function: Callable[..., int], name: Any, *arguments: Any) -> None:
     """Calls a function of the library with the worker of this thread. name: of the file, for the error."""
-    worker: _Worker | None = getattr(_here, "worker", None)
+    worker: Memory | None = getattr(_here, "worker", None)
     if worker is None:
-        worker = _here.worker = _Worker()
+        worker = _here.worker = Memory()
     code = function(worker.handle, *arguments)
     if code:
         message = (native.message(worker.handle) or b"").decode(errors="replace")
