@@ -139,6 +139,7 @@ class CachedSamples(CacheBacked):
             raise InvalidError(
                 f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both"
             )
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         n = len(dataset)
         if n < 1:
             raise InvalidError("the dataset is empty")
@@ -202,22 +203,7 @@ class CachedSamples(CacheBacked):
                 except stores.OtherStoreError:  # another program has made the cache meanwhile
                     if store != "auto":
                         raise
-                    CachedSamples.__init__(
-                        self,
-                        self.dataset,
-                        size=size,
-                        augment=augment,
-                        name=name,
-                        fingerprint=fingerprint,
-                        variable=variable,
-                        policy=policy,
-                        allow_random=allow_random,
-                        bad_samples=bad_samples,
-                        store=store,
-                        _remedy=_remedy,
-                        _workers=_workers,
-                        _augment=_augment,
-                    )
+                    CachedSamples.__init__(self, **arguments)
                     return
             self._check_fields()
             self.notices.advice = self.advice(given=cache is not None)
