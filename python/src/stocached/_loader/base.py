@@ -371,7 +371,7 @@ class BaseLoader(CheckpointedLoader):
             pipes=began.get("pipes"),
             skips_bad=self.bad_samples == "skip",
         )
-        if self.worker == "native" and rows:
+        if self.worker == "native" and rows and self._kept is None:  # kept workers have theirs
             with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                 job.pipeline = self._pipeline()
         largest = self.batch_size or 1
