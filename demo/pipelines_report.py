@@ -33,8 +33,8 @@ def legend(result: Result) -> str:
     else:
         files = "The JPEG files are read where they are.\n"
     return (
-        f"Here each sample is what a training on images reads: a random part of one of the {result.samples} pictures, resized to 224 x 224, "
-        f"flipped half of the time, normalised, in float32.\n{files}"
+        f"Here each sample is a random part of one of the {result.samples} pictures, as a training on images reads it. "
+        f"It is resized to 224 x 224, flipped half of the time, and normalised in float32.\n{files}"
         f"Pillow and NumPy do it as torchvision's ImageFolder and transforms do, in {result.workers} worker processes without a cache. "
         f"The table has the fastest of {EPOCHS} epochs.\n"
         f"stocached.image does it in C, in {result.workers} threads. Epoch 1 starts the threads, takes memory, reads the files and fills a cache: the whole pictures with a short side of "

@@ -97,8 +97,8 @@ class Subject:
         return answer
 
     def run(self) -> None:
-        """One more run. Beside other work two workers sometimes get no more than one processor together. Such a run
-        is measured again, at most twice."""
+        """One more run. Beside other work, two workers sometimes get one processor together. It measures such a run
+        again, at most twice."""
         found = self.ask("run")
         for _ in range(2):
             if self._settings.get("workers") == 1 or found["cpu"] >= MIN_PROCESSORS * found["seconds"]:
