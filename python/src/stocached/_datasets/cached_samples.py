@@ -9,12 +9,12 @@ import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
 from .._cache import policies, reading
 from .._cache.cache import Cache, SetResult
-from .._cache.named import create_or_attach
 from .._cache.policies import Policy
 from .._checks import loading, randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -22,7 +22,6 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard, Remedy, remedy_of
 from .._common.errors import (
     BadSampleError,
-    CacheNotFoundError,
     FingerprintError,
     InvalidError,
     NondeterministicDatasetError,
@@ -33,7 +32,6 @@ from .._common.load_time import cost_of, timed
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
-from .._samples import dtypes
 from .._samples.batch_layout import LARGE
 from .._samples.packing import Packing
 from .._samples.schema import MAX_FIELDS, Field
@@ -43,6 +41,7 @@ from .._trace.augment_time import augmented
 from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
+from .making import CacheOptions, check_fields, make
 from .notices import Notices
 from .stores import Form, Store
 
@@ -50,10 +49,7 @@ if TYPE_CHECKING:
     from .store_trial import Files
 from .trial import Trial
 
-# Without size=, a variable-size cache has this times the largest probed sample for each sample.
-_GENEROUS = 1.25
 _REMEDY = remedy_of("CachedDataset")
-_CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
 _log = logging.getLogger("stocached")
 
 
@@ -80,6 +76,28 @@ def check_cache(cache: Any) -> None:
 def check_bad_samples(bad_samples: Any) -> None:
     if bad_samples not in ("error", "skip"):
         raise InvalidError(f'bad_samples={bad_samples!r}; it must be "error" or "skip"')
+
+
+def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any, bad_samples: Any) -> None:
+    check_cache(cache)
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InvalidError(
+            f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both"
+        )
+    n = len(dataset)
+    if n < 1:
+        raise InvalidError("the dataset is empty")
+    policies.check(options.policy)
+    stores.check(store)
+    check_bad_samples(bad_samples)
+    if cache is not None and options != CacheOptions():
+        raise InvalidError(
+            "size=, name=, fingerprint=, variable= and policy= are for a cache that is made here; leave them out or leave out cache="
+        )
+    if cache is not None and cache.samples != n:
+        raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
+    if store == "encoded" and options.variable is False:
+        raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
 
 
 class CachedSamples(CacheBacked):
@@ -134,28 +152,12 @@ class CachedSamples(CacheBacked):
         too), FingerprintError if a filled cache holds other data than the dataset, SchemaError if
         samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
         not fit."""
-        check_cache(cache)
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            raise InvalidError(
-                f"a cache needs a dataset with len() and [index], and a {type(dataset).__name__} does not have both"
-            )
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        n = len(dataset)
-        if n < 1:
-            raise InvalidError("the dataset is empty")
-        policies.check(policy)
-        stores.check(store)
-        check_bad_samples(bad_samples)
-        making = (size, name, fingerprint, variable, policy)
-        if cache is not None and any(option is not None for option in making):
-            raise InvalidError(
-                "size=, name=, fingerprint=, variable= and policy= are for a cache that is made here; leave them out or leave out cache="
-            )
-        if cache is not None and cache.samples != n:
-            raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
+        options = CacheOptions(size, name, fingerprint, variable, policy)
+        _check_arguments(dataset, cache, options, store, bad_samples)
         self.dataset = dataset
         self.augment = augment
-        self._n = n
+        self._n = len(dataset)
         self._given = _Count()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
@@ -163,27 +165,15 @@ class CachedSamples(CacheBacked):
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
         self._remedy = _remedy
-        form = None if store == "decoded" else stores.form_of(dataset, store)
-        if store == "encoded" and variable is False:
-            raise InvalidError('store="encoded" caches files, which differ in size; leave variable=False out')
-        self.store: str = store  # "decoded" or "encoded"
-        self.why, files = "", None
-        if form is not None and store == "auto":
-            self.store, self.why, files = self._choose(
-                form, cache, name, size, variable, policy, _workers, augment or _augment
-            )
-        self._form = form if self.store == "encoded" else None
-        varies = variable if self._form is None else True
-        self.stored = dataset if self._form is None else self._form.dataset  # its samples are cached
-        dataset = self.stored
+        files = self._choose(store, cache, options, _workers, augment or _augment)
+        dataset, varies = self.stored, True if self.store == "encoded" else variable
         # Before a load changes the dataset.
         derived = derive(dataset) if name is not None and fingerprint is None else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
-            first = probe.first_samples(dataset, n, self.passed_over)
-            trial = Trial(
-                {index: sample for index, (sample, _) in first.items()}, functools.partial(loading.item, dataset), n
-            )
+            first = probe.first_samples(dataset, self._n, self.passed_over)
+            samples = {index: sample for index, (sample, _) in first.items()}
+            trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
             quiet = generators.observe() == before
             # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
             vary = True if varies is None and getattr(dataset, "sizes_vary", None) is True else varies
@@ -193,25 +183,18 @@ class CachedSamples(CacheBacked):
                 for index, (sample, moved) in first.items():
                     self.check_repeatable(dataset, index, sample, moved)
                     self._check_decoding(index, sample)
-            if cache is not None:
-                self.cache = cache
-            else:
-                try:
-                    self.cache, self.made = self._make(
-                        name, trial.bytes(), size, fingerprint or derived, varies, policy
-                    )
-                except stores.OtherStoreError:  # another program has made the cache meanwhile
-                    if store != "auto":
-                        raise
-                    CachedSamples.__init__(self, **arguments)
-                    return
-            self._check_fields()
-            self.notices.advice = self.advice(given=cache is not None)
+            try:
+                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), derived)
+            except stores.OtherStoreError:  # another program has made the cache meanwhile
+                if store != "auto":
+                    raise
+                CachedSamples.__init__(self, **arguments)
+                return
             self._batches = BatchBuffers(self.cache.fields)
             self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             if not allow_random:
                 if not self.cache.read_only:
-                    self._fills = Fills(0 if self.made else n)
+                    self._fills = Fills(0 if self.made else self._n)
                 probe.check_fresh(self)
                 if not self.made and fingerprint is None:
                     self._comparison = comparison.begin(self, derived, in_background=quiet)
@@ -220,29 +203,42 @@ class CachedSamples(CacheBacked):
 
     def _choose(
         self,
-        form: Form,
+        store: Store,
         cache: Cache | None,
-        name: str | None,
-        size: int | str | None,
-        variable: bool | None,
-        policy: Policy | None,
+        options: CacheOptions,
         workers: int | None,
         augment: Callable[..., Any] | None,
-    ) -> tuple[str, str, Files | None]:
-        """The store, why, and the files that were measured."""
-        if cache is None and name is not None:
-            with contextlib.suppress(CacheNotFoundError), Cache.attach(name, read_only=True) as there:
-                return stores.store_of(there), "the cache exists", None
-        if cache is not None:
-            return stores.store_of(cache), "it is that of the cache", None
+    ) -> Files | None:
+        """Sets what the cache keeps. Returns the files that were measured, if some were."""
+        form = None if store == "decoded" else stores.form_of(self.dataset, store)
+        self.store: str = store  # "decoded" or "encoded"
+        self.why, files = "", None
+        if form is not None and store == "auto":
+            there = options.existing()
+            if cache is not None:
+                self.store, self.why = stores.store_of(cache), "it is that of the cache"
+            elif there is not None:
+                with there:
+                    self.store, self.why = stores.store_of(there), "the cache exists"
+            else:
+                files = self._measure(form, options, workers, augment)
+        self._form = form if self.store == "encoded" else None
+        self.stored = self.dataset if self._form is None else self._form.dataset  # its samples are cached
+        return files
+
+    def _measure(
+        self, form: Form, options: CacheOptions, workers: int | None, augment: Callable[..., Any] | None
+    ) -> Files:
+        """Sets the store that makes an epoch shorter, and why."""
         from .store_trial import Files, processors  # needs the library for pictures
 
         with generators.kept(), probe.left_as_it_was(self.dataset):
             files = Files(form, self._n, processors() if workers is None else workers, augment)
         # Without policy=, a named cache keeps the first samples.
-        store, why = files.choice(size, variable, policy or (None if name is None else "first-come"))
-        _log.info("store=%r: %s", store, why)
-        return store, why, files
+        policy = options.policy or (None if options.name is None else "first-come")
+        self.store, self.why = files.choice(options.size, options.variable, policy)
+        _log.info("store=%r: %s", self.store, self.why)
+        return files
 
     def _keep(self, files: Files) -> None:
         """Caches the files that were measured."""
@@ -296,63 +292,19 @@ class CachedSamples(CacheBacked):
     def _take_back(self, fills: Fills) -> str:
         return fills.take_back(self.cache, self.made)
 
-    # ------------------------------------------------------------ making the cache
+    # ------------------------------------------------------------ the cache
 
-    def _make(
-        self,
-        name: str | None,
-        sample_bytes: list[int],
-        size: int | str | None,
-        fingerprint: Any,
-        variable: bool | None,
-        policy: Policy | None,
-    ) -> tuple[Cache, bool]:
-        """The cache, and whether it is new.
-
-        sample_bytes: of the probed samples, in rising order. fingerprint: the user's text, or a Derived."""
+    def _take_cache(
+        self, cache: Cache | None, options: CacheOptions, sample_bytes: list[int], derived: Derived | None
+    ) -> None:
+        """Takes the cache of the user, or makes one. sample_bytes: of the probed samples, in rising order."""
         fields = self._cache_fields()
-        varies = bool(variable) or not all(field.fixed for field in fields)
-        if varies and size is None:
-            size = int(sample_bytes[-1] * self._n * _GENEROUS) + _CONTROL + 24 * self._n
-        slot_bytes = policies.slot_bytes_for(sample_bytes[len(sample_bytes) // 2]) if varies else None
-        specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
-
-        def create(policy: Policy = policy or "first-come") -> Cache:
-            text = None if fingerprint is None else str(fingerprint)
-            return Cache.create(
-                name,
-                samples=self._n,
-                fields=specs,
-                size=size,
-                variable=varies,
-                policy=policy,
-                fingerprint=text,
-                slot_bytes=slot_bytes if policies.evicts(policy) else None,
-            )
-
-        given = None if isinstance(fingerprint, Derived) else fingerprint
-        cache, made = create_or_attach(name, create, given, derived=True)
-        if policy is None and name is None and not varies and cache.slots < self._n:
-            cache.close()  # there may be no memory for two
-            cache = create("cost")  # there is something to choose
-        if not made:
-            self._check_store(cache)
-        if cache.samples != self._n:
-            raise SchemaError(
-                f"cache {name!r} exists for {cache.samples} samples, the dataset has {self._n}; use another name, or remove it (stocached rm {name})"
-            )
-        if variable not in (None, cache.variable):
-            kind = "any shape" if cache.variable else "one shape"
-            raise SchemaError(
-                f"cache {name!r} exists for samples of {kind}, and variable={variable} was asked for; leave variable= out, use another name, or remove "
-                f"it (stocached rm {name})"
-            )
-        if policy not in (None, cache.policy):
-            raise InvalidError(
-                f"cache {name!r} exists with policy={cache.policy!r}, and policy={policy!r} was asked for; leave policy= out, use another name, or "
-                f"remove it (stocached rm {name})"
-            )
-        return cache, made
+        if cache is not None:
+            self.cache = cache
+        else:
+            self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, self._check_store)
+        check_fields(self.cache, fields)
+        self.notices.advice = self.advice(given=cache is not None)
 
     def _check_store(self, cache: Cache) -> None:
         """Raises OtherStoreError if the cache, which another program has made, has the other store."""
@@ -365,22 +317,6 @@ class CachedSamples(CacheBacked):
 
     def _cache_fields(self) -> list[Field]:
         return self._fields if self._packing is None else self._packing.fields()
-
-    def _check_fields(self) -> None:
-        """Raises SchemaError if the leaves do not fit the fields of the cache, which another
-        program may have made."""
-        have, fields = self.cache.fields, self._cache_fields()
-        fit = len(have) == len(fields) and all(
-            h.code == f.code
-            and len(h.shape) == len(f.shape)
-            and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
-            for h, f in zip(have, fields)
-        )
-        if not fit:
-            raise SchemaError(
-                f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
-                f"use another cache or name, or remove the old one{probe.removal(self.cache)}"
-            )
 
     def advice(self, given: bool) -> str:
         """What the user can do about samples whose shapes differ from the cache's. given: the user

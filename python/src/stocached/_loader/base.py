@@ -98,7 +98,7 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        self.worker = self._worker_kind(options.worker)
+        self.worker, _ = self._worker_kind(options.worker)
         self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
@@ -206,9 +206,15 @@ class BaseLoader(CheckpointedLoader):
     def _make_iteration(self) -> BatchIterator:
         """Begins an epoch: makes its context, starts workers if it has some, and makes the
         iterator, which begins its first batches."""
-        if self.num_workers and self.worker == self._chosen and self._kept is None:  # options may be set later
-            self.worker = self._chosen = self._worker_kind(None)
-        context = self._new_context(self._by_rows())
+        pipeline = None
+        if self.num_workers and self._kept is None:  # kept workers have theirs
+            if self.worker == self._chosen:  # options may be set later
+                self.worker, pipeline = self._worker_kind(None)
+                self._chosen = self.worker
+            elif self.worker == "native":
+                with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
+                    pipeline = self._pipeline()
+        context = self._new_context(self._by_rows(), pipeline)
         if context.restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers have another place than the state
             self._kept = None
@@ -292,18 +298,18 @@ class BaseLoader(CheckpointedLoader):
 
     # ------------------------------------------------------------ work in C
 
-    def _worker_kind(self, asked: Worker | None) -> Worker:
-        """What workers are. asked: by the user; None: the loader chooses."""
+    def _worker_kind(self, asked: Worker | None) -> tuple[Worker, Any]:
+        """What workers are, and what native ones do in C. asked: by the user; None: the loader chooses."""
         if asked in ("process", "thread"):
-            return asked
+            return asked, None
         try:
-            self._pipeline()
+            pipeline = self._pipeline()
         except UnsupportedError as error:
             if asked is None:
-                return "process"
+                return "process", None
             raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
         apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
-        return "process" if asked is None and apart else "native"
+        return ("process", None) if asked is None and apart else ("native", pipeline)
 
     def _pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
@@ -343,7 +349,8 @@ class BaseLoader(CheckpointedLoader):
 
     # ------------------------------------------------------------ an epoch
 
-    def _new_context(self, rows: bool) -> EpochContext:
+    def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
+        """rows: batches are filled row by row. pipeline: of native workers that start."""
         state = self._resume
         wanted, base_seed, key, began, restored = self._begin_epoch()
         ordered = "shard" in began
@@ -370,10 +377,8 @@ class BaseLoader(CheckpointedLoader):
             snapshots=not rows and self._order is None,
             pipes=began.get("pipes"),
             skips_bad=self.bad_samples == "skip",
+            pipeline=pipeline if rows else None,
         )
-        if self.worker == "native" and rows and self._kept is None:  # kept workers have theirs
-            with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
-                job.pipeline = self._pipeline()
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
         return EpochContext(

@@ -1,0 +1,112 @@
+"""Makes the cache of a dataset, or attaches to it by its name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .._cache import policies
+from .._cache.cache import Cache
+from .._cache.named import create_or_attach
+from .._cache.policies import Policy
+from .._checks.derived_fingerprint import Derived
+from .._common.errors import CacheNotFoundError, InvalidError, SchemaError
+from .._samples import dtypes
+from .._samples.schema import Field
+from . import probe
+
+# Without size=, a variable-size cache has this times the largest probed sample for each sample.
+_GENEROUS = 1.25
+_CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """What the user says of the cache to make: the parameters of CachedSamples."""
+
+    size: int | str | None = None
+    name: str | None = None
+    fingerprint: str | None = None
+    variable: bool | None = None
+    policy: Policy | None = None
+
+    def existing(self) -> Cache | None:
+        """The cache of this name, to read, if there is one. The caller closes it."""
+        if self.name is not None:
+            with contextlib.suppress(CacheNotFoundError):
+                return Cache.attach(self.name, read_only=True)
+        return None
+
+
+def make(
+    options: CacheOptions,
+    samples: int,
+    fields: list[Field],
+    sample_bytes: list[int],
+    derived: Derived | None,
+    check: Callable[[Cache], None],
+) -> tuple[Cache, bool]:
+    """The cache, and whether it is new.
+
+    sample_bytes: of the probed samples, in rising order. derived: the fingerprint, if the user gives none. check: is
+    called with a cache that existed, and raises an error if it is not one for these samples."""
+    name, policy = options.name, options.policy
+    varies, size = bool(options.variable) or not all(field.fixed for field in fields), options.size
+    if varies and size is None:
+        size = int(sample_bytes[-1] * samples * _GENEROUS) + _CONTROL + 24 * samples
+    slot_bytes = policies.slot_bytes_for(sample_bytes[len(sample_bytes) // 2]) if varies else None
+    specs = {field.name: (field.shape, dtypes.NAMES[field.code]) for field in fields}
+    fingerprint = options.fingerprint or (None if derived is None else str(derived))
+
+    def create(policy: Policy = policy or "first-come") -> Cache:
+        return Cache.create(
+            name,
+            samples=samples,
+            fields=specs,
+            size=size,
+            variable=varies,
+            policy=policy,
+            fingerprint=fingerprint,
+            slot_bytes=slot_bytes if policies.evicts(policy) else None,
+        )
+
+    cache, made = create_or_attach(name, create, options.fingerprint, derived=True)
+    if policy is None and name is None and not varies and cache.slots < samples:
+        cache.close()  # there may be no memory for two
+        cache = create("cost")  # there is something to choose
+    if not made:
+        check(cache)
+    if cache.samples != samples:
+        raise SchemaError(
+            f"cache {name!r} exists for {cache.samples} samples, the dataset has {samples}; use another name, or remove it (stocached rm {name})"
+        )
+    if options.variable not in (None, cache.variable):
+        kind = "any shape" if cache.variable else "one shape"
+        raise SchemaError(
+            f"cache {name!r} exists for samples of {kind}, and variable={options.variable} was asked for; leave variable= out, use another name, or "
+            f"remove it (stocached rm {name})"
+        )
+    if policy not in (None, cache.policy):
+        raise InvalidError(
+            f"cache {name!r} exists with policy={cache.policy!r}, and policy={policy!r} was asked for; leave policy= out, use another name, or "
+            f"remove it (stocached rm {name})"
+        )
+    return cache, made
+
+
+def check_fields(cache: Cache, fields: list[Field]) -> None:
+    """Raises SchemaError if the leaves of samples do not fit the fields of the cache, which another program may have
+    made."""
+    have = cache.fields
+    fit = len(have) == len(fields) and all(
+        h.code == f.code
+        and len(h.shape) == len(f.shape)
+        and all(a is None or b is None or a == b for a, b in zip(h.shape, f.shape))
+        for h, f in zip(have, fields)
+    )
+    if not fit:
+        raise SchemaError(
+            f"samples of the dataset are ({', '.join(map(str, fields))}), those of the cache are ({', '.join(map(str, have))}); "
+            f"use another cache or name, or remove the old one{probe.removal(cache)}"
+        )
