@@ -59,11 +59,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if left_out and collection_path.suffix == ".py" and left_out(collection_path.read_text()) else None
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.option.markexpr == "not torch" and "torch" in sys.modules:
-        raise pytest.UsageError(
-            "a test file imports torch although it has tests without the mark `torch`: import it in the tests that need it"
+# An error of its own for the file: with several processes, pytest does not show a UsageError.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    before = "torch" in sys.modules
+    report = (yield).get_result()  # type: ignore[misc]
+    if collector.config.option.markexpr == "not torch" and "torch" in sys.modules and not before:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{collector.nodeid} imports torch although it has tests without the mark `torch`: import it in the tests "
+            "that need it"
         )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.markexpr == "torch":
         multiprocessing.set_forkserver_preload(["torch"])  # once, and not in each worker
     # The garbage collector ignores the imported modules from now on. In a forked worker it would

@@ -73,6 +73,7 @@ const (
 	driveChain       = driveSampleBytes / driveStride
 	clearEvery       = 40 // kills
 	drawnFor         = 250 * time.Millisecond
+	claimWithin      = 2 * drawnFor
 )
 
 // Run drives workers and then checks the cache. It returns an error if an invariant does not hold,
@@ -213,8 +214,8 @@ func (r *run) killedEnough() (bool, error) {
 	}
 	s, err := r.c.Stats()
 	if err == nil && 2*s.Recovered < uint64(r.Kills) && time.Since(r.begun) > r.Lasts {
-		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v", s.Recovered,
-			r.report.Kills, r.Lasts)
+		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v%s", s.Recovered,
+			r.report.Kills, r.Lasts, r.refused())
 	}
 	return 2*s.Recovered >= uint64(r.Kills), err
 }
@@ -261,11 +262,21 @@ func (r *run) killOne(workers []*process) (int, error) {
 				p.said())
 		}
 		if time.Since(r.begun) > r.Lasts {
-			return 0, fmt.Errorf("%d of %d kills after %v", r.report.Kills, r.Kills, r.Lasts)
+			return 0, fmt.Errorf("%d of %d kills after %v%s", r.report.Kills, r.Kills, r.Lasts, r.refused())
 		}
-		any = any || r.arenaIsFull() // then few workers claim until a clear
+		// No worker claims while the arena is full, or while the machine has too little memory for sets.
+		any = any || r.arenaIsFull() || time.Since(begun) > claimWithin
 		time.Sleep(50 * time.Microsecond)
 	}
+}
+
+// refused says, for errors, how many sets found no space or memory.
+func (r *run) refused() string {
+	s, err := r.c.Stats()
+	if err != nil {
+		return fmt.Sprintf("; no counters: %v", err)
+	}
+	return fmt.Sprintf("; %d samples were stored, and %d sets refused for lack of space or memory", s.Stored, s.Full)
 }
 
 // arenaIsFull says whether the arena is nearly full, so that few workers claim.
