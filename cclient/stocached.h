@@ -601,6 +601,11 @@ STOC_API int stoc_board_init(void *memory, uint32_t tasks);
 /* Parent. Posts the n tasks of a batch, n at most half of the board. Returns the position of the
  * first. EMEMORY: the board is full until a release. */
 STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
+/* Parent. The same for n samples of a batch: task k is like *as, its row is rows[k] (NULL: k), and its index is
+ * indices[row]. seed: of an epoch; argument is the seed of the sample then (docs/spec/order.md, Seeds of samples). NULL:
+ * argument is that of *as. */
+STOC_API int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices,
+                                         const int64_t *rows, size_t n, const uint64_t *seed);
 
 /* Worker (0 to 65535; one process or thread per number). Takes the next task and up to n - 1 of the
  * same batch that follow it directly; n is 1 to 2^20. It takes a reposted task alone. Returns how
@@ -624,6 +629,14 @@ struct stoc_batch {
 STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 /* Parent. Frees tasks whose answers the parent has read. BUSY: one of them has no answer yet. */
 STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
+struct stoc_collected {
+    uint64_t load_ns; /* the sum of ended_ns - began_ns */
+    uint64_t hits;    /* tasks with the result `hit` */
+};
+/* Parent. Sums up the answers to the n tasks of a batch. Returns how many have a result other than 0 and `hit`. If none
+ * has, it also releases the tasks. BUSY: one of them has no answer yet. */
+STOC_API int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit,
+                                    struct stoc_collected *sums);
 /* Parent. Answers with STOC_TASK_CANCELLED the tasks that no worker has taken. Returns how many
  * tasks workers still hold. */
 STOC_API int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);

@@ -130,6 +130,66 @@ static void copied(void)
         }
 }
 
+/* The seed of a sample: docs/spec/workers.md, Samples of a batch. */
+static uint64_t seed_of(uint64_t epoch, int64_t index)
+{
+    uint64_t x = (epoch ^ (uint64_t)index) + UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+static void samples_of_a_batch(void)
+{
+    void *b = new_queue(16, 0);
+    int64_t indices[] = {100, -1, INT64_C(1) << 40, 7, 9}, rows[] = {0, 2, 4};
+    uint64_t seed = 12345;
+    struct stoc_task as = {.kind = 3, .buffer = 7, .argument = 5}, tasks[8];
+    EQUAL(stoc_board_push_samples(b, &as, indices, rows, 3, &seed), 0);
+    EQUAL(stoc_board_push_samples(b, &as, indices, NULL, 5, NULL), 3);
+    EQUAL(stoc_board_push_samples(b, &as, indices, rows, 0, NULL), STOC_EINVAL);
+    EQUAL(stoc_board_push_samples(b, &as, indices, rows, 9, NULL), STOC_EINVAL);
+    EQUAL(stoc_board_push_samples(b, &as, NULL, rows, 3, NULL), STOC_EINVAL);
+    EQUAL(stoc_board_push_samples(b, NULL, indices, rows, 3, NULL), STOC_EINVAL);
+    EQUAL(stoc_board_push_samples(b, &as, indices, NULL, 5, NULL), 8);
+    EQUAL(stoc_board_push_samples(b, &as, indices, NULL, 5, NULL), STOC_EMEMORY);
+    EQUAL(stoc_board_take(b, 1, 1000, tasks, 8), 3);
+    for (int k = 0; k < 3; k++) {
+        EQUAL(tasks[k].first, 0);
+        EQUAL(tasks[k].kind, 3);
+        EQUAL(tasks[k].buffer, 7);
+        EQUAL(tasks[k].row, rows[k]);
+        EQUAL(tasks[k].index, indices[rows[k]]);
+        EQUAL(tasks[k].argument, seed_of(seed, indices[rows[k]]));
+        tasks[k].result = k == 1 ? 16 : 0;
+    }
+    struct stoc_collected sums;
+    EQUAL(stoc_board_collect(b, 0, 3, 16, &sums), STOC_BUSY);
+    EQUAL(stoc_board_done(b, 1, tasks, 3), 0);
+    uint64_t ns = 0;
+    for (int k = 0; k < 3; k++)
+        ns += ANSWER(b, k)->ended_ns - ANSWER(b, k)->began_ns;
+    EQUAL(stoc_board_collect(b, 0, 3, 16, &sums), 0);
+    EQUAL(sums.load_ns, ns);
+    EQUAL(sums.hits, 1);
+    EQUAL(stoc_board_release(b, 0, 3), STOC_BUSY); /* they are released */
+    EQUAL(stoc_board_take(b, 1, 1000, tasks, 8), 5);
+    for (int k = 0; k < 5; k++) {
+        EQUAL(tasks[k].row, k);
+        EQUAL(tasks[k].index, indices[k]);
+        EQUAL(tasks[k].argument, 5);
+        tasks[k].result = k;
+    }
+    EQUAL(stoc_board_done(b, 1, tasks, 5), 0);
+    EQUAL(stoc_board_collect(b, 3, 5, 4, &sums), 3);
+    EQUAL(sums.hits, 1);
+    EQUAL(ANSWER(b, 3 + 2)->result, 2);
+    EQUAL(stoc_board_release(b, 3, 5), 0); /* they were not */
+    EQUAL(stoc_board_collect(b, 3, 17, 4, &sums), STOC_EINVAL);
+    EQUAL(stoc_board_collect(b, 3, 5, 4, NULL), STOC_EINVAL);
+    drop_queue(b, 0);
+}
+
 static void refused(void)
 {
     void *b = new_queue(16, 0);
@@ -518,6 +578,7 @@ int main(int argc, char **argv)
     RUN(one_by_one);
     RUN(batches_lie_side_by_side);
     RUN(copied);
+    RUN(samples_of_a_batch);
     RUN(refused);
     RUN(cancelled);
     RUN(posted_again);

@@ -74,7 +74,7 @@ var scalars = map[string]string{
 
 // arrays are parameters that callers give as an address, perhaps of a NumPy array. Other pointers
 // to numbers become POINTER(...), which takes a ctypes object.
-var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions", "nanoseconds"}
+var arrays = []string{"indices", "hit", "lengths", "offsets", "states", "positions", "nanoseconds", "rows"}
 
 // addresses are more such parameters, each of one function.
 var addresses = []string{"stoc_get.length", "stoc_fetch_each.data", "stoc_fetch_end.data", "stoc_board_push.tasks",

@@ -92,30 +92,34 @@ static bool find_room(struct task_queue *q, uint64_t tail, size_t n, uint64_t *f
     return true;
 }
 
-int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
+/* Finds room for a batch of n tasks. Returns 0, EINVAL or EMEMORY. */
+static int begin_push(struct task_queue *q, size_t n, uint64_t *first)
 {
-    struct task_queue *q = queue_of(memory);
-    uint64_t first;
     if (!q || !n || n > q->capacity / 2)
         return STOC_EINVAL;
-    uint64_t tail = atomic_load_explicit(&q->tail, memory_order_relaxed);
-    if (!find_room(q, tail, n, &first))
-        return STOC_EMEMORY;
-    for (size_t k = 0; k < n; k++) {
-        struct entry *e = entry_at(q, first + k);
-        e->first = first;
-        e->index = tasks[k].index;
-        e->row = tasks[k].row;
-        e->buffer = tasks[k].buffer;
-        e->kind = tasks[k].kind;
-        e->argument = tasks[k].argument;
-        e->began_ns = e->augment_ns = 0;
-        atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
-        atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
-        atomic_store_explicit(&e->only, tasks[k].only, memory_order_relaxed);
-    }
-    /* a worker may read past `tail` and take the first task at once, so the whole batch is written
-     * before this loop */
+    return find_room(q, atomic_load_explicit(&q->tail, memory_order_relaxed), n, first) ? 0 : STOC_EMEMORY;
+}
+
+/* Writes task k of the batch of n tasks at `first`. */
+static void write_task(struct task_queue *q, uint64_t first, size_t k, size_t n, const struct stoc_task *task)
+{
+    struct entry *e = entry_at(q, first + k);
+    e->first = first;
+    e->index = task->index;
+    e->row = task->row;
+    e->buffer = task->buffer;
+    e->kind = task->kind;
+    e->argument = task->argument;
+    e->began_ns = e->augment_ns = 0;
+    atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
+    atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
+    atomic_store_explicit(&e->only, task->only, memory_order_relaxed);
+}
+
+/* Lets workers take the tasks of a batch. A worker may read past `tail` and take the first task at once, so the whole
+ * batch has been written. */
+static int64_t end_push(struct task_queue *q, uint64_t first, size_t n, uint32_t only)
+{
     for (size_t k = 0; k < n; k++)
         atomic_store_explicit(&entry_at(q, first + k)->word, task_word(q, first + k, 0, TASK_POSTED),
                               memory_order_release);
@@ -123,8 +127,39 @@ int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
     atomic_fetch_add(&q->wakeup, 1);
     if (atomic_load(&q->sleepers))
         /* any sleeping worker may be the one that the tasks name */
-        futex_wake(&q->wakeup, tasks[0].only || n > INT_MAX ? INT_MAX : (int)n);
+        futex_wake(&q->wakeup, only || n > INT_MAX ? INT_MAX : (int)n);
     return (int64_t)first;
+}
+
+int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n)
+{
+    struct task_queue *q = queue_of(memory);
+    uint64_t first;
+    int code = begin_push(q, n, &first);
+    if (code)
+        return code;
+    for (size_t k = 0; k < n; k++)
+        write_task(q, first, k, n, &tasks[k]);
+    return end_push(q, first, n, tasks[0].only);
+}
+
+int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows,
+                                size_t n, const uint64_t *seed)
+{
+    struct task_queue *q = queue_of(memory);
+    uint64_t first;
+    int code = as && indices ? begin_push(q, n, &first) : STOC_EINVAL;
+    if (code)
+        return code;
+    struct stoc_task task = *as;
+    for (size_t k = 0; k < n; k++) {
+        task.row = rows ? (uint32_t)rows[k] : (uint32_t)k;
+        task.index = indices[task.row];
+        if (seed)
+            task.argument = mix((*seed ^ (uint64_t)task.index) + GOLDEN);
+        write_task(q, first, k, n, &task);
+    }
+    return end_push(q, first, n, as->only);
 }
 
 enum claim { CLAIM_GONE, CLAIM_NOT_OURS, CLAIM_OURS };
@@ -304,6 +339,25 @@ int stoc_board_release(void *memory, uint64_t first, uint32_t n)
     for (uint64_t p = first; p < first + n; p++)
         atomic_store_explicit(&entry_at(q, p)->word, task_word(q, p, 0, TASK_EMPTY), memory_order_release);
     return 0;
+}
+
+int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums)
+{
+    struct task_queue *q = queue_of(memory);
+    if (!q || n > q->capacity || !sums)
+        return STOC_EINVAL;
+    *sums = (struct stoc_collected){0};
+    int64_t others = 0;
+    for (uint64_t p = first; p < first + n; p++) {
+        const struct entry *e = entry_at(q, p);
+        if (task_state(atomic_load_explicit(&e->word, memory_order_acquire)) != TASK_DONE)
+            return STOC_BUSY;
+        sums->load_ns += e->ended_ns - e->began_ns;
+        sums->hits += e->result == hit;
+        others += e->result && e->result != hit;
+    }
+    int code = others ? 0 : stoc_board_release(memory, first, n);
+    return code ? code : others;
 }
 
 int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n)

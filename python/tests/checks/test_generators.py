@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from loader_datasets import Numbers
 
-from stocached import Loader
+from stocached import Loader, _native
 from stocached._loader.numpy_backend import NumpyBackend
 from stocached._random import generators
 from stocached._random.generators import NumpyGenerator, PythonGenerator, Seeding
-from stocached._random.sample_seeds import sample_seed, sample_seeds
+from stocached._random.sample_seeds import epoch_seed, sample_seed
+from stocached._workers.task_queue import TaskQueue
 
 DRAWS = {
     "random.random": (PythonGenerator, random.random),
@@ -139,10 +140,13 @@ def test_what_is_done_again_is_done_from_the_beginning():
     assert seeding.load(2, late.draw, lambda: ("again", late.draw())) == ("again", 2)
 
 
-def test_seeds_of_many_are_those_of_each():
+def test_seeds_of_tasks_are_those_of_samples():
     indices = np.array([0, 1, 5, 2**40, 2**62, -1, -(2**63)])
     for seed, epoch in [(0, 0), (2**64 - 1, 7), (12345, 2**50)]:
-        assert sample_seeds(seed, epoch, indices).tolist() == [
+        queue, tasks = TaskQueue(16), (_native.Task * 16)()
+        queue.push_samples(indices, np.arange(len(indices)), 0, 0, epoch_seed(seed, epoch))
+        assert queue.take(0, tasks, 16, 0) == len(indices)
+        assert [task.argument for task in tasks[: len(indices)]] == [
             sample_seed(seed, epoch, int(index)) for index in indices
         ]
 

@@ -4,6 +4,7 @@ load the other rows (docs/spec/workers.md)."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import deque
 from typing import Any
@@ -12,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import ClosedError, SchemaError
-from .._random.sample_seeds import sample_seeds
+from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
-from .._workers.task_queue import TASK
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Background, Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
 from .sampling import listed
-from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, SAMPLE, WHOLE
+from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
 
 _MIN_OVERLAP_NS = 100_000  # a shorter training step hides no gather
@@ -178,16 +178,13 @@ class GatherIterator(BatchIterator):
         none if it is full."""
         left, most = batch.left, self._runtime.task_queue.most
         assert left is not None
-        rows = left[:most]
-        tasks = np.zeros(len(rows), TASK)
-        indices = batch.wanted[rows]
-        tasks["kind"], tasks["row"], tasks["index"] = SAMPLE, rows, indices
-        if self._context.job.random:
-            tasks["argument"] = sample_seeds(self._context.job.key, 0, indices)
-        tasks["buffer"] = batch.lease.number if batch.lease is not None and batch.shared else NO_BUFFER
-        first = self._runtime.push(tasks)
+        rows, job = left[:most], self._context.job
+        buffer = batch.lease.number if batch.lease is not None and batch.shared else NO_BUFFER
+        seed = epoch_seed(job.key, 0) if job.random else None
+        push = functools.partial(self._runtime.task_queue.push_samples, batch.wanted, rows, buffer, SAMPLE, seed)
+        first = self._runtime.push(push)
         if first is not None:
-            batch.first, batch.tasks, batch.posted = first, len(tasks), rows
+            batch.first, batch.tasks, batch.posted = first, len(rows), rows
             batch.left = left[most:] if len(left) > most else None
 
     # ------------------------------------------------------------ batches that are ready
@@ -312,15 +309,18 @@ class GatherIterator(BatchIterator):
         """Reads the answers of its tasks, which all have come."""
         task_queue, context, rows = self._runtime.task_queue, self._context, batch.posted
         assert rows is not None
-        answers = task_queue.answers(batch.first, batch.tasks).copy()
-        task_queue.release(batch.first, batch.tasks)
-        batch.loaded += batch.tasks
-        batch.tasks = 0
-        context.meter.load(int((answers["ended_ns"] - answers["began_ns"]).sum()))
+        first, tasks, batch.tasks = batch.first, batch.tasks, 0
+        batch.loaded += tasks
         if context.trace is not None:
+            answers = task_queue.answers(first, tasks)
             context.trace.loaded(context.epoch, batch.number, answers, batch.wanted[rows])
-        if not answers["result"].any():
+        others, hits, load_ns = task_queue.collect(first, tasks, ROW + FROM_CACHE)
+        context.meter.load(load_ns)
+        if not others:
+            batch.again += hits
             return
+        answers = task_queue.answers(first, tasks).copy()
+        task_queue.release(first, tasks)
         cached = answers["result"] >= FROM_CACHE
         answers["result"][cached] -= FROM_CACHE
         batch.again += int(cached.sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,23 +149,23 @@ class WorkerRuntime:
             max(self.batch_pool.max_buffers - 2, 1),
         )
 
-    def push(self, tasks: Any) -> int | None:
-        """Posts the tasks of a batch. None: the task queue is full until earlier tasks are
+    def push(self, post: Callable[[], int | None]) -> int | None:
+        """Posts the tasks of a batch by `post`. None: the task queue is full until earlier tasks are
         released."""
         if self._abandoned:
             self._reap()
-        first = self.task_queue.push(tasks)
+        first = post()
         while first is None and self._abandoned:
             given = self._abandoned[0]
             taken = np.flatnonzero(self.task_queue.states(given.first, given.tasks) == TAKEN)
             if taken.size:
                 self.wait([(given.first + int(taken[0]), 1)], 0)
             self._reap()
-            first = self.task_queue.push(tasks)
+            first = post()
         return first
 
     def push_one(self, task: Any) -> int:
-        first = self.push(task)
+        first = self.push(lambda: self.task_queue.push(task))
         assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return first
 
@@ -173,9 +174,10 @@ class WorkerRuntime:
         WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
-        found = self.task_queue.wait(batches, 0)
+        native = self.task_queue.batches(batches)
+        found = self.task_queue.wait(native, 0)
         while found is None:
-            found = self.task_queue.wait(batches, _SLICE)
+            found = self.task_queue.wait(native, _SLICE)
             if found is None:
                 self.pool.check()
                 self._checked_at = time.monotonic()

@@ -349,6 +349,15 @@ class Batch(ctypes.Structure):
     ]
 
 
+class Collected(ctypes.Structure):
+    """struct stoc_collected"""
+
+    _fields_ = [
+        ("load_ns", c_uint64),
+        ("hits", c_uint64),
+    ]
+
+
 Load = CFUNCTYPE(c_int, c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t))
 Finish = CFUNCTYPE(c_int, c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_uint32)
 
@@ -670,6 +679,20 @@ board_init = bind(holding, "stoc_board_init", c_int, c_void_p, c_uint32)
 # int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
 board_push = bind(holding, "stoc_board_push", c_int64, c_void_p, c_void_p, c_size_t)
 
+# int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices, const int64_t *rows, size_t n,
+#                                 const uint64_t *seed);
+board_push_samples = bind(
+    releasing,
+    "stoc_board_push_samples",
+    c_int64,
+    c_void_p,
+    POINTER(Task),
+    c_void_p,
+    c_void_p,
+    c_size_t,
+    POINTER(c_uint64),
+)
+
 # int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 board_take = bind(holding, "stoc_board_take", c_int, c_void_p, c_uint32, c_uint32, POINTER(Task), c_uint32)
 
@@ -681,6 +704,18 @@ board_wait = bind(releasing, "stoc_board_wait", c_int64, c_void_p, POINTER(Batch
 
 # int stoc_board_release(void *memory, uint64_t first, uint32_t n);
 board_release = bind(holding, "stoc_board_release", c_int, c_void_p, c_uint64, c_uint32)
+
+# int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit, struct stoc_collected *sums);
+board_collect = bind(
+    releasing,
+    "stoc_board_collect",
+    c_int64,
+    c_void_p,
+    c_uint64,
+    c_uint32,
+    c_int32,
+    POINTER(Collected),
+)
 
 # int64_t stoc_board_cancel(void *memory, uint64_t first, uint32_t n);
 board_cancel = bind(holding, "stoc_board_cancel", c_int64, c_void_p, c_uint64, c_uint32)

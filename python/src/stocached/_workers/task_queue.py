@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._common.addresses import address_of
 from .._common.errors import make
 from .._memory.shared_file import SharedFile
 
@@ -50,6 +51,7 @@ class TaskQueue:
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
         self._began, self._augment = self._answers["began_ns"], self._answers["augment_ns"]
+        self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "overflow": self.overflow}
@@ -71,14 +73,41 @@ class TaskQueue:
         first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))
         return None if first == _native.EMEMORY else self._check(first)
 
-    def wait(self, batches: list[tuple[int, int]], timeout: float) -> int | None:
-        """Which of some batches (first position, tasks) is the first that has all its answers,
-        after waiting at most so many seconds for one. None: none has; comes back early for
-        signals."""
-        native = (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
+    def push_samples(
+        self,
+        indices: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        buffer: int,
+        kind: int,
+        seed: int | None,
+    ) -> int | None:
+        """`push` for some rows of a batch of samples, in one call of the library. Both arrays are contiguous. seed: of
+        the epoch, from which each task gets the seed of its sample."""
+        self._as.kind, self._as.buffer = kind, buffer
+        first = int(
+            _native.board_push_samples(
+                self._address, self._as, address_of(indices), address_of(rows), len(rows),
+                None if seed is None else ctypes.c_uint64(seed),
+            )
+        )  # fmt: skip
+        return None if first == _native.EMEMORY else self._check(first)
+
+    def batches(self, batches: list[tuple[int, int]]) -> ctypes.Array[_native.Batch]:
+        """Batches (first position, tasks) for `wait`."""
+        return (_native.Batch * len(batches))(*batches)
+
+    def wait(self, batches: ctypes.Array[_native.Batch], timeout: float) -> int | None:
+        """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
+        None: none has; comes back early for signals."""
         call = _native.board_wait if timeout > 0 else _native.board_look
-        found = self._check(call(self._address, native, len(batches), int(timeout * 1000)))
+        found = self._check(call(self._address, batches, len(batches), int(timeout * 1000)))
         return found if found < len(batches) else None
+
+    def collect(self, first: int, tasks: int, hit: int) -> tuple[int, int, int]:
+        """Of the answers of a batch: how many have a result other than 0 and `hit`, how many have `hit`, and the
+        nanoseconds of all loads. If the first number is 0, the tasks are released."""
+        others = self._check(_native.board_collect(self._address, first, tasks, hit, self._sums))
+        return others, self._sums.hits, self._sums.load_ns
 
     def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
         """Of dtype ANSWER: live memory, to be read before `release`."""
