@@ -275,8 +275,9 @@ def scale(folder: str, rounds: int, epochs: int) -> None:
 
 def python(folder: str, rounds: int, epochs: int) -> None:
     subjects = [
-        Subject(name, "Ours", folder=folder, store=store, epochs=times, count=True)
+        Subject(f"{name}, batches of {batch}", "Ours", folder=folder, store=store, epochs=times, count=True, batch=batch)
         for name, store, times in (("cold", "none", 2), ("warm", "small", epochs))
+        for batch in (64, 256)
     ]
     measure(subjects, rounds)
     print("## Python's own time\n\n| | us a sample | asked for, below | reached |\n|---|--:|--:|---|")

@@ -81,7 +81,7 @@ class Loader:
         mean = 0.0
         for pictures, n in self.epoch():
             array = np.asarray(pictures)
-            assert array.shape == (BATCH, 3, SIDE, SIDE) or n < BATCH, array.shape
+            assert array.shape == (n, 3, SIDE, SIDE), array.shape
             assert array.dtype == np.float32, array.dtype
             assert array[0].flags.c_contiguous
             mean = mean or float(array.mean())
@@ -111,7 +111,7 @@ class Ours(Loader):
 
     def make(
         self, store: str = "none", kept: str = "", share: float = 1.0, policy: str = "first-come", fresh: bool = False,
-        count: bool = False,
+        count: bool = False, batch: int = BATCH,
     ) -> None:  # fmt: skip
         from stocached import image
 
@@ -131,6 +131,7 @@ class Ours(Loader):
         variable = {"variable": True} if store == "whole" else {}
         self.cache = {"size": size, "policy": policy, **variable} if store != "none" else {}
         self.fresh, self.share, self.seed, self.count = fresh, share, 0, Count() if count else None
+        self.batch = batch
 
     def before(self) -> int:
         # The first fills the cache. With the policy cost it tells the costs, and the second changes what is cached.
@@ -145,7 +146,7 @@ class Ours(Loader):
         if self.fresh:  # a loader of the same dataset would take the cache of the one before
             self.dataset = image.Folder(self.folder, layout="chw", **self.sizes)
         self.loader = DataLoader(
-            self.dataset, BATCH, shuffle=True, seed=self.seed, num_workers=self.workers, augment=self.augment,
+            self.dataset, self.batch, shuffle=True, seed=self.seed, num_workers=self.workers, augment=self.augment,
             persistent_workers=not self.fresh, **self.cache,
         )  # fmt: skip
         assert self.loader.worker == "native", self.loader.worker
@@ -169,8 +170,8 @@ class Ours(Loader):
 
 
 class Count:
-    """Processor time of all threads that have run Python, without that of workers in C: the time for which the GIL may
-    be held."""
+    """Processor time of all threads that have run Python, without that of workers in C and of waits for them, in which
+    no thread holds the GIL: the time for which it may be held."""
 
     def __init__(self) -> None:
         from stocached import _native
@@ -178,6 +179,15 @@ class Count:
         self._work, self._outside, self._left = _native.work, 0.0, threading.local()
         self._workers: set[int] = set()
         _native.work = self._timed
+        self._wait, self._waited = _native.board_wait, 0.0
+        _native.board_wait = self._timed_wait
+
+    def _timed_wait(self, *arguments: Any) -> Any:
+        start = time.thread_time()
+        try:
+            return self._wait(*arguments)
+        finally:
+            self._waited += time.thread_time() - start
 
     def _timed(self, *arguments: Any) -> Any:
         self._workers.add(threading.get_ident())
@@ -195,10 +205,10 @@ class Count:
         )
 
     def begin(self) -> None:
-        self._outside, self._before = 0.0, self._others()
+        self._outside, self._waited, self._before = 0.0, 0.0, self._others()
 
     def end(self) -> float:
-        return self._others() - self._before + self._outside
+        return self._others() - self._before + self._outside - self._waited
 
 
 class Bare(Loader):
