@@ -275,7 +275,9 @@ def scale(folder: str, rounds: int, epochs: int) -> None:
 
 def python(folder: str, rounds: int, epochs: int) -> None:
     subjects = [
-        Subject(f"{name}, batches of {batch}", "Ours", folder=folder, store=store, epochs=times, count=True, batch=batch)
+        Subject(
+            f"{name}, batches of {batch}", "Ours", folder=folder, store=store, epochs=times, count=True, batch=batch
+        )
         for name, store, times in (("cold", "none", 2), ("warm", "small", epochs))
         for batch in (64, 256)
     ]

@@ -1,10 +1,11 @@
-"""Epoch times of two loaders that read one served cache of half the pictures, each in its own order:
+"""Epoch times of loaders that read one served cache of half the pictures, each in its own order:
 the policy planned beside first-come, in turn. The server decodes JPEGs.
 
-    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs] [--rounds N]
+    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs] [--rounds N] [--jobs 2]
 
 Each round runs both policies with a new cache, every other round in the other order. A ratio is of one
-round; the medians are of the rounds. Processor time is that of the server and of both jobs.
+round; the medians are of the rounds. Processor time is that of the server and of all
+jobs. The hit rate is 1 - reads of the source / samples that the jobs read; a read for several jobs counts once.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ def make_pictures(folder: Path, n: int) -> None:
         picture.save(folder / "a" / f"{k:05}.jpg", quality=90)
 
 
-def job(name: str, seed: int, epochs: int, both: Any, times: Any) -> None:
+def job(name: str, seed: int, epochs: int, together: Any, times: Any) -> None:
     from stocached.torch import DataLoader, SourceDataset
 
     loader = DataLoader(SourceDataset(name, timeout=60), batch_size=16, shuffle=True, seed=seed)
     for _ in range(epochs):
-        both.wait()
+        together.wait()
         start = time.monotonic()
         for batch in loader:
             del batch
         times.put(time.monotonic() - start)
-        both.wait()
+        together.wait()
 
 
 def reads(sockets: Path, name: str) -> tuple[int, dict[str, Any]]:
@@ -61,8 +62,8 @@ def reads(sockets: Path, name: str) -> tuple[int, dict[str, Any]]:
     return int(answer["source_reads"]), answer
 
 
-def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path) -> tuple[float, float, float]:
-    """Of an epoch of both jobs, without those that fill the cache: the median of the seconds, the processor
+def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs: int) -> tuple[float, float, float]:
+    """Of an epoch of all jobs, without those that fill the cache: the median of the seconds, the processor
     seconds, and the reads of the source in datasets."""
     name, sockets = f"bench-{policy}-{os.getpid()}", folder / policy
     sockets.mkdir(mode=0o700, exist_ok=True)
@@ -75,28 +76,29 @@ def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path) -> t
     server = subprocess.Popen([ROOT / "bin/stocached", "serve", "-c", config], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     assert server.stdout.readline().startswith("serving")
-    both, times = Barrier(3), Queue()
-    jobs = [Process(target=job, args=(name, seed, epochs, both, times)) for seed in (1, 2)]
-    for one in jobs:
+    together, times = Barrier(jobs + 1), Queue()
+    running = [Process(target=job, args=(name, seed, epochs, together, times)) for seed in range(1, jobs + 1)]
+    for one in running:
         one.start()
     taken, before, cpu = [], 0, 0.0
     for epoch in range(epochs):
         if epoch == FIRST:
             before, cpu = reads(sockets, name)[0], processes.cpu_seconds(os.getpid())
-        both.wait()
-        both.wait()
-        taken.append(max(times.get(), times.get()))
+        together.wait()
+        together.wait()
+        taken.append(max(times.get() for _ in running))
     (after, about), cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
-    for one in jobs:
+    for one in running:
         one.join()
     server.terminate()
     server.wait()
     subprocess.run([ROOT / "bin/stocached", "rm", name], check=False, stdout=subprocess.DEVNULL)
     later = epochs - FIRST
     print(
-        f"{policy}: {about['slots']} slots for {n} pictures, epochs of both jobs "
+        f"{policy}: {about['slots']} slots for {n} pictures, epochs of all jobs "
         f"{', '.join(f'{t:.2f}' for t in taken)} s, {cpu / later:.2f} s of processors, "
-        f"{(after - before) / later / n:.3f} of the dataset read an epoch",
+        f"{(after - before) / later / n:.3f} of the dataset read an epoch, "
+        f"hit rate {1 - (after - before) / later / n / jobs:.3f}",
         flush=True,
     )
     return statistics.median(taken[FIRST:]), cpu / later, (after - before) / later / n
@@ -107,20 +109,24 @@ def main() -> None:
     parser.add_argument("pictures", type=int, nargs="?", default=600)
     parser.add_argument("epochs", type=int, nargs="?", default=6, help=f"more than {FIRST}, which fill the cache")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
-    if chosen.epochs <= FIRST or chosen.rounds < 1:
-        parser.error(f"epochs must be more than {FIRST}, and rounds at least 1")
+    if chosen.epochs <= FIRST or min(chosen.rounds, chosen.jobs) < 1:
+        parser.error(f"epochs must be more than {FIRST}, rounds and jobs at least 1")
     found: dict[str, list[tuple[float, float, float]]] = {"first-come": [], "planned": []}
     with tempfile.TemporaryDirectory(prefix="planned-", dir="/tmp") as name:
         folder = Path(name)
         make_pictures(folder / "pictures", chosen.pictures)
         for number in range(chosen.rounds):
             for policy in found if number % 2 == 0 else reversed(list(found)):
-                found[policy].append(measure(policy, folder / "pictures", chosen.pictures, chosen.epochs, folder))
+                found[policy].append(
+                    measure(policy, folder / "pictures", chosen.pictures, chosen.epochs, folder, chosen.jobs)
+                )
     for policy, runs in found.items():
         seconds, cpu, part = (statistics.median(column) for column in zip(*runs))
         print(
-            f"{policy}: median epoch {seconds:.2f} s, {cpu:.2f} s of processors, {part:.3f} of the dataset read an epoch"
+            f"{policy}: median epoch {seconds:.2f} s, {cpu:.2f} s of processors, {part:.3f} of the dataset read an epoch, "
+            f"hit rate {1 - part / chosen.jobs:.3f}"
         )
     for k, what in enumerate(("time", "processor time")):
         ratios = [mine[k] / theirs[k] for mine, theirs in zip(found["planned"], found["first-come"])]
