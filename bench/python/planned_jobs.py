@@ -80,14 +80,16 @@ def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs
     running = [Process(target=job, args=(name, seed, epochs, together, times)) for seed in range(1, jobs + 1)]
     for one in running:
         one.start()
-    taken, before, cpu = [], 0, 0.0
+    taken, before, after, cpu = [], 0, 0, 0.0
+    about: dict[str, Any] = {}
     for epoch in range(epochs):
         if epoch == FIRST:
             before, cpu = reads(sockets, name)[0], processes.cpu_seconds(os.getpid())
         together.wait()
-        together.wait()
         taken.append(max(times.get() for _ in running))
-    (after, about), cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
+        if epoch == epochs - 1:  # before jobs end
+            (after, about), cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
+        together.wait()
     for one in running:
         one.join()
     server.terminate()
