@@ -316,7 +316,9 @@ class BaseLoader(CheckpointedLoader):
             indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
             dataset = dataset.dataset
         if folder is None or not isinstance(dataset, folder.Decoded):
-            raise UnsupportedError(f"the dataset is a {type(dataset).__name__}, not a Folder of stocached.image")
+            raise UnsupportedError(
+                f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"
+            )
         if not self._by_rows() and self.num_workers:
             raise UnsupportedError("workers make whole batches: collate_fn=, batch_size=None or a dataset that does")
         if cached is None:
