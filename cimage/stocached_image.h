@@ -270,8 +270,8 @@ STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct sto
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
- * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need a pass over floats, or the row has another
- * shape; errors of decoding. */
+ * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need a pass over floats, or the row has
+ * another shape; errors of decoding. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 

@@ -42,7 +42,8 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
         size_t picture = (size_t)3 * p->picture_width * p->picture_height;
         if (!picture || p->encoded)
             return fail(w, STOC_IMAGE_EINVAL, "fixed samples have a width and a height, and are not encoded");
-        if (p->picture_at + picture > p->sample_bytes || (p->labelled && p->label_at + sizeof(int64_t) > p->sample_bytes))
+        if (p->picture_at + picture > p->sample_bytes ||
+            (p->labelled && p->label_at + sizeof(int64_t) > p->sample_bytes))
             return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
                         (unsigned long long)p->sample_bytes);
     }
@@ -391,34 +392,41 @@ static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint3
            (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
 }
 
-/* Decodes the bytes of a file for the steps: the whole picture, or only the box that they use. */
-static int decode_for(stoc_image_worker *w, const struct parts *file, uint64_t seed,
-                      struct stoc_image_picture *picture, struct stoc_image_augment *augment)
+int decode_for(stoc_image_worker *w, struct pass *pass)
 {
-    struct stoc_image_decode how = w->pipeline->decode;
-    bool whole = how.width == 0; /* no part of the picture is cut off or padded, so boxes are boxes of the file */
-    if (!is_jpeg(file->data, file->bytes))
-        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    int code = sides_of(w, file->data, file->bytes, &how);
-    if (code)
-        return code;
-    *picture = (struct stoc_image_picture){NULL, how.width, how.height, 3, how.layout};
-    if (!plan_steps(w->pipeline, seed, picture, augment))
-        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
-    struct stoc_image_target box = {how.width, how.height, (uint32_t)augment->box_x, (uint32_t)augment->box_y,
-                                    augment->box_width, augment->box_height, 0, 0};
-    bool boxed = whole && uses_a_box(augment, how.width, how.height);
+    struct stoc_image_decode how = pass->decode;
+    struct stoc_image_augment *a = &pass->how;
+    struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
+                                    a->box_width, a->box_height, 0, 0};
+    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
+    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
     if (boxed) {
-        picture->width = how.width = box.width;
-        picture->height = how.height = box.height;
-        augment->box_x = augment->box_y = 0;
+        pass->picture.width = how.width = box.width;
+        pass->picture.height = how.height = box.height;
+        a->box_x = a->box_y = 0;
     }
     size_t bytes = (size_t)3 * how.width * how.height;
     if (!reserve(&w->decoded, bytes))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
-    picture->pixels = w->decoded.bytes;
-    return boxed ? decode_window(w, file->data, file->bytes, &how, &box, w->decoded.bytes)
-                 : stoc_image_decode(w, file->data, file->bytes, &how, w->decoded.bytes, bytes);
+        return no_memory(w, bytes);
+    pass->picture.pixels = w->decoded.bytes;
+    return boxed ? decode_window(w, pass->file, pass->file_bytes, &how, &box, w->decoded.bytes)
+                 : stoc_image_decode(w, pass->file, pass->file_bytes, &how, w->decoded.bytes, bytes);
+}
+
+/* The picture of a sample before its first pass. */
+static int first_pass(stoc_image_worker *w, const struct parts *parts, struct pass *pass)
+{
+    if (!w->pipeline->encoded)
+        return picture_of(parts, &pass->picture) ? STOC_IMAGE_OK
+                                                 : fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample has no such picture");
+    if (!is_jpeg(parts->data, parts->bytes))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    pass->file = parts->data;
+    pass->file_bytes = parts->bytes;
+    pass->decode = w->pipeline->decode;
+    int code = sides_of(w, parts->data, parts->bytes, &pass->decode);
+    pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
+    return code;
 }
 
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
@@ -432,25 +440,23 @@ int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t by
     struct parts parts;
     if (!parts_of(p, sample, bytes, &parts))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample of %zu bytes has another form", bytes);
-    struct stoc_image_picture picture;
-    struct stoc_image_augment how;
-    int code = STOC_IMAGE_OK;
-    if (p->encoded)
-        code = decode_for(w, &parts, seed, &picture, &how);
-    else if (!picture_of(&parts, &picture) || !plan_steps(p, seed, &picture, &how))
-        code = fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
-    if (code)
+    struct pass pass = {0};
+    struct stoc_image_augment *how = &pass.how;
+    int code = first_pass(w, &parts, &pass);
+    if (code || (code = do_steps(w, seed, &pass)))
         return code;
     const uint32_t *s = p->row_shape;
-    bool hwc = how.layout == STOC_IMAGE_HWC;
-    if (how.dtype != p->row_dtype || s[0] != (hwc ? how.height : 3) || s[1] != (hwc ? how.width : how.height) ||
-        s[2] != (hwc ? 3 : how.width))
+    bool hwc = how->layout == STOC_IMAGE_HWC;
+    if (how->dtype != p->row_dtype || s[0] != (hwc ? how->height : 3) || s[1] != (hwc ? how->width : how->height) ||
+        s[2] != (hwc ? 3 : how->width))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "the row has another shape or dtype");
-    size_t row_bytes = (size_t)3 * how.width * how.height * bytes_of(how.dtype);
+    if (!pass.picture.pixels && (code = decode_for(w, &pass)))
+        return code;
+    size_t row_bytes = (size_t)3 * how->width * how->height * bytes_of(how->dtype);
     uint8_t *dst = (uint8_t *)buffer + p->row_at + row * row_bytes;
     if (p->step_count == 0)
-        memcpy(dst, picture.pixels, row_bytes);
-    else if ((code = stoc_image_augment(w, &picture, &how, dst, row_bytes)))
+        memcpy(dst, pass.picture.pixels, row_bytes);
+    else if ((code = stoc_image_augment(w, &pass.picture, how, dst, row_bytes)))
         return code;
     if (p->labelled)
         memcpy((uint8_t *)buffer + p->row_label_at + row * sizeof parts.label, &parts.label, sizeof parts.label);

@@ -103,6 +103,30 @@ def test_other_workers_make_the_same(root, worker, store):
     others.close()
 
 
+ORDERS = {
+    "flip, crop": [image.RandomHorizontalFlip(), image.RandomCrop(32)],
+    "resize, resized crop": [image.Resize(40), image.RandomResizedCrop(24)],
+    "colours, resized crop": [image.ColorJitter(0.3, 0.3, 0.3, 0.1), image.RandomResizedCrop(24), image.ToDtype("float32")],
+    "resize, padded crop": [image.Resize(30), image.RandomCrop(36, padding=4, pad_if_needed=True, fill=(1, 2, 3))],
+    "resized crop, resize": [image.RandomResizedCrop(50, (0.1, 0.3)), image.Resize((20, 30)), image.RandomHorizontalFlip()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ORDERS)
+@pytest.mark.parametrize("kind", ["sized", "whole"])
+def test_steps_in_orders_that_need_several_passes(root, steps, kind, by_python):
+    """As of processes, from files, pictures and encoded files. Nothing comes to Python."""
+    augment, stores = image.Compose(ORDERS[steps]), ("none", "variable", "encoded")
+    processes = loader_of(root, 2, kind, augment=augment, worker="process")
+    want = read(processes, 2)
+    processes.close()
+    for store in stores:
+        loader = loader_of(root, 2, kind, augment=augment, **STORES[store])
+        assert read(loader, 2) == want
+        assert by_python == []
+        loader.close()
+
+
 def test_half_of_the_samples_are_cached(root, by_python):
     want = read(loader_of(root, 0), 2)
     for variable in (False, True):
@@ -329,9 +353,10 @@ def test_broken_samples_of_shards(tmp_path, store, bad_samples):
 
 
 several = image.Compose([image.RandomHorizontalFlip(1), image.RandomCrop(32), image.ToDtype("float32")])
+floats = image.Compose([image.ToDtype("float32"), image.RandomHorizontalFlip(1), image.RandomCrop(32)])
 
 
-@pytest.mark.parametrize("augment", [usual(), several], ids=["one pass", "several passes"])
+@pytest.mark.parametrize("augment", [usual(), several, floats], ids=["one pass", "several passes", "floats"])
 @pytest.mark.parametrize("variable", [False, True])
 def test_each_sample_counts_once(root, augment, variable, by_python):
     loader = loader_of(root, 3, augment=augment, size="16MiB", variable=variable)
@@ -344,7 +369,7 @@ def test_each_sample_counts_once(root, augment, variable, by_python):
         assert counted.stored == N
         assert stats.batches == (epoch + 1) * N // BATCH
         assert stats.bytes == (epoch + 1) * sum(len(batch[2]) + 8 * len(batch[3]) for batch in batches)
-    assert len(by_python) == (0 if augment is not several else 3 * N)
+    assert len(by_python) == (0 if augment is not floats else 3 * N)
     assert stats.load_seconds > 0
     loader.close()
 
