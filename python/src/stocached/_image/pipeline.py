@@ -135,12 +135,14 @@ class Pipeline:
         fields: Sequence[Field],
         sample_bytes: int,
         encoded: bool,
+        blanks: list[Any] | None = None,
     ) -> None:
         """fields, sample_bytes: of the cache, if there is one. sample_bytes 0: samples vary in size. encoded: the cache
-        has the bytes of files.
+        has the bytes of files. blanks: as the method; None: samples are tuples of arrays.
 
         Raises UnsupportedError if samples of the cache are not a picture and a label, or a picture alone."""
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
+        self._blanks = blanks
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         self._steps = (native.Step * len(steps))(*steps)
@@ -179,12 +181,19 @@ class Pipeline:
         return "a picture and a label" if self._files.labelled else "a picture alone"
 
     @property
+    def loads(self) -> bool:
+        """Whether C loads samples that are not in the cache."""
+        return len(self._files.places) > 0
+
+    @property
     def copies(self) -> bool:
         """Whether C needs a copy of a cached sample: a decoder must not read bytes that change."""
         return bool(self._how.encoded)
 
     def blanks(self) -> list[Any]:
         """Samples with empty pictures of each size, if the decoder makes one size, else of two sizes of many."""
+        if self._blanks is not None:
+            return self._blanks
         sizes = [self._decode._sides] if self._decode._sides else []
         if not sizes:
             short = self._decode.short_side or 480
@@ -199,7 +208,7 @@ class Pipeline:
             raise UnsupportedError(f"rows of a batch are not {self._described}")
         picture, label = columns[0], columns[-1]
         dtype = next((name for name, one in _ROWS.items() if picture.dtype == one), "bfloat16")
-        if len(picture.shape) != 3 or (self._files.labelled and (label.shape, label.dtype) != ((), np.int64)):
+        if len(picture.shape) != 3 or (self._files.labelled and (label.shape or label.dtype != np.int64)):
             raise UnsupportedError(
                 f"rows of a batch have pictures of shape {picture.shape} and labels of {label.dtype}"
             )
@@ -207,6 +216,22 @@ class Pipeline:
         how.row_shape[:], how.row_dtype = picture.shape, DTYPES[dtype]
         how.row_at, how.row_label_at = picture.offset, label.offset
         return Worker(self, how)
+
+
+def of_pictures(steps: list[native.Step], fields: Sequence[Field], sample_bytes: int, blank: Any) -> Pipeline:
+    """For pictures of a cache that another process fills, and steps after it. fields, sample_bytes: of the cache,
+    whose samples have one size. blank: a sample whose values are zero; its leaves are the fields.
+
+    UnsupportedError: C cannot do it; it says why."""
+    shape = fields[0].shape
+    if len(fields) > 2 or len(shape) != 3 or shape[0] != 3 or shape[2] in (1, 3):
+        raise UnsupportedError(
+            f"samples of the cache are ({', '.join(map(str, fields))}), not a picture (3, height, width) of one size, "
+            "alone or with a label"
+        )
+    files = replace(Files.of([]), labelled=len(fields) == 2)
+    decode = Decode((int(shape[1] or 0), int(shape[2] or 0)), layout="chw")
+    return Pipeline(files, decode, steps, fields, sample_bytes, False, [blank])
 
 
 class Worker(Memory):
