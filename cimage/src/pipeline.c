@@ -279,7 +279,8 @@ static int load_encoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
     *bytes = extents_of(p, found.bytes);
     if (!extend(&w->sample, found.at + found.bytes, *bytes))
         return no_memory(w, *bytes);
-    memmove(w->sample.bytes + header, w->sample.bytes + found.at, found.bytes);
+    if (found.at != header)
+        memmove(w->sample.bytes + header, w->sample.bytes + found.at, found.bytes);
     put_extents(p, w->sample.bytes, found.bytes, 1, (uint32_t[]){(uint32_t)found.bytes}, found.label);
     return STOC_IMAGE_OK;
 }
