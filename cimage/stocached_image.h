@@ -183,7 +183,7 @@ STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct st
  *
  * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
  * functions that stoc_work of stocached.h calls. Each gives back what it cannot do: a file that is no JPEG, a
- * broken file, steps that one pass cannot do. docs/spec/image.md, Pipelines.
+ * broken file, steps that need a second pass over floats. docs/spec/image.md, Pipelines.
  */
 
 /* Steps with torchvision's meaning. Random numbers come from the argument of the task, as docs/spec/image.md
@@ -212,18 +212,42 @@ struct stoc_image_step {
     double numbers[8];
 };
 
+enum stoc_image_label_kind {
+    STOC_IMAGE_LABEL_KNOWN = 0,
+    STOC_IMAGE_LABEL_TEXT = 1, /* a whole number in the file, as Python's int reads it */
+    STOC_IMAGE_LABEL_JSON = 2  /* the same, as Python's json.loads reads it */
+};
+
+/* Where a sample lies: in a file of its own, or inside a larger one, such as a tar file. */
+struct stoc_image_place {
+    int64_t at;           /* the first byte of the picture in the file; -1: the picture is the whole file */
+    int64_t label;        /* LABEL_KNOWN: the label; else the first byte of its text in the file */
+    uint32_t bytes;       /* of the picture */
+    uint32_t label_bytes; /* of the label's text */
+    uint32_t file;        /* number of the file */
+    uint32_t label_kind;  /* enum stoc_image_label_kind */
+};
+
+/* What a file was when its samples were listed. */
+struct stoc_image_stamp {
+    int64_t bytes, modified_ns;
+};
+
 struct stoc_image_pipeline {
     uint64_t struct_bytes; /* sizeof(struct stoc_image_pipeline) */
-    /* the file of sample i is at paths + path_at[i] and ends with a NUL. Of samples inside a larger file, such as a
-     * tar file: bytes file_at[i] to file_at[i] + file_bytes[i] - 1 of it. file_bytes NULL: whole files */
+    /* files: the path of file f is at paths + path_at[f] and ends with a NUL */
     const char *paths;
     const uint64_t *path_at;
-    const uint64_t *file_at;
-    const uint64_t *file_bytes;
-    const int64_t *labels; /* of samples 0 to samples - 1 */
-    uint64_t samples;
+    const struct stoc_image_stamp *stamps; /* a file with another one is an error; NULL: files may change */
+    /* 1 + the descriptor of each file that is open, else 0. Workers open files that have several samples, and change
+     * these numbers by atomic operations; the caller closes them when no worker follows the pipeline. NULL: no file
+     * stays open */
+    int32_t *descriptors;
+    const struct stoc_image_place *places; /* of samples */
+    uint64_t files, samples;
     struct stoc_image_decode decode; /* width 0: all of the picture; then short_side may be 0 */
     uint32_t encoded; /* 1: the cache has the bytes of files, and stoc_image_finish decodes them */
+    uint32_t labelled; /* 1: a sample is a picture and a label; 0: a picture */
     uint32_t extents; /* 1: a sample has the form of a variable-size cache (docs/spec/segment.md, Fields); 0: fixed */
     uint32_t picture_width, picture_height; /* that samples must have; 0: any, with extents */
     uint64_t sample_bytes, picture_at, label_at; /* fixed: of a sample, and where picture and label lie in it */
@@ -232,7 +256,7 @@ struct stoc_image_pipeline {
     uint32_t row_shape[3];
     uint32_t row_dtype; /* enum stoc_image_dtype */
     uint64_t row_at, row_label_at;
-    uint32_t step_count, reserved;
+    uint32_t step_count;
     const struct stoc_image_step *steps;
 };
 
@@ -241,13 +265,13 @@ struct stoc_image_pipeline {
 STOC_IMAGE_API int stoc_image_follow(stoc_image_worker *worker, const struct stoc_image_pipeline *pipeline);
 
 /* Makes sample `index`: *sample and *bytes are valid until the next call of this worker. 0; an error of enum
- * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read; EUNSUPPORTED: the
- * picture has another size than samples must have. */
+ * stoc_image_code, as of files that are no JPEG; ESYSTEM: the file cannot be read, or has changed; EUNSUPPORTED: the
+ * picture has another size than samples must have, or the label is no whole number. */
 STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sample, size_t *bytes);
 
 /* Makes row `row` of a buffer from a sample. seed: of the random numbers. The pixels may change during the call, as
- * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need several passes, or the row has another
- * shape; errors of decoding. */
+ * those of a cache do; encoded samples must not. 0; EUNSUPPORTED: the steps need a pass over floats, or the row has
+ * another shape; errors of decoding. */
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 

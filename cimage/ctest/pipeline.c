@@ -4,26 +4,34 @@
  */
 #include "files.h"
 
-enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, HEADER = 128, ALIGN = 64 };
+enum { WIDTH = 60, HEIGHT = 40, SIDE = 24, PICTURE = SIDE * SIDE * 3, ALIGN = 64 };
 
 static stoc_image_worker *worker;
 static char folder[64];
 
-/* Files of one test. */
+/* Files of one test, each sample with one. */
+enum { MOST = 64 };
 static char paths[4096];
-static uint64_t path_at[64], file_at[64], file_bytes[64];
-static int64_t labels[64];
+static uint64_t path_at[MOST];
+static struct stoc_image_place places[MOST];
+static struct stoc_image_stamp stamps[MOST];
+static int32_t descriptors[MOST];
 static uint64_t samples, path_end;
 
-static void no_files(void) { samples = path_end = 0; }
+static void no_files(void)
+{
+    for (uint64_t k = 0; k < samples; k++)
+        if (descriptors[k])
+            close(descriptors[k] - 1);
+    memset(descriptors, 0, sizeof descriptors);
+    samples = path_end = 0;
+}
 
-static uint64_t add_path(const char *path, uint64_t at, uint64_t bytes, int64_t label)
+static uint64_t add_path(const char *path, int64_t label)
 {
     path_at[samples] = path_end;
     path_end += (uint64_t)sprintf(paths + path_end, "%s", path) + 1;
-    file_at[samples] = at;
-    file_bytes[samples] = bytes;
-    labels[samples] = label;
+    places[samples] = (struct stoc_image_place){.at = -1, .label = label, .file = (uint32_t)samples};
     return samples++;
 }
 
@@ -39,14 +47,14 @@ static uint64_t add_file(const char *name, const void *bytes, size_t n, int64_t 
     FILE *f = fopen(path_of(name), "wb");
     REQUIRE(f && fwrite(bytes, 1, n, f) == n);
     fclose(f);
-    return add_path(path_of(name), 0, n, label);
+    return add_path(path_of(name), label);
 }
 
 static struct stoc_image_pipeline fixed(void)
 {
     return (struct stoc_image_pipeline){
-        .struct_bytes = sizeof(struct stoc_image_pipeline), .paths = paths, .path_at = path_at, .labels = labels,
-        .samples = samples, .decode = {.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP},
+        .struct_bytes = sizeof(struct stoc_image_pipeline), .paths = paths, .path_at = path_at, .places = places,
+        .files = samples, .samples = samples, .labelled = 1, .decode = {.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP},
         .sample_bytes = PICTURE + 16, .picture_at = 8, .label_at = PICTURE + 8, .picture_width = SIDE,
         .picture_height = SIDE, .row_shape = {SIDE, SIDE, 3},
         .row_label_at = 64 * PICTURE};
@@ -59,6 +67,14 @@ static struct stoc_image_pipeline extents(bool encoded)
     p.encoded = encoded;
     p.picture_width = p.picture_height = 0;
     return p;
+}
+
+/* Bytes of a sample with extents whose picture has so many, and where the picture begins in it. */
+static size_t extents_of(const struct stoc_image_pipeline *p, size_t bytes, size_t *begin)
+{
+    size_t padded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *begin = p->labelled ? 128 : p->encoded ? 0 : 64;
+    return *begin == 0 ? bytes : *begin + padded + (p->labelled ? ALIGN : 0);
 }
 
 static void decoded(const struct file *f, const struct stoc_image_decode *how, uint8_t *dst)
@@ -77,20 +93,21 @@ static void from_file_to_row(void)
     uint8_t expected[PICTURE], *buffer = malloc(64 * PICTURE + 64 * 8);
     decoded(&f, &(struct stoc_image_decode){.width = SIDE, .height = SIDE, .layout = STOC_IMAGE_HWC,
                                             .fit = STOC_IMAGE_CROP}, expected);
-    for (int way = 0; way < 3; way++) {
-        struct stoc_image_pipeline p = way ? extents(way == 2) : fixed();
+    for (int way = 0; way < 6; way++) {
+        struct stoc_image_pipeline p = way % 3 ? extents(way % 3 == 2) : fixed();
         const void *sample;
-        size_t bytes;
+        size_t bytes, begin;
+        p.labelled = way < 3;
         EQUAL(stoc_image_follow(worker, &p), 0);
         EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
-        size_t data = way == 2 ? f.size : PICTURE, padded = (data + ALIGN - 1) / ALIGN * ALIGN;
-        EQUAL(bytes, way ? HEADER + padded + ALIGN : p.sample_bytes);
-        if (way == 2)
-            EQUAL(memcmp((const char *)sample + HEADER, f.bytes, f.size), 0);
+        size_t whole = extents_of(&p, p.encoded ? f.size : PICTURE, &begin);
+        EQUAL(bytes, p.extents ? whole : p.sample_bytes);
+        if (p.encoded)
+            EQUAL(memcmp((const char *)sample + begin, f.bytes, f.size), 0);
         memset(buffer, 0, 64 * PICTURE + 64 * 8);
         EQUAL(stoc_image_finish(worker, 1, sample, bytes, buffer, 5), 0);
         EQUAL(memcmp(buffer + 5 * PICTURE, expected, PICTURE), 0);
-        EQUAL(*(int64_t *)(void *)(buffer + 64 * PICTURE + 5 * 8), -77);
+        EQUAL(*(int64_t *)(void *)(buffer + 64 * PICTURE + 5 * 8), p.labelled ? -77 : 0);
         EQUAL(buffer[5 * PICTURE - 1] | buffer[6 * PICTURE], 0);
     }
     free(buffer);
@@ -146,6 +163,11 @@ static void boxes_are_those_of_the_whole(void)
              .width = SIDE, .filter = below(2), .numbers = {0.08, 1, 0.75, 1.33}, .integers = {turn % 2 * 4, 3}},
             {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.5}},
             {.kind = STOC_IMAGE_TO_DTYPE, .integers = {STOC_IMAGE_FLOAT32, 1}}};
+        if (turn % 7 == 3) { /* two passes */
+            struct stoc_image_step kept = steps[0];
+            steps[0] = steps[1];
+            steps[1] = kept;
+        }
         for (int encoded = 0; encoded < 2; encoded++) {
             struct stoc_image_pipeline p = extents(encoded);
             p.decode = (struct stoc_image_decode){.layout = turn % 4 < 2 ? STOC_IMAGE_HWC : STOC_IMAGE_CHW,
@@ -169,33 +191,185 @@ static void boxes_are_those_of_the_whole(void)
     free(rows[1]);
 }
 
-/* Samples inside a larger file, such as a tar file. */
+/* ------------------------------------------------------------ samples inside a larger file, such as a tar file */
+
+static struct stoc_image_stamp stamp_of(const char *path)
+{
+    struct stat about;
+    REQUIRE(stat(path, &about) == 0);
+    int64_t ns = about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec;
+    return (struct stoc_image_stamp){about.st_size, ns};
+}
+
+/* Adds the samples of a tar file: `most` of them, of which each is a label's text and a picture, `apart` bytes between
+ * them. The label comes first in every second one. The tar ends at the last byte of the last sample. */
+static void add_tar(const char *name, const struct file *f, size_t apart, int most)
+{
+    size_t each = 16 + apart + f->size;
+    uint8_t *tar = malloc(most * each);
+    uint64_t file = samples;
+    memset(tar, 'x', most * each);
+    for (int k = 0; k < most; k++) {
+        size_t begin = k * each, label = k % 2 ? begin : begin + f->size + apart;
+        size_t at = k % 2 ? begin + 16 + apart : begin;
+        struct stoc_image_place place = {
+            .at = (int64_t)at, .label = (int64_t)label, .bytes = (uint32_t)f->size, .label_bytes = 16,
+            .file = (uint32_t)file, .label_kind = STOC_IMAGE_LABEL_TEXT};
+        char text[17];
+        snprintf(text, sizeof text, "%15d\n", 100 + k);
+        memcpy(tar + label, text, 16);
+        memcpy(tar + at, f->bytes, f->size);
+        if (k == 0)
+            add_file(name, tar, 0, 0);
+        else
+            add_path(path_of(name), 0);
+        places[file + k] = place;
+    }
+    FILE *out = fopen(path_of(name), "wb");
+    REQUIRE(out && fwrite(tar, 1, most * each, out) == most * each);
+    fclose(out);
+    for (int k = 0; k < most; k++)
+        stamps[file + k] = stamp_of(path_of(name));
+    free(tar);
+}
+
+static struct stoc_image_pipeline of_tar(bool encoded)
+{
+    struct stoc_image_pipeline p = extents(encoded);
+    p.stamps = stamps;
+    p.descriptors = descriptors;
+    return p;
+}
+
+static int64_t label_of(const void *sample, size_t bytes)
+{
+    int64_t label;
+    memcpy(&label, (const char *)sample + bytes - ALIGN, sizeof label);
+    return label;
+}
+
+/* Samples are the same, whatever lies between picture and label, and whether the file stays open. */
 static void parts_of_a_file(void)
 {
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    uint8_t *expected = malloc(PICTURE);
+    for (int turn = 0; turn < 24; turn++) {
+        no_files();
+        add_tar("t.tar", &f, (size_t[]){0, 700, 16384, 16385, 100000}[turn % 5], 4);
+        struct stoc_image_pipeline p = of_tar(turn % 2);
+        if (turn % 3 == 0)
+            p.descriptors = NULL;
+        p.labelled = turn % 4 != 3;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        decoded(&f, &p.decode, expected);
+        for (int k = 0; k < 8; k++) {
+            const void *sample;
+            size_t bytes, begin;
+            EQUAL(stoc_image_load(worker, k % 4, &sample, &bytes), 0);
+            EQUAL(extents_of(&p, p.encoded ? f.size : PICTURE, &begin), bytes);
+            size_t n = p.encoded ? f.size : PICTURE;
+            EQUAL(memcmp((const char *)sample + begin, p.encoded ? f.bytes : expected, n), 0);
+            if (p.labelled)
+                EQUAL(label_of(sample, bytes), 100 + k % 4);
+            EQUAL(descriptors[0] != 0, turn % 3 != 0);
+        }
+    }
     no_files();
-    struct file a = make_file(WIDTH, HEIGHT, BASELINE, 2, 2), b = make_file(50, 70, BASELINE, 2, 2);
-    uint8_t *tar = malloc(1000 + a.size + b.size);
-    memset(tar, 'x', 1000 + a.size + b.size);
-    memcpy(tar + 100, a.bytes, a.size);
-    memcpy(tar + 1000 + a.size, b.bytes, b.size);
-    add_file("t.tar", tar, 1000 + a.size + b.size, 1);
-    add_path(path_of("t.tar"), 100, a.size, 2);
-    add_path(path_of("t.tar"), 1000 + a.size, b.size, 3);
-    add_path(path_of("t.tar"), 1000 + a.size, b.size + 1, 4); /* ends after the file */
-    struct stoc_image_pipeline p = extents(true);
-    p.file_at = file_at;
-    p.file_bytes = file_bytes;
-    const void *sample;
-    size_t bytes;
-    EQUAL(stoc_image_follow(worker, &p), 0);
-    EQUAL(stoc_image_load(worker, 1, &sample, &bytes), 0);
-    EQUAL(memcmp((const char *)sample + HEADER, a.bytes, a.size), 0);
-    EQUAL(stoc_image_load(worker, 2, &sample, &bytes), 0);
-    EQUAL(memcmp((const char *)sample + HEADER, b.bytes, b.size), 0);
-    EQUAL(stoc_image_load(worker, 3, &sample, &bytes), STOC_IMAGE_ESYSTEM);
-    free(tar);
-    free(a.bytes);
-    free(b.bytes);
+    free(expected);
+    free(f.bytes);
+}
+
+/* Files that are cut off, changed, replaced or gone, and places that are outside of them. */
+static void parts_of_files_that_change(void)
+{
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    for (int turn = 0; turn < 16; turn++) {
+        const void *sample;
+        size_t bytes;
+        int change = turn % 4, open_before = turn / 4 % 2;
+        no_files();
+        add_tar("t.tar", &f, turn / 8 ? 20000 : 700, 4);
+        struct stoc_image_pipeline p = of_tar(true);
+        p.files = 1;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        if (open_before)
+            EQUAL(stoc_image_load(worker, 1, &sample, &bytes), 0);
+        if (change == 0)
+            REQUIRE(truncate(path_of("t.tar"), stamps[0].bytes - 1) == 0);
+        else if (change == 1)
+            REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){{1, 0}, {1, 0}}, 0) == 0);
+        else if (change == 2) {
+            rename(path_of("t.tar"), strcat(strcpy((char[200]){0}, path_of("t.tar")), ".old"));
+            add_file("t.tar", "other", 5, 0);
+        } else
+            REQUIRE(unlink(path_of("t.tar")) == 0);
+        int kept = change >= 2 && open_before; /* the descriptor is that of the old file, which is as it was */
+        EQUAL(stoc_image_load(worker, 3, &sample, &bytes),
+              kept ? 0 : change == 0 || change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
+        CHECK(kept || strlen(stoc_image_message(worker)) > 5);
+        EQUAL(stoc_image_load(worker, 0, &sample, &bytes),
+              kept ? 0 : change == 2 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_ESYSTEM);
+        EQUAL(descriptors[0] != 0, open_before); /* a file that is wrong does not stay open */
+    }
+    no_files();
+    add_tar("t.tar", &f, 700, 4);
+    struct stoc_image_place right = places[0];
+    for (int turn = 0; turn < 9; turn++) {
+        struct stoc_image_pipeline p = of_tar(true);
+        const void *sample;
+        size_t bytes;
+        places[0] = right;
+        int64_t *numbers[] = {&places[0].at, &places[0].label};
+        if (turn < 8)
+            *numbers[turn % 2] = (int64_t[]){-2, INT64_MIN, INT64_MAX, INT64_MAX / 2}[turn / 2];
+        else
+            places[0].file = (uint32_t)samples;
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        EQUAL(stoc_image_load(worker, 0, &sample, &bytes),
+              turn == 6 || turn == 7 ? STOC_IMAGE_EFORMAT : STOC_IMAGE_EINVAL);
+    }
+    no_files();
+    free(f.bytes);
+}
+
+/* What Python's int and json.loads read as a whole number. C gives back what is not plain. */
+static void labels_are_parsed_strictly(void)
+{
+    static const struct {
+        const char *text;
+        bool in_int, in_json;
+        int64_t value;
+    } labels[] = {
+        {"7", 1, 1, 7}, {" \t\r\n-12 \r\n", 1, 1, -12}, {"+5", 1, 0, 5}, {"007", 1, 0, 7}, {"0", 1, 1, 0},
+        {"-0", 1, 1, 0}, {"00", 1, 0, 0}, {"9223372036854775807", 1, 1, INT64_MAX},
+        {"-9223372036854775808", 1, 1, INT64_MIN}, {"9223372036854775808", 0, 0, 0},
+        {"-9223372036854775809", 0, 0, 0}, {"99999999999999999999999", 0, 0, 0}, {"18446744073709551616", 0, 0, 0},
+        {"", 0, 0, 0}, {" \n", 0, 0, 0}, {"-", 0, 0, 0}, {"+", 0, 0, 0}, {"+-1", 0, 0, 0}, {"- 1", 0, 0, 0},
+        {"1 2", 0, 0, 0}, {"1_000", 0, 0, 0}, {"1.0", 0, 0, 0}, {"1e3", 0, 0, 0}, {"0x10", 0, 0, 0}, {"dog", 0, 0, 0},
+        {"\v1", 0, 0, 0}, {"{\"a\": 1}", 0, 0, 0}, {"true", 0, 0, 0}, {"\xef\xbb\xbf""1", 0, 0, 0},
+    };
+    struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
+    for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
+        for (int json = 0; json < 2; json++) {
+            const void *sample;
+            size_t n = strlen(labels[k].text), bytes;
+            uint8_t *tar = malloc(n + f.size);
+            memcpy(tar, labels[k].text, n);
+            memcpy(tar + n, f.bytes, f.size);
+            no_files();
+            add_file("t.tar", tar, n + f.size, 0);
+            places[0] = (struct stoc_image_place){
+                .at = (int64_t)n, .bytes = (uint32_t)f.size, .label_bytes = (uint32_t)n,
+                .label_kind = json ? STOC_IMAGE_LABEL_JSON : STOC_IMAGE_LABEL_TEXT};
+            struct stoc_image_pipeline p = extents(true);
+            EQUAL(stoc_image_follow(worker, &p), 0);
+            bool reads = json ? labels[k].in_json : labels[k].in_int;
+            EQUAL(stoc_image_load(worker, 0, &sample, &bytes), reads ? 0 : STOC_IMAGE_EUNSUPPORTED);
+            if (reads)
+                EQUAL(label_of(sample, bytes), labels[k].value);
+            free(tar);
+        }
+    free(f.bytes);
 }
 
 struct slow {
@@ -222,13 +396,13 @@ static void files_of_other_kinds(void)
     no_files();
     struct file f = make_file(800, 600, BASELINE, 1, 1);
     REQUIRE(f.size > 1 << 16); /* more than the first read */
-    add_path(path_of("none.jpg"), 0, 0, 0);
-    add_path(folder, 0, 0, 0);
+    add_path(path_of("none.jpg"), 0);
+    add_path(folder, 0);
     add_file("empty.jpg", "", 0, 0);
     add_file("text.jpg", "no picture", 10, 0);
     add_file("cut.jpg", f.bytes, f.size / 2, 0);
     REQUIRE(mkfifo(path_of("pipe.jpg"), 0600) == 0);
-    add_path(path_of("pipe.jpg"), 0, 0, 0);
+    add_path(path_of("pipe.jpg"), 0);
     static const int codes[] = {STOC_IMAGE_ESYSTEM, STOC_IMAGE_ESYSTEM, STOC_IMAGE_EFORMAT, STOC_IMAGE_EFORMAT,
                                 STOC_IMAGE_EFORMAT};
     struct stoc_image_pipeline p = fixed();
@@ -299,13 +473,14 @@ static void nothing_outside_is_touched(void)
         struct stoc_image_step steps[9];
         const void *sample;
         size_t bytes;
+        p.labelled = below(3) != 0;
         EQUAL(stoc_image_follow(worker, &p), 0);
         EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
         size_t shorter = turn % 7 == 6 ? below((uint32_t)bytes) : bytes;
         uint8_t *copy = guarded(shorter);
         memcpy(copy, sample, shorter);
         for (int k = turn % 5 == 4 ? 3 : 0; k > 0 && shorter; k--) /* numbers of the header, mostly */
-            copy[below(MIN(HEADER, (uint32_t)shorter))] ^= (uint8_t)(1u << below(8));
+            copy[below(MIN(128, (uint32_t)shorter))] ^= (uint8_t)(1u << below(8));
         p.steps = steps;
         p.step_count = random_steps(steps, &p);
         size_t row = (size_t)3 * p.row_shape[0] * p.row_shape[1] * items[p.row_dtype];
@@ -333,31 +508,37 @@ static void *work(void *context)
     for (int k = 0; k < 60; k++) {
         const void *sample;
         size_t bytes;
-        EQUAL(stoc_image_load(w, 0, &sample, &bytes), 0);
+        EQUAL(stoc_image_load(w, k % (int64_t)p->samples, &sample, &bytes), 0);
         EQUAL(stoc_image_finish(w, 9, sample, bytes, k ? row : first, 0), 0);
-        CHECK(k == 0 || memcmp(row, first, sizeof row) == 0);
+        CHECK(k == 0 || memcmp(row, first, PICTURE) == 0);
     }
     stoc_image_worker_free(w);
     return NULL;
 }
 
+/* They share the descriptor of a file with several samples. */
 static void threads_follow_one_pipeline(void)
 {
-    no_files();
     struct file f = make_file(WIDTH, HEIGHT, BASELINE, 2, 2);
-    add_file("a.jpg", f.bytes, f.size, 1);
     struct stoc_image_step steps[] = {
         {.kind = STOC_IMAGE_RANDOM_RESIZED_CROP, .height = SIDE, .width = SIDE, .numbers = {0.1, 1, 0.75, 1.33}},
         {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.5}}};
-    struct stoc_image_pipeline p = fixed();
-    p.steps = steps;
-    p.step_count = 2;
-    p.row_label_at = PICTURE;
-    pthread_t threads[4];
-    for (int k = 0; k < 4; k++)
-        REQUIRE(pthread_create(&threads[k], NULL, work, &p) == 0);
-    for (int k = 0; k < 4; k++)
-        pthread_join(threads[k], NULL);
+    for (int tar = 0; tar < 2; tar++) {
+        no_files();
+        tar ? add_tar("t.tar", &f, 700, 4) : (void)add_file("a.jpg", f.bytes, f.size, 1);
+        struct stoc_image_pipeline p = fixed();
+        p.stamps = tar ? stamps : NULL;
+        p.descriptors = tar ? descriptors : NULL;
+        p.steps = steps;
+        p.step_count = 2;
+        p.row_label_at = PICTURE;
+        pthread_t threads[4];
+        for (int k = 0; k < 4; k++)
+            REQUIRE(pthread_create(&threads[k], NULL, work, &p) == 0);
+        for (int k = 0; k < 4; k++)
+            pthread_join(threads[k], NULL);
+    }
+    no_files();
     free(f.bytes);
 }
 
@@ -388,7 +569,7 @@ static void arguments_that_are_wrong(void)
     } while (0)
     WRONG(p.struct_bytes--);
     WRONG(p.paths = NULL);
-    WRONG(p.file_bytes = file_bytes);
+    WRONG(p.places = NULL);
     WRONG(p.sample_bytes = PICTURE);
     WRONG(p.decode.width = 0);
     WRONG(p.picture_width = 0);
@@ -420,6 +601,8 @@ int main(int argc, char **argv)
     RUN(pictures_of_any_size);
     RUN(boxes_are_those_of_the_whole);
     RUN(parts_of_a_file);
+    RUN(parts_of_files_that_change);
+    RUN(labels_are_parsed_strictly);
     RUN(files_of_other_kinds);
     RUN(nothing_outside_is_touched);
     RUN(threads_follow_one_pipeline);

@@ -57,6 +57,7 @@ struct stoc_image_worker {
     struct table table;
     const struct stoc_image_pipeline *pipeline;
     struct buffer file, sample, decoded; /* of a pipeline */
+    struct buffer passes[2];             /* results of all passes over a picture but the last one, in turn */
     char message[256];
 };
 
@@ -121,11 +122,23 @@ double draw(struct random *r); /* from 0 up to 1 */
 double draw_between(struct random *r, double low, double high);
 uint32_t draw_below(struct random *r, uint32_t n);
 
-/* steps.c: the steps of a pipeline as one pass over a picture. False: they need more than one. */
-bool plan_steps(const struct stoc_image_pipeline *p, uint64_t seed, const struct stoc_image_picture *picture,
-                struct stoc_image_augment *how);
+/* A pass over a picture that is waiting to be done, with the steps so far. */
+struct pass {
+    struct stoc_image_picture picture; /* pixels NULL: of an encoded picture that is not decoded yet */
+    struct stoc_image_augment how;
+    const uint8_t *file;      /* bytes of an encoded picture */
+    uint64_t file_bytes;
+    struct stoc_image_decode decode; /* of it: with its width and height */
+};
+
+/* steps.c: does the steps of a pipeline but those of the last pass, which waits then. An error: a pass would need a
+ * picture of floats, or it failed. */
+int do_steps(stoc_image_worker *w, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
 void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
+
+/* pipeline.c: decodes an encoded picture before its first pass: all of it, or only the box that the pass uses. */
+int decode_for(stoc_image_worker *w, struct pass *pass);
 
 /* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
 uint32_t orientation_of(const uint8_t *data, size_t bytes);

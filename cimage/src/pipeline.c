@@ -9,14 +9,26 @@
 #include <unistd.h>
 
 enum {
-    FIELD_HEADER = 40,  /* bytes of an extent header for each field: u64 bytes, eight u32 dimensions */
-    FIELDS = 2,         /* picture, label */
-    HEADER = 128,       /* both, padded to ALIGN */
-    ALIGN = 64,         /* of fields */
-    FIRST_READ = 1 << 16
+    FIELD_HEADER = 40,   /* bytes of an extent header for each field: u64 bytes, eight u32 dimensions */
+    ALIGN = 64,          /* of fields */
+    FIRST_READ = 1 << 16,
+    MOST_BETWEEN = 16384 /* bytes between a picture and its label that are read, so that one read has both */
 };
 
 static size_t padded(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* Bytes of the header of samples with extents. One field of one dimension has none. */
+static size_t header_of(const struct stoc_image_pipeline *p)
+{
+    return p->labelled ? padded(2 * FIELD_HEADER) : p->encoded ? 0 : padded(FIELD_HEADER);
+}
+
+/* Bytes of a sample with extents whose picture or file has so many. */
+static size_t extents_of(const struct stoc_image_pipeline *p, size_t bytes)
+{
+    size_t header = header_of(p);
+    return header ? header + padded(bytes) + (p->labelled ? ALIGN : 0) : bytes;
+}
 
 int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
 {
@@ -24,13 +36,14 @@ int stoc_image_follow(stoc_image_worker *w, const struct stoc_image_pipeline *p)
         return STOC_IMAGE_EINVAL;
     if (!p || p->struct_bytes < sizeof *p)
         return fail(w, STOC_IMAGE_EINVAL, "pipeline is NULL or too short");
-    if (p->samples && (!p->paths || !p->path_at || !p->labels || (p->file_bytes && !p->file_at)))
-        return fail(w, STOC_IMAGE_EINVAL, "paths, path_at, labels or file_at is NULL");
+    if (p->samples && (!p->paths || !p->path_at || !p->places))
+        return fail(w, STOC_IMAGE_EINVAL, "paths, path_at or places is NULL");
     if (!p->extents) {
         size_t picture = (size_t)3 * p->picture_width * p->picture_height;
         if (!picture || p->encoded)
             return fail(w, STOC_IMAGE_EINVAL, "fixed samples have a width and a height, and are not encoded");
-        if (p->picture_at + picture > p->sample_bytes || p->label_at + sizeof(int64_t) > p->sample_bytes)
+        if (p->picture_at + picture > p->sample_bytes ||
+            (p->labelled && p->label_at + sizeof(int64_t) > p->sample_bytes))
             return fail(w, STOC_IMAGE_EINVAL, "picture and label do not fit into %llu bytes",
                         (unsigned long long)p->sample_bytes);
     }
@@ -61,12 +74,13 @@ static bool extend(struct buffer *b, size_t kept, size_t bytes)
     return true;
 }
 
-/* Reads n bytes from an offset, or to the end of the file. Returns how many; below 0: errno is set. */
-static ssize_t read_from(int fd, uint8_t *dst, size_t n, bool whole, uint64_t at)
+/* Reads n bytes from an offset, or up to the end of the file. at -1: from where the descriptor is, as of a pipe.
+ * Returns how many; below 0: errno is set. */
+static ssize_t read_from(int fd, uint8_t *dst, size_t n, int64_t at)
 {
     size_t done = 0;
     while (done < n) {
-        ssize_t got = whole ? read(fd, dst + done, n - done) : pread(fd, dst + done, n - done, (off_t)(at + done));
+        ssize_t got = at < 0 ? read(fd, dst + done, n - done) : pread(fd, dst + done, n - done, (off_t)at + (off_t)done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -76,41 +90,132 @@ static ssize_t read_from(int fd, uint8_t *dst, size_t n, bool whole, uint64_t at
     return (ssize_t)done;
 }
 
-/* Reads the file of a sample to `before` bytes after the begin of the buffer. */
-static int read_file(stoc_image_worker *w, uint64_t index, struct buffer *b, size_t before, size_t *bytes)
+/* The bytes of a picture in the buffer that they were read into, and the label. */
+struct found {
+    size_t at, bytes;
+    int64_t label;
+};
+
+static int no_memory(stoc_image_worker *w, size_t bytes)
+{
+    return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+}
+
+/* Reads a whole file to found->at bytes after the begin of the buffer. */
+static int read_whole(stoc_image_worker *w, int fd, struct buffer *b, struct found *found)
+{
+    struct stat about;
+    if (fstat(fd, &about) < 0)
+        return STOC_IMAGE_ESYSTEM;
+    size_t want = (size_t)about.st_size + 1; /* one more shows the end of the file; the size of a pipe is 0 */
+    for (want = want < FIRST_READ ? FIRST_READ : want;; want *= 2) {
+        if (!extend(b, found->at + found->bytes, found->at + want))
+            return no_memory(w, want);
+        ssize_t got = read_from(fd, b->bytes + found->at + found->bytes, want - found->bytes, -1);
+        if (got < 0)
+            return STOC_IMAGE_ESYSTEM;
+        found->bytes += (size_t)got;
+        if (found->bytes < want)
+            return STOC_IMAGE_OK;
+    }
+}
+
+static bool is_space(uint8_t c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* A whole number. False: Python reads the text. */
+static bool parse_label(const uint8_t *text, size_t n, uint32_t kind, int64_t *label)
+{
+    while (n && is_space(text[n - 1]))
+        n--;
+    for (; n && is_space(*text); n--)
+        text++;
+    bool json = kind == STOC_IMAGE_LABEL_JSON, minus = n && *text == '-';
+    if (minus || (n && *text == '+' && !json)) {
+        text++;
+        n--;
+    }
+    if (!n || (json && n > 1 && *text == '0'))
+        return false;
+    uint64_t value = 0, most = (uint64_t)INT64_MAX + minus;
+    for (; n; n--, text++) {
+        unsigned digit = *text - (unsigned)'0';
+        if (digit > 9 || value > (most - digit) / 10)
+            return false;
+        value = 10 * value + digit;
+    }
+    *label = minus ? (int64_t)-value : (int64_t)value;
+    return true;
+}
+
+/* Reads the part of a file that has a picture, and the label's text: both at once if they lie close together. */
+static int read_part(stoc_image_worker *w, int fd, const struct stoc_image_place *place, struct buffer *b,
+                     struct found *found)
+{
+    bool text = w->pipeline->labelled && place->label_kind != STOC_IMAGE_LABEL_KNOWN;
+    if (place->at < 0 || place->at > INT64_MAX - UINT32_MAX ||
+        (text && (place->label < 0 || place->label > INT64_MAX - UINT32_MAX)))
+        return fail(w, STOC_IMAGE_EINVAL, "a sample lies at no place of a file");
+    int64_t first = place->at, last = first + place->bytes;
+    size_t before = found->at, apart = 0; /* apart: bytes of the text, if they are read for themselves */
+    if (text) {
+        int64_t label_end = place->label + place->label_bytes, begin = first < place->label ? first : place->label;
+        int64_t end = last > label_end ? last : label_end;
+        if (end - begin - place->bytes - place->label_bytes <= MOST_BETWEEN) {
+            first = begin;
+            last = end;
+        } else
+            apart = place->label_bytes;
+    }
+    size_t n = (size_t)(last - first);
+    if (!reserve(b, before + n + apart))
+        return no_memory(w, n + apart);
+    uint8_t *bytes = b->bytes + before;
+    ssize_t got = read_from(fd, bytes, n, first), more = 0;
+    if (got < 0 || (apart && (more = read_from(fd, bytes + n, apart, place->label)) < 0))
+        return STOC_IMAGE_ESYSTEM;
+    if ((size_t)got < n || (size_t)more < apart)
+        return fail(w, STOC_IMAGE_EFORMAT, "the file ends in the middle of a sample");
+    if (text && !parse_label(bytes + (apart ? n : (size_t)(place->label - first)), place->label_bytes,
+                             place->label_kind, &found->label))
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the label is no whole number");
+    found->at = before + (size_t)(place->at - first);
+    found->bytes = place->bytes;
+    return STOC_IMAGE_OK;
+}
+
+static bool has_changed(int fd, const struct stoc_image_stamp *stamp)
+{
+    struct stat about;
+    return fstat(fd, &about) < 0 || about.st_size != stamp->bytes ||
+           about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec != stamp->modified_ns;
+}
+
+/* Reads a sample to found->at bytes after the begin of the buffer, or later. */
+static int read_sample(stoc_image_worker *w, uint64_t index, struct buffer *b, struct found *found)
 {
     const struct stoc_image_pipeline *p = w->pipeline;
-    const char *path = p->paths + p->path_at[index];
-    int fd = open(path, O_RDONLY | O_CLOEXEC), code = STOC_IMAGE_OK;
-    struct stat about;
-    if (fd < 0 || fstat(fd, &about) < 0) {
-        code = fail(w, STOC_IMAGE_ESYSTEM, "%s: %s", path, strerror(errno));
-        goto end;
-    }
-    bool whole = !p->file_bytes;
-    /* one byte more shows the end of the file; the size of a pipe is 0 */
-    size_t want = whole ? (size_t)about.st_size + 1 : p->file_bytes[index], have = 0;
-    want = whole && want < FIRST_READ ? FIRST_READ : want;
-    for (;; want *= 2) {
-        if (!extend(b, before + have, before + want)) {
-            code = fail(w, STOC_IMAGE_EMEMORY, "%s: too little memory for %zu bytes", path, want);
-            goto end;
-        }
-        ssize_t got = read_from(fd, b->bytes + before + have, want - have, whole, whole ? 0 : p->file_at[index]);
-        if (got < 0) {
-            code = fail(w, STOC_IMAGE_ESYSTEM, "%s: %s", path, strerror(errno));
-            goto end;
-        }
-        have += (size_t)got;
-        if (!whole || have < want)
-            break;
-    }
-    if (!whole && have < want)
-        code = fail(w, STOC_IMAGE_ESYSTEM, "%s: ends before byte %llu", path,
-                    (unsigned long long)(p->file_at[index] + want));
-    *bytes = have;
-end:
-    if (fd >= 0)
+    const struct stoc_image_place *place = &p->places[index];
+    if (place->file >= p->files)
+        return fail(w, STOC_IMAGE_EINVAL, "there is no file %u", place->file);
+    const char *path = p->paths + p->path_at[place->file];
+    int32_t *held = p->descriptors && place->at != -1 ? &p->descriptors[place->file] : NULL;
+    int fd = held ? __atomic_load_n(held, __ATOMIC_ACQUIRE) - 1 : -1;
+    bool opened = fd < 0;
+    if (opened && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return fail(w, STOC_IMAGE_ESYSTEM, "%s: %s", path, strerror(errno));
+    found->label = place->label;
+    found->bytes = 0;
+    w->message[0] = 0;
+    int code = place->at == -1 ? read_whole(w, fd, b, found) : read_part(w, fd, place, b, found);
+    if (code == STOC_IMAGE_ESYSTEM && !w->message[0])
+        fail(w, code, "%s: %s", path, strerror(errno));
+    /* after the read: bytes of a file that is written meanwhile are not used */
+    if (!code && p->stamps && has_changed(fd, &p->stamps[place->file]))
+        code = fail(w, STOC_IMAGE_ESYSTEM, "%s has changed", path);
+    int32_t none = 0;
+    bool keep = opened && !code && held &&
+                __atomic_compare_exchange_n(held, &none, fd + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    if (opened && !keep)
         close(fd);
     return code;
 }
@@ -146,31 +251,37 @@ static void put_field(uint8_t *header, uint64_t bytes, uint32_t dimensions, cons
     memcpy(header + sizeof bytes, shape, dimensions * sizeof *shape);
 }
 
-/* The header and the label of a sample of the form of a variable-size cache, whose picture or file has so many
- * bytes. */
-static size_t put_extents(uint8_t *sample, uint64_t bytes, uint32_t dimensions, const uint32_t *shape, int64_t label)
+/* The header and the label of a sample with extents, whose picture or file has so many bytes. */
+static void put_extents(const struct stoc_image_pipeline *p, uint8_t *sample, uint64_t bytes, uint32_t dimensions,
+                        const uint32_t *shape, int64_t label)
 {
-    size_t end = HEADER + padded(bytes);
-    put_field(sample, bytes, dimensions, shape);
-    put_field(sample + FIELD_HEADER, sizeof label, 0, shape);
-    memset(sample + FIELDS * FIELD_HEADER, 0, HEADER - FIELDS * FIELD_HEADER);
-    memset(sample + HEADER + bytes, 0, end - HEADER - bytes + ALIGN);
-    memcpy(sample + end, &label, sizeof label);
-    return end + ALIGN;
+    size_t header = header_of(p), end = header + bytes, size = extents_of(p, bytes);
+    memset(sample, 0, header);
+    memset(sample + end, 0, size - end);
+    if (header)
+        put_field(sample, bytes, dimensions, shape);
+    if (p->labelled) {
+        put_field(sample + FIELD_HEADER, sizeof label, 0, shape);
+        memcpy(sample + size - ALIGN, &label, sizeof label);
+    }
 }
 
 static int load_encoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
 {
-    size_t file;
-    int code = read_file(w, index, &w->sample, HEADER, &file);
+    const struct stoc_image_pipeline *p = w->pipeline;
+    size_t header = header_of(p);
+    struct found found = {.at = header};
+    int code = read_sample(w, index, &w->sample, &found);
     if (code)
         return code;
-    if (file > UINT32_MAX)
-        return fail(w, STOC_IMAGE_ETOOLARGE, "the file has %zu bytes", file);
-    if (!extend(&w->sample, HEADER + file, HEADER + padded(file) + ALIGN))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", file);
-    uint32_t shape[] = {(uint32_t)file};
-    *bytes = put_extents(w->sample.bytes, file, 1, shape, w->pipeline->labels[index]);
+    if (found.bytes > UINT32_MAX)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the file has %zu bytes", found.bytes);
+    *bytes = extents_of(p, found.bytes);
+    if (!extend(&w->sample, found.at + found.bytes, *bytes))
+        return no_memory(w, *bytes);
+    if (found.at != header)
+        memmove(w->sample.bytes + header, w->sample.bytes + found.at, found.bytes);
+    put_extents(p, w->sample.bytes, found.bytes, 1, (uint32_t[]){(uint32_t)found.bytes}, found.label);
     return STOC_IMAGE_OK;
 }
 
@@ -180,33 +291,34 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
 {
     const struct stoc_image_pipeline *p = w->pipeline;
     struct stoc_image_decode how = p->decode;
-    size_t file;
-    int code = read_file(w, index, &w->file, 0, &file);
+    struct found found = {0};
+    int code = read_sample(w, index, &w->file, &found);
     if (code)
         return code;
-    if (!is_jpeg(w->file.bytes, file))
+    const uint8_t *file = w->file.bytes + found.at;
+    if (!is_jpeg(file, found.bytes))
         return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    if ((code = sides_of(w, w->file.bytes, file, &how)))
+    if ((code = sides_of(w, file, found.bytes, &how)))
         return code;
     if ((p->picture_width && how.width != p->picture_width) || (p->picture_height && how.height != p->picture_height))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "the picture is %u x %u, not %u x %u", how.width, how.height,
                     p->picture_width, p->picture_height);
     size_t picture = (size_t)3 * how.width * how.height;
-    size_t size = p->extents ? HEADER + padded(picture) + ALIGN : p->sample_bytes;
-    size_t at = p->extents ? HEADER : p->picture_at;
+    size_t size = p->extents ? extents_of(p, picture) : p->sample_bytes;
+    size_t at = p->extents ? header_of(p) : p->picture_at;
     bool fresh = size > w->sample.size;
     if (!reserve(&w->sample, size))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", size);
+        return no_memory(w, size);
     if (fresh && !p->extents)
         memset(w->sample.bytes, 0, size); /* bytes between fields are 0 */
-    if ((code = stoc_image_decode(w, w->file.bytes, file, &how, w->sample.bytes + at, picture)))
+    if ((code = stoc_image_decode(w, file, found.bytes, &how, w->sample.bytes + at, picture)))
         return code;
     bool hwc = how.layout == STOC_IMAGE_HWC;
     uint32_t shape[] = {hwc ? how.height : 3, hwc ? how.width : how.height, hwc ? 3 : how.width};
     if (p->extents)
-        size = put_extents(w->sample.bytes, picture, 3, shape, p->labels[index]);
-    else
-        memcpy(w->sample.bytes + p->label_at, &p->labels[index], sizeof(int64_t));
+        put_extents(p, w->sample.bytes, picture, 3, shape, found.label);
+    else if (p->labelled)
+        memcpy(w->sample.bytes + p->label_at, &found.label, sizeof found.label);
     *bytes = size;
     return STOC_IMAGE_OK;
 }
@@ -244,17 +356,22 @@ static bool parts_of(const struct stoc_image_pipeline *p, const uint8_t *sample,
         uint32_t width = p->picture_width, height = p->picture_height;
         *parts = (struct parts){sample + p->picture_at, (uint64_t)3 * width * height,
                                 {hwc ? height : 3, hwc ? width : height, hwc ? 3 : width}, 0};
-        memcpy(&parts->label, sample + p->label_at, sizeof parts->label);
+        if (p->labelled)
+            memcpy(&parts->label, sample + p->label_at, sizeof parts->label);
         return true;
     }
-    if (bytes < HEADER + 2 * ALIGN)
+    size_t header = header_of(p);
+    if (bytes < header)
         return false;
-    memcpy(&parts->bytes, sample, sizeof parts->bytes);
-    memcpy(parts->shape, sample + sizeof parts->bytes, sizeof parts->shape);
-    if (parts->bytes > bytes || HEADER + padded(parts->bytes) + ALIGN != bytes)
+    *parts = (struct parts){sample + header, bytes, {0}, 0};
+    if (header) {
+        memcpy(&parts->bytes, sample, sizeof parts->bytes);
+        memcpy(parts->shape, sample + sizeof parts->bytes, sizeof parts->shape);
+    }
+    if (parts->bytes > bytes || extents_of(p, parts->bytes) != bytes)
         return false;
-    parts->data = sample + HEADER;
-    memcpy(&parts->label, sample + HEADER + padded(parts->bytes), sizeof parts->label);
+    if (p->labelled)
+        memcpy(&parts->label, sample + bytes - ALIGN, sizeof parts->label);
     return true;
 }
 
@@ -276,34 +393,41 @@ static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint3
            (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
 }
 
-/* Decodes the bytes of a file for the steps: the whole picture, or only the box that they use. */
-static int decode_for(stoc_image_worker *w, const struct parts *file, uint64_t seed,
-                      struct stoc_image_picture *picture, struct stoc_image_augment *augment)
+int decode_for(stoc_image_worker *w, struct pass *pass)
 {
-    struct stoc_image_decode how = w->pipeline->decode;
-    bool whole = how.width == 0; /* no part of the picture is cut off or padded, so boxes are boxes of the file */
-    if (!is_jpeg(file->data, file->bytes))
-        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    int code = sides_of(w, file->data, file->bytes, &how);
-    if (code)
-        return code;
-    *picture = (struct stoc_image_picture){NULL, how.width, how.height, 3, how.layout};
-    if (!plan_steps(w->pipeline, seed, picture, augment))
-        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
-    struct stoc_image_target box = {how.width, how.height, (uint32_t)augment->box_x, (uint32_t)augment->box_y,
-                                    augment->box_width, augment->box_height, 0, 0};
-    bool boxed = whole && uses_a_box(augment, how.width, how.height);
+    struct stoc_image_decode how = pass->decode;
+    struct stoc_image_augment *a = &pass->how;
+    struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
+                                    a->box_width, a->box_height, 0, 0};
+    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
+    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
     if (boxed) {
-        picture->width = how.width = box.width;
-        picture->height = how.height = box.height;
-        augment->box_x = augment->box_y = 0;
+        pass->picture.width = how.width = box.width;
+        pass->picture.height = how.height = box.height;
+        a->box_x = a->box_y = 0;
     }
     size_t bytes = (size_t)3 * how.width * how.height;
     if (!reserve(&w->decoded, bytes))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
-    picture->pixels = w->decoded.bytes;
-    return boxed ? decode_window(w, file->data, file->bytes, &how, &box, w->decoded.bytes)
-                 : stoc_image_decode(w, file->data, file->bytes, &how, w->decoded.bytes, bytes);
+        return no_memory(w, bytes);
+    pass->picture.pixels = w->decoded.bytes;
+    return boxed ? decode_window(w, pass->file, pass->file_bytes, &how, &box, w->decoded.bytes)
+                 : stoc_image_decode(w, pass->file, pass->file_bytes, &how, w->decoded.bytes, bytes);
+}
+
+/* The picture of a sample before its first pass. */
+static int first_pass(stoc_image_worker *w, const struct parts *parts, struct pass *pass)
+{
+    if (!w->pipeline->encoded)
+        return picture_of(parts, &pass->picture) ? STOC_IMAGE_OK
+                                                 : fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample has no such picture");
+    if (!is_jpeg(parts->data, parts->bytes))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    pass->file = parts->data;
+    pass->file_bytes = parts->bytes;
+    pass->decode = w->pipeline->decode;
+    int code = sides_of(w, parts->data, parts->bytes, &pass->decode);
+    pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
+    return code;
 }
 
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
@@ -317,26 +441,25 @@ int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t by
     struct parts parts;
     if (!parts_of(p, sample, bytes, &parts))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample of %zu bytes has another form", bytes);
-    struct stoc_image_picture picture;
-    struct stoc_image_augment how;
-    int code = STOC_IMAGE_OK;
-    if (p->encoded)
-        code = decode_for(w, &parts, seed, &picture, &how);
-    else if (!picture_of(&parts, &picture) || !plan_steps(p, seed, &picture, &how))
-        code = fail(w, STOC_IMAGE_EUNSUPPORTED, "the steps need several passes");
-    if (code)
+    struct pass pass = {0};
+    struct stoc_image_augment *how = &pass.how;
+    int code = first_pass(w, &parts, &pass);
+    if (code || (code = do_steps(w, seed, &pass)))
         return code;
     const uint32_t *s = p->row_shape;
-    bool hwc = how.layout == STOC_IMAGE_HWC;
-    if (how.dtype != p->row_dtype || s[0] != (hwc ? how.height : 3) || s[1] != (hwc ? how.width : how.height) ||
-        s[2] != (hwc ? 3 : how.width))
+    bool hwc = how->layout == STOC_IMAGE_HWC;
+    if (how->dtype != p->row_dtype || s[0] != (hwc ? how->height : 3) || s[1] != (hwc ? how->width : how->height) ||
+        s[2] != (hwc ? 3 : how->width))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "the row has another shape or dtype");
-    size_t row_bytes = (size_t)3 * how.width * how.height * bytes_of(how.dtype);
+    if (!pass.picture.pixels && (code = decode_for(w, &pass)))
+        return code;
+    size_t row_bytes = (size_t)3 * how->width * how->height * bytes_of(how->dtype);
     uint8_t *dst = (uint8_t *)buffer + p->row_at + row * row_bytes;
     if (p->step_count == 0)
-        memcpy(dst, picture.pixels, row_bytes);
-    else if ((code = stoc_image_augment(w, &picture, &how, dst, row_bytes)))
+        memcpy(dst, pass.picture.pixels, row_bytes);
+    else if ((code = stoc_image_augment(w, &pass.picture, how, dst, row_bytes)))
         return code;
-    memcpy((uint8_t *)buffer + p->row_label_at + row * sizeof parts.label, &parts.label, sizeof parts.label);
+    if (p->labelled)
+        memcpy((uint8_t *)buffer + p->row_label_at + row * sizeof parts.label, &parts.label, sizeof parts.label);
     return STOC_IMAGE_OK;
 }

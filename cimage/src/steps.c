@@ -1,18 +1,58 @@
-/* The steps of a pipeline, and how they become one pass over a picture. Python's plan.py, draws.py and steps.py do the
- * same, with the same random numbers in the same order (docs/spec/image.md, Pipelines). */
+/* The steps of a pipeline, and how they become as few passes over a picture as possible. Python's plan.py, draws.py and
+ * steps.py do the same, with the same random numbers in the same order (docs/spec/image.md, Pipelines). */
 #include "image.h"
 
 #include <math.h>
 
 enum { TRIES = 10 /* of torchvision, until a random box fits */, CHANNELS = 3 };
 
-/* What the steps so far do to a picture. */
+/* What the steps do to a picture. */
 struct plan {
-    uint32_t columns, rows; /* of the picture */
-    struct stoc_image_augment *how;
-    bool waits; /* they change it */
+    stoc_image_worker *worker;
+    struct pass *pass;
+    struct stoc_image_augment *how; /* of the pass */
+    uint32_t passes;                /* that are done */
+    int code;                       /* of a pass that failed */
+    bool waits;                     /* the steps so far change the picture */
     bool normalised;
 };
+
+/* No step is in the pass now. */
+static void begin(struct plan *p)
+{
+    const struct stoc_image_picture *picture = &p->pass->picture;
+    uint32_t width = picture->width, height = picture->height;
+    *p->how = (struct stoc_image_augment){
+        .box_width = width, .box_height = height, .resized_width = width, .resized_height = height, .width = width,
+        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1}};
+    p->waits = p->normalised = false;
+}
+
+/* Does the pass, whose result is the picture of the next one. False: that would be a picture of floats, for which the
+ * library has no steps, or the pass fails. */
+static bool run(struct plan *p)
+{
+    struct pass *pass = p->pass;
+    if (!p->waits)
+        return true;
+    if (p->how->dtype != STOC_IMAGE_UINT8)
+        return false;
+    if (!pass->picture.pixels && (p->code = decode_for(p->worker, pass)))
+        return false;
+    struct buffer *to = &p->worker->passes[p->passes++ % 2];
+    size_t bytes = (size_t)CHANNELS * p->how->width * p->how->height;
+    if (!reserve(to, bytes)) {
+        p->code = fail(p->worker, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+        return false;
+    }
+    if ((p->code = stoc_image_augment(p->worker, &pass->picture, p->how, to->bytes, bytes)))
+        return false;
+    pass->picture.pixels = to->bytes;
+    pass->picture.width = p->how->width;
+    pass->picture.height = p->how->height;
+    begin(p);
+    return true;
+}
 
 struct box {
     int32_t x, y;
@@ -42,7 +82,7 @@ static bool crop(struct plan *p, struct box b, const int32_t *fill)
     bool outside = reaches_outside(b.x, b.y, b.width, b.height, a->width, a->height);
     if (!outside && b.width == a->width && b.height == a->height)
         return true;
-    if (!takes_boxes(p) || (outside && p->waits))
+    if ((!takes_boxes(p) || (outside && p->waits)) && !run(p))
         return false;
     for (int c = 0; outside && c < CHANNELS; c++)
         a->fill[c] = fill ? (uint8_t)fill[c] : 0;
@@ -65,8 +105,10 @@ static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t fil
     struct stoc_image_augment *a = p->how;
     if (width == a->width && height == a->height)
         return true;
-    if (!takes_boxes(p) || resizes(a) ||
-        reaches_outside(a->box_x, a->box_y, a->box_width, a->box_height, p->columns, p->rows))
+    const struct stoc_image_picture *picture = &p->pass->picture;
+    if ((!takes_boxes(p) || resizes(a) ||
+         reaches_outside(a->box_x, a->box_y, a->box_width, a->box_height, picture->width, picture->height)) &&
+        !run(p))
         return false;
     a->resized_width = a->width = width;
     a->resized_height = a->height = height;
@@ -174,8 +216,10 @@ static bool random_flip(struct plan *p, const struct stoc_image_step *s, struct 
 {
     if (draw(r) >= s->numbers[0])
         return true;
+    if (p->how->erase && !run(p))
+        return false;
     p->how->flip ^= 1;
-    return (p->waits = true) && !p->how->erase;
+    return p->waits = true;
 }
 
 static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct random *r)
@@ -191,7 +235,7 @@ static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct
     for (uint32_t k = 0; k < 4; k++)
         if (s->integers[k])
             factors[k] = (float)draw_between(r, s->numbers[2 * k], s->numbers[2 * k + 1]);
-    if (a->dtype != STOC_IMAGE_UINT8 || a->adjust[0] || a->erase)
+    if (a->dtype != STOC_IMAGE_UINT8 || ((a->adjust[0] || a->erase) && !run(p)))
         return false;
     for (uint32_t k = 0; k < 4; k++)
         if (s->integers[order[k]]) {
@@ -225,9 +269,10 @@ static bool random_erasing(struct plan *p, const struct stoc_image_step *s, stru
     struct box b;
     if (draw(r) >= s->numbers[0] || !draw_erased_box(r, a->width, a->height, s->numbers + 1, &b))
         return true;
-    a->erase_seed = (uint64_t)(draw(r) * 0x1p53);
-    if (a->erase)
+    uint64_t seed = (uint64_t)(draw(r) * 0x1p53);
+    if (a->erase && !run(p))
         return false;
+    a->erase_seed = seed;
     a->erase = s->integers[0] ? STOC_IMAGE_ERASE_RANDOM : STOC_IMAGE_ERASE_VALUE;
     a->erase_x = (uint32_t)b.x;
     a->erase_y = (uint32_t)b.y;
@@ -244,7 +289,7 @@ static bool to_dtype(struct plan *p, const struct stoc_image_step *s)
     if (a->dtype == s->integers[0])
         return true;
     if ((a->dtype != STOC_IMAGE_UINT8 && a->dtype != STOC_IMAGE_FLOAT32) || s->integers[0] == STOC_IMAGE_UINT8 ||
-        a->erase)
+        (a->erase && !run(p)))
         return false;
     if (a->dtype == STOC_IMAGE_UINT8)
         a->divisor = s->integers[1] ? 255 : 1;
@@ -281,19 +326,16 @@ static bool do_step(struct plan *p, const struct stoc_image_step *s, struct rand
     }
 }
 
-bool plan_steps(const struct stoc_image_pipeline *p, uint64_t seed, const struct stoc_image_picture *picture,
-                struct stoc_image_augment *how)
+int do_steps(stoc_image_worker *w, uint64_t seed, struct pass *pass)
 {
-    uint32_t width = picture->width, height = picture->height;
-    *how = (struct stoc_image_augment){
-        .box_width = width, .box_height = height, .resized_width = width, .resized_height = height, .width = width,
-        .height = height, .layout = (uint8_t)picture->layout, .divisor = 1, .std = {1, 1, 1}};
-    struct plan plan = {width, height, how, false, false};
+    struct plan plan = {.worker = w, .pass = pass, .how = &pass->how};
     struct random random = random_of(seed);
-    for (uint32_t k = 0; k < p->step_count; k++)
-        if (!do_step(&plan, &p->steps[k], &random))
-            return false;
-    return true;
+    begin(&plan);
+    for (uint32_t k = 0; k < w->pipeline->step_count; k++)
+        if (!do_step(&plan, &w->pipeline->steps[k], &random))
+            return plan.code ? plan.code
+                             : fail(w, STOC_IMAGE_EUNSUPPORTED, "step %u needs floats, or does not fit the picture", k);
+    return STOC_IMAGE_OK;
 }
 
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)

@@ -55,6 +55,8 @@ void stoc_image_worker_free(stoc_image_worker *w)
     release(&w->file);
     release(&w->sample);
     release(&w->decoded);
+    release(&w->passes[0]);
+    release(&w->passes[1]);
     free(w);
 }
 

@@ -3,11 +3,18 @@ loader tells the server what comes next."""
 
 from __future__ import annotations
 
+import io
+import multiprocessing
+import tarfile
 import time
 
 import pytest
+from native_samples import by_python
+from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
+
+__all__ = ["by_python"]
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
 
@@ -118,3 +125,187 @@ def test_the_next_server_hears_of_the_order_again(server):
     (job,) = server.about()["jobs"]
     assert (job["seed"], job["epoch"], job["read"]) == (3, 1, 0)
     assert sum(map(len, seen)) == samples - 50
+
+
+# ------------------------------------------------------------ pictures, and steps after the cache
+
+N = 48
+DECODE = {"resize": [32, 32], "fit": "crop"}
+
+
+def jpegs(n: int = N) -> dict[str, bytes]:
+    return {f"{'cat' if k < n // 3 else 'dog'}/{k:03}.jpg": encoded(picture(50 + k % 7, 40, seed=k)) for k in range(n)}
+
+
+def augmented(server, workers=2, transform=None, **options):
+    from stocached import image
+    from stocached.torch import DataLoader, SourceDataset
+
+    steps = [image.RandomHorizontalFlip(), image.RandomResizedCrop(24), image.ColorJitter(0.3, 0.3)]
+    steps += [image.ToDtype("float32", scale=True), image.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))]
+    dataset = SourceDataset(server.name, transform=transform, timeout=60)
+    given = {"shuffle": True, "seed": 3, "augment": image.Compose(steps), **options}
+    return DataLoader(dataset, 8, num_workers=workers, **given)
+
+
+def as_rows(loads, epochs=1):
+    """Batches that can be compared and outlive their buffers."""
+    return [
+        [(name, str(value.dtype), tuple(value.shape), value.numpy().tobytes()) for name, value in parts_of(batch)]
+        for _ in range(epochs)
+        for batch in loads
+    ]
+
+
+def parts_of(batch):
+    return sorted(batch.items()) if isinstance(batch, dict) else [("", batch)]
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """The requests for samples that this process and its workers sent to the server."""
+    from stocached import _native
+
+    count, fetch = multiprocessing.Value("i", 0), _native.fetch
+
+    def counted(*arguments):
+        with count.get_lock():
+            count.value += 1
+        return fetch(*arguments)
+
+    monkeypatch.setattr(_native, "fetch", counted)
+    return count
+
+
+@pytest.mark.parametrize("labels", ["folders", "none"])
+@pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + N // 2 * 3200, "policy": "clock"}], ids=["all", "evicts"])
+def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python, requests):
+    """The same batches as of processes. Hits are made in C, and the misses of a worker are one request."""
+    server.files(jpegs(), {"labels": labels}, decode=DECODE, **cache)
+    sent = {}
+    for worker in ("native", "process", "thread"):
+        by_python.clear()
+        requests.value = 0
+        loads = augmented(server, worker=None if worker == "native" else worker)
+        assert loads.worker == worker
+        got = as_rows(loads, 3)
+        sent[worker] = requests.value
+        if worker == "native":
+            native = got
+            stats = loads.stats()
+            assert stats.samples == stats.hits + stats.misses == 3 * N
+            assert stats.misses == len(by_python) == (N if not cache else stats.misses)
+            assert stats.hits > 0
+        assert got == native
+        loads.close()
+        if not cache:
+            assert server.metric("stocached_fills_total") == N
+    if not cache:
+        assert sent["native"] <= N // 4, sent  # it came first: the others find all in the cache
+        assert sent["process"] == sent["thread"] == 0
+    assert as_rows(augmented(server, 0), 3) == native
+
+
+def test_a_worker_process_sends_a_request_for_each_miss(server, requests):
+    """What native workers save."""
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    loads = augmented(server, worker="process")
+    as_rows(loads)
+    assert requests.value > N // 2
+    loads.close()
+
+
+def test_labels_of_tar_shards(server, by_python):
+    server.data.mkdir()
+    with tarfile.open(server.data / "a.tar", "w") as archive:
+        for name, data in jpegs().items():
+            key = name[4:7]
+            for field, part in (("cls", str(int(key) % 7).encode()), ("jpg", data)):
+                info = tarfile.TarInfo(f"{key}.{field}")
+                info.size = len(part)
+                archive.addfile(info, io.BytesIO(part))
+    server.serve({"kind": "tar", "path": str(server.data / "a.tar"), "int64": ["cls"]}, decode=DECODE)
+    loads = augmented(server)
+    assert [field.name for field in loads.cache.fields] == ["image", "cls"]
+    assert loads.worker == "native"
+    native = as_rows(loads, 2)
+    assert len(by_python) == N
+    assert native == as_rows(augmented(server, worker="process"), 2)
+    loads.close()
+
+
+@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
+@pytest.mark.parametrize("bad_samples", ["skip", "error"])
+def test_bad_samples_of_native_workers(server, bad_samples):
+    """As of processes: each error in the place of its sample, though their requests are one."""
+    from stocached import FetchError
+
+    files = jpegs()
+    names = sorted(files)
+    for k in (5, 17, 18):
+        files[names[k]] = b"no picture"
+    how = {"bad_samples": "skip"} if bad_samples == "skip" else {}
+    server.files(files, {"labels": "folders"}, decode={**DECODE, **how})
+    got = {}
+    for worker in ("native", "process"):
+        loads = augmented(server, worker=worker, bad_samples=bad_samples, shuffle=False)
+        batches, got[worker] = iter(loads), []
+        for _ in range(N // 8):
+            try:
+                got[worker].append([value.numpy().tobytes() for _, value in parts_of(next(batches))])
+            except FetchError as error:
+                got[worker].append(str(error).splitlines()[-1])  # the lines before tell where
+        assert loads.stats().bad_samples == (3 if bad_samples == "skip" else 0)
+        loads.close()
+    assert got["native"] == got["process"]
+    errors = [one for one in got["native"] if isinstance(one, str)]
+    assert len(errors) == (2 if bad_samples == "error" else 0)
+    assert all(names[k] in text for k, text in zip((5, 17), errors))
+
+
+def test_served_samples_that_c_cannot_augment(server):
+    from stocached import InvalidError, image
+
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    for settings, why in (
+        ({"augment": None}, "augment=None is no step"),
+        ({"augment": lambda sample: sample}, "is no step"),
+        ({"transform": halved}, "the dataset has a transform="),
+        ({"collate_fn": list}, "workers make whole batches"),
+    ):
+        assert augmented(server, **settings).worker == "process"
+        with pytest.raises(InvalidError, match=f'^worker="native": .*{why}'):
+            augmented(server, worker="native", **settings)
+    assert augmented(server, augment=image.RandomCrop(20)).worker == "native"
+
+
+def halved(sample):
+    return {**sample, "image": sample["image"] // 2}
+
+
+def test_a_served_cache_that_is_closed(server):
+    from stocached import ClosedError
+
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    loads = augmented(server)
+    as_rows(loads)
+    batches = iter(loads)
+    next(batches)
+    loads.cache.close()
+    with pytest.raises(ClosedError):
+        for _ in range(40):
+            as_rows(loads)
+            time.sleep(0.05)
+    loads.close()
+
+
+def test_server_that_ends_while_native_workers_read(server):
+    """Hits need no server, and misses wait for the next one."""
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    loads = augmented(server)
+    want = as_rows(augmented(server, 0), 2)
+    server.kill()
+    assert as_rows(loads) == want[: N // 8]
+    server.start()
+    assert as_rows(loads) == want[N // 8 :]
+    loads.close()

@@ -4,13 +4,25 @@ workers, and Python gets few samples."""
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import trace_file
-from native_samples import CONTROL, by_python, folder_of_small, labels_of, read, taken, usual
+from native_samples import (
+    CONTROL,
+    by_python,
+    dataset_of,
+    folder_of_small,
+    labels_of,
+    read,
+    shards_of_small,
+    taken,
+    tar_of,
+    usual,
+)
 from pictures import encoded, picture
 
 from stocached import InvalidError, Loader, image
@@ -24,12 +36,18 @@ KINDS: dict[str, dict[str, Any]] = {
     "short side": {"short_side": 50, "layout": "chw"},
     "whole": {},
 }
+ALONE: dict[str, dict[str, Any]] = {  # of shards
+    "alone": {"size": 48, "label": ""},
+    "alone, whole": {"label": ""},
+}
+KINDS |= ALONE
 STORES: dict[str, dict[str, Any]] = {
     "none": {},
     "fixed": {"size": "16MiB", "variable": False},
     "variable": {"size": "16MiB", "variable": True},
     "fixed, a part": {"size": CONTROL + 12 * SLOT, "variable": False, "policy": "first-come"},
     "variable, a part": {"size": CONTROL + 150_000, "variable": True},
+    "encoded": {"size": "16MiB", "store": "encoded"},
 }
 for policy in ("cost", "clock", "random"):
     STORES[f"fixed, {policy}"] = {"size": CONTROL + 12 * SLOT, "variable": False, "policy": policy}
@@ -38,14 +56,15 @@ for policy in ("cost", "clock", "random"):
 __all__ = ["by_python"]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder_of_small(tmp_path_factory.mktemp("pictures"), N)
+@pytest.fixture(scope="module", params=["folder", "shards"])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make = {"folder": folder_of_small, "shards": shards_of_small}[request.param]
+    return make(tmp_path_factory.mktemp(request.param), N)
 
 
 def loader_of(root: Path, workers: int, kind: str = "sized", **settings: Any) -> Loader:
     given = {"shuffle": True, "seed": 3, "augment": usual(), "worker": "native" if workers else None, **settings}
-    return Loader(image.Folder(root, **KINDS[kind]), BATCH, num_workers=workers, **given)
+    return Loader(dataset_of(root, **KINDS[kind]), BATCH, num_workers=workers, **given)
 
 
 # ------------------------------------------------------------ the same batches
@@ -56,14 +75,17 @@ def loader_of(root: Path, workers: int, kind: str = "sized", **settings: Any) ->
 @pytest.mark.parametrize("store", STORES)
 def test_batches(root, kind, store, augment, by_python):
     """Of a cold and a warm epoch, as far as samples stay."""
-    sized = "size" in KINDS[kind]
+    sized, shards = "size" in KINDS[kind], any(root.glob("*.tar"))
     if not sized and (not augment or "fixed" in store):
         pytest.skip("pictures of several sizes")
+    if kind not in ("sized", "whole", *ALONE) if shards else kind in ALONE:
+        pytest.skip("tested with the other datasets")
     step = usual() if augment else None
-    if not hasattr(test_batches, f"{kind} {augment}"):
-        setattr(test_batches, f"{kind} {augment}", read(loader_of(root, 0, kind, augment=step), 2))
-    want = getattr(test_batches, f"{kind} {augment}")
-    for workers in (1, 2, 5):
+    name = f"{kind} {augment} {shards}"
+    if not hasattr(test_batches, name):
+        setattr(test_batches, name, read(loader_of(root, 0, kind, augment=step), 2))
+    want = getattr(test_batches, name)
+    for workers in (2, 5) if shards else (1, 2, 5):
         loader = loader_of(root, workers, kind, augment=step, **STORES[store])
         assert read(loader, 2) == want
         assert by_python == [], "C does all"
@@ -74,11 +96,35 @@ def test_batches(root, kind, store, augment, by_python):
 
 
 @pytest.mark.parametrize("worker", ["process", "thread"])
-@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock"])
+@pytest.mark.parametrize("store", ["none", "fixed", "variable, clock", "encoded"])
 def test_other_workers_make_the_same(root, worker, store):
     others = loader_of(root, 2, worker=worker, **STORES[store])
     assert read(others, 2) == read(loader_of(root, 2, **STORES[store]), 2)
     others.close()
+
+
+ORDERS = {
+    "flip, crop": [image.RandomHorizontalFlip(), image.RandomCrop(32)],
+    "resize, resized crop": [image.Resize(40), image.RandomResizedCrop(24)],
+    "colours, resized crop": [image.ColorJitter(0.3, 0.3, 0.3, 0.1), image.RandomResizedCrop(24), image.ToDtype("float32")],
+    "resize, padded crop": [image.Resize(30), image.RandomCrop(36, padding=4, pad_if_needed=True, fill=(1, 2, 3))],
+    "resized crop, resize": [image.RandomResizedCrop(50, (0.1, 0.3)), image.Resize((20, 30)), image.RandomHorizontalFlip()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", ORDERS)
+@pytest.mark.parametrize("kind", ["sized", "whole"])
+def test_steps_in_orders_that_need_several_passes(root, steps, kind, by_python):
+    """As of processes, from files, pictures and encoded files. Nothing comes to Python."""
+    augment, stores = image.Compose(ORDERS[steps]), ("none", "variable", "encoded")
+    processes = loader_of(root, 2, kind, augment=augment, worker="process")
+    want = read(processes, 2)
+    processes.close()
+    for store in stores:
+        loader = loader_of(root, 2, kind, augment=augment, **STORES[store])
+        assert read(loader, 2) == want
+        assert by_python == []
+        loader.close()
 
 
 def test_half_of_the_samples_are_cached(root, by_python):
@@ -155,7 +201,7 @@ def test_last_batches_and_odd_sizes(root, by_python):
         for batch_size in (1, 7, 100):
             loaders = [
                 Loader(
-                    image.Folder(root, size=48), batch_size, shuffle=True, seed=1, num_workers=workers,
+                    dataset_of(root, size=48), batch_size, shuffle=True, seed=1, num_workers=workers,
                     augment=usual(), **more,
                 )
                 for workers in (0, 2)
@@ -165,8 +211,7 @@ def test_last_batches_and_odd_sizes(root, by_python):
     loader = loader_of(root, 2, seed=None, shuffle=False, augment=None)
     loader = Loader(loader.dataset, batch_sampler=lists, num_workers=2)
     assert loader.worker == "native"
-    targets = loader.dataset.targets
-    assert labels_of(read(loader)) == [targets[k] for batch in lists for k in batch]
+    assert labels_of(read(loader)) == [loader.dataset[k][1] for batch in lists for k in batch]
     assert len(by_python) <= 2, "one sample of each thread, before the first batch says how many rows a buffer has"
 
 
@@ -198,7 +243,7 @@ def odd(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ALONE])
 @pytest.mark.parametrize("store", ["none", "fixed", "variable"])
 def test_formats(odd, kind, store, by_python):
     """Python decodes what is no JPEG, in the middle of the others. Out of the cache C makes all rows."""
@@ -270,13 +315,48 @@ def test_broken_files(tmp_path, store):
         loader.close()
 
 
+@pytest.mark.parametrize("store", ["none", "fixed", "encoded"])
+@pytest.mark.parametrize("bad_samples", ["error", "skip"])
+def test_broken_samples_of_shards(tmp_path, store, bad_samples):
+    """As of other workers: pictures that do not decode, and labels that C gives back: some are no numbers."""
+    jpegs = {k: encoded(picture(60 + k % 7, 50, seed=k)) for k in range(N)}
+    jpegs |= {5: jpegs[5][:900], 9: b"", 17: b"no picture at all", 18: encoded(picture(60, 50), "PNG")}
+    labels = {k: str(k) for k in range(N)} | {3: " 1_0 ", 4: "\v4", 6: "+6", 7: "007"}
+    if bad_samples == "error":
+        labels |= {11: "dog", 33: ""}
+    members: dict[str, bytes] = {}
+    for k in range(N):
+        members |= {f"{k:03}.cls": labels[k].encode(), f"{k:03}.jpg": jpegs[k]}
+    tar_of(tmp_path / "a.tar", members)
+    got = {}
+    for worker in ("native", "thread", "process"):
+        loader = loader_of(tmp_path, 2, worker=worker, bad_samples=bad_samples, **STORES[store])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = outcomes(loader, 2)
+        got[worker] = (
+            [(one[0], one[1].splitlines()[0]) if isinstance(one[0], type) else one for one in found],
+            loader.stats().bad_samples,
+        )
+        loader.close()
+    assert got["native"] == got["thread"] == got["process"]
+    batches, bad = got["native"]
+    seen = labels_of([one for one in batches if not isinstance(one[0], type)])
+    if bad_samples == "skip":
+        assert bad == 6
+        assert sorted(seen) == sorted(2 * [{3: 10}.get(k, k) for k in range(N) if k not in (5, 9, 17)])
+    else:
+        assert any("no label: invalid literal" in str(one[1]) for one in batches if isinstance(one[0], type))
+
+
 # ------------------------------------------------------------ numbers
 
 
 several = image.Compose([image.RandomHorizontalFlip(1), image.RandomCrop(32), image.ToDtype("float32")])
+floats = image.Compose([image.ToDtype("float32"), image.RandomHorizontalFlip(1), image.RandomCrop(32)])
 
 
-@pytest.mark.parametrize("augment", [usual(), several], ids=["one pass", "several passes"])
+@pytest.mark.parametrize("augment", [usual(), several, floats], ids=["one pass", "several passes", "floats"])
 @pytest.mark.parametrize("variable", [False, True])
 def test_each_sample_counts_once(root, augment, variable, by_python):
     loader = loader_of(root, 3, augment=augment, size="16MiB", variable=variable)
@@ -289,7 +369,7 @@ def test_each_sample_counts_once(root, augment, variable, by_python):
         assert counted.stored == N
         assert stats.batches == (epoch + 1) * N // BATCH
         assert stats.bytes == (epoch + 1) * sum(len(batch[2]) + 8 * len(batch[3]) for batch in batches)
-    assert len(by_python) == (0 if augment is not several else 3 * N)
+    assert len(by_python) == (0 if augment is not floats else 3 * N)
     assert stats.load_seconds > 0
     loader.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import by_python, folder_of_small, labels_of, read, usual
+from native_samples import by_python, dataset_of, folder_of_small, labels_of, read, shards_of_small, tar_of, usual
 from pictures import encoded, picture
 
 from stocached import InvalidError, Loader, image
@@ -44,6 +44,23 @@ class Own(image.Folder):
     def __getitem__(self, index: int) -> Any:
         pixels, label = super().__getitem__(index)
         return 255 - pixels, label
+
+
+class Slow(image.Shards):
+    def read(self, index: int) -> Any:
+        return super().read(index)
+
+
+def shards(root: Path) -> Path:
+    return shards_of_small(root.parent / "shards", N)
+
+
+def labelled(root: Path, label: str, text: str) -> image.Shards:
+    """A shard whose labels have such a text."""
+    data, members = encoded(picture(60, 50)), {}
+    for k in range(N):
+        members |= {f"{k}.jpg": data, f"{k}.{label}": text.encode()}
+    return image.Shards(tar_of(root.parent / "one.tar", members), size=48)
 
 
 class Whole(image.Folder):
@@ -88,8 +105,19 @@ CANNOT: dict[str, tuple[Any, dict[str, Any], str]] = {
     "random transform": (
         lambda root: image.Folder(root, image.Compose([decode, image.RandomCrop(30)])), {}, "give it as augment=",
     ),
-    "another dataset": (lambda root: Mine(), {}, "the dataset is a Mine, not a Folder"),
+    "another dataset": (lambda root: Mine(), {}, "the dataset is a Mine, not a Folder or Shards"),
     "collate": (lambda root: image.Folder(root, size=48), {"collate_fn": stack}, "collate_fn="),
+    "own read": (lambda root: Slow(shards(root) / "*.tar", size=48), {}, "Slow has a read of its own"),
+    "shards, target": (
+        lambda root: dataset_of(shards(root), size=48, target_transform=plus_one), {}, "target_transform=",
+    ),
+    "labels are mappings": (
+        lambda root: labelled(root, "json", '{"label": 3}'), {}, "the label of sample 0 is a dict, not a whole number",
+    ),
+    "labels are fractions": (lambda root: labelled(root, "json", "3.0"), {}, "the label of sample 0 is a float"),
+    "labels are fractions, cached": (
+        lambda root: labelled(root, "json", "3.0"), {"size": "8MiB"}, "the label of sample 0 is a float",
+    ),
     "no batches": (lambda root: image.Folder(root, size=48), {"batch_size": None}, "batch_size=None"),
     "augment": (lambda root: image.Folder(root, size=48), {"augment": brighter}, "augment=.* is no step"),
     "augment, cached": (lambda root: image.Folder(root, size=48), {"augment": brighter, "size": "8MiB"}, "is no step"),
@@ -115,6 +143,11 @@ CAN: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda root: image.Folder(root, image.Compose([image.Decode(), image.Resize(50), image.CenterCrop(48)])), {},
     ),
     "a step": (lambda root: image.Folder(root, size=48), {"augment": image.RandomCrop(30)}),
+    "shards": (lambda root: dataset_of(shards(root), size=48), {}),
+    "shards, cached": (lambda root: dataset_of(shards(root), short_side=50), {"size": "8MiB", "augment": usual()}),
+    "shards, encoded": (lambda root: dataset_of(shards(root), size=48), {"size": "8MiB", "store": "encoded"}),
+    "pictures alone": (lambda root: dataset_of(shards(root), size=48, label=""), {"augment": usual()}),
+    "labels are json": (lambda root: labelled(root, "json", " -12 "), {}),
     "no order": (lambda root: image.Folder(root, size=48), {"seed": None, "shuffle": False}),
 }  # fmt: skip
 
@@ -179,6 +212,25 @@ def test_augment_that_is_set_later_counts(root, by_python):
     read(loader)
     assert sorted(by_python) == list(range(N))
     assert loader.worker == "thread"
+
+
+def test_a_subset_of_shards(root, by_python):
+    """As of processes, with indices of any kind."""
+    utils = pytest.importorskip("torch.utils.data")
+    dataset, indices = dataset_of(shards(root), size=48), [20, 3, -1, 3, *range(5, 15)]
+    for store in ({}, {"size": "8MiB"}, {"size": "8MiB", "store": "encoded"}):
+        loaders = [
+            Loader(
+                utils.Subset(utils.Subset(dataset, indices), range(2, 14)), BATCH, num_workers=2, seed=1, shuffle=True,
+                worker=worker, augment=usual(), **store,
+            )
+            for worker in (None, "process")
+        ]  # fmt: skip
+        assert [loader.worker for loader in loaders] == ["native", "process"]
+        assert read(loaders[0], 2) == read(loaders[1], 2)
+        assert by_python == []
+        for loader in loaders:
+            loader.close()
 
 
 # ------------------------------------------------------------ a folder that changes

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from native_samples import CONTROL, by_python, folder_of_small, read, taken, usual
+from native_samples import CONTROL, by_python, dataset_of, folder_of_small, read, shards_of_small, taken, usual
 from pictures import encoded
 from processes import held, limit, nothing_new, until
 
-from stocached import ClosedError, Loader, image
+from stocached import ClosedError, InvalidError, Loader, image
 
 N, BATCH = 40, 4
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "native_ends.py"
@@ -30,8 +30,18 @@ def root(tmp_path) -> Path:
     return folder_of_small(tmp_path / "train", N)
 
 
+@pytest.fixture(params=["folder", "shards"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return {"folder": folder_of_small, "shards": shards_of_small}[request.param](tmp_path / "train", N)
+
+
+@pytest.fixture
+def shards(tmp_path) -> Path:
+    return shards_of_small(tmp_path / "shards", N)
+
+
 def loader_of(root: Path, workers: int = 2, **settings: Any) -> Loader:
-    made = Loader(image.Folder(root, size=48), BATCH, num_workers=workers, seed=2, augment=usual(), **settings)
+    made = Loader(dataset_of(root, size=48), BATCH, num_workers=workers, seed=2, augment=usual(), **settings)
     assert made.worker == "native" or "worker" in settings
     return made
 
@@ -42,11 +52,11 @@ def loader_of(root: Path, workers: int = 2, **settings: Any) -> Loader:
 @pytest.mark.parametrize(
     "settings", [{}, {"size": "16MiB"}, {"persistent_workers": True}], ids=["none", "cached", "kept"]
 )
-def test_epochs_left_in_the_middle_leave_nothing(root, settings):
-    want = read(loader_of(root, 0))
+def test_epochs_left_in_the_middle_leave_nothing(either, settings):
+    want = read(loader_of(either, 0))
     before = held()
     for turn in range(12):
-        loader = loader_of(root, **settings)
+        loader = loader_of(either, **settings)
         batches = iter(loader)
         got = [taken(next(batches)) for _ in range(1 + turn % 3)]
         assert got == want[: len(got)]
@@ -107,9 +117,9 @@ def test_programs_end_while_a_file_hangs(hanging, way, status):
 
 
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_processes_made_in_the_middle_of_an_epoch(root, way):
+def test_processes_made_in_the_middle_of_an_epoch(either, way):
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(root), way], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(PROGRAM), str(either), way], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
@@ -199,6 +209,68 @@ def test_files_that_cannot_be_read(root, change):
         got += [taken(batch) for batch in batches]
         assert got == want[: 17 // BATCH] + want[17 // BATCH + 1 :]
     assert errors["native"] == errors["thread"]
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def touched(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def replaced(path: Path) -> None:
+    other = path.with_suffix(".other")
+    other.write_bytes(path.read_bytes())
+    os.replace(other, path)
+
+
+def written_again(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["not open", "open"])
+@pytest.mark.parametrize("change", [vanish, folder, closed, cut, touched, replaced, written_again])
+def test_shards_that_change(shards, change, opened):
+    """As of thread workers: the error names the shard. One that is open stays as it was, if it was only removed."""
+    loaders = {worker: loader_of(shards, worker=worker) for worker in ("native", "thread")}
+    dataset = loaders["native"].dataset
+    path, (first, last) = Path(dataset.shards[1]), np.flatnonzero(dataset._places["file"] == 1)[[0, -1]]
+    want, found = read(loader_of(shards, 0), 2)[N // BATCH * opened :][: N // BATCH], {}
+    for loader in loaders.values():
+        files = loader.dataset.files()
+        read(loader) if opened else loader.dataset._open.clear()
+        assert files.descriptors is not None
+        assert (files.descriptors.numbers[1] > 0) == (opened and loader.worker == "native")
+    change(path)
+    for worker, loader in loaders.items():
+        batches, found[worker] = iter(loader), []
+        for k in range(N // BATCH):
+            try:
+                found[worker].append(taken(next(batches)))
+            except (OSError, InvalidError) as error:
+                found[worker].append((type(error), str(error).splitlines()[0], k))
+        assert list(batches) == []
+        loader.close()
+    same = opened and change in (vanish, folder, closed, replaced)
+    assert found["native"] == found["thread"]
+    errors = [one for one in found["native"] if isinstance(one[0], type)]
+    assert found["native"] == want if same else len(errors) > 2
+    assert all(path.name in text and first // BATCH <= k <= last // BATCH for _, text, k in errors)
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_shards_stay_open(shards, most, monkeypatch, by_python):
+    """As far as there are few enough. Threads share their descriptors."""
+    monkeypatch.setattr("stocached._image.shards._MOST_OPEN", most)
+    loader, before = loader_of(shards), held()
+    assert read(loader, 2) == read(loader_of(shards, 0), 2)
+    descriptors = loader.dataset.files().descriptors
+    assert (descriptors is not None and (descriptors.numbers > 0).all()) == (most == 3)
+    assert by_python == []
+    loader.close()
+    del loader, descriptors
+    nothing_new(before)
 
 
 # ------------------------------------------------------------ caches that change

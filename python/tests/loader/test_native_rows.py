@@ -26,13 +26,13 @@ SEEDS = [0, 1, 2**63, 2**64 - 1, *(random.Random(k).randrange(2**64) for k in ra
 
 
 @pytest.fixture
-def passes(monkeypatch) -> list[int]:
-    """An entry for each pass over a picture that Python's steps made."""
-    made: list[int] = []
+def passes(monkeypatch) -> list[bool]:
+    """An entry for each pass over a picture that Python's steps made: whether the picture had floats."""
+    made: list[bool] = []
     run = plan.Plan.run
 
     def counted(self: plan.Plan) -> None:
-        made.extend([1] * self._waits)
+        made.extend([self._dtype != native.UINT8] * self._waits)
         run(self)
 
     monkeypatch.setattr(plan.Plan, "run", counted)
@@ -80,8 +80,8 @@ class Rows:
         return made
 
 
-def compare(steps: Sequence[image.Step], pixels: np.ndarray, seeds: Sequence[int], passes: list[int]) -> Counter[str]:
-    """Whether both make the same row. C must make it where Python's steps need one pass."""
+def compare(steps: Sequence[image.Step], pixels: np.ndarray, seeds: Sequence[int], passes: list[bool]) -> Counter[str]:
+    """Whether both make the same row. C must make it where Python's steps need no pass over floats."""
     rows, seen = Rows(steps, pixels), Counter[str]()
     for seed in seeds:
         passes.clear()
@@ -90,11 +90,12 @@ def compare(steps: Sequence[image.Step], pixels: np.ndarray, seeds: Sequence[int
         except InvalidError:
             assert rows.by_c(seed) is None, "Python raises the error"
             continue
-        needed = len(passes)
+        floats, needed = any(passes), len(passes)
         got = rows.by_c(seed)
         fits = (want.shape, want.dtype) == (rows.pictures.shape[1:], rows.pictures.dtype)
-        assert (got is not None) == (needed <= 1 and fits), (steps, pixels.shape, seed)
+        assert (got is not None) == (not floats and fits), (steps, pixels.shape, seed)
         seen["back" if got is None else "in c"] += 1
+        seen["several"] += got is not None and needed > 1
         if got is not None:
             assert got.tobytes() == want.tobytes(), (steps, pixels.shape, seed)
             seen[f"row {hash(got.tobytes())}"] = 1
@@ -180,24 +181,52 @@ def test_one_pass(passes, name, layout):
         assert len(seen) > 2, "seeds give different rows"
 
 
-SEVERAL = {
+SEVERAL: dict[str, list[image.Step]] = {
     "resize, padded crop": [image.Resize(30), image.RandomCrop(32, padding=4)],
-    "erase, normalise": [
-        image.ToDtype("float32"),
-        image.RandomErasing(1, (0.1, 0.2)),
-        image.Normalize((1,), (2,)),
-    ],
-    "two normalisations": [image.ToDtype("float32"), image.Normalize(MEAN, STD), image.Normalize(MEAN, STD)],
+    "resize, resized crop": [image.Resize(60, interpolation="bicubic"), image.RandomResizedCrop(24)],
+    "crop, centre that is larger": [image.RandomCrop(20), image.CenterCrop((30, 10))],
     "two resizes": [image.Resize(30), image.Resize((50, 40))],
     "two colours": [image.ColorJitter(0.1), image.ColorJitter(0.1)],
     "two erased boxes": [image.RandomErasing(1, (0.1, 0.2)), image.RandomErasing(1, (0.1, 0.2))],
     "flip, then crop": [image.RandomHorizontalFlip(1), image.RandomCrop(20)],
+    "flip, then resized crop": [image.RandomHorizontalFlip(1), image.RandomResizedCrop((20, 31))],
+    "colours, then resized crop": [image.ColorJitter(0.4, 0.4, 0.4, 0.1), image.RandomResizedCrop(24)],
+    "erase, flip": [image.RandomErasing(1, (0.1, 0.2), value=(1, 2, 3)), image.RandomHorizontalFlip(1)],
+    "erase, then floats": [image.RandomErasing(1, (0.1, 0.2)), image.ToDtype("float32"), image.Normalize(MEAN, STD)],
+    "eight": [
+        image.RandomErasing(1, (0.1, 0.2), value=99),
+        image.ColorJitter(0.4, hue=0.1),
+        image.Resize(90),
+        image.RandomCrop(100, padding=9, fill=(3, 2, 1)),
+        image.RandomHorizontalFlip(1),
+        image.RandomResizedCrop((33, 44), interpolation="bicubic"),
+        image.ColorJitter(0, 0.5),
+        image.CenterCrop(50),
+        image.ToDtype("float16", scale=True),
+    ],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_several_passes_come_back(passes, name):
-    seen = compare(SEVERAL[name], picture(61, 47), SEEDS, passes)
+@pytest.mark.parametrize("layout", ["hwc", "chw"])
+def test_several_passes(passes, name, layout):
+    """C does all of them, as Python does."""
+    pixels = picture(61, 47)
+    pixels = pixels if layout == "hwc" else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    seen = compare(SEVERAL[name], pixels, SEEDS, passes)
+    assert seen["in c"] == seen["several"] == len(SEEDS)
+
+
+FLOATS: dict[str, list[image.Step]] = {
+    "erase, normalise": [image.ToDtype("float32"), image.RandomErasing(1, (0.1, 0.2)), image.Normalize((1,), (2,))],
+    "two normalisations": [image.ToDtype("float32"), image.Normalize(MEAN, STD), image.Normalize(MEAN, STD)],
+    "crop of floats": [image.RandomHorizontalFlip(1), image.ToDtype("float32"), image.RandomCrop(20)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_passes_over_floats_come_back(passes, name):
+    seen = compare(FLOATS[name], picture(61, 47), SEEDS, passes)
     assert seen["back"] == len(SEEDS)
 
 
@@ -255,7 +284,8 @@ def test_random_pipelines(passes, begin):
             pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))
         seeds: Any = [chosen.randrange(2**64) for _ in range(6)]
         seen.update(compare(steps, pixels, seeds, passes))
-    assert min(seen["in c"], seen["back"]) > 150, seen
+    assert min(seen["in c"], seen["several"]) > 150, seen
+    assert seen["back"] > 50, seen
 
 
 def test_draws_are_those_of_the_generator_that_augment_gets():

@@ -16,10 +16,10 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from native_samples import read, taken, usual
+from native_samples import dataset_of, read, taken, usual
 from processes import children, until
 
-from stocached import ClosedError, Loader, image
+from stocached import ClosedError, Loader
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
 
@@ -28,7 +28,8 @@ HANGS = "-hang.jpg"
 
 
 def loader_of(root: str, workers: int = 2, *, hangs: bool = False, **settings) -> Loader:
-    dataset = image.Folder(root, size=48, is_valid_file=lambda path: hangs or not path.endswith(HANGS))
+    only = {"is_valid_file": lambda path: hangs or not path.endswith(HANGS)}
+    dataset = dataset_of(root, size=48, **({} if any(Path(root).glob("*.tar")) else only))
     return Loader(dataset, 4, num_workers=workers, augment=usual(), seed=2, **settings)
 
 

@@ -26,3 +26,7 @@ class CacheBacked:
         """The structure of a sample, if each of its values is a field of the cache and no transform
         changes it; else None."""
         raise NotImplementedError
+
+    def blank(self) -> Any:
+        """A sample of a served cache whose values are zero; of samples of one size that no transform changes."""
+        raise NotImplementedError

@@ -59,11 +59,12 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     def gathered_tree(self) -> Tree | None:
         if self.transform is not None:
             return None
-        fields = self.cache.fields
-        values = [
-            _rows(field, np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype))[0] for field in fields
-        ]
-        return Tree(values[0] if len(fields) == 1 else dict(zip([field.name for field in fields], values)))
+        return Tree(self.blank())
+
+    def blank(self) -> Any:
+        """A sample whose values are zero, of a cache of samples of one size, without a transform."""
+        arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.cache.fields]
+        return self._samples(arrays)[0]
 
     def __len__(self) -> int:
         return self.cache.samples
@@ -95,8 +96,13 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         fields, arrays = self.cache.fields, self._batches.take(len(wanted))
         names = [field.name for field in fields]
         self.cache.fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)), self.timeout)
+        return self._samples(arrays)
+
+    def _samples(self, arrays: list[Array]) -> list[Any]:
+        """The rows of the fields' arrays as samples."""
+        fields = self.cache.fields
         columns = [_rows(field, array) for field, array in zip(fields, arrays)]
-        return columns[0] if len(fields) == 1 else [dict(zip(names, row)) for row in zip(*columns)]
+        return columns[0] if len(fields) == 1 else [dict(zip([f.name for f in fields], row)) for row in zip(*columns)]
 
     def _variable(self, wanted: list[int]) -> list[Any]:
         fields = self.cache.fields

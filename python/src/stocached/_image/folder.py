@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,14 +12,10 @@ import numpy as np
 from .._common.errors import InvalidError, UnsupportedError
 from .._samples.schema import Field
 from .decoding import Decode
-from .pipeline import RANDOM, Files, Pipeline
+from .pipeline import RANDOM, Files, Pipeline, files_of
 from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
-
-
-# Of folders that loaders read. Not an attribute: derived fingerprints and pickles have those.
-_files: weakref.WeakKeyDictionary[Folder, Files] = weakref.WeakKeyDictionary()
 
 
 class Decoded:
@@ -215,11 +210,7 @@ class Folder(Decoded):
     def files(self) -> Files:
         if type(self).read is not Folder.read:
             raise UnsupportedError(f"{type(self).__name__} has a read of its own")
-        # Programs may change entries of the list, so each epoch of a loader looks.
-        files = _files.get(self)
-        if files is None or files.samples != self.samples:
-            files = _files[self] = Files.of(self.samples)
-        return files
+        return files_of(self, self.samples, Files.of)
 
     def __repr__(self) -> str:
         return f"Folder({os.fspath(self.root)!r}, {len(self)} pictures of {len(self.classes)} classes, {self.decode})"

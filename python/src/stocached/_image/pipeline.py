@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,36 @@ RANDOM = (
 )  # fmt: skip
 
 
+PLACE = np.dtype(native.Place)
+_STAMP = np.dtype(native.Stamp)
+
+
+class Descriptors:
+    """Files that stay open, for all threads. C opens them."""
+
+    def __init__(self, files: int) -> None:
+        self.numbers = np.zeros(files, np.int32)  # 1 + the descriptor
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for number in self.numbers[self.numbers > 0].tolist():
+            close(number - 1)
+
+
 @dataclass
 class Files:
-    """The files of samples, and their labels."""
+    """The files of samples, and where samples lie in them."""
 
-    samples: list[tuple[str, int]]  # of which they were made
+    made_of: list[Any]  # what the dataset had when this was made
     paths: bytes  # each ends with a NUL
     path_at: npt.NDArray[np.uint64]
-    labels: npt.NDArray[np.int64]
+    places: npt.NDArray[Any]
+    labelled: bool = True
+    stamps: npt.NDArray[Any] | None = None  # files with another one are refused
+    descriptors: Descriptors | None = None  # None: no file stays open
 
     @classmethod
     def of(cls, samples: Sequence[tuple[str, int]]) -> Files:
+        """Of samples that have a file each, and a label that is known."""
         try:
             pairs = [(path, label) for path, label in samples]
             names = [os.fsencode(path) for path, _ in pairs]
@@ -48,13 +68,60 @@ class Files:
             raise UnsupportedError(f"samples are no pairs of a path and a number: {error}") from error
         if {type(label) for _, label in pairs} - {int}:
             raise UnsupportedError("labels are no integers")
-        path_at = np.zeros(len(names) + 1, np.uint64)
-        np.cumsum([len(name) + 1 for name in names], out=path_at[1:])
-        return cls(pairs, b"\0".join(names) + b"\0", path_at, labels)
+        places = np.zeros(len(pairs), PLACE)
+        places["at"], places["label"], places["file"] = -1, labels, np.arange(len(pairs))
+        return cls(pairs, *_joined(names), places)
+
+    @classmethod
+    def of_shards(
+        cls, shards: list[str], stamps: list[tuple[int, int]], places: npt.NDArray[Any], labelled: bool, most_open: int
+    ) -> Files:
+        """Of samples that lie in larger files. They stay open if there are no more than most_open."""
+        descriptors = Descriptors(len(shards)) if len(shards) <= most_open else None
+        names = [os.fsencode(path) for path in shards]
+        return cls(list(shards), *_joined(names), places, labelled, np.array(stamps, _STAMP), descriptors)
 
     def subset(self, indices: Sequence[int]) -> Files:
-        chosen = np.array(indices, np.int64)
-        return Files(self.samples, self.paths, self.path_at[:-1][chosen], self.labels[chosen])
+        return replace(self, places=self.places[np.array(indices, np.int64)])
+
+    @property
+    def in_c(self) -> dict[str, Any]:
+        """Members of the pipeline, which refer to this object."""
+        numbers = None if self.descriptors is None else self.descriptors.numbers
+        return {
+            "paths": self.paths,
+            "path_at": _pointer(self.path_at, ctypes.c_uint64),
+            "stamps": _pointer(self.stamps, native.Stamp),
+            "descriptors": _pointer(numbers, ctypes.c_int32),
+            "places": _pointer(self.places, native.Place),
+            "files": len(self.path_at),
+            "samples": len(self.places),
+            "labelled": self.labelled,
+        }
+
+
+def _joined(names: list[bytes]) -> tuple[bytes, npt.NDArray[np.uint64]]:
+    """The paths one after the other, and where each begins."""
+    path_at = np.zeros(len(names) + 1, np.uint64)
+    np.cumsum([len(name) + 1 for name in names], out=path_at[1:])
+    return b"\0".join(names) + b"\0", path_at[:-1]
+
+
+def _pointer(array: npt.NDArray[Any] | None, kind: Any) -> Any:
+    return None if array is None else ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
+
+
+# Of datasets that loaders read. Not an attribute: derived fingerprints and pickles have those.
+_files: weakref.WeakKeyDictionary[Any, Files] = weakref.WeakKeyDictionary()
+
+
+def files_of(dataset: Any, made_of: list[Any], make: Callable[[list[Any]], Files]) -> Files:
+    """The files of a dataset, made again if what they are made of has changed: programs may change lists of a dataset,
+    so each epoch of a loader looks."""
+    files = _files.get(dataset)
+    if files is None or files.made_of != made_of:
+        files = _files[dataset] = make(made_of)
+    return files
 
 
 class Pipeline:
@@ -68,34 +135,33 @@ class Pipeline:
         fields: Sequence[Field],
         sample_bytes: int,
         encoded: bool,
+        blanks: list[Any] | None = None,
     ) -> None:
         """fields, sample_bytes: of the cache, if there is one. sample_bytes 0: samples vary in size. encoded: the cache
-        has the bytes of files.
+        has the bytes of files. blanks: as the method; None: samples are tuples of arrays.
 
-        Raises UnsupportedError if samples of the cache are not a picture and a label."""
+        Raises UnsupportedError if samples of the cache are not a picture and a label, or a picture alone."""
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
+        self._blanks = blanks
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)
         self._how = native.Pipeline(
             struct_bytes=ctypes.sizeof(native.Pipeline),
-            paths=files.paths, path_at=_numbers(files.path_at, ctypes.c_uint64),
-            labels=_numbers(files.labels, ctypes.c_int64), samples=len(files.labels),
             decode=decode.in_c(width, height), encoded=encoded, extents=not self._fixed,
-            step_count=len(steps), steps=self._steps,
+            step_count=len(steps), steps=self._steps, **files.in_c,
         )  # fmt: skip
         if fields:
             self._take_fields(fields, sample_bytes, encoded)
 
     def _take_fields(self, fields: Sequence[Field], sample_bytes: int, encoded: bool) -> None:
-        """Checks that the cache has a picture and a label, and notes where they lie."""
+        """Checks that the cache has what samples have, and notes where it lies."""
         kinds = [(field.code, len(field.shape)) for field in fields]
-        if kinds != [(dtypes.CODES["uint8"], 1 if encoded else 3), (dtypes.CODES["int64"], 0)]:
-            raise UnsupportedError(
-                f"samples of the cache are ({', '.join(map(str, fields))}), not a picture and a label"
-            )
-        picture, label = fields
+        wanted = [(dtypes.CODES["uint8"], 1 if encoded else 3), (dtypes.CODES["int64"], 0)]
+        if kinds != wanted[: self._parts]:
+            raise UnsupportedError(f"samples of the cache are ({', '.join(map(str, fields))}), not {self._described}")
+        picture = fields[0]
         if not encoded:
             chw, shape = self._decode._chw, [dim or 0 for dim in picture.shape]  # 0: any
             if shape[0 if chw else 2] not in (0, 3):
@@ -103,30 +169,46 @@ class Pipeline:
             self._how.picture_height, self._how.picture_width = shape[1:] if chw else shape[:2]
         if self._fixed:
             self._how.picture_at, self._how.label_at, self._how.sample_bytes = (
-                picture.offset, label.offset, sample_bytes
+                picture.offset, fields[-1].offset, sample_bytes
             )  # fmt: skip
+
+    @property
+    def _parts(self) -> int:
+        return 2 if self._files.labelled else 1
+
+    @property
+    def _described(self) -> str:
+        return "a picture and a label" if self._files.labelled else "a picture alone"
+
+    @property
+    def loads(self) -> bool:
+        """Whether C loads samples that are not in the cache."""
+        return len(self._files.places) > 0
 
     @property
     def copies(self) -> bool:
         """Whether C needs a copy of a cached sample: a decoder must not read bytes that change."""
         return bool(self._how.encoded)
 
-    def blanks(self) -> list[tuple[Any, int]]:
+    def blanks(self) -> list[Any]:
         """Samples with empty pictures of each size, if the decoder makes one size, else of two sizes of many."""
+        if self._blanks is not None:
+            return self._blanks
         sizes = [self._decode._sides] if self._decode._sides else []
         if not sizes:
             short = self._decode.short_side or 480
             sizes = [(short, short + short // 3), (short + short // 3, short)]
-        return [(np.zeros((3, *size) if self._decode._chw else (*size, 3), np.uint8), 0) for size in sizes]
+        pictures = [np.zeros((3, *size) if self._decode._chw else (*size, 3), np.uint8) for size in sizes]
+        return [(picture, 0) for picture in pictures] if self._files.labelled else pictures
 
     def worker(self, layout: Layout) -> Worker:
         """A worker that makes rows of this layout. UnsupportedError: it cannot."""
         columns = layout.columns
-        if len(columns) != 2 or layout.objects or [column.leaf for column in columns] != [0, 1]:
-            raise UnsupportedError("rows of a batch are not a picture and a label")
-        picture, label = columns
+        if [column.leaf for column in columns] != list(range(self._parts)) or layout.objects:
+            raise UnsupportedError(f"rows of a batch are not {self._described}")
+        picture, label = columns[0], columns[-1]
         dtype = next((name for name, one in _ROWS.items() if picture.dtype == one), "bfloat16")
-        if len(picture.shape) != 3 or label.shape != () or label.dtype != np.int64:
+        if len(picture.shape) != 3 or (self._files.labelled and (label.shape or label.dtype != np.int64)):
             raise UnsupportedError(
                 f"rows of a batch have pictures of shape {picture.shape} and labels of {label.dtype}"
             )
@@ -136,8 +218,20 @@ class Pipeline:
         return Worker(self, how)
 
 
-def _numbers(array: npt.NDArray[Any], kind: Any) -> Any:
-    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
+def of_pictures(steps: list[native.Step], fields: Sequence[Field], sample_bytes: int, blank: Any) -> Pipeline:
+    """For pictures of a cache that another process fills, and steps after it. fields, sample_bytes: of the cache,
+    whose samples have one size. blank: a sample whose values are zero; its leaves are the fields.
+
+    UnsupportedError: C cannot do it; it says why."""
+    shape = fields[0].shape
+    if len(fields) > 2 or len(shape) != 3 or shape[0] != 3 or shape[2] in (1, 3):
+        raise UnsupportedError(
+            f"samples of the cache are ({', '.join(map(str, fields))}), not a picture (3, height, width) of one size, "
+            "alone or with a label"
+        )
+    files = replace(Files.of([]), labelled=len(fields) == 2)
+    decode = Decode((int(shape[1] or 0), int(shape[2] or 0)), layout="chw")
+    return Pipeline(files, decode, steps, fields, sample_bytes, False, [blank])
 
 
 class Worker(Memory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import operator
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._common.errors import InvalidError, SampleIndexError
+from .._common.errors import InvalidError, SampleIndexError, UnsupportedError
+from .._native import _image_header as native
 from .folder import Decoded
+from .pipeline import PLACE, Files, files_of
 from .tar_index import Members, members_of, stamp_of
 
 _PICTURES = "jpg;jpeg;png;webp;gif;bmp;tif;tiff;ppm"
@@ -29,9 +32,13 @@ class _Shard:
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
         self.path = path
+        self._stamp = stamp
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if stamp_of(os.fstat(self._descriptor)) != stamp:
-            raise InvalidError(f"{path} has changed since its members were listed; make the dataset again")
+        self._check()
+
+    def _check(self) -> None:
+        if stamp_of(os.fstat(self._descriptor)) != self._stamp:
+            raise InvalidError(f"{self.path} has changed since its members were listed; make the dataset again")
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "_descriptor"):
@@ -41,6 +48,7 @@ class _Shard:
         data = os.pread(self._descriptor, size, at)
         if len(data) < size:
             raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
+        self._check()  # after the read: bytes of a shard that is written meanwhile are not used
         return data
 
 
@@ -83,18 +91,18 @@ class Shards(Decoded):
             for number, (path, members) in enumerate(zip(self.shards, listed))
         ]
         self._stamps = [members.stamp for members in listed]
-        self._rows = np.concatenate(parts) if parts else np.empty(0, _ROW)
+        self._places = np.concatenate(parts) if parts else np.empty(0, PLACE)
         self._open: dict[int, _Shard] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._places)
 
     def read(self, index: int) -> tuple[Any, ...]:
         k = operator.index(index)
         if not -len(self) <= k < len(self):
             raise SampleIndexError(f"index {k} is out of range; the shards have {len(self)} samples")
-        shard_number, at, size, label_at, label_size, is_json = self._rows[k].item()
-        shard = self._open.get(shard_number) or self._opened(shard_number)
+        at, label_at, size, label_size, number, kind = self._places[k].item()
+        shard = self._open.get(number) or self._opened(number)
         if not self._labelled:
             return (shard.read(at, size),)
         first, last = min(at, label_at), max(at + size, label_at + label_size)
@@ -105,17 +113,31 @@ class Shards(Decoded):
         else:
             data, text = shard.read(at, size), shard.read(label_at, label_size)
         try:
-            label = json.loads(text) if is_json else int(text)
+            label = json.loads(text) if kind == native.LABEL_JSON else int(text)
         except ValueError as error:
             raise InvalidError(f"{self._member(k, shard, label_at)}: no label: {error}") from None
         return data, self._target(label)
 
     def name(self, index: int) -> str:
-        number, at = self._rows[index][["shard", "at"]].item()
+        number, at = self._places[index][["file", "at"]].item()
         try:
             return self._member(index, self._open.get(number) or self._opened(number), at)
         except (OSError, InvalidError):  # the bytes came from a cache, and the shard is gone
             return f"{self.shards[number]} (sample {index % len(self)})"
+
+    def files(self) -> Files:
+        if type(self).read is not Shards.read:
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+        return files_of(self, self.shards, self._make_files)
+
+    def _make_files(self, shards: list[str]) -> Files:
+        for k in sorted({0, len(self) // 2, len(self) - 1}) if self._labelled and len(self) else ():
+            label: Any = 0
+            with contextlib.suppress(OSError, InvalidError):  # who reads the sample gets the error
+                _, label = self.read(k)
+            if type(label) is not int:
+                raise UnsupportedError(f"the label of sample {k} is a {type(label).__name__}, not a whole number")
+        return Files.of_shards(shards, self._stamps, self._places, self._labelled, _MOST_OPEN)
 
     def _member(self, index: int, shard: _Shard, at: int) -> str:
         """The name of a member, as its header has it."""
@@ -135,11 +157,6 @@ class Shards(Decoded):
         return f"Shards({len(self)} samples in {len(self.shards)} shards, {self.decode})"
 
 
-_ROW = np.dtype(
-    [("shard", "<u4"), ("at", "<i8"), ("size", "<u4"), ("label_at", "<i8"), ("label_size", "<u4"), ("json", "?")]
-)
-
-
 def _names(text: str) -> list[str]:
     return [name.removeprefix(".") for name in text.lower().split(";") if name]
 
@@ -147,10 +164,10 @@ def _names(text: str) -> list[str]:
 def _chosen(path: str, members: Members, wanted: list[list[str]], number: int, missing: str) -> npt.NDArray[Any]:
     """Rows for the samples of a shard."""
     samples = len(members.starts) - 1
-    rows = np.zeros(samples, _ROW)
-    rows["shard"] = number
+    rows = np.zeros(samples, PLACE)
+    rows["file"] = number
     complete = np.ones(samples, bool)
-    for names, (at, size) in zip(wanted, (("at", "size"), ("label_at", "label_size"))):
+    for names, (at, size) in zip(wanted, (("at", "bytes"), ("label", "label_bytes"))):
         ranks = np.array([names.index(field) if field in names else len(names) for field in members.fields], np.int64)
         of_members = ranks[members.numbers] * len(members.numbers) + np.arange(len(members.numbers))
         best = np.minimum.reduceat(of_members, members.starts[:-1]) if samples else of_members
@@ -163,8 +180,9 @@ def _chosen(path: str, members: Members, wanted: list[list[str]], number: int, m
             )
         complete &= has
         rows[at], rows[size] = members.places[chosen], members.sizes[chosen]
-        if at == "label_at":
-            rows["json"] = np.array([field == "json" for field in members.fields], bool)[members.numbers[chosen]]
+        if at == "label":
+            kinds = [native.LABEL_JSON if field == "json" else native.LABEL_TEXT for field in members.fields]
+            rows["label_kind"] = np.array(kinds, np.uint32)[members.numbers[chosen]]
     return rows[complete]
 
 

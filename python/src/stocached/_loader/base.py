@@ -19,6 +19,7 @@ from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
+from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
@@ -315,14 +316,16 @@ class BaseLoader(CheckpointedLoader):
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
         cached, folder = self._cached, sys.modules.get("stocached._image.folder")
         if cached is not None and not isinstance(cached, CachedSamples):
-            raise UnsupportedError("a server fills the cache of the dataset")
+            return self._served_pipeline(cached)
         dataset = self.dataset if cached is None else cached.dataset
         indices: Any = None
         while type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset":
             indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
             dataset = dataset.dataset
         if folder is None or not isinstance(dataset, folder.Decoded):
-            raise UnsupportedError(f"the dataset is a {type(dataset).__name__}, not a Folder of stocached.image")
+            raise UnsupportedError(
+                f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"
+            )
         if not self._by_rows() and self.num_workers:
             raise UnsupportedError("workers make whole batches: collate_fn=, batch_size=None or a dataset that does")
         if cached is None:
@@ -332,6 +335,21 @@ class BaseLoader(CheckpointedLoader):
         sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
         encoded = cached.store == "encoded"
         return dataset.pipeline(self.augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
+
+    def _served_pipeline(self, dataset: CacheBacked) -> Any:
+        """As `_pipeline`, for pictures of a cache that a server fills. Python fetches the misses."""
+        steps, augment, cache = sys.modules.get("stocached._image.steps"), self.augment, dataset.cache
+        if steps is None or not isinstance(augment, steps.Step):
+            raise UnsupportedError(
+                f"a server fills the cache, and augment={augment!r:.80} is no step of stocached.image"
+            )
+        if not self._by_rows() and self.num_workers:
+            raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")
+        if cache.variable or dataset.gathered_tree() is None:
+            raise UnsupportedError("the dataset has a transform=, or samples that differ in size")
+        from .._image.pipeline import of_pictures  # needs the library for pictures
+
+        return of_pictures(augment.in_c(), cache.fields, cache.sample_bytes, dataset.blank())
 
     def _rows_in_c(self, job: Job) -> Layout | None:
         """The layout of rows that C makes, by empty pictures, so that no sample needs Python to learn it. None: the

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._random import generator_states
 from .._random.sample_seeds import sample_seed
@@ -229,16 +230,21 @@ class Job:
         plain = isinstance(self.dataset, CachedSamples) and type(self.dataset).__getitem__ is CachedSamples.__getitem__
         return self.dataset if plain else None
 
+    @functools.cached_property
+    def served(self) -> CacheBacked | None:
+        """The dataset, if a server fills its cache."""
+        return self.dataset if isinstance(self.dataset, CacheBacked) and self.dataset.served else None
+
     def load(self, index: Any, seed: int) -> Any:
         """A sample of a map-style dataset. seed: of `sample_seed`."""
-        return self._augmented(self.dataset[index], seed)
+        return self.augmented(self.dataset[index], seed)
 
     def finish(self, index: int, seed: int, sample: Any) -> Any:
         """As `load`, with the result of `cached.peek`: a sample, or None."""
         assert self.cached is not None
-        return self._augmented(self.cached.finish(index, sample), seed)
+        return self.augmented(self.cached.finish(index, sample), seed)
 
-    def _augmented(self, sample: Any, seed: int) -> Any:
+    def augmented(self, sample: Any, seed: int) -> Any:
         return sample if self.augment is None else self.augment(sample, seed)
 
     def fetcher(self, snapshot: Mapping[str, Any] | None = None) -> Fetcher:

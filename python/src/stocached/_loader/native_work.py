@@ -23,12 +23,14 @@ class NativeWork:
         self._work: _native.Work | None = None
         self._begun = False
         self._kept: Any = ()  # what C refers to
+        backed = job.served if job.cached is None else job.cached
+        self._cache = None if backed is None else backed.cache
 
     def take(self, layout: Layout | None, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
         """As `TaskQueue.take`, after C has done the tasks that it can. layout: of rows, if it is known yet. most: if
         C does none."""
-        cached = self._job.cached
-        if cached is not None and (cached.notices.error.flag[0] or cached.cache.closed):
+        cached, cache = self._job.cached, self._cache
+        if (cached is not None and cached.notices.error.flag[0]) or (cache is not None and cache.closed):
             self._end()  # Python raises the error
         elif layout is not None and not self._begun:
             self._begun = True
@@ -44,11 +46,11 @@ class NativeWork:
             image = job.pipeline.worker(layout)
         except UnsupportedError:
             return
-        handle = _native.Cache() if job.cached is None else job.cached.cache._handle
+        handle = _native.Cache() if self._cache is None else self._cache._handle
         self._kept = image, handle
         self._work = _native.Work(
             struct_bytes=ctypes.sizeof(_native.Work), board=self._task_queue.address, cache=handle,
-            context=image.handle, load=_native.Load(image.load), finish=_native.Finish(image.finish),
+            context=image.handle, load=_native.Load(image.load) if job.pipeline.loads else _native.Load(), finish=_native.Finish(image.finish),
             buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
             kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,
         )  # fmt: skip

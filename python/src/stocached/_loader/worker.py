@@ -28,7 +28,7 @@ from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AN
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _Loaded = list[tuple[_native.Task, Any]]
-_UNPROBED = object()  # a sample that is not probed in the cache yet
+_UNPROBED = object()  # a sample that is neither probed in the cache nor fetched yet
 _MOST = 32  # the most tasks to take at a time
 _TOGETHER = 1_000_000  # ns: the most that these tasks may take together, so that other workers get some
 
@@ -221,6 +221,9 @@ class Worker:
         if self._job.cached is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # then one by one, so that the error belongs to its sample
                 found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
+        elif self._native is not None and self._job.served is not None and len(tasks) > 1:
+            with contextlib.suppress(Exception):  # the same; one request for all misses
+                found = self._job.dataset.__getitems__([task.index for task in tasks])
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
@@ -238,7 +241,8 @@ class Worker:
         self._most = max(1, min(_MOST, int(_TOGETHER / self._pace)))
 
     def _load(self, task: _native.Task, found: Any, loaded: _Loaded, hits: list[_native.Task]) -> None:
-        """Loads a sample. found: the result of a probe of the cache, or _UNPROBED."""
+        """Loads a sample. found: the result of a probe of the cache, or a sample that a server gave, or
+        _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:
@@ -246,6 +250,8 @@ class Worker:
             if sample is not None:
                 hits.append(task)
             load = functools.partial(job.finish, index, seed, sample)
+        elif found is not _UNPROBED:
+            load = functools.partial(job.augmented, found, seed)
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)

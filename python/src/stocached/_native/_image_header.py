@@ -77,6 +77,11 @@ RANDOM_ERASING = 7
 TO_DTYPE = 8
 NORMALIZE = 9
 
+# enum stoc_image_label_kind
+LABEL_KNOWN = 0
+LABEL_TEXT = 1
+LABEL_JSON = 2
+
 
 class Worker(c_void_p):
     """A handle: a pointer object of its own, which keeps what hangs on it alive during a call."""
@@ -186,6 +191,28 @@ class Step(ctypes.Structure):
     ]
 
 
+class Place(ctypes.Structure):
+    """struct stoc_image_place"""
+
+    _fields_ = [
+        ("at", c_int64),
+        ("label", c_int64),
+        ("bytes", c_uint32),
+        ("label_bytes", c_uint32),
+        ("file", c_uint32),
+        ("label_kind", c_uint32),
+    ]
+
+
+class Stamp(ctypes.Structure):
+    """struct stoc_image_stamp"""
+
+    _fields_ = [
+        ("bytes", c_int64),
+        ("modified_ns", c_int64),
+    ]
+
+
 class Pipeline(ctypes.Structure):
     """struct stoc_image_pipeline"""
 
@@ -193,12 +220,14 @@ class Pipeline(ctypes.Structure):
         ("struct_bytes", c_uint64),
         ("paths", c_char_p),
         ("path_at", POINTER(c_uint64)),
-        ("file_at", POINTER(c_uint64)),
-        ("file_bytes", POINTER(c_uint64)),
-        ("labels", POINTER(c_int64)),
+        ("stamps", POINTER(Stamp)),
+        ("descriptors", POINTER(c_int32)),
+        ("places", POINTER(Place)),
+        ("files", c_uint64),
         ("samples", c_uint64),
         ("decode", Decode),
         ("encoded", c_uint32),
+        ("labelled", c_uint32),
         ("extents", c_uint32),
         ("picture_width", c_uint32),
         ("picture_height", c_uint32),
@@ -210,7 +239,6 @@ class Pipeline(ctypes.Structure):
         ("row_at", c_uint64),
         ("row_label_at", c_uint64),
         ("step_count", c_uint32),
-        ("reserved", c_uint32),
         ("steps", POINTER(Step)),
     ]
 
