@@ -262,15 +262,11 @@ def test_auto_takes_the_store_of_a_cache_that_appears_meanwhile(root, cache_name
     for there, chosen in (("decoded", "encoded"), ("encoded", "decoded")):
         made = []
 
-        def choose(self: Any, *_: Any, there: Any = there, chosen: str = chosen, made: list[Any] = made) -> Any:
-            if made:
-                return there, "the cache exists", None
-            with monkeypatch.context() as patch:
-                patch.undo()
-                made.append(CachedSamples(image.Folder(root, size=32), name=cache_name, size="16MiB", store=there))
-            return chosen, "measured", None
+        def measure(self: Any, *_: Any, there: Any = there, chosen: str = chosen, made: list[Any] = made) -> Any:
+            made.append(CachedSamples(image.Folder(root, size=32), name=cache_name, size="16MiB", store=there))
+            self.store, self.why = chosen, "measured"
 
-        monkeypatch.setattr(CachedSamples, "_choose", choose)
+        monkeypatch.setattr(CachedSamples, "_measure", measure)
         cached = CachedSamples(image.Folder(root, size=32), name=cache_name, size="16MiB", store="auto")
         assert cached.store == there
         assert not cached.made
