@@ -40,7 +40,7 @@ func (f *sourceFlags) add(c *cobra.Command) {
 		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
 	c.Flags().StringArrayVar(&f.decode, "decode", nil,
 		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, "+
-			"memory, bad_samples; repeatable")
+			"memory, bad_samples, store; repeatable")
 	if err := c.RegisterFlagCompletionFunc("kind",
 		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)

@@ -1,0 +1,260 @@
+"""What a server keeps of pictures: decode: {store: decoded | encoded | auto}. docs/spec/stores.md, In a server"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded, picture
+from served import ROOT, Server, program
+from torch_helpers import TORCH_WARNINGS, torch
+
+import stocached
+from stocached import Cache, FetchError, image
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:stocached. a bad sample"), *TORCH_WARNINGS]
+
+HELPER = program().with_name("stocached-decode")
+TESTDATA = ROOT / "source" / "decode" / "testdata"
+SUFFIXES = (".jpg", ".png", ".webp", ".gif")
+
+
+def dataset(server: Server, **options: Any) -> Any:
+    from stocached.torch import SourceDataset
+
+    return SourceDataset(server.name, **options)
+
+
+def jpegs(n: int) -> dict[str, bytes]:
+    """In two folders, of several sizes, kinds and orientations."""
+    kinds: list[dict[str, Any]] = [{}, {"progressive": True}, {"orientation": 6}, {"mode": "L"}, {"mode": "CMYK"}]
+    kinds += [{"subsampling": 0}, {"orientation": 3}]
+    return {
+        f"{'cat' if k % 2 else 'ant'}/{k:03}.jpg": encoded(picture(60 + 7 * k, 90 - k, k), **kinds[k % len(kinds)])
+        for k in range(n)
+    }
+
+
+def again(server: Server, **cache: Any) -> None:
+    """The same files with other keys of the cache."""
+    server.stop()
+    config = server.folder / "config.yaml"
+    settings = json.loads(config.read_text())
+    settings["caches"][0] |= cache
+    config.write_text(json.dumps(settings))
+    server.start()
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
+
+
+@pytest.mark.skipif(not HELPER.exists(), reason="the server decodes with Go, and its pixels differ a little")
+@pytest.mark.parametrize("labels", ["folders", "none"])
+@pytest.mark.parametrize("fit", ["stretch", "crop", "pad"])
+def test_both_stores_give_the_same_samples(server, fit, labels):
+    layout = "hwc" if fit == "crop" else "chw"
+    how = {"resize": [40, 56], "fit": fit, "layout": layout}
+    server.files(jpegs(16), {"labels": labels}, decode=how, size="64MiB")
+    decoded = dataset(server)
+    want = decoded.__getitems__(range(16))
+    assert not decoded.cache.variable
+    assert decoded.cache.decode is None
+    again(server, decode=how | {"store": "encoded"})
+    files = dataset(server)
+    assert files.cache.variable
+    assert files.cache.fields[0].shape == (None,)
+    assert [field.name for field in files.cache.fields] == [field.name for field in decoded.cache.fields]
+    assert files.cache.fingerprint != decoded.cache.fingerprint
+    for _ in range(2):  # misses, then hits
+        assert all(map(same, files.__getitems__(range(16)), want))
+    assert same(files[5], want[5])
+    assert same(pickle.loads(pickle.dumps(files))[5], want[5])
+
+
+@pytest.mark.skipif(not HELPER.exists(), reason="see above")
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}])
+def test_both_stores_give_the_same_batches(server, options):
+    from stocached.torch import DataLoader
+
+    if "num_workers" in options and "worker" not in options:
+        options = options | {"multiprocessing_context": "fork"}
+    steps = image.Compose([image.RandomResizedCrop(24), image.RandomHorizontalFlip(), image.ToDtype("float32")])
+    paths: list[dict[str, Any]] = [{}, {"augment": steps}]
+
+    def epochs() -> list[Any]:
+        source = dataset(server)
+        loads = [DataLoader(source, 5, shuffle=True, seed=3, **path, **options) for path in paths]
+        return [batch for load in loads for _ in range(2) for batch in load]
+
+    server.files(jpegs(16), {"labels": "folders"}, decode={"resize": [48, 48]}, size="64MiB")
+    want = epochs()
+    again(server, decode={"resize": [48, 48], "store": "encoded"})
+    assert all(map(same, epochs(), want))
+    plain = torch.utils.data.DataLoader(dataset(server), 16)
+    assert next(iter(plain))["image"].shape == (16, 3, 48, 48)
+
+
+@pytest.mark.parametrize("helper", [True, False])
+def test_all_formats(server, monkeypatch, helper):
+    """PNG and GIF, which Pillow decodes here and Go in the server, are the same pictures too, and so are lossless WebP
+    files. Lossy WebP files differ a little, and without the helper JPEG files do."""
+    if not helper:
+        monkeypatch.setenv("STOCACHED_DECODE", "")
+    elif not HELPER.exists():
+        pytest.skip("no stocached-decode")
+    names = [path.name for path in sorted(TESTDATA.iterdir()) if path.suffix in SUFFIXES]
+    names.remove("moving.webp")
+    files = {name: (TESTDATA / name).read_bytes() for name in names}
+    server.files(files, decode={"resize": [33, 47], "fit": "pad"}, size="64MiB")
+    want = dataset(server).__getitems__(range(len(names)))
+    again(server, decode={"resize": [33, 47], "fit": "pad", "store": "encoded"})
+    got = dataset(server).__getitems__(range(len(names)))
+    apart = {
+        name: int((one.int() - other.int()).abs().max()) for name, one, other in zip(names, got, want, strict=True)
+    }
+    for name, most in apart.items():
+        lossy = name.endswith(".webp") and not name.startswith("lossless")
+        exact = name.endswith(".jpg") and helper
+        assert most <= (0 if exact else 4 if lossy or name.endswith(".jpg") else 1), (name, str(apart))
+
+
+def test_files_of_other_formats_are_bad_with_both(server):
+    """Pillow knows more formats than the server."""
+    files = {"0.bmp": encoded(picture(30, 20), "BMP"), "1.webp": (TESTDATA / "moving.webp").read_bytes()}
+    server.files(files, decode={"resize": [8, 8], "bad_samples": "skip"}, size="64MiB")
+    for store, whys in (("decoded", ["neither JPEG", "WebP"]), ("encoded", ["no picture", "animated WebP"])):
+        again(server, decode={"resize": [8, 8], "bad_samples": "skip", "store": store})
+        for k, why in enumerate(whys):
+            with pytest.raises(
+                FetchError, match=f"sample {k}: BAD: .* does not decode: .*{why}|sample {k}: BAD: .*{why}"
+            ):
+                dataset(server)[k]
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_bad_samples(server, skip):
+    from stocached.torch import DataLoader
+
+    files = jpegs(12) | {"ant/004.jpg": b"no picture", "cat/007.jpg": b"\xff\xd8\xff\xe0 cut off"}
+    how = {"resize": [16, 16], "store": "encoded", "bad_samples": "skip" if skip else "error", "max_pixels": 12000}
+    large = encoded(picture(140, 90))
+    server.files(files | {"dog/000.jpg": large}, {"labels": "folders"}, decode=how, size="64MiB")
+    source = dataset(server)
+    names = sorted(files)
+    bad = [names.index("ant/004.jpg"), names.index("cat/007.jpg"), 12]
+    kind = "BAD" if skip else "DAMAGED"
+    with pytest.raises(
+        FetchError, match=rf"sample {bad[0]}: {kind}: its file in cache '{server.name}'.*and 2 more"
+    ) as raised:
+        source.__getitems__(range(13))
+    assert [(failure.position, failure.index, failure.kind) for failure in raised.value.failures] == [
+        (k, k, kind) for k in bad
+    ]
+    assert "max_pixels is 12000" in raised.value.failures[2].message
+    for options in ({}, {"num_workers": 2, "worker": "thread"}):
+        loads = DataLoader(source, 5, bad_samples="skip", **options)
+        if skip:
+            for epoch in (1, 2):
+                assert sum(len(batch["label"]) for batch in loads) == 10
+                assert loads.stats().bad_samples == 3 * epoch
+            assert sorted(one.index for one in loads.stats().bad) == bad
+        else:
+            with pytest.raises(FetchError, match="DAMAGED"):
+                list(loads)
+    assert server.metric("stocached_bad_samples") == 0  # the server decodes nothing
+
+
+def test_what_the_server_says(server):
+    how = {"resize": [16, 24], "fit": "crop", "store": "encoded"}
+    server.files(jpegs(4), decode=how, size="64MiB")
+    assert server.about()["store"] == "encoded"
+    assert "store=encoded" in server.log()
+    assert "decoder=clients" in server.log()
+    cache = Cache.attach(server.name)
+    assert cache.decode == "height=16 width=24 fit=crop layout=chw max_pixels=67108864 bad_samples=error"
+    assert bytes(cache.fetch([0])[0]) == (server.data / "ant/000.jpg").read_bytes()
+
+    def told(*arguments: Any) -> Any:
+        done = subprocess.run([program(), *arguments, "--json"], capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    assert told("inspect", server.path)["header"]["decode"] == cache.decode
+    assert told("inspect", server.path)["header"]["layout"] == "2.1"
+    assert told("stats", server.path)["store"] == "encoded"
+    info = told("source", "info", server.data, "--decode", "resize=[16,24],store=encoded")
+    assert {"name": "store", "text": "encoded"} in info["notes"]
+
+
+def test_a_restart_keeps_the_cache_and_other_settings_do_not(server):
+    how: dict[str, Any] = {"resize": [16, 16], "store": "encoded"}
+    server.files(jpegs(4), decode=how, size="64MiB")
+    dataset(server).__getitems__(range(4))
+    again(server)
+    assert server.about()["adopted"]
+    for other in ({"fit": "pad"}, {"bad_samples": "skip"}, {"store": "decoded"}):
+        again(server, decode=how | other)
+        assert not server.about()["adopted"], other
+
+
+def test_a_cache_that_evicts(server):
+    how = {"resize": [32, 32], "store": "encoded"}
+    files = {f"{k:03}.jpg": encoded(picture(200, 150, k)) for k in range(150)}
+    server.files(files, decode=how, size="5MiB", policy="lru")
+    source = dataset(server)
+    for _ in range(2):
+        for start in range(0, 150, 10):
+            for k, got in enumerate(source.__getitems__(range(start, start + 10)), start):
+                want = image.decode(files[f"{k:03}.jpg"], 32, fit="stretch", layout="chw")
+                assert np.array_equal(got.numpy(), want)
+    assert source.stats().evicted > 0
+
+
+def test_without_the_library_it_says_what_to_do(server, tmp_path):
+    """The program has the library for caches alone."""
+    server.files(jpegs(2), decode={"resize": [8, 8], "store": "encoded"}, size="64MiB")
+    from stocached._native import _library
+
+    tmp_path.joinpath("libstocached.so").symlink_to(Path(_library.path).resolve())
+    code = (
+        "import sys, stocached\nfrom stocached.torch import SourceDataset\n"
+        "try: SourceDataset(sys.argv[1])\nexcept stocached.UnsupportedError as error: print(error)\n"
+        "print(len(bytes(stocached.Cache.attach(sys.argv[1]).fetch([0])[0])) > 0)"
+    )
+    import os
+
+    environment = os.environ | {
+        "STOCACHED_LIB_PATH": str(tmp_path),
+        "PYTHONPATH": str(Path(stocached.__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, server.name], env=environment, capture_output=True, check=True, text=True
+    )
+    assert f"cache '{server.name}' keeps files (store: encoded)" in done.stdout
+    assert "sudo apt-get install -y libjpeg-dev" in done.stdout
+    assert "store: decoded" in done.stdout
+    assert done.stdout.endswith("True\n")
+
+
+def test_wrong_settings(server):
+    def refused(**cache: Any) -> str:
+        source = {"kind": "dir", "path": str(server.data)}
+        config = server.folder / "config.yaml"
+        config.write_text(json.dumps({"caches": [{"name": server.name, "source": source, **cache}]}))
+        done = subprocess.run([program(), "serve", "-c", config, "--check"], capture_output=True, text=True)
+        assert done.returncode != 0
+        return done.stderr
+
+    server.data.mkdir()
+    server.data.joinpath("0.jpg").write_bytes(b"")
+    assert 'store is "zip", but must be decoded' in refused(decode={"resize": [8, 8], "store": "zip"})
+    assert "resize is [], but must be" in refused(decode={"store": "encoded"})
+    assert "store: there is no such key" in refused(store="encoded")
