@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,7 +139,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	about := []any{"warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
 		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint}
 	for _, note := range info.Notes {
-		if (note.Name == decode.DecoderNote || note.Name == decode.StoreNote) && p.Options.Decode != nil {
+		if p.Options.Decode != nil && slices.Contains(decode.Notes, note.Name) {
 			about = append(about, note.Name, note.Text)
 		}
 	}

@@ -37,7 +37,7 @@ type Options struct {
 const maxParallel = shm.ClaimsPerClient
 
 const (
-	defaultParallel    = 4
+	DefaultParallel    = 4
 	defaultReadTimeout = time.Minute
 )
 
@@ -46,7 +46,7 @@ func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
 	}
-	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
+	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":

@@ -134,11 +134,11 @@ type Status struct {
 	Bytes       uint64 `json:"segment_bytes"`
 	Payload     uint64 `json:"payload_bytes"` // bytes for samples
 	Fingerprint string `json:"fingerprint"`
-	Source      string `json:"source"`  // its kind
+	Source      string `json:"source"` // its kind
 	// with decode: decoded or encoded, and with store: auto why
-	Store string `json:"store,omitempty"`
-	Why   string `json:"store_reason,omitempty"`
-	Adopted     bool   `json:"adopted"` // it was warm when this server started
+	Store   string `json:"store,omitempty"`
+	Why     string `json:"store_reason,omitempty"`
+	Adopted bool   `json:"adopted"` // it was warm when this server started
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`

@@ -24,6 +24,9 @@ const (
 	ReasonNote  = "because" // why the store auto chose that one
 )
 
+// Notes are those that a server logs.
+var Notes = []string{DecoderNote, StoreNote, ReasonNote}
+
 // pictures is a source of decoded images.
 type pictures struct {
 	inner   source.Source
@@ -81,19 +84,18 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 			p.fields = append(p.fields, shm.Field{Name: f.Name, DType: f.DType, Dims: f.Dims})
 		}
 	}
-	if o.Store == "encoded" {
-		return p.encodedForm()
+	files, err := p.encodedForm()
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Store == "encoded":
+		return files.source(), nil
 	}
 	decoded, err := p.decodedForm()
 	if err != nil || o.Store == "decoded" {
 		return decoded, err
 	}
-	files, err := p.encodedForm()
-	if err != nil {
-		p.closeHelpers()
-		return nil, err
-	}
-	return &Both{Source: decoded, Files: files, pictures: p}, nil
+	return &Both{decoded, files, p}, nil
 }
 
 // decodedForm completes p, which may be used before for no read. It starts the helper.

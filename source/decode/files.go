@@ -19,7 +19,7 @@ type files struct {
 }
 
 // encodedForm returns the encoded form.
-func (p *pictures) encodedForm() (source.Source, error) {
+func (p *pictures) encodedForm() (*files, error) {
 	fields := slices.Clone(p.fields)
 	fields[0].Dims = []uint64{shm.VariableDim}
 	schema, err := shm.NewSchema(fields, true)
@@ -37,10 +37,15 @@ func (p *pictures) encodedForm() (source.Source, error) {
 		source.Note{Name: "decoded", Text: fmt.Sprintf("by clients: images of field %s, %s", field, how)},
 		source.Note{Name: DecoderNote, Text: "clients"}, source.Note{Name: StoreNote, Text: "encoded"})
 	f.info.Decode = how
-	if _, ok := p.inner.(source.Blocks); ok {
-		return fileBlocks{f}, nil
-	}
 	return f, nil
+}
+
+// source returns f with its blocks, if it has some.
+func (f *files) source() source.Source {
+	if _, ok := f.inner.(source.Blocks); ok {
+		return fileBlocks{f}
+	}
+	return f
 }
 
 func (f *files) Info() source.Info { return f.info }
@@ -111,11 +116,4 @@ func (f fileBlocks) ReadBlock(ctx context.Context, b int, each func(i int, sampl
 		}
 		return each(i, dst[:n])
 	})
-}
-
-// Both has both forms of a source, for the store auto. It is the decoded form until Choose.
-type Both struct {
-	source.Source               // the decoded form
-	Files         source.Source // the encoded form
-	pictures      *pictures
 }
