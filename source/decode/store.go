@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The model of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. testdata/stores.json has cases
+// The model of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. source/testdata/stores.json has cases
 // that the tests of both read.
 
 const (

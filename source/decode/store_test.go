@@ -20,7 +20,7 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// Ensure that the model gives the times and the choices of testdata/stores.json, which the tests of Python read too.
+// Ensure that the model gives the times and the choices of source/testdata/stores.json, which the tests of Python read too.
 func TestStoreModel(t *testing.T) {
 	type reads struct {
 		decode.Measured
@@ -37,7 +37,11 @@ func TestStoreModel(t *testing.T) {
 			Store               string
 		}
 	}
-	if err := json.Unmarshal(read(t, "stores.json"), &said); err != nil || len(said.Cases) < 100 {
+	text, err := os.ReadFile("../testdata/stores.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &said); err != nil || len(said.Cases) < 100 {
 		t.Fatal(len(said.Cases), err)
 	}
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }

@@ -387,7 +387,7 @@ def test_choice(measured, part, workers, store):
 
 def test_the_cases_that_the_server_has_too():
     """source/decode/store_test.go reads the same file, so that both have one model."""
-    said = json.loads((REPOSITORY / "source/decode/testdata/stores.json").read_text())
+    said = json.loads((REPOSITORY / "source/testdata/stores.json").read_text())
     assert len(said["cases"]) >= 100
     for case in said["cases"]:
         values = said["measured"][case["measured"]]
