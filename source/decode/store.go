@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// The model of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. source/testdata/stores.json has cases
-// that the tests of both read.
+// The model of docs/spec/stores.md, as in python/src/stocached/_datasets/stores.py. The tests of both read the cases in
+// source/testdata/stores.json.
 
 const (
 	control = 4_300_000 // bytes of a segment besides its samples, about
@@ -90,6 +90,6 @@ func (m *Measured) Choose(t Terms) (encoded bool, why string) {
 	e := m.Epochs(t)
 	return e.Encoded < e.Decoded*(1-alike), fmt.Sprintf(
 		"an epoch takes about %.3g s with encoded files (%.0f%% of them cached), %.3g s with decoded pictures (%.0f%%): "+
-			"a read takes %.2g ms, a decode %.2g ms; %d readers, %d clients that decode",
-		e.Encoded, 100*e.EncodedPart, e.Decoded, 100*e.DecodedPart, 1e3*m.Read, 1e3*m.Decode, t.Readers, t.Decoders)
+			"a read takes %.2g ms, a decode %.2g ms; %d readers, and clients that decode with %d processors",
+		e.Encoded, 100*e.EncodedPart, e.Decoded, 100*e.DecodedPart, 1e3*m.Read, 1e3*m.Decode, t.Readers, t.Processors)
 }
