@@ -221,6 +221,9 @@ struct stoc_info {
     unsigned char uuid[16];
     char name[128], fingerprint[65], path[512]; /* path is "" for a memfd */
     const void *payload; /* the read-only map, payload_bytes long; NULL if empty */
+    /* "": samples are as they lie. Else the first field has the bytes of picture files, and this says how to decode
+     * them (docs/spec/stores.md). stoc_info leaves it out for programs whose struct ends before this member */
+    char decode[136];
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
 /* EINVAL if k is not below field_count */

@@ -71,7 +71,7 @@ func TestDocumentOffsets(t *testing.T) {
 			"endian_mark": HeaderEndianMark, "header_crc": HeaderCRC, "segment_bytes": HeaderSegmentBytes, "uuid": HeaderUUID, "created_ns": HeaderCreated, "creator_uid": HeaderUID,
 			"flags": HeaderFlags, "samples": HeaderSamples, "slots": HeaderSlots, "sample_bytes": HeaderSampleBytes, "slot_stride": HeaderSlotStride,
 			"client_records": HeaderClientRecords, "policy": HeaderPolicy, "sums_offset": HeaderSumsOffset, "reference_offset": HeaderReferenceOffset, "groups_offset": HeaderGroupsOffset, "index_offset": HeaderIndexOffset, "slot_table_offset": HeaderSlotTableOffset, "payload_offset": HeaderPayloadOffset,
-			"payload_bytes": HeaderPayloadBytes, "field_count": HeaderFieldCount, "limit_bytes": HeaderLimitBytes, "fingerprint": HeaderFingerprint, "name": HeaderName, "fields": HeaderFields}},
+			"payload_bytes": HeaderPayloadBytes, "field_count": HeaderFieldCount, "limit_bytes": HeaderLimitBytes, "fingerprint": HeaderFingerprint, "name": HeaderName, "decode": HeaderDecode, "fields": HeaderFields}},
 		{"Field", FieldBytes, map[string]uint64{"name": FieldName, "dtype": FieldDType, "ndim": FieldNDim, "offset": FieldOffset, "bytes": FieldSize, "dims": FieldDims}},
 		{"Client record, 2,048 bytes", ClientRecordBytes, map[string]uint64{"pid": ClientPID, "kind": ClientKind, "pid_namespace": ClientPIDNamespace, "start_ticks": ClientStartTicks,
 			"registered_ns": ClientRegistered, "registrations": ClientRegistrations, "label": ClientLabel, "claims": ClientClaims, "counters": ClientCounters, "victims": ClientVictims, "drawn": ClientDrawn}},

@@ -21,7 +21,10 @@ type Header struct {
 	Limit        uint64 // bytes that the creator allowed; 0: no limit
 	Fingerprint  string
 	Name         string // "" for a memfd
-	Fields       []Field
+	// Decode says how clients make pictures of the files in the first field (docs/spec/stores.md). "": samples are
+	// as they lie.
+	Decode string
+	Fields []Field
 }
 
 // encode returns the header page of a segment.
@@ -55,6 +58,7 @@ func (h *Header) encode(g *Geometry) []byte {
 	le.PutUint64(b[HeaderGroupsOffset:], g.GroupsOffset)
 	copy(b[HeaderFingerprint:HeaderFingerprint+FingerprintBytes], h.Fingerprint)
 	copy(b[HeaderName:HeaderName+NameBytes], h.Name)
+	copy(b[HeaderDecode:HeaderDecode+DecodeBytes], h.Decode)
 	for k := range h.Fields {
 		h.Fields[k].encode(b[HeaderFields+k*FieldBytes:])
 	}
@@ -106,6 +110,9 @@ func decodeHeader(b []byte, fileBytes uint64) (Header, Geometry, error) {
 	h.Limit = le.Uint64(b[HeaderLimitBytes:])
 	h.Fingerprint = text(b[HeaderFingerprint : HeaderFingerprint+FingerprintBytes])
 	h.Name = text(b[HeaderName : HeaderName+NameBytes])
+	if h.Minor > 0 {
+		h.Decode = text(b[HeaderDecode : HeaderDecode+DecodeBytes])
+	}
 	copy(h.UUID[:], b[HeaderUUID:])
 	g, err := h.decodeRest(b)
 	if err != nil {
@@ -132,6 +139,9 @@ func (h *Header) decodeRest(b []byte) (Geometry, error) {
 	}
 	if !utf8.ValidString(h.Fingerprint) {
 		return Geometry{}, fmt.Errorf("fingerprint %q is not UTF-8", h.Fingerprint)
+	}
+	if !utf8.ValidString(h.Decode) {
+		return Geometry{}, fmt.Errorf("decode %q is not UTF-8", h.Decode)
 	}
 	count := le.Uint32(b[HeaderFieldCount:])
 	if count < 1 || count > MaxFields {
@@ -189,7 +199,7 @@ func reserved(k int) bool {
 	case k >= HeaderFields:
 		at := (k - HeaderFields) % FieldBytes
 		return k >= HeaderFields+MaxFields*FieldBytes || at >= FieldNDim+2 && at < FieldOffset
-	case k >= HeaderName+NameBytes, k >= HeaderGroupsOffset+8 &&
+	case k >= HeaderDecode+DecodeBytes, k >= HeaderGroupsOffset+8 &&
 		k < HeaderFingerprint, k >= HeaderFieldCount+4 && k < HeaderLimitBytes:
 		return true
 	}

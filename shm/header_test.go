@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -166,6 +167,33 @@ func TestVersions(t *testing.T) {
 	}), ErrFormat, "unknown flags 0x20")
 }
 
+// Ensure that only a segment with decode has the minor version 1, and that its bytes mean nothing in another one.
+func TestDecodeOfFiles(t *testing.T) {
+	header := func(decode string, change func(page []byte)) (Header, error) {
+		h, g, err := (&Options{Samples: 3, Variable: true, Limit: 8 << 20, Decode: decode}).plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.stamp()
+		page := h.encode(&g)
+		change(page)
+		refix(page)
+		h, _, err = decodeHeader(page, g.SegmentBytes)
+		return h, err
+	}
+	for decode, minor := range map[string]uint16{"": 0, "height=2 width=3": 1} {
+		if h, err := header(decode, func([]byte) {}); err != nil || h.Minor != minor || h.Decode != decode {
+			t.Errorf("%q: minor %d, %q, %v", decode, h.Minor, h.Decode, err)
+		}
+	}
+	_, err := header("x=1", func(p []byte) { binary.LittleEndian.PutUint16(p[HeaderMinor:], 0) })
+	want(t, err, ErrFormat, "byte 384")
+	_, err = header("x=1", func(p []byte) { p[HeaderDecode] = 0xff })
+	want(t, err, ErrFormat, "not UTF-8")
+	_, err = header("x=1", func(p []byte) { p[HeaderDecode+DecodeBytes-1] = 1 })
+	want(t, err, ErrFormat, "byte 511")
+}
+
 // Ensure that numbers that overflow, overlap or leave the file are refused, with a correct checksum
 // and all else consistent.
 func TestLyingNumbers(t *testing.T) {
@@ -216,6 +244,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 		{Samples: 1, SampleBytes: 1},
 		{Samples: 1000, SampleBytes: MaxSampleBytes, Slots: 3, Policy: PolicyFirstIndices, Fingerprint: "ü"},
 		{Samples: 77, Variable: true, Limit: 64 << 20, SampleBytes: 5000},
+		{Samples: 77, Variable: true, Limit: 64 << 20, Decode: strings.Repeat("ü", DecodeBytes/2)},
 		{Samples: 5, Name: "n", UnlinkLast: true,
 			Fields: []Field{{Name: "a", DType: Bool}, {Name: "b", DType: Complex128, Dims: []uint64{3, 1, 2}},
 				{Name: "c", DType: Float16, Dims: []uint64{5}}}},

@@ -15,7 +15,7 @@ import (
 const (
 	Magic       = "STOCACHE"
 	LayoutMajor = 2
-	LayoutMinor = 0
+	LayoutMinor = 1 // of segments with HeaderDecode; others have 0
 	EndianMark  = 0x01020304
 )
 
@@ -49,6 +49,7 @@ const (
 	FieldNameBytes   = 40
 	FingerprintBytes = 64
 	NameBytes        = 128
+	DecodeBytes      = 128
 	VariableDim      = 1<<64 - 1
 )
 
@@ -82,6 +83,7 @@ const (
 	HeaderGroupsOffset    = 168
 	HeaderFingerprint     = 192
 	HeaderName            = 256
+	HeaderDecode          = 384
 	HeaderFields          = 1024
 )
 

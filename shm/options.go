@@ -98,6 +98,7 @@ type Options struct {
 
 	ClientRecords uint32 // clients at a time, at most 4,095. 0: 1,024
 	Fingerprint   string // of dataset and transform, at most 64 bytes of UTF-8. "": none
+	Decode        string // what Header.Decode is, at most 128 bytes of UTF-8
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
 }
@@ -129,6 +130,9 @@ func (o *Options) validate() error {
 	if len(o.Fingerprint) > FingerprintBytes || !utf8.ValidString(o.Fingerprint) ||
 		strings.ContainsRune(o.Fingerprint, 0) {
 		complain("fingerprint: %q is not UTF-8 of at most %d bytes; hash it", o.Fingerprint, FingerprintBytes)
+	}
+	if len(o.Decode) > DecodeBytes || !utf8.ValidString(o.Decode) || strings.ContainsRune(o.Decode, 0) {
+		complain("decode: %q is not UTF-8 of at most %d bytes", o.Decode, DecodeBytes)
 	}
 	if o.Policy != PolicyFirstCome && o.Policy != PolicyFirstIndices && !o.Policy.Evicts() {
 		complain("policy: %d is not one of 0 to %d", int(o.Policy), int(PolicyPlanned))
@@ -214,8 +218,11 @@ func (o *Options) plan() (Header, Geometry, error) {
 	if err := o.validate(); err != nil {
 		return Header{}, Geometry{}, err
 	}
-	h := Header{Major: LayoutMajor, Minor: LayoutMinor, Name: o.Name, Fingerprint: o.Fingerprint,
+	h := Header{Major: LayoutMajor, Name: o.Name, Fingerprint: o.Fingerprint, Decode: o.Decode,
 		UID: uint32(os.Geteuid()), Limit: o.Limit, SampleBytes: o.SampleBytes}
+	if o.Decode != "" {
+		h.Minor = LayoutMinor
+	}
 	h.Fields = slices.Clone(o.Fields)
 	for k := range h.Fields {
 		h.Fields[k].Dims = slices.Clone(h.Fields[k].Dims)

@@ -43,6 +43,7 @@ func TestOptionsRefused(t *testing.T) {
 		{func(o *Options) { o.Fingerprint = strings.Repeat("x", 65) }, []string{"fingerprint", "64"}},
 		{func(o *Options) { o.Fingerprint = "\xff" }, []string{"fingerprint", "UTF-8"}},
 		{func(o *Options) { o.Fingerprint = "a\x00b" }, []string{"fingerprint"}},
+		{func(o *Options) { o.Decode = strings.Repeat("x", 129) }, []string{"decode", "128"}},
 		{func(o *Options) { o.Dir = "/dev/shm" }, []string{"dir", "/dev/shm"}},
 		{func(o *Options) { o.UnlinkLast = true }, []string{"unlink-last"}},
 		{func(o *Options) { o.Name = "../x" }, []string{"name", "../x"}},

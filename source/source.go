@@ -65,7 +65,9 @@ type Info struct {
 	// Fingerprint names the data in at most 64 bytes. It changes when a file is added, removed or
 	// changed, and is otherwise the same each time.
 	Fingerprint string
-	Notes       []Note // further notes for an operator, such as the names of classes
+	// Decode says how clients make pictures of the files in the first field, as shm.Header.Decode does.
+	Decode string
+	Notes  []Note // further notes for an operator, such as the names of classes
 }
 
 // Note is a line about a dataset.

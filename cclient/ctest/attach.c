@@ -326,14 +326,20 @@ static void versions(void)
         unsigned char value;
         int code;
         const char *word;
+        uint64_t also; /* a byte that is not 0; 0: none */
     } table[] = {
-        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0"},
-        {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0"},
-        {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0"},
-        {STOC_HEADER_MINOR, 1, 0, NULL},
-        {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature"},
-        {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order"},
-        {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE"},
+        {STOC_HEADER_MAJOR, 3, STOC_EVERSION, "3.0", 0},
+        {STOC_HEADER_MAJOR, 1, STOC_EVERSION, "1.0", 0},
+        {STOC_HEADER_MAJOR, 0, STOC_EVERSION, "0.0", 0},
+        /* a byte that is reserved in this version and has a meaning in the next */
+        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR + 1, 0, NULL, STOC_HEADER_DECODE + STOC_DECODE_BYTES},
+        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, STOC_EFORMAT, "byte 512", STOC_HEADER_DECODE + STOC_DECODE_BYTES},
+        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, STOC_EFORMAT, "byte 511", STOC_HEADER_DECODE + STOC_DECODE_BYTES - 1},
+        {STOC_HEADER_MINOR, STOC_LAYOUT_MINOR, 0, NULL, STOC_HEADER_DECODE},
+        {STOC_HEADER_MINOR, 0, STOC_EFORMAT, "byte 384", STOC_HEADER_DECODE},
+        {STOC_HEADER_SIGNATURE, 0x77, STOC_EVERSION, "signature", 0},
+        {STOC_HEADER_ENDIAN_MARK, 1, STOC_EVERSION, "byte order", 0},
+        {STOC_HEADER_MAGIC, 'X', STOC_EFORMAT, "STOCACHE", 0},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         unsigned char page[STOC_HEADER_BYTES];
@@ -341,15 +347,19 @@ static void versions(void)
         stoc_cache *c;
         memcpy(page, f.page, sizeof page);
         page[table[k].at] = table[k].value;
-        if (table[k].at == STOC_HEADER_MINOR)
-            page[500] = 99; /* a byte that is reserved in this version and has a meaning in the next */
+        if (table[k].also)
+            page[table[k].also] = 'c';
         sign(page);
         REQUIRE(pwrite(f.fd, page, sizeof page, 0) == STOC_HEADER_BYTES);
         EQUAL(stoc_open(f.path, 0, NULL, &c, &e), table[k].code);
-        if (table[k].code == 0)
-            stoc_close(c);
-        else
+        if (table[k].code != 0) {
             CHECK(strstr(e.message, table[k].word) != NULL);
+            continue;
+        }
+        struct stoc_info info = {.struct_bytes = sizeof info};
+        CHECK(stoc_info(c, &info) == 0);
+        CHECK(strcmp(info.decode, table[k].also == STOC_HEADER_DECODE ? "c" : "") == 0);
+        stoc_close(c);
     }
     close(f.fd);
     unlink(f.path);

@@ -183,6 +183,7 @@ struct stoc_cache {
     struct stoc_cache *next, *previous; /* list of handles, under handles_lock */
     unsigned char uuid[16];
     char name[STOC_NAME_BYTES], fingerprint[STOC_FINGERPRINT_BYTES + 1], path[OWN_PATH_BYTES];
+    char decode[STOC_DECODE_BYTES + 1];
     /* the server's name for it: the name in the header, or the one it was dialled by */
     char served[STOC_NAME_BYTES];
     char sockets_dir[OWN_PATH_BYTES]; /* of the server that it was dialled from; "": the default directory */

@@ -58,6 +58,8 @@ var headerColumns = table.Columns[inspected]{
 		func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
 	table.Listed("fingerprint", "fingerprint", "of dataset and transform",
 		func(s inspected) any { return s.Header.Fingerprint }),
+	table.Listed("decode", "decode", "how clients make pictures of the files in the first field; none: samples are as they lie",
+		func(s inspected) any { return s.Header.Decode }),
 }
 
 var fieldColumns = table.Columns[shm.Field]{

@@ -18,6 +18,7 @@ import (
 	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	imagesource "github.com/stocached/stocached/source/decode"
 )
 
 // packFlags is the command line of pack.
@@ -142,6 +143,10 @@ func (f *packFlags) run(ctx context.Context, path, out string, stdout, stderr io
 		return err
 	}
 	defer src.Close()
+	_, auto := src.(*imagesource.Both)
+	if auto || src.Info().Decode != "" {
+		return usage("--decode store: block files keep the pictures, or without --decode the files; leave store out")
+	}
 	p := &packed{out: out}
 	if err := f.pack(ctx, src, p, stderr); err != nil {
 		return err

@@ -272,7 +272,10 @@ func TestPackOnAFullDisk(t *testing.T) {
 func TestPackUsage(t *testing.T) {
 	path, flags := rawSource(t, 10)
 	dir := t.TempDir()
-	out := filepath.Join(dir, "out")
+	out, pictures := filepath.Join(dir, "out"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(pictures, "0.jpg"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -292,6 +295,8 @@ func TestPackUsage(t *testing.T) {
 		{args("pack", path, out, flags, "--source", "ofset=3"), `unknown key "ofset"`},
 		{args("pack", path, out, "--kind", "zip"), "known are: "},
 		{args("pack", path, path+"/out", flags), "is not a folder"},
+		{args("pack", pictures, out, "--decode", "resize=[8,8],store=encoded"), "leave store out"},
+		{args("pack", pictures, out, "--decode", "resize=[8,8],store=auto"), "leave store out"},
 	} {
 		fails(t, exitUsage, []string{c.want}, c.args...)
 	}

@@ -27,6 +27,8 @@ type serverStats struct {
 	ReadBytes uint64         `json:"source_read_bytes"`
 	Errors    errorCounts    `json:"source_errors"`
 	Bad       uint64         `json:"bad_samples"`
+	Store     string         `json:"store"`
+	Why       string         `json:"store_reason"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
 
@@ -75,6 +77,10 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return f.Errors })),
 	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
 		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
+	table.Listed("store", "store", "with decode: what the cache keeps, decoded pictures or encoded files",
+		fromServer(func(f *serverStats) any { return known(f.Store) })),
+	table.Listed("store_reason", "because", "why the server chose it (decode: {store: auto})",
+		fromServer(func(f *serverStats) any { return known(f.Why) })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
 		fromServer(func(f *serverStats) any { return f.Mean })),
 	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
@@ -83,6 +89,14 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any {
 			return f.Adopted
 		})),
+}
+
+// known is a text; nil: there is none.
+func known(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 func fromServer(value func(*serverStats) any) func(*stats) any {

@@ -20,9 +20,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/internal/cli/table"
+	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	imagesource "github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/kinds"
 )
 
@@ -40,7 +42,7 @@ func (f *sourceFlags) add(c *cobra.Command) {
 		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
 	c.Flags().StringArrayVar(&f.decode, "decode", nil,
 		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, "+
-			"memory, bad_samples; repeatable")
+			"memory, bad_samples, store; repeatable")
 	if err := c.RegisterFlagCompletionFunc("kind",
 		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
@@ -339,7 +341,7 @@ and notes.`,
 				return err
 			}
 			defer s.Close()
-			return sourceInfo(s, args[0], asJSON, c.OutOrStdout())
+			return sourceInfo(c.Context(), s, args[0], asJSON, c.OutOrStdout())
 		},
 	}
 	f.add(c)
@@ -347,8 +349,15 @@ and notes.`,
 	return c
 }
 
-func sourceInfo(s source.Source, path string, asJSON bool, stdout io.Writer) error {
+func sourceInfo(ctx context.Context, s source.Source, path string, asJSON bool, stdout io.Writer) error {
 	d := described{Info: s.Info(), path: path, source: s}
+	if both, ok := s.(*imagesource.Both); ok {
+		for k, note := range d.Notes {
+			if note.Name == imagesource.StoreNote {
+				d.Notes[k].Text = "auto: " + both.Explain(ctx, cacheserver.DefaultParallel)
+			}
+		}
+	}
 	if total, least, most, ok := sizes(s); ok {
 		d.bytes, d.smallest, d.large = table.Bytes(total), table.Bytes(least), table.Bytes(most)
 	}

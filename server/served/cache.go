@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,7 +139,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	about := []any{"warm", h.adopted, "samples", p.want.Samples, "filled", filled, "bytes",
 		h.segment.SegmentBytes, "source", info.Kind, "fingerprint", info.Fingerprint}
 	for _, note := range info.Notes {
-		if note.Name == decode.DecoderNote && p.Options.Decode != nil {
+		if p.Options.Decode != nil && slices.Contains(decode.Notes, note.Name) {
 			about = append(about, note.Name, note.Text)
 		}
 	}
@@ -219,6 +220,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 	switch {
 	case header.Fingerprint != want.Fingerprint:
 		return fmt.Sprintf("its fingerprint is %q, the source has %q", header.Fingerprint, want.Fingerprint)
+	case header.Decode != want.Decode:
+		return fmt.Sprintf("it says %q of its files, the source says %q", header.Decode, want.Decode)
 	case have.Samples != want.Samples:
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:

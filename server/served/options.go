@@ -37,7 +37,7 @@ type Options struct {
 const maxParallel = shm.ClaimsPerClient
 
 const (
-	defaultParallel    = 4
+	DefaultParallel    = 4
 	defaultReadTimeout = time.Minute
 )
 
@@ -46,7 +46,7 @@ func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
 	}
-	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
+	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":
@@ -90,7 +90,7 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
 	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size,
 		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Policy: o.Policy,
-		Fingerprint: info.Fingerprint}
+		Fingerprint: info.Fingerprint, Decode: info.Decode}
 	if o.Unnamed {
 		want.Name = ""
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/wrap"
 )
@@ -40,6 +41,11 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 	if p.source, p.ahead, err = kinds.Whole(ctx, open, o.Source, o.Decode); err != nil {
 		return nil, err
 	}
+	if both, ok := p.source.(*decode.Both); ok {
+		if p.source, err = p.choose(ctx, both); err != nil {
+			return nil, errors.Join(err, both.Close())
+		}
+	}
 	fault.At("host.source")
 	if p.want, err = o.segment(p.source); err == nil {
 		p.Bytes, err = p.want.SegmentBytes()
@@ -48,6 +54,32 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 		return nil, errors.Join(err, p.source.Close())
 	}
 	return p, nil
+}
+
+// choose returns the form of a source that the cache keeps, with store: auto. An existing cache keeps its store.
+func (p *Prepared) choose(ctx context.Context, both *decode.Both) (source.Source, error) {
+	decoded, encoded := both.Forms()
+	if s, err := p.openExisting(); s != nil && err == nil {
+		defer s.Close()
+		for k, form := range []source.Source{decoded, encoded} {
+			want, err := p.Options.segment(form)
+			if err != nil {
+				return nil, err
+			}
+			if differs(&s.Header, &s.Geometry, &want) == "" {
+				return both.Take(k == 1, "the existing cache has this store"), nil
+			}
+		}
+	}
+	if p.Options.Size == 0 {
+		return both.Take(false, "a cache of the size all has room for every picture"), nil
+	}
+	measured, ok := both.Measure(ctx, p.Options.Parallel)
+	if !ok {
+		return both.Take(false, "no file could be read and decoded in time"), nil
+	}
+	return both.Take(measured.Choose(decode.TermsOf(p.Options.Size, p.Options.Parallel,
+		p.Options.Policy == shm.PolicyCost))), nil
 }
 
 // CloseAll closes the sources of caches that will not be served.

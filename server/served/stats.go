@@ -10,6 +10,8 @@ import (
 	"github.com/stocached/stocached/server/fill"
 	"github.com/stocached/stocached/server/jobs"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
 )
 
@@ -132,8 +134,11 @@ type Status struct {
 	Bytes       uint64 `json:"segment_bytes"`
 	Payload     uint64 `json:"payload_bytes"` // bytes for samples
 	Fingerprint string `json:"fingerprint"`
-	Source      string `json:"source"`  // its kind
-	Adopted     bool   `json:"adopted"` // it was warm when this server started
+	Source      string `json:"source"` // its kind
+	// with decode: decoded or encoded, and with store: auto why
+	Store   string `json:"store,omitempty"`
+	Why     string `json:"store_reason,omitempty"`
+	Adopted bool   `json:"adopted"` // it was warm when this server started
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
@@ -152,7 +157,18 @@ func (h *Cache) Status() (Status, error) {
 		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
 		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+}
+
+// note returns the text of a note of a source; "": it has none of that name.
+func note(s source.Source, name string) string {
+	for _, n := range s.Info().Notes {
+		if n.Name == name {
+			return n.Text
+		}
+	}
+	return ""
 }
 
 // FillTimes returns for each bound how many fills took no longer, the number of all fills, and the

@@ -17,8 +17,15 @@ import (
 // version is part of the fingerprint. Raise it when the same file gives other pixels.
 const version = 1
 
-// DecoderNote is the name of the note that says what decodes JPEG files: "Go", or the helper.
-const DecoderNote = "decoder"
+// Names of notes.
+const (
+	DecoderNote = "decoder" // what decodes JPEG files: "Go", the helper, or "clients"
+	StoreNote   = "store"   // what a cache keeps: "decoded" or "encoded"
+	ReasonNote  = "because" // why the store auto chose that one
+)
+
+// Notes are those that a server logs.
+var Notes = []string{DecoderNote, StoreNote, ReasonNote}
 
 // pictures is a source of decoded images.
 type pictures struct {
@@ -27,6 +34,8 @@ type pictures struct {
 	encoded shm.Schema // of the inner source
 	image   int        // the field that has the file
 	kept    []int      // numbers of the other fields that are kept
+	dropped []string   // names of those that are not
+	fields  []shm.Field
 	info    source.Info
 	closed  atomic.Bool
 	pool    sync.Pool // of *scratch
@@ -38,8 +47,9 @@ type pictures struct {
 // New returns a source of the decoded images of s. Its Close closes s. Settings are the keys resize
 // ([height, width], required), layout (chw, the default, or hwc), field (the field of s with the
 // image; default: the one with a usual name, or the only possible one), fit (stretch, the default,
-// crop or pad), max_pixels, memory and bad_samples (error, the default, or skip: a damaged file is
-// a source.BadError). For other settings, and for a source without a field of files,
+// crop or pad), max_pixels, memory, bad_samples (error, the default, or skip: a damaged file is
+// a source.BadError) and store (decoded, the default; encoded: samples have the files, and Info.Decode says
+// how clients decode them; auto: a *Both). For other settings, and for a source without a field of files,
 // it returns ErrInvalid and leaves s open.
 //
 // JPEG files are decoded by the helper program beside this one (docs/spec/decode.md), and by Go if
@@ -60,28 +70,44 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 		return nil, err
 	}
 	h, w := uint64(o.Resize[0]), uint64(o.Resize[1])
-	fields := []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, h, w}}}
+	p.fields = []shm.Field{{Name: "image", DType: shm.Uint8, Dims: []uint64{3, h, w}}}
 	if o.Layout == "hwc" {
-		fields[0].Dims = []uint64{h, w, 3}
+		p.fields[0].Dims = []uint64{h, w, 3}
 	}
-	var dropped []string
 	for k, f := range inner.Schema.Fields {
 		switch {
 		case k == p.image:
 		case slices.Contains(f.Dims, shm.VariableDim) || f.Name == "image":
-			dropped = append(dropped, f.Name)
+			p.dropped = append(p.dropped, f.Name)
 		default:
 			p.kept = append(p.kept, k)
-			fields = append(fields, shm.Field{Name: f.Name, DType: f.DType, Dims: f.Dims})
+			p.fields = append(p.fields, shm.Field{Name: f.Name, DType: f.DType, Dims: f.Dims})
 		}
 	}
-	schema, err := shm.NewSchema(fields, false)
+	files, err := p.encodedForm()
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Store == "encoded":
+		return files.source(), nil
+	}
+	decoded, err := p.decodedForm()
+	if err != nil || o.Store == "decoded" {
+		return decoded, err
+	}
+	return &Both{decoded, files, p}, nil
+}
+
+// decodedForm completes p, which may be used before for no read. It starts the helper.
+func (p *pictures) decodedForm() (source.Source, error) {
+	inner, o := p.inner.Info(), &p.o
+	schema, err := shm.NewSchema(p.fields, false)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
 	field := inner.Schema.Fields[p.image].Name
 	pixels, how := fmt.Sprint(version, inner.Fingerprint, o.Resize, o.Layout,
-		field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, h, w, o.Layout)
+		field), fmt.Sprintf("images of field %s, to %d x %d, %s", field, o.Resize[0], o.Resize[1], o.Layout)
 	switch o.Fit {
 	case "crop":
 		pixels, how = pixels+" crop 2", how+", cropped"
@@ -101,18 +127,23 @@ func New(s source.Source, settings map[string]any) (source.Source, error) {
 	} else {
 		pixels, decoder = fmt.Sprint(pixels, " helper ", frames), fmt.Sprintf("%s (%s)", path, p.helpers.decoder)
 	}
-	p.info = source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
-		Notes: slices.Clone(inner.Notes), Fingerprint: source.Fingerprint("decode", pixels)}
-	p.info.Notes = append(p.info.Notes, source.Note{Name: "decoded", Text: how},
-		source.Note{Name: DecoderNote, Text: decoder})
-	if len(dropped) > 0 {
-		p.info.Notes = append(p.info.Notes,
-			source.Note{Name: "left out", Text: strings.Join(dropped, ", ") + ": their sizes differ between samples"})
-	}
-	if _, ok := s.(source.Blocks); ok {
+	p.info = p.infoOf(schema, pixels, source.Note{Name: "decoded", Text: how},
+		source.Note{Name: DecoderNote, Text: decoder}, source.Note{Name: StoreNote, Text: "decoded"})
+	if _, ok := p.inner.(source.Blocks); ok {
 		return pictureBlocks{p}, nil
 	}
 	return p, nil
+}
+
+// infoOf is the Info of one of both forms. what names it with all that changes its samples.
+func (p *pictures) infoOf(schema shm.Schema, what string, notes ...source.Note) source.Info {
+	inner := p.inner.Info()
+	if len(p.dropped) > 0 {
+		notes = append(notes,
+			source.Note{Name: "left out", Text: strings.Join(p.dropped, ", ") + ": their sizes differ between samples"})
+	}
+	return source.Info{Kind: inner.Kind, Samples: inner.Samples, Schema: schema,
+		Notes: append(slices.Clone(inner.Notes), notes...), Fingerprint: source.Fingerprint("decode", what)}
 }
 
 // usual holds the usual names of fields with image files.
@@ -244,10 +275,14 @@ func (p *pictures) corrupt(i int, err error) error {
 }
 
 func (p *pictures) Close() error {
-	if !p.closed.Swap(true) && p.helpers != nil {
-		defer p.helpers.close()
-	}
+	defer p.closeHelpers() // reads have ended then
 	return p.inner.Close()
+}
+
+func (p *pictures) closeHelpers() {
+	if !p.closed.Swap(true) && p.helpers != nil {
+		p.helpers.close()
+	}
 }
 
 // pictureBlocks is pictures for an inner source that has blocks.

@@ -1,11 +1,14 @@
 // Package decode makes samples of fixed size from encoded images. New wraps a source with image
 // files in one field. The result has their pixels: three planes of uint8, resized.
 //
-//	decode: {resize: [256, 256], layout: chw}      # of a cache; further keys: fit, field, max_pixels, memory
+//	decode: {resize: [256, 256], layout: chw}      # of a cache; further keys: fit, field, max_pixels, memory, store
 //
 // Samples have a field `image` of shape (3, H, W) or, with layout hwc, (H, W, 3), in RGB. After it
 // come the fields of the inner source that have the same shape in all samples, such as a label.
 // Other fields are left out, and a note of Info says so.
+//
+// With store: encoded the field has the bytes of the file, and clients make the same pictures
+// (docs/spec/stores.md). With store: auto the result is a *Both, which measures and chooses.
 //
 // # Pixels
 //

@@ -18,6 +18,7 @@ type options struct {
 	Memory    size.Bytes `key:"memory"`     // that all readers together may use
 	// error, or skip: a file that does not decode is a source.BadError, and clients may leave it out.
 	BadSamples string `key:"bad_samples"`
+	Store      string `key:"store"` // what a cache keeps: decoded, encoded, or auto: the one whose epochs are shorter
 }
 
 var fits = []string{"stretch", "crop", "pad"} // in the order of enum stoc_image_fit
@@ -30,6 +31,12 @@ func (o *options) request(operation uint32) request {
 		r.Layout = 1
 	}
 	return r
+}
+
+// forClients says how clients make the same pictures of files (docs/spec/stores.md, In a server).
+func (o *options) forClients() string {
+	return fmt.Sprintf("height=%d width=%d fit=%s layout=%s max_pixels=%d bad_samples=%s", o.Resize[0], o.Resize[1],
+		o.Fit, o.Layout, o.MaxPixels, o.BadSamples)
 }
 
 // forFiles and forPictures are the parts of the memory for encoded files and for decoding.
@@ -49,7 +56,7 @@ const (
 
 func parse(settings map[string]any) (options, error) {
 	o := options{Layout: "chw", MaxPixels: defaultMaxPixels, Fit: "stretch", Memory: defaultMemory,
-		BadSamples: "error"}
+		BadSamples: "error", Store: "decoded"}
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return o, err
 	}
@@ -69,6 +76,9 @@ func parse(settings map[string]any) (options, error) {
 	case o.BadSamples != "error" && o.BadSamples != "skip":
 		return o, fmt.Errorf("%w: bad_samples is %q, but must be error or skip (clients may leave out a file that "+
 			"does not decode)", source.ErrInvalid, o.BadSamples)
+	case !slices.Contains([]string{"decoded", "encoded", "auto"}, o.Store):
+		return o, fmt.Errorf("%w: store is %q, but must be decoded (the cache keeps pictures), encoded (it keeps files, "+
+			"and clients decode them) or auto (the server measures, and chooses)", source.ErrInvalid, o.Store)
 	case o.Memory < leastMemory || o.Memory > mostMemory:
 		return o, fmt.Errorf("%w: memory is %d bytes, but must be in 16MiB..1024TiB", source.ErrInvalid, o.Memory)
 	case o.MaxPixels < 1 || o.MaxPixels > mostPixels:

@@ -7,22 +7,24 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!info || info->struct_bytes != sizeof *info)
+    if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode)))
         return STOC_EINVAL;
-    *info = (struct stoc_info){.struct_bytes = sizeof *info, .samples = c->samples, .slots = c->slots,
-                               .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
-                               .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
-                               .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
-                               .created_ns = c->created_ns, .client_records = c->client_records,
-                               .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
-                               .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
-                               .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
-                               .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,
-                               .payload = c->payload};
-    memcpy(info->uuid, c->uuid, sizeof info->uuid);
-    memcpy(info->name, c->name, sizeof c->name);
-    memcpy(info->fingerprint, c->fingerprint, sizeof c->fingerprint);
-    memcpy(info->path, c->path, sizeof c->path);
+    struct stoc_info all = {.struct_bytes = info->struct_bytes, .samples = c->samples, .slots = c->slots,
+                            .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
+                            .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
+                            .payload_bytes = c->payload_bytes, .limit_bytes = c->limit_bytes,
+                            .created_ns = c->created_ns, .client_records = c->client_records,
+                            .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
+                            .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
+                            .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
+                            .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,
+                            .payload = c->payload};
+    memcpy(all.uuid, c->uuid, sizeof all.uuid);
+    memcpy(all.name, c->name, sizeof c->name);
+    memcpy(all.fingerprint, c->fingerprint, sizeof c->fingerprint);
+    memcpy(all.path, c->path, sizeof c->path);
+    memcpy(all.decode, c->decode, sizeof c->decode);
+    memcpy(info, &all, all.struct_bytes);
     return 0;
 }
 

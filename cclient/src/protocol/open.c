@@ -76,6 +76,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     memcpy(c->name, h->name, sizeof c->name);
     memcpy(c->served, h->name, sizeof c->served);
     memcpy(c->fingerprint, h->fingerprint, sizeof c->fingerprint);
+    memcpy(c->decode, h->decode, sizeof c->decode);
 
     struct rlimit limit;
     if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&

@@ -45,6 +45,7 @@ INTERNAL void header_encode(const struct header *h, unsigned char page[STOC_HEAD
     put64(page, STOC_HEADER_SUMS_OFFSET, g->sums_offset);
     memcpy(page + STOC_HEADER_FINGERPRINT, h->fingerprint, strnlen(h->fingerprint, STOC_FINGERPRINT_BYTES));
     memcpy(page + STOC_HEADER_NAME, h->name, strnlen(h->name, STOC_NAME_BYTES));
+    memcpy(page + STOC_HEADER_DECODE, h->decode, strnlen(h->decode, STOC_DECODE_BYTES));
     for (uint32_t k = 0; k < h->field_count; k++) {
         const struct stoc_field *f = &h->fields[k];
         unsigned char *record = page + STOC_HEADER_FIELDS + k * STOC_FIELD_BYTES;
@@ -82,7 +83,7 @@ static bool header_reserved(size_t k)
         size_t at = (k - STOC_HEADER_FIELDS) % STOC_FIELD_BYTES;
         return at >= STOC_FIELD_NDIM + 2 && at < STOC_FIELD_OFFSET;
     }
-    return k >= STOC_HEADER_NAME + STOC_NAME_BYTES ||
+    return k >= STOC_HEADER_DECODE + STOC_DECODE_BYTES ||
            (k >= STOC_HEADER_GROUPS_OFFSET + 8 && k < STOC_HEADER_FINGERPRINT) ||
            (k >= STOC_HEADER_FIELD_COUNT + 4 && k < STOC_HEADER_LIMIT_BYTES);
 }
@@ -97,10 +98,14 @@ static bool header_decode_rest(const unsigned char *page, struct header *h, char
     /* the comparison below finds a last byte that is not 0 */
     memcpy(h->name, page + STOC_HEADER_NAME, STOC_NAME_BYTES - 1);
     memcpy(h->fingerprint, page + STOC_HEADER_FINGERPRINT, STOC_FINGERPRINT_BYTES);
+    if (h->minor > 0)
+        memcpy(h->decode, page + STOC_HEADER_DECODE, STOC_DECODE_BYTES);
     if (named ? !name_valid(h->name) : (h->name[0] || (flags & STOC_FLAG_UNLINK_LAST)))
         return snprintf(why, 256, "flags %#x with the name \"%.100s\"", flags, h->name), false;
     if (!is_utf8(h->fingerprint, strnlen(h->fingerprint, STOC_FINGERPRINT_BYTES)))
         return snprintf(why, 256, "the fingerprint is not UTF-8"), false;
+    if (!is_utf8(h->decode, strnlen(h->decode, STOC_DECODE_BYTES)))
+        return snprintf(why, 256, "decode is not UTF-8"), false;
     h->created_ns = (int64_t)get64(page, STOC_HEADER_CREATED);
     h->creator_uid = get32(page, STOC_HEADER_UID);
     h->sample_bytes = get64(page, STOC_HEADER_SAMPLE_BYTES);

@@ -63,7 +63,7 @@ struct header {
     int64_t created_ns;
     uint32_t creator_uid, field_count;
     uint64_t sample_bytes, limit_bytes;
-    char fingerprint[STOC_FINGERPRINT_BYTES + 1], name[STOC_NAME_BYTES];
+    char fingerprint[STOC_FINGERPRINT_BYTES + 1], name[STOC_NAME_BYTES], decode[STOC_DECODE_BYTES + 1];
     struct stoc_field fields[STOC_MAX_FIELDS];
 };
 

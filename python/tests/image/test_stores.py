@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import pickle
 import shutil
@@ -378,6 +379,20 @@ def test_choice(measured, part, workers, store):
     assert chosen == store
     assert "\n" not in why
     assert "cached" in why
+
+
+def test_the_cases_that_the_server_has_too():
+    """source/decode/store_test.go reads the same file, so that both have one model."""
+    said = json.loads((REPOSITORY / "source/testdata/stores.json").read_text())
+    assert len(said["cases"]) >= 100
+    for case in said["cases"]:
+        values = said["measured"][case["measured"]]
+        sizes, reads = tuple(values.get("sizes", ())), float("inf") if values["reads"] is None else values["reads"]
+        measured = Measured(**(values | {"sizes": sizes, "reads": reads}))
+        terms = case["size"], case["workers"], case["processors"], case["costliest"]
+        for name, value in epochs(measured, *terms)._asdict().items():
+            assert value == pytest.approx(case[name], rel=1e-9, abs=0), (name, case)
+        assert choose(measured, *terms)[0] == case["store"], case
 
 
 def test_choice_at_the_boundary():

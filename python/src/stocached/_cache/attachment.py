@@ -43,6 +43,7 @@ class Attachment:
         self.name: str | None = info.name.decode() or None
         self.path: str | None = os.fsdecode(info.path) or None
         self.fingerprint: str | None = info.fingerprint.decode() or None
+        self.decode: str | None = info.decode.decode() or None
         self.uuid = bytes(info.uuid)
         self.fields: tuple[Field, ...] = tuple(map(schema.from_native, handle.fields(info.field_count)))
         self._limit_bytes = int(info.limit_bytes)

@@ -48,6 +48,8 @@ class Cache(Attachment):
     policy, name, fingerprint: as given at creation; name and fingerprint may be None.
     read_only: whether this handle can only read.
     path: of the segment; None if this process sees no file of it.
+    decode: how `SourceDataset` makes pictures of the files that a server keeps in the first field
+        (docs/spec/stores.md, In a server); None: samples are as they lie.
     uuid: 16 bytes that name this segment. fields: the schema of a sample."""
 
     # ------------------------------------------------------------ create, attach, close

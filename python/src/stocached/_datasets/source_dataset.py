@@ -17,14 +17,16 @@ from .._samples import dtypes
 from .._samples.schema import Array, Field
 from .._samples.tree import Tree, as_tensor
 from .cache_backed import CacheBacked
+from .served_pictures import ServedPictures
 
 
 class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     """Gives the samples of a cache that `stocached serve` fills from its source. It needs no
     dataset code. A batch is one `Cache.fetch`.
 
-    A sample is a tensor, or `bytes` if its size is not fixed (files that the server does not
-    decode). A sample with several fields is a dict of them by name. Tensors of a batch are rows of
+    A sample is a tensor, or `bytes` if its size is not fixed (files that are not decoded). A sample
+    with several fields is a dict of them by name. A cache with `decode: {store: encoded}` gives the
+    same samples as with `store: decoded`: the dataset decodes its files. Tensors of a batch are rows of
     one private tensor. All are the caller's own. It keeps up to 64 MiB of the memory of dropped
     batches, for each field and batch size.
 
@@ -48,12 +50,14 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
             until a server runs, no limit for its answer.
 
         Raises as `Cache.attach`: CacheNotFoundError (FileNotFoundError) with the command that
-        starts a server."""
+        starts a server. UnsupportedError: the cache keeps files, and this installation of stocached
+        cannot decode them; it says what to install."""
         if not isinstance(name, str):
             raise InvalidError(f"name is {name!r}; it must be the name of a cache that a server fills")
         self.cache = Cache.attach(name)
         self.transform = _of_samples(transform)
         self.timeout = timeout
+        self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)
         self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
     def gathered_tree(self) -> Tree | None:
@@ -108,8 +112,10 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         fields = self.cache.fields
         values = self.cache.fetch(wanted, timeout=self.timeout)
         if len(fields) == 1:
-            return [_shown(fields[0], value) for value in values]
-        return [{field.name: _shown(field, value[field.name]) for field in fields} for value in values]
+            samples = [_shown(fields[0], value) for value in values]
+        else:
+            samples = [{field.name: _shown(field, value[field.name]) for field in fields} for value in values]
+        return samples if self._pictures is None else self._pictures.decoded(wanted, samples)
 
     def stats(self) -> Any:
         """`Cache.stats()` of its cache."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ class Decode:
     fill: int | Sequence[int] = 0
     fast: bool = False
     max_pixels: int | None = None
+    _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes; None: all, turned by their EXIF data
 
     def __post_init__(self) -> None:
         self._sides = None if self.size is None else pair("size", self.size)
@@ -141,14 +142,35 @@ class Decode:
         except ImportError:
             raise NoDecoderError("no JPEG file; other formats need Pillow: pip install pillow", name) from None
         try:
-            with Image.open(io.BytesIO(data)) as picture:
+            with Image.open(io.BytesIO(data), formats=self._formats) as picture:
                 self._check(*picture.size, name)
-                return np.array(ImageOps.exif_transpose(picture).convert("RGB"))
+                return self._rgb(picture if self._formats else ImageOps.exif_transpose(picture))
         except (MemoryError, DecodeError):
             raise
         except Exception as error:  # Pillow's decoders raise many kinds of errors
             why = "no picture, or of an unknown format" if "cannot identify" in str(error) else str(error)
             raise DecodeError(why, name) from error
+
+    @staticmethod
+    def _rgb(picture: Any) -> Pixels:
+        return np.array(picture.convert("RGB"))
+
+
+class ServersDecode(Decode):
+    """Decodes the files that a server decodes, to the same pictures."""
+
+    _formats = ("PNG", "WEBP", "GIF")
+
+    def _by_pillow(self, data: bytes, name: Any) -> Pixels:
+        if data[8:16] == b"WEBPVP8X" and data[20:21] and data[20] & 2:
+            raise DecodeError("an animated WebP file, which servers do not decode", name)
+        return super()._by_pillow(data, name)
+
+    @staticmethod
+    def _rgb(picture: Any) -> Pixels:
+        if picture.mode.startswith("I"):  # grey of 16 bits, of which Pillow's RGB has the low ones
+            return np.repeat((np.array(picture) >> 8).astype(np.uint8)[..., None], 3, 2)
+        return Decode._rgb(picture)
 
 
 def decode(

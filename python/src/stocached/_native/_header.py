@@ -219,6 +219,7 @@ class Info(ctypes.Structure):
         ("fingerprint", c_char * 65),
         ("path", c_char * 512),
         ("payload", c_void_p),
+        ("decode", c_char * 136),
     ]
 
 

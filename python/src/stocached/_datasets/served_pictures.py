@@ -1,0 +1,61 @@
+"""Pictures out of a cache in which a server keeps files: docs/spec/stores.md, In a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._cache import fetch
+from .._cache.cache import Cache
+from .._common.errors import FetchFailure, UnsupportedError
+from .._common.torch_version import torch
+from .._image.errors import DecodeError, NoDecoderError
+
+_KEYS = {"height", "width", "fit", "layout", "max_pixels", "bad_samples"}
+
+
+class ServedPictures:
+    """Decodes the first field of samples as the server of their cache does."""
+
+    def __init__(self, cache: Cache) -> None:
+        """Raises UnsupportedError if this program cannot decode them, with what to do."""
+        said = dict(part.partition("=")[::2] for part in (cache.decode or "").split())
+        if said.keys() != _KEYS:
+            raise UnsupportedError(
+                f"cache {cache.name!r} keeps files, and says how to decode them by {', '.join(sorted(said.keys() ^ _KEYS))}, "
+                "which this version does not know; install the version of the server"
+            )
+        try:
+            from .._image.decoding import ServersDecode
+        except ImportError as error:
+            raise UnsupportedError(
+                f"cache {cache.name!r} keeps files (store: encoded), which each program decodes itself, and this one "
+                f"cannot: {error}. Or set decode: {{store: decoded}} in the configuration of the server"
+            ) from error
+        size = int(said["height"]), int(said["width"])
+        self._decode = ServersDecode(
+            size, fit=said["fit"], layout=said["layout"], max_pixels=int(said["max_pixels"])
+        )  # fmt: skip
+        self._kind = "BAD" if said["bad_samples"] == "skip" else "DAMAGED"
+        self._name, self._field = cache.name, cache.fields[0].name
+
+    def decoded(self, indices: Sequence[int], samples: list[Any]) -> list[Any]:
+        """Samples with pictures, as tensors, in place of files. Raises FetchError for those that are no pictures, as
+        for pictures that the server decodes."""
+        failures = []
+        for position, (index, sample) in enumerate(zip(indices, samples)):
+            alone = not isinstance(sample, dict)
+            try:
+                picture = torch.from_numpy(
+                    self._decode.decode((sample if alone else sample[self._field]).numpy().tobytes(), None)
+                )
+            except NoDecoderError as error:
+                raise NoDecoderError(error.reason, f"sample {index} of cache {self._name!r}") from error
+            except DecodeError as error:
+                why = f"its file in cache {self._name!r} does not decode: {error.reason}"
+                failures.append(FetchFailure(position, index, self._kind, why))
+                continue
+            samples[position] = picture if alone else sample | {self._field: picture}
+        if failures:
+            raise fetch.error(failures, None, None)
+        return samples
