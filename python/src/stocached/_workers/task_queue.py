@@ -94,7 +94,7 @@ class TaskQueue:
 
     def batches(self, batches: list[tuple[int, int]]) -> ctypes.Array[_native.Batch]:
         """Batches (first position, tasks) for `wait`."""
-        return (_native.Batch * len(batches))(*batches)
+        return (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
 
     def wait(self, batches: ctypes.Array[_native.Batch], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
