@@ -60,6 +60,9 @@ static void no_views(void)
     size_t length = 7;
     EQUAL(put(c, 1, 100, 1, 0), STOC_STORED);
     EQUAL(stoc_view(c, 1, &data, &length), STOC_EINVAL);
+    char text[256];
+    stoc_explain(c, STOC_EINVAL, 1, 0, text, sizeof text);
+    CHECK(strstr(text, "evicts") && strstr(text, "stoc_get"));
     EQUAL(stoc_locate(c, 1, &data, &length), STOC_EINVAL);
     CHECK(data == bytes && length == 7);
     EQUAL(stoc_view_offset(c, 1), STOC_ESCHEMA - 1);

@@ -368,8 +368,12 @@ func adviceText(c *advise.Curve) string {
 	if c.Sizes != nil {
 		of = "the bytes of all samples"
 	}
-	line("TODAY", "%v hold %v of %s; an epoch takes %v, as measured", table.Bytes(c.Bytes(today.part)),
-		table.Percent(today.part), of, table.Duration(c.Measured()))
+	how := "as measured"
+	if c.Today.Seconds == 0 {
+		how = "computed from measured loads"
+	}
+	line("TODAY", "%v hold %v of %s; an epoch takes %v, %s", table.Bytes(c.Bytes(today.part)),
+		table.Percent(today.part), of, table.Duration(c.Measured()), how)
 	line("predicted", "%v with cost, %v with first-come", epochWith(advise.Cost)(today),
 		epochWith(advise.FirstCome)(today))
 	if c.Today.Room > c.Today.Part {
