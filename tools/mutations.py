@@ -668,7 +668,7 @@ DEFECTS = [
     ),
     Defect(
         "Chains: a dataset's slots suit its largest sample",
-        "python/src/stocached/_datasets/cached_samples.py",
+        "python/src/stocached/_datasets/making.py",
         "sample_bytes[len(sample_bytes) // 2]",
         "sample_bytes[-1]",
         python("loader/test_loader_policies.py", "typical"),

@@ -240,8 +240,9 @@ static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct
         short_and_long(&how->width, &how->height, how->short_side, 0);
     how->fit = STOC_IMAGE_STRETCH;
     how->short_side = 0;
-    return how->width <= MAX_SIDE && how->height <= MAX_SIDE ? STOC_IMAGE_OK
-                                                             : fail(w, STOC_IMAGE_EINVAL, "sides are at most 65,500");
+    if (how->width > MAX_SIDE || how->height > MAX_SIDE || (uint64_t)how->width * how->height > most)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the result is %u x %u", how->width, how->height);
+    return STOC_IMAGE_OK;
 }
 
 static void put_field(uint8_t *header, uint64_t bytes, uint32_t dimensions, const uint32_t *shape)

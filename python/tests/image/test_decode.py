@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import pickle
 import struct
@@ -16,7 +17,7 @@ from helpers import python
 from pictures import Image, difference, encoded, picture
 from PIL import ImageOps
 
-from stocached import _native, image
+from stocached import Loader, _native, image
 from stocached._image import workers
 
 SIZES = [(1, 1), (1, 300), (300, 1), (17, 31), (33, 16), (500, 375), (3000, 5), (5, 2000), (640, 97)]
@@ -278,6 +279,10 @@ def test_without_the_library(tmp_path):
         dict(short_side=0),
         dict(size=64, max_pixels=0),
         dict(size=(64, 65501)),
+        dict(size=True),
+        dict(size=64.0),
+        dict(size="64"),
+        dict(size=64, fill=(1, 2)),
     ],
     ids=str,
 )
@@ -286,6 +291,48 @@ def test_mistakes(arguments):
 
     with pytest.raises(InvalidError):
         image.decode(JPEG, **arguments)
+
+
+def test_numbers_of_numpy_are_sizes():
+    assert np.array_equal(image.decode(JPEG, np.int64(64)), image.decode(JPEG, 64))
+    assert np.array_equal(image.decode(JPEG, np.array([32, 64])), image.decode(JPEG, (32, 64)))
+
+
+@pytest.mark.parametrize("source", [12345, None, io.BytesIO(JPEG)], ids=lambda value: type(value).__name__)
+def test_what_is_no_file(source):
+    with pytest.raises(TypeError, match="is no file: give bytes, a uint8 array of them, or a path"):
+        image.decode(source)
+
+
+@pytest.mark.filterwarnings("ignore:stocached. a bad sample was left out")
+def test_thin_pictures(tmp_path):
+    """Their long side would be longer than any picture: the sample is bad, and can be skipped."""
+    thin = encoded(np.zeros((1, 300, 3), np.uint8))
+    with pytest.raises(
+        image.DecodeError, match="300 x 1, and 76800 x 256 with short_side=256: sides are at most 65500"
+    ):
+        image.decode(thin, short_side=256)
+    with pytest.raises(image.DecodeError, match="max_pixels is"):  # and takes no memory for them
+        image.decode(encoded(np.zeros((5, 3000, 3), np.uint8)), short_side=60000)
+    assert image.decode(thin, 64).shape == (64, 64, 3)
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for k in range(8):
+        (folder / f"{k}.jpg").write_bytes(thin if k == 5 else JPEG)
+    for settings in ({}, {"size": "64MiB"}, {"size": "64MiB", "store": "encoded"}):
+        for worker in ("native", "process"):
+            dataset = image.Folder(tmp_path, short_side=256, layout="chw")
+            loader = Loader(
+                dataset,
+                4,
+                num_workers=1,
+                worker=worker,
+                augment=image.RandomResizedCrop(32),
+                bad_samples="skip",
+                **settings,
+            )
+            assert sum(len(pictures) for pictures, _ in loader) == 7
+            loader.close()
 
 
 def test_workers_end_with_their_threads():

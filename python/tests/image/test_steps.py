@@ -147,6 +147,33 @@ def test_samples_with_a_picture():
             flip(wrong)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: image.RandomHorizontalFlip(2),
+        lambda: image.RandomErasing(-1),
+        lambda: image.RandomErasing(scale=(0.5, 0.1)),
+        lambda: image.RandomResizedCrop(32, ratio=(0, 1)),
+        lambda: image.RandomResizedCrop(32, scale=(-1, -0.5)),
+        lambda: image.RandomResizedCrop(32, scale=0.5),
+        lambda: image.Resize(32.0),
+        lambda: image.Resize("32"),
+        lambda: image.CenterCrop((1, 2, 3)),
+    ],
+)
+def test_mistakes_show_when_a_step_is_made(make):
+    with pytest.raises(InvalidError):
+        make()
+
+
+def test_resize_to_two_sides_is_part_of_the_decoder():
+    data = encoded(picture(300, 200))
+    both = image.Compose([image.Decode(), image.Resize((40, 50)), image.CenterCrop(32)])
+    assert both.decode.size == (40, 50)
+    assert both.decode.fit == "stretch"
+    assert np.array_equal(both(data), image.CenterCrop(32)(image.Resize((40, 50))(image.decode(data))))
+
+
 def test_small_pictures_are_hwc():
     pixels = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     assert np.array_equal(image.RandomHorizontalFlip(1)(pixels), pixels[:, ::-1])

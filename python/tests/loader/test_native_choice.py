@@ -142,6 +142,9 @@ CAN: dict[str, tuple[Any, dict[str, Any]]] = {
     "folded": (
         lambda root: image.Folder(root, image.Compose([image.Decode(), image.Resize(50), image.CenterCrop(48)])), {},
     ),
+    "stretched": (
+        lambda root: image.Folder(root, image.Compose([image.Decode(), image.Resize((40, 48))])), {"size": "8MiB"},
+    ),
     "a step": (lambda root: image.Folder(root, size=48), {"augment": image.RandomCrop(30)}),
     "shards": (lambda root: dataset_of(shards(root), size=48), {}),
     "shards, cached": (lambda root: dataset_of(shards(root), short_side=50), {"size": "8MiB", "augment": usual()}),

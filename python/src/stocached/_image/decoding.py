@@ -17,7 +17,7 @@ from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
 from .errors import DecodeError, NoDecoderError
-from .parameters import filter_number, pair, short_and_long
+from .parameters import LONGEST, filter_number, pair, short_and_long
 from .plan import Pixels, Plan
 from .workers import call
 
@@ -60,11 +60,13 @@ class Decode:
                 f"fit={self.fit!r}, layout={self.layout!r}: fit is {', '.join(_FITS)}, layout is hwc, chw"
             )
         if self.short_side is not None:
-            whole("short_side", self.short_side, 1, 65500)
+            whole("short_side", self.short_side, 1, LONGEST)
             if self._sides is not None and (self.fit != "crop" or max(self._sides) > self.short_side):
                 raise InvalidError(f"short_side={self.short_side} goes with fit='crop' and a size inside it, or none")
         self._filter, self._chw = filter_number(self.filter), self.layout == "chw"
-        fill = (self.fill,) * 3 if isinstance(self.fill, int) else self.fill
+        fill = (self.fill,) * 3 if isinstance(self.fill, int) else tuple(self.fill)
+        if len(fill) != 3:
+            raise InvalidError(f"fill={self.fill!r} must be a number, or one for each of the three channels")
         self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
 
@@ -81,6 +83,8 @@ class Decode:
         if isinstance(source, (str, os.PathLike)):
             with open(source, "rb", buffering=0) as file:
                 return self.decode(file.readall(), os.fspath(source))
+        if not self.accepts(source):
+            raise TypeError(f"a {type(source).__name__} is no file: give bytes, a uint8 array of them, or a path")
         return self.decode(bytes(source), "bytes")
 
     def decode(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
@@ -107,16 +111,23 @@ class Decode:
                 f"the picture is {width} x {height}: {width * height} pixels; max_pixels is {self._most}", name
             )
 
-    def _whole(self, width: int, height: int) -> tuple[int, int]:
+    def _whole(self, width: int, height: int, name: Any) -> tuple[int, int]:
         """The height and width of the result if size is None."""
-        return (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
+        sides = (height, width) if self.short_side is None else short_and_long(height, width, self.short_side)
+        if max(sides) > LONGEST or sides[0] * sides[1] > self._most:
+            raise DecodeError(
+                f"the picture is {width} x {height}, and {sides[1]} x {sides[0]} with short_side={self.short_side}: sides "
+                f"are at most {LONGEST}, and max_pixels is {self._most}",
+                name,
+            )
+        return sides
 
     def _jpeg(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         if self._sides is None:
             info = native.Info()
             call(native.read_info, name, data, len(data), byref(info))
             self._check(info.width, info.height, name)
-        height, width = self._sides or self._whole(info.width, info.height)
+        height, width = self._sides or self._whole(info.width, info.height, name)
         how = self.in_c(width, height)
         made = np.empty((3, height, width) if self._chw else (height, width, 3), np.uint8)
         call(native.decode, name, data, len(data), byref(how), made.ctypes.data, made.nbytes)
@@ -125,7 +136,7 @@ class Decode:
     def _other(self, data: bytes, name: Any) -> npt.NDArray[np.uint8]:
         plan = Plan(self._by_pillow(data, name))
         if self._sides is None:
-            plan.resize(*self._whole(plan.width, plan.height), self._filter)
+            plan.resize(*self._whole(plan.width, plan.height, name), self._filter)
         else:
             height, width = self._sides
             target = native.Target()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,12 +16,42 @@ from .plan import DTYPES
 _FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BILINEAR, 3: native.BICUBIC}
 
 
+LONGEST = 65500  # pixels: of a side, as in the library
+
+
+def sides_of(name: str, value: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:
+    """One or two whole numbers of pixels. one: what a single number means, for the error."""
+    try:
+        sides = tuple(operator.index(side) for side in (value if hasattr(value, "__iter__") else (value,)))
+    except TypeError:
+        sides = ()
+    if isinstance(value, bool) or len(sides) not in (1, 2) or not all(1 <= side <= LONGEST for side in sides):
+        raise InvalidError(f"{name}={value!r} is neither {one} nor (height, width); sides are 1 to {LONGEST}")
+    return sides
+
+
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) of them, or of one number for both."""
-    sides = (value,) if isinstance(value, int) else tuple(value)
-    if len(sides) not in (1, 2) or not all(isinstance(side, int) and side > 0 for side in sides):
-        raise InvalidError(f"{name}={value!r} is neither a number of pixels nor (height, width)")
+    sides = sides_of(name, value)
     return sides[0], sides[-1]
+
+
+def probability(p: Any) -> float:
+    if isinstance(p, str) or not 0 <= float(p) <= 1:
+        raise InvalidError(f"p={p!r} must be a probability, 0 to 1")
+    return float(p)
+
+
+def span(name: str, value: Any) -> tuple[float, float]:
+    """Two numbers above 0 in rising order; the first of a scale may be 0."""
+    try:
+        low, high = map(float, value)
+    except (TypeError, ValueError):
+        low, high = -1.0, 0.0
+    positive = low > 0 or (name == "scale" and low == 0)
+    if not (positive and low <= high < math.inf and high > 0):
+        raise InvalidError(f"{name}={value!r} must be two numbers above 0, the smaller one first")
+    return low, high
 
 
 def filter_number(interpolation: Any, antialias: bool | None = True) -> int:

@@ -12,7 +12,7 @@ from .._native import _image_header as native
 from . import draws
 from .decoding import Decode
 from .draws import Draw
-from .parameters import dtype_number, filter_number, pair, short_and_long
+from .parameters import dtype_number, filter_number, pair, probability, short_and_long, sides_of, span
 from .plan import Plan, is_picture
 
 
@@ -92,10 +92,8 @@ class Resize(Step):
     antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        self._sides = (self.size,) if isinstance(self.size, int) else tuple(self.size)
+        self._sides = sides_of("size", self.size, "a short side")
         self._filter = filter_number(self.interpolation, self.antialias)
-        if len(self._sides) not in (1, 2) or min(self._sides) < 1:
-            raise InvalidError(f"size={self.size!r} is neither a short side nor (height, width)")
         if self.max_size is not None and (len(self._sides) == 2 or self.max_size <= self._sides[0]):
             raise InvalidError(f"max_size={self.max_size} must be larger than the short side {self.size!r}")
 
@@ -142,6 +140,8 @@ class RandomResizedCrop(Step):
     def __post_init__(self) -> None:
         self._sides = pair("size", self.size)
         self._filter = filter_number(self.interpolation, self.antialias)
+        span("scale", self.scale)
+        span("ratio", self.ratio)
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         plan.crop(*draws.resized_crop(draw, plan.width, plan.height, self.scale, self.ratio))
@@ -200,6 +200,9 @@ class RandomCrop(Step):
 class RandomHorizontalFlip(Step):
     p: float = 0.5
 
+    def __post_init__(self) -> None:
+        probability(self.p)
+
     def apply(self, plan: Plan, draw: Draw) -> None:
         if draw() < self.p:
             plan.flip()
@@ -255,6 +258,9 @@ class RandomErasing(Step):
     inplace: bool = False  # accepted, and means nothing: the picture is a copy
 
     def __post_init__(self) -> None:
+        probability(self.p)
+        span("scale", self.scale)
+        span("ratio", self.ratio)
         if isinstance(self.value, str):
             if self.value != "random":
                 raise InvalidError(f"value={self.value!r}: the only text is 'random'")
@@ -332,15 +338,18 @@ class Compose(Step):
         self._fold()
 
     def _fold(self) -> None:
-        """Decode, Resize of the short side and CenterCrop become one Decode, which decodes less of a file."""
+        """Decode, Resize and CenterCrop become one Decode, which decodes less of a file."""
         steps, decode = self._steps, self.decode
         if decode is None or decode.size is not None or decode.short_side is not None or decode.filter != "bilinear":
             return
-        if steps and isinstance(steps[0], Resize) and len(steps[0]._sides) == 1 and steps[0].max_size is None:
-            side, filter = steps[0]._sides[0], ("bilinear", "bicubic")[steps[0]._filter]
+        if steps and isinstance(steps[0], Resize) and steps[0].max_size is None:
+            sides, filter = steps[0]._sides, ("bilinear", "bicubic")[steps[0]._filter]
+            if len(sides) == 2:
+                self.decode, self._steps = decode.but(size=sides, filter=filter, fit="stretch"), steps[1:]
+                return
             size = steps[1]._sides if len(steps) > 1 and isinstance(steps[1], CenterCrop) else None
-            size = None if size is None or max(size) > side else size
-            self.decode = decode.but(size=size, short_side=side, filter=filter, fit="crop")
+            size = None if size is None or max(size) > sides[0] else size
+            self.decode = decode.but(size=size, short_side=sides[0], filter=filter, fit="crop")
             self._steps = steps[1 if size is None else 2 :]
 
     def picture(self, data: bytes, name: Any) -> Any:

@@ -57,6 +57,11 @@ def prepare(
     process dies, SchemaError if a sample does not fit the fields, OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
+    if not callable(getattr(preparer, "dataset_info", None)):
+        raise InvalidError(
+            f"a {type(preparer).__name__} is no DataPreparer: write a class whose dataset_info() has the fields, and whose "
+            "samples() gives the samples of the dataset"
+        )
     info = preparer.dataset_info().checked()
     if processes and info.samples is None:
         advice = "give samples= in dataset_info(), or leave out processes="
