@@ -145,7 +145,8 @@ func TestQuickPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| ours |", "| torch, stocaching, v2 |", "| ours / the fused pass alone, 2 threads |", "| warm |"} {
+	for _, row := range []string{"| ours |", "| torch, stocaching, v2 |", "| ours / the fused pass alone, 2 threads |",
+		"| warm, batches of 64 |", "| warm, batches of 256 |"} {
 		if !strings.Contains(string(out), row) {
 			t.Errorf("no row %q in\n%s", row, out)
 		}
