@@ -605,8 +605,8 @@ STOC_API int stoc_board_init(void *memory, uint32_t tasks);
  * first. EMEMORY: the board is full until a release. */
 STOC_API int64_t stoc_board_push(void *memory, const struct stoc_task *tasks, size_t n);
 /* Parent. The same for n samples of a batch: task k is like *as, its row is rows[k] (NULL: k), and its index is
- * indices[row]. seed: of an epoch; argument is the seed of the sample then (docs/spec/order.md, Seeds of samples). NULL:
- * argument is that of *as. */
+ * indices[row]. seed: of an epoch; argument is the seed of the sample then (docs/spec/workers.md, Samples of a
+ * batch). NULL: argument is that of *as. */
 STOC_API int64_t stoc_board_push_samples(void *memory, const struct stoc_task *as, const int64_t *indices,
                                          const int64_t *rows, size_t n, const uint64_t *seed);
 

@@ -137,6 +137,11 @@ int do_steps(stoc_image_worker *w, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
 void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
 
+static inline int no_memory(stoc_image_worker *w, size_t bytes)
+{
+    return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+}
+
 /* pipeline.c: decodes an encoded picture before its first pass: all of it, or only the box that the pass uses. */
 int decode_for(stoc_image_worker *w, struct pass *pass);
 

@@ -96,11 +96,6 @@ struct found {
     int64_t label;
 };
 
-static int no_memory(stoc_image_worker *w, size_t bytes)
-{
-    return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
-}
-
 /* Reads a whole file to found->at bytes after the begin of the buffer. */
 static int read_whole(stoc_image_worker *w, int fd, struct buffer *b, struct found *found)
 {
@@ -209,7 +204,7 @@ static int read_sample(stoc_image_worker *w, uint64_t index, struct buffer *b, s
     int code = place->at == -1 ? read_whole(w, fd, b, found) : read_part(w, fd, place, b, found);
     if (code == STOC_IMAGE_ESYSTEM && !w->message[0])
         fail(w, code, "%s: %s", path, strerror(errno));
-    /* after the read: bytes of a file that is written meanwhile are not used */
+    /* We check after the read, so that we use no bytes that another program wrote during it. */
     if (!code && p->stamps && has_changed(fd, &p->stamps[place->file]))
         code = fail(w, STOC_IMAGE_ESYSTEM, "%s has changed", path);
     int32_t none = 0;

@@ -42,7 +42,7 @@ static bool run(struct plan *p)
     struct buffer *to = &p->worker->passes[p->passes++ % 2];
     size_t bytes = (size_t)CHANNELS * p->how->width * p->how->height;
     if (!reserve(to, bytes)) {
-        p->code = fail(p->worker, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+        p->code = no_memory(p->worker, bytes);
         return false;
     }
     if ((p->code = stoc_image_augment(p->worker, &pass->picture, p->how, to->bytes, bytes)))

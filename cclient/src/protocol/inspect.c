@@ -338,11 +338,6 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
     case STOC_EREADONLY:
         n = snprintf(buffer, size, "%s is attached for reading only; attach it for writing", name);
         break;
-    case STOC_EINVAL:
-        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)%s", stoc_strerror(code), (long long)index, name,
-                     (unsigned long long)bytes,
-                     c->evicts ? "; this cache evicts, and so gives out no views: use stoc_get or stoc_gather" : "");
-        break;
     case STOC_ECLOSED:
         n = snprintf(buffer, size, "the cache is closed; attach again");
         break;
@@ -375,8 +370,11 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
             (long long)index, name);
         break;
     default:
-        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name,
-                     (unsigned long long)bytes);
+        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)%s", stoc_strerror(code), (long long)index, name,
+                     (unsigned long long)bytes,
+                     code == STOC_EINVAL && c->evicts
+                         ? "; this cache evicts, and so gives out no views: use stoc_get or stoc_gather"
+                         : "");
     }
     return MIN((size_t)MAX(n, 0), size - 1);
 }

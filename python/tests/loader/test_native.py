@@ -115,7 +115,7 @@ ORDERS = {
 @pytest.mark.parametrize("steps", ORDERS)
 @pytest.mark.parametrize("kind", ["sized", "whole"])
 def test_steps_in_orders_that_need_several_passes(root, steps, kind, by_python):
-    """As of processes, from files, pictures and encoded files. Nothing comes to Python."""
+    """Native workers make the batches of processes, from files, pictures and encoded files. C does every task."""
     augment, stores = image.Compose(ORDERS[steps]), ("none", "variable", "encoded")
     processes = loader_of(root, 2, kind, augment=augment, worker="process")
     want = read(processes, 2)

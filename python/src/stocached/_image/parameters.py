@@ -36,22 +36,24 @@ def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     return sides[0], sides[-1]
 
 
-def probability(p: Any) -> float:
+def check_probability(p: Any) -> None:
     if isinstance(p, str) or not 0 <= float(p) <= 1:
         raise InvalidError(f"p={p!r} must be a probability, 0 to 1")
-    return float(p)
 
 
-def span(name: str, value: Any) -> tuple[float, float]:
-    """Two numbers above 0 in rising order; the first of a scale may be 0."""
+def check_scale_and_ratio(scale: Any, ratio: Any) -> None:
+    """Raises InvalidError if they are no ranges of positive numbers; the least scale may be 0."""
+    _check_range("scale", scale, zero=True)
+    _check_range("ratio", ratio, zero=False)
+
+
+def _check_range(name: str, value: Any, *, zero: bool) -> None:
     try:
         low, high = map(float, value)
     except (TypeError, ValueError):
         low, high = -1.0, 0.0
-    positive = low > 0 or (name == "scale" and low == 0)
-    if not (positive and low <= high < math.inf and high > 0):
+    if not ((low > 0 or (zero and low == 0)) and low <= high < math.inf and high > 0):
         raise InvalidError(f"{name}={value!r} must be two numbers above 0, the smaller one first")
-    return low, high
 
 
 def filter_number(interpolation: Any, antialias: bool | None = True) -> int:

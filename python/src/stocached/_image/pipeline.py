@@ -76,7 +76,7 @@ class Files:
     def of_shards(
         cls, shards: list[str], stamps: list[tuple[int, int]], places: npt.NDArray[Any], labelled: bool, most_open: int
     ) -> Files:
-        """Of samples that lie in larger files. They stay open if there are no more than most_open."""
+        """Of files that hold several samples each. C keeps them open if there are at most most_open."""
         descriptors = Descriptors(len(shards)) if len(shards) <= most_open else None
         names = [os.fsencode(path) for path in shards]
         return cls(list(shards), *_joined(names), places, labelled, np.array(stamps, _STAMP), descriptors)

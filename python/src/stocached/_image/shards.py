@@ -48,7 +48,7 @@ class _Shard:
         data = os.pread(self._descriptor, size, at)
         if len(data) < size:
             raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
-        self._check()  # after the read: bytes of a shard that is written meanwhile are not used
+        self._check()  # after the read, so that we use no bytes that another program wrote during it
         return data
 
 

@@ -12,7 +12,15 @@ from .._native import _image_header as native
 from . import draws
 from .decoding import Decode
 from .draws import Draw
-from .parameters import dtype_number, filter_number, pair, probability, short_and_long, sides_of, span
+from .parameters import (
+    check_probability,
+    check_scale_and_ratio,
+    dtype_number,
+    filter_number,
+    pair,
+    short_and_long,
+    sides_of,
+)
 from .plan import Plan, is_picture
 
 
@@ -140,8 +148,7 @@ class RandomResizedCrop(Step):
     def __post_init__(self) -> None:
         self._sides = pair("size", self.size)
         self._filter = filter_number(self.interpolation, self.antialias)
-        span("scale", self.scale)
-        span("ratio", self.ratio)
+        check_scale_and_ratio(self.scale, self.ratio)
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         plan.crop(*draws.resized_crop(draw, plan.width, plan.height, self.scale, self.ratio))
@@ -201,7 +208,7 @@ class RandomHorizontalFlip(Step):
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        probability(self.p)
+        check_probability(self.p)
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         if draw() < self.p:
@@ -258,9 +265,8 @@ class RandomErasing(Step):
     inplace: bool = False  # accepted, and means nothing: the picture is a copy
 
     def __post_init__(self) -> None:
-        probability(self.p)
-        span("scale", self.scale)
-        span("ratio", self.ratio)
+        check_probability(self.p)
+        check_scale_and_ratio(self.scale, self.ratio)
         if isinstance(self.value, str):
             if self.value != "random":
                 raise InvalidError(f"value={self.value!r}: the only text is 'random'")

@@ -48,9 +48,10 @@ class NativeWork:
             return
         handle = _native.Cache() if self._cache is None else self._cache._handle
         self._kept = image, handle
+        load = _native.Load(image.load) if job.pipeline.loads else _native.Load()  # else misses come back
         self._work = _native.Work(
             struct_bytes=ctypes.sizeof(_native.Work), board=self._task_queue.address, cache=handle,
-            context=image.handle, load=_native.Load(image.load) if job.pipeline.loads else _native.Load(), finish=_native.Finish(image.finish),
+            context=image.handle, load=load, finish=_native.Finish(image.finish),
             buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
             kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,
         )  # fmt: skip
