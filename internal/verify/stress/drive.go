@@ -304,9 +304,10 @@ func (r *run) claims(record int) bool {
 	return false
 }
 
-// clear empties the cache while the workers run. None is stopped, so the clear must end.
+// clear empties the cache while the workers run. None is stopped, so the clear must end. But a worker
+// may claim for seconds: it asks for a huge page, and the kernel needs a processor for that.
 func (r *run) clear() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithDeadline(context.Background(), r.begun.Add(r.Lasts+20*time.Second))
 	defer cancel()
 	result, err := r.c.Clear(ctx)
 	if err != nil || result != cache.Stored {
