@@ -568,6 +568,16 @@ STOC_API int64_t stoc_epoch_fill_shard(const stoc_epoch *epoch, const struct sto
 STOC_API int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch,
                            const struct stoc_shard *shard, size_t batch, unsigned timeout_ms, struct stoc_error *error);
 
+/* Tells the server how many reads the job of this handle has made of the plan that it announced last.
+ * For a job whose samples other processes read, such as workers: they have handles and counters of
+ * their own. From the first call on, the server goes by these numbers until the next plan. Call it
+ * after every few batches; each call waits for one answer of the server. Two threads MUST NOT call it or
+ * stoc_announce for one handle at the same time.
+ *
+ * 1: as stoc_announce. 0: as stoc_announce, or the handle has announced no plan. Errors and timeout_ms
+ * as stoc_announce. */
+STOC_API int stoc_announce_reads(stoc_cache *cache, uint64_t reads, unsigned timeout_ms, struct stoc_error *error);
+
 /* ------------------------------------------------------------ tasks for workers
  *
  * A task queue (here called board) in memory that a parent shares with its workers (processes or

@@ -464,10 +464,10 @@ func TestMoreThanACacheKeeps(t *testing.T) {
 
 // Ensure that a server of a version that this client does not know is an error.
 func TestUnknownVersion(t *testing.T) {
-	p := &peer{greet: greetWell, version: 4}
+	p := &peer{greet: greetWell, version: control.Version + 1}
 	startPeer(t, p)
 	_, err := p.dial(5 * time.Second)
-	if !errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), "version 4, this client 1 to 3") {
+	if !errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), fmt.Sprintf("version %d, this client 1 to %d", control.Version+1, control.Version)) {
 		t.Error(err)
 	}
 }

@@ -232,8 +232,11 @@ func ParsePrefetched(body []byte) (queued int, err error) {
 	return int(binary.LittleEndian.Uint32(body)), nil
 }
 
-// Withdraw is the flag of an ANNOUNCE that ends the job of this connection.
-const Withdraw = 1
+// Flags of ANNOUNCE.
+const (
+	Withdraw = 1 // ends the job of the owner
+	Told     = 2 // the owner says how far its job is; since version 4
+)
 
 // AnnounceBody is the body of ANNOUNCE: what a job reads from now on. docs/spec/order.md explains orders
 // and ranks.
@@ -248,7 +251,7 @@ type AnnounceBody struct {
 	Position    uint64 // of the job in the epoch
 	Rank, Ranks uint64
 	Samples     uint64 // of the order
-	Reads       uint64 // hits and misses of the owner's record at that position
+	Reads       uint64 // hits and misses of the owner's record at that position; with Told, reads since then
 	Batch       uint32 // samples that the job reads at a time
 	Flags       uint32
 }
@@ -281,7 +284,7 @@ func ParseAnnounce(body []byte) (m AnnounceBody, err error) {
 		&m.Reads} {
 		*v = le.Uint64(body[16+8*k:])
 	}
-	if m.Batch, m.Flags = le.Uint32(body[88:]), le.Uint32(body[92:]); m.Flags > Withdraw {
+	if m.Batch, m.Flags = le.Uint32(body[88:]), le.Uint32(body[92:]); m.Flags > Told {
 		return m, wrongBody(Announce, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
 	return m, nil

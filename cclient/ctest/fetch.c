@@ -132,7 +132,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\3\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\4\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -275,7 +275,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
-    peer.version = 3;
+    peer.version = 4;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -567,9 +567,9 @@ static int greeting;
 static void greet_badly(int fd)
 {
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
-                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 3"};
+                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 4"};
     switch (greeting) {
-    case 0: welcome(fd, 4, 100); break;
+    case 0: welcome(fd, 5, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -1456,6 +1456,70 @@ static void plans_of_older_servers(void)
     }
 }
 
+static int tell(stoc_cache *c, uint64_t reads) { return stoc_announce_reads(c, reads, 5000, &error); }
+
+/* A handle whose samples other processes read says itself how far its job is. A connection that breaks, and a
+ * server that begins, hear the last number. */
+static void reads_that_are_told(void)
+{
+    stoc_cache *c = served();
+    int64_t indices[] = {1, 2, 3};
+    begin_peer(c, hang_up_at_three, NULL);
+    EQUAL(stoc_announce_reads(NULL, 1, 0, &error), STOC_ECLOSED);
+    EQUAL(tell(c, 1), 0); /* of no plan */
+    EQUAL(plans(), 0);
+    EQUAL(announce(c, 4), 1);
+    EQUAL(tell(c, 0), 1);
+    EQUAL(tell(c, 70), 1);
+    EQUAL(plans(), 3);
+    EQUAL(plan_word(40, 8), 4);
+    EQUAL(plan_word(80, 8), 70);
+    EQUAL(plan_word(92, 4), 2);
+    EQUAL(atomic_load(&peer.connections), 1);
+    struct stoc_fetch_options o = WITHIN(300);
+    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+    EQUAL(plans(), 3 + atomic_load(&peer.connections) - 1);
+    EQUAL(plan_word(80, 8), 70);
+    EQUAL(announce(c, 5), 1); /* the next plan goes by the counters again */
+    EQUAL(plan_word(92, 4), 0);
+    EQUAL(stoc_announce(c, NULL, 0, NULL, 0, 5000, &error), 1);
+    unsigned before = plans();
+    EQUAL(tell(c, 9), 0);
+    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+    EQUAL(plans(), before);
+    end_peer();
+
+    /* No server runs: the next one hears of it. */
+    EQUAL(stoc_announce(c, &in_order, 6, &alone, 16, 50, &error), STOC_ENOSERVER);
+    EQUAL(stoc_announce_reads(c, 11, 50, &error), STOC_ENOSERVER);
+    begin_peer(c, NULL, NULL);
+    EQUAL(fetch(c, indices, 1, NULL), 1);
+    EQUAL(plans(), 1);
+    EQUAL(plan_word(40, 8), 6);
+    EQUAL(plan_word(80, 8), 11);
+    stoc_close(c);
+    end_peer();
+
+    /* A server that goes by the counters only would not know how far the job is. */
+    c = served();
+    begin_peer(c, hang_up_at_three, NULL);
+    peer.version = 3;
+    EQUAL(announce(c, 7), 1);
+    EQUAL(tell(c, 5), 0);
+    EQUAL(plans(), 2);
+    EQUAL(plan_word(92, 4), 1);
+    EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
+    EQUAL(plans(), 2); /* not announced again */
+    end_peer();
+    begin_peer(c, NULL, NULL);
+    indices[0] = 12;
+    EQUAL(fetch(c, indices, 1, NULL), 1);
+    EQUAL(plan_word(40, 8), 7);
+    EQUAL(plan_word(92, 4), 2);
+    stoc_close(c);
+    end_peer();
+}
+
 /* A child has no plan until it announces one, with its own owner number and on its own connection. The
  * parent's connection and plan stay. */
 static void plans_of_children(void)
@@ -1548,6 +1612,7 @@ int main(int argc, char **argv)
     RUN(plans_that_cannot_be);
     RUN(the_next_server_hears_of_the_plan);
     RUN(plans_of_older_servers);
+    RUN(reads_that_are_told);
     RUN(plans_of_children);
     RUN(one_connection_announces);
     return end_tests(argv[0]);

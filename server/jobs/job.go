@@ -19,7 +19,9 @@ type Job struct {
 	whole   uint64 // reads of each later epoch
 	behind  uint64 // reads that may still go on
 	missed  uint64 // misses of its client when the server heard of it
+	by      any    // who announced it last; Jobs.mu protects it
 
+	told  atomic.Uint64       // its reads, if its client tells them
 	lap   atomic.Pointer[lap] // where it was when someone last asked
 	pace  atomic.Uint64       // bits of a float64: its reads in those of the fastest job
 	over  atomic.Bool
@@ -44,7 +46,7 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 			"what it reads", order.ErrInvalid, p.Owner, segment.ClientRecords)
 	}
 	p.Shard.Ranks = max(p.Shard.Ranks, 1)
-	job := &Job{Plan: p, segment: segment, behind: min(max(p.Batch, 1), max(segment.Fits(0, 0)/8, 1))}
+	job := &Job{Plan: p, by: p.By, segment: segment, behind: min(max(p.Batch, 1), max(segment.Fits(0, 0)/8, 1))}
 	epoch, err := p.Order.Epoch(p.Epoch)
 	if err != nil {
 		return nil, err
@@ -63,6 +65,9 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 			p.Shard.Ranks, p.Order.Samples)
 	}
 	job.missed = job.count(shm.Misses)
+	if p.Told {
+		job.told.Store(p.Reads)
+	}
 	job.pace.Store(math.Float64bits(1))
 	job.lap.Store(job.lapOf(0))
 	return job, nil
@@ -74,8 +79,18 @@ func (j *Job) Over() bool { return j.over.Load() }
 // Pace says how many reads the fastest job makes while this one makes one.
 func (j *Job) Pace() float64 { return math.Float64frombits(j.pace.Load()) }
 
+// goesOn says that another plan only tells how far this job is.
+func (j *Job) goesOn(other *Job) bool {
+	p, q := j.Plan, other.Plan
+	p.Reads, p.Batch, p.By = q.Reads, q.Batch, q.By
+	return p.Told && p == q
+}
+
 // Reads returns how many samples the job has read since it announced its plan.
 func (j *Job) Reads() uint64 {
+	if j.Plan.Told {
+		return j.told.Load()
+	}
 	n := j.count(shm.Hits) + j.count(shm.Misses)
 	return n - min(n, j.Plan.Reads)
 }

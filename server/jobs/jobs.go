@@ -49,8 +49,9 @@ func (j *Jobs) List() []*Job { return *j.list.Load() }
 // Changed has an element when jobs came or went since it was last received from.
 func (j *Jobs) Changed() <-chan struct{} { return j.changed }
 
-// Announce adds a job, in place of the one of the same client. Errors: order.ErrInvalid, ErrManyJobs; the
-// old one stays then.
+// Announce adds a job, in place of the one of the same client. A client that tells how far it is moves
+// its job, if the rest of the plan is the same. Errors: order.ErrInvalid, ErrManyJobs; the old one stays
+// then.
 func (j *Jobs) Announce(p Plan) (*Job, error) {
 	job, err := newJob(j.segment, p)
 	if err != nil {
@@ -59,6 +60,11 @@ func (j *Jobs) Announce(p Plan) (*Job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	old := j.of(p.Owner)
+	if old != nil && old.goesOn(job) {
+		old.told.Store(p.Reads)
+		old.by = p.By
+		return old, nil
+	}
 	left := j.without(old)
 	if len(left) >= maxJobs {
 		return nil, fmt.Errorf("%w: %d jobs have announced what they read of this cache", ErrManyJobs, len(left))
@@ -90,11 +96,13 @@ func (j *Jobs) of(owner uint32) *Job {
 	return nil
 }
 
-// Remove removes a job.
-func (j *Jobs) Remove(old *Job) {
+// Remove removes a job if by has announced it last.
+func (j *Jobs) Remove(old *Job, by any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.replace(j.without(old), old)
+	if old.by == by {
+		j.replace(j.without(old), old)
+	}
 }
 
 func (j *Jobs) without(old *Job) []*Job {
@@ -189,7 +197,7 @@ type Status struct {
 	Total  uint64  `json:"total"`      // samples that it reads of this epoch
 	Speed  float64 `json:"speed"`      // its reads while the fastest job makes one
 	Ahead  uint64  `json:"read_ahead"` // samples that the server read ahead for it, since it announced
-	Misses uint64  `json:"misses"`     // samples that were not there when it read them, since it announced
+	Misses uint64  `json:"misses"`     // samples that were not there when its client read them, since it announced
 }
 
 // Statuses describes all jobs. The segment is open.
@@ -211,6 +219,8 @@ type Plan struct {
 	Epoch uint64
 	Shard order.Shard // From is the position of the job in the epoch
 	Owner uint32      // owner number of its client, whose counters say how far it is
-	Reads uint64      // what these counters were at that position
+	Reads uint64      // what these counters were at that position; if Told, how many reads it has made since
 	Batch uint64      // samples that it reads at a time; 0: 1
+	Told  bool        // the client says how far it is; its counters do not
+	By    any         // a comparable value: who announced it, and may remove it
 }

@@ -148,7 +148,7 @@ func TestSpeeds(t *testing.T) {
 	late := announce(3, 8000)
 	all.Measure(100 * time.Millisecond)
 	want("a late one that has not begun", 8500, 501)
-	all.Remove(late)
+	all.Remove(late, nil)
 	for range 200 {
 		read(seg, 1, 10)
 		all.Measure(100 * time.Millisecond)
@@ -159,10 +159,10 @@ func TestSpeeds(t *testing.T) {
 	if p := fast.Pace(); p != 1 {
 		t.Error(p)
 	}
-	all.Remove(fast)
+	all.Remove(fast, nil)
 	all.Measure(time.Second)
 	want("the only one", 7000, 4000)
-	all.Remove(slow)
+	all.Remove(slow, nil)
 	if n := all.Next(0, 0); n != 0 || !slow.Over() || len(all.List()) != 0 {
 		t.Errorf("%d without jobs", n)
 	}
@@ -234,6 +234,56 @@ func BenchmarkSearch(b *testing.B) {
 		for range 64 {
 			soon = max(soon, all.Next(policy.Random(1, n)%samples, soon))
 			n++
+		}
+	}
+}
+
+// A client that tells how far its job is moves the job, and its counters mean nothing. Only who has
+// announced it last removes it.
+func TestJobsThatAreTold(t *testing.T) {
+	seg := segment(t, 100)
+	all := jobs.New(seg)
+	announce := func(reads uint64, by string, change func(*jobs.Plan)) *jobs.Job {
+		t.Helper()
+		p := jobs.Plan{Order: order.Order{Samples: 100}, Owner: 2, Reads: reads, Batch: 1, Told: true, By: by}
+		if change != nil {
+			change(&p)
+		}
+		job, err := all.Announce(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return job
+	}
+	job := announce(0, "a", nil)
+	job.Ahead.Store(7)
+	read(seg, 2, 50)
+	if job.Reads() != 0 {
+		t.Errorf("%d reads by its counters", job.Reads())
+	}
+	if announce(30, "b", nil) != job || len(all.List()) != 1 || job.Over() || job.Reads() != 30 || job.Ahead.Load() != 7 {
+		t.Errorf("%d reads, over: %v", job.Reads(), job.Over())
+	}
+	if next := all.Next(30, 0); next != 2 { // the last read may still go on
+		t.Errorf("sample 30 comes in %d reads", next)
+	}
+	if all.Remove(job, "a"); len(all.List()) != 1 {
+		t.Error("another connection has removed it")
+	}
+	others := map[string]func(*jobs.Plan){
+		"epoch":    func(p *jobs.Plan) { p.Epoch++ },
+		"position": func(p *jobs.Plan) { p.Shard.From++ },
+		"counters": func(p *jobs.Plan) { p.Told = false },
+	}
+	for what, change := range others {
+		old := announce(30, "b", nil)
+		if now := announce(40, "b", change); now == old || !old.Over() || len(all.List()) != 1 {
+			t.Errorf("another %s only moves the job", what)
+		}
+	}
+	if last := all.List()[0]; !last.Over() {
+		if all.Remove(last, "b"); len(all.List()) != 0 || !last.Over() {
+			t.Error("it stays")
 		}
 	}
 }

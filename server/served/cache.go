@@ -327,10 +327,10 @@ func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
 	return h.jobs.Announce(p)
 }
 
-// EndPlan forgets a job.
-func (h *Cache) EndPlan(old *jobs.Job) {
+// EndPlan forgets a job, unless another connection than by has announced it since.
+func (h *Cache) EndPlan(old *jobs.Job, by any) {
 	if h.jobs != nil && old != nil {
-		h.jobs.Remove(old)
+		h.jobs.Remove(old, by)
 	}
 }
 

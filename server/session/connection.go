@@ -283,6 +283,9 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if c.version < 3 {
 			return fmt.Errorf("%w: an ANNOUNCE, which version %d does not have", control.ErrProtocol, c.version)
 		}
+		if c.version < 4 && m.Flags == control.Told {
+			return fmt.Errorf("%w: an ANNOUNCE with TOLD, which version %d does not have", control.ErrProtocol, c.version)
+		}
 		c.announce(h.Request, m)
 	case control.Cancel:
 		if len(body) != 0 {
@@ -333,7 +336,7 @@ func (c *Connection) attach(request uint64, name string) {
 // forget tells the caches that the client is gone.
 func (c *Connection) forget() {
 	for _, h := range c.caches {
-		h.EndPlan(c.jobs[h])
+		h.EndPlan(c.jobs[h], c)
 		h.Disconnect()
 	}
 }
@@ -359,7 +362,7 @@ func (c *Connection) announce(request uint64, m control.AnnounceBody) {
 	job, err := h.Plan(jobs.Plan{
 		Order: order.Order{Samples: m.Samples, Kind: order.Kind(m.Kind), Seed: m.Seed, Window: m.Window, Block: m.Block},
 		Epoch: m.Epoch, Shard: order.Shard{Rank: m.Rank, Ranks: m.Ranks, From: m.Position, Ends: order.Ends(m.Ends)},
-		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch)})
+		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch), Told: m.Flags == control.Told, By: c})
 	switch {
 	case errors.Is(err, jobs.ErrManyJobs):
 		c.refuse(request, control.CodeLimit, "%v", err)

@@ -6,7 +6,14 @@
  */
 #include "connection.h"
 
-enum { WITHDRAW = 1, ANNOUNCE_VERSION = 3, ANNOUNCE_BREAKS = 4 };
+enum { WITHDRAW = 1, TOLD = 2, ANNOUNCE_BREAKS = 4 };
+enum { READS_AT = 80, FLAGS_AT = 92 }; /* in a plan */
+
+/* Whether the server of this connection understands a plan. */
+static bool understood(const struct link *l, const unsigned char plan[PLAN_BYTES])
+{
+    return l->version >= (get32(plan, FLAGS_AT) == TOLD ? 4 : 3);
+}
 
 /* Sends an ANNOUNCE, and reads the answer: whether the server uses the plan, or an error. */
 static int announce_on(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
@@ -38,7 +45,7 @@ INTERNAL void announce_again(stoc_cache *c, struct link *l, struct deadline *p)
     struct deadline quiet = *p;
     quiet.error = &ignored;
     pthread_mutex_lock(&handles_lock);
-    uint64_t number = l->version < ANNOUNCE_VERSION ? 0 : c->plan_number;
+    uint64_t number = understood(l, c->plan) ? c->plan_number : 0;
     for (const struct link *other = c->links; other; other = other->next)
         if (other->fd >= 0 && other->announced == number)
             number = 0;
@@ -71,6 +78,49 @@ static void keep_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint6
     pthread_mutex_unlock(&handles_lock);
 }
 
+/* As announce_on. A server that does not know TOLD would go by our counters, so its plan is withdrawn. */
+static int announce_or_withdraw(struct link *l, const unsigned char plan[PLAN_BYTES], struct deadline *p)
+{
+    unsigned char none[PLAN_BYTES];
+    if (understood(l, plan))
+        return announce_on(l, plan, p);
+    memcpy(none, plan, PLAN_BYTES);
+    put32(none, FLAGS_AT, WITHDRAW);
+    int code = understood(l, none) ? announce_on(l, none, p) : 0;
+    return MIN(code, 0);
+}
+
+/* Sends a plan, and keeps it for the connections to come. number: 0 if there is nothing to announce again. */
+static int send_plan(stoc_cache *c, const unsigned char plan[PLAN_BYTES], uint64_t number, struct deadline *p)
+{
+    keep_plan(c, plan, 0, NULL); /* take_link announces nothing in between */
+    for (int breaks = 1;; breaks++) {
+        struct link *l;
+        int code = take_link(c, &l, p);
+        if (code < 0) {
+            keep_plan(c, plan, number, NULL); /* the next connection announces it */
+            return code;
+        }
+        code = announce_or_withdraw(l, plan, p);
+        if (code >= 0)
+            keep_plan(c, plan, number, l);
+        else if (code != STOC_EINVAL && code != STOC_EREMOTE)
+            hang_up(l);
+        if (code == STOC_ETIMEOUT || code == STOC_EINTERRUPTED)
+            keep_plan(c, plan, number, NULL);
+        give_link(l);
+        if (code != BROKEN)
+            return code;
+        drop_idle(c);
+        if (breaks == ANNOUNCE_BREAKS) {
+            keep_plan(c, plan, number, NULL);
+            return fail(p->error, STOC_ENOSERVER, 0, "the server of %s ended the connection %d times", c->served,
+                        breaks);
+        }
+        no_error(p->error);
+    }
+}
+
 int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch, const struct stoc_shard *shard,
                   size_t batch, unsigned timeout_ms, struct stoc_error *error)
 {
@@ -97,32 +147,27 @@ int stoc_announce(stoc_cache *c, const struct stoc_order *order, uint64_t epoch,
             put64(plan, 16 + 8 * k, words[k]);
         put32(plan, 88, (uint32_t)MIN(MAX(batch, 1), UINT32_MAX));
     } else {
-        put32(plan, 92, WITHDRAW);
+        put32(plan, FLAGS_AT, WITHDRAW);
     }
     uint64_t number = order ? atomic_fetch_add(&c->plans, 1) + 1 : 0;
     struct deadline p = deadline_of(timeout_ms, error);
-    keep_plan(c, plan, 0, NULL); /* take_link announces nothing in between */
-    for (int breaks = 1;; breaks++) {
-        struct link *l;
-        if ((code = take_link(c, &l, &p)) < 0) {
-            keep_plan(c, plan, number, NULL); /* the next connection announces it */
-            return code;
-        }
-        code = l->version < ANNOUNCE_VERSION ? 0 : announce_on(l, plan, &p);
-        if (code >= 0)
-            keep_plan(c, plan, number, l);
-        else if (code != STOC_EINVAL && code != STOC_EREMOTE)
-            hang_up(l);
-        if (code == STOC_ETIMEOUT || code == STOC_EINTERRUPTED)
-            keep_plan(c, plan, number, NULL);
-        give_link(l);
-        if (code != BROKEN)
-            return code;
-        drop_idle(c);
-        if (breaks == ANNOUNCE_BREAKS) {
-            keep_plan(c, plan, number, NULL);
-            return fail(error, STOC_ENOSERVER, 0, "the server of %s ended the connection %d times", c->served, breaks);
-        }
-        no_error(error);
-    }
+    return send_plan(c, plan, number, &p);
+}
+
+int stoc_announce_reads(stoc_cache *c, uint64_t reads, unsigned timeout_ms, struct stoc_error *error)
+{
+    unsigned char plan[PLAN_BYTES];
+    no_error(error);
+    if (!c)
+        return fail(error, STOC_ECLOSED, 0, "the cache is closed");
+    pthread_mutex_lock(&handles_lock);
+    bool planned = c->plan_number != 0;
+    memcpy(plan, c->plan, sizeof plan);
+    pthread_mutex_unlock(&handles_lock);
+    if (!planned)
+        return 0;
+    put64(plan, READS_AT, reads);
+    put32(plan, FLAGS_AT, TOLD);
+    struct deadline p = deadline_of(timeout_ms, error);
+    return send_plan(c, plan, atomic_fetch_add(&c->plans, 1) + 1, &p);
 }

@@ -399,7 +399,7 @@ def test_gathers_in_the_background():
     next(batches)
     assert batches._pending
     until(lambda: all(batch.filled.is_set() for batch in batches._pending), "they are filled")
-    assert batches._background._thread.name == "stocached gather"
+    assert batches._background._thread.name == "stocached background"
     batches.close()
 
 

@@ -4,6 +4,7 @@ loader tells the server what comes next."""
 from __future__ import annotations
 
 import io
+import itertools
 import multiprocessing
 import tarfile
 import time
@@ -175,6 +176,81 @@ def requests(monkeypatch):
 
     monkeypatch.setattr(_native, "fetch", counted)
     return count
+
+
+PLANNED = {"policy": "planned"}
+READERS = {
+    "native": {"worker": "native"},
+    "processes": {"worker": "process"},
+    "threads": {"worker": "thread"},
+    "no workers": {"workers": 0},
+    "whole batches": {"worker": "process", "collate_fn": list, "augment": None},
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_workers_read_a_planned_cache(server, reader):
+    """Workers count what they read in records of their own. So the loader tells the server how far it is.
+    Two jobs then read less from the source than two that nobody knows."""
+    n, epochs = 400, 4
+    server.files(jpegs(n), decode=DECODE, size=(4 << 20) + n // 2 * 3100, **PLANNED)
+    assert n * 0.45 < server.about()["slots"] < n * 0.55
+    loads = [augmented(server, seed=seed, **READERS[reader]) for seed in (1, 2)]
+    before = 0
+    for epoch in range(epochs):
+        if epoch == 2:
+            before = server.reads()
+        for _ in itertools.zip_longest(*loads):
+            time.sleep(0.005)
+    want = [(1, epochs, 0), (2, epochs, 0)]
+    until(lambda: [(job["seed"], job["epoch"], job["read"]) for job in jobs_of(server)] == want, 10)
+    assert sum(load.stats().hits for load in loads) > n
+    for load in loads:
+        load.close()
+    reads = (server.reads() - before) / (epochs - 2) / n
+    assert reads <= 0.75, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
+
+
+def jobs_of(server):
+    return sorted(server.about().get("jobs", []), key=lambda job: job["seed"])
+
+
+def test_the_server_knows_how_far_workers_are(server):
+    """Also after a restart of the server, for samples that differ in size, and for a loader that continues."""
+    n = 200
+    server.files(jpegs(n), size=16 << 20, **PLANNED)
+    from stocached import image
+    from stocached.torch import DataLoader, SourceDataset
+
+    def loads():
+        dataset = SourceDataset(server.name, transform=image.Decode(16), timeout=60)
+        return DataLoader(dataset, 10, shuffle=True, seed=5, num_workers=2)
+
+    load = loads()
+    batches = iter(load)
+    for _ in range(8):
+        next(batches)
+    time.sleep(0.1)
+    next(batches)
+    until(lambda: [job["read"] for job in jobs_of(server)] == [90])
+    server.kill()
+    server.start()
+    time.sleep(0.1)
+    next(batches)
+    until(lambda: [job["read"] for job in jobs_of(server)] == [100])
+    state = load.state_dict()
+    batches.close()
+    load.close()
+    goes_on = loads()
+    goes_on.load_state_dict(state)
+    batches = iter(goes_on)
+    next(batches)
+    time.sleep(0.1)
+    next(batches)
+    until(lambda: [(job["read"], job["total"]) for job in jobs_of(server)] == [(20, 100)])
+    assert len(list(batches)) == 8
+    until(lambda: [(job["epoch"], job["read"], job["total"]) for job in jobs_of(server)] == [(1, 0, 200)])
+    goes_on.close()
 
 
 @pytest.mark.parametrize("labels", ["folders", "none"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 from helpers import python
 from processes import until
 
-from stocached._loader import gather
-from stocached._loader.gather import Background, Batch
+from stocached._common import threads
+from stocached._loader import background as background_thread
+from stocached._loader.background import Background
+from stocached._loader.gather import Batch
 
 # The last function called before a fork checks that, as Python 3.12 and later do. OpenBLAS ends its
 # threads even later.
@@ -45,7 +48,7 @@ def test_workers_that_are_replaced_while_hits_are_gathered():
         for number, batch in enumerate(loader):
             found += check(batch)
             if number in (5, 15, 25):
-                assert helpers() == ["stocached gather"], helpers()
+                assert helpers() == ["stocached background"], helpers()
                 pid = loader._kept.pool.pids[killed % 2]
                 os.kill(pid, signal.SIGKILL)
                 gone([pid])
@@ -69,7 +72,7 @@ def test_workers_that_are_started_while_another_loader_gathers():
     batches = iter(training)
     found = check(next(batches))
     for k in range(4):
-        assert helpers() == ["stocached gather"], helpers()
+        assert helpers() == ["stocached background"], helpers()
         assert read(Loader(Numbers(40), 10, num_workers=2)) == list(range(40))
         found += check(next(batches))
         child = os.fork()
@@ -150,10 +153,11 @@ def fork() -> None:
 
 def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
     gate = Gate()
-    background = Background(gate)  # type: ignore[arg-type]
+    background = Background()
     batches = [Batch(number, 0, None) for number in range(3)]  # type: ignore[arg-type]
     for batch in batches:
-        background.put(batch)
+        batch.filled = threads.Latch()
+        background.put(functools.partial(gate.fill, batch))
     until(lambda: len(gate.began) == 1, "the thread is busy")
     busy = background._thread
     fork()  # the thread does not end in time and goes on
@@ -166,7 +170,7 @@ def test_batches_that_wait_for_the_thread_are_filled_after_a_fork(monkeypatch):
         join()
 
     with monkeypatch.context() as patched:
-        patched.setattr(gather, "_TIMEOUT", 60.0)
+        patched.setattr(background_thread, "_TIMEOUT", 60.0)
         patched.setattr(background, "_join", release_and_join)
         fork()  # it ends in time, and another thread starts with the remaining batches
     until(lambda: len(gate.began) == 2, "the thread goes on")

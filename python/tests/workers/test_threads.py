@@ -9,22 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import python
 from processes import until
 
 from stocached._common import threads
-from stocached._loader.gather import Background
-
-
-class Fills:
-    """A gatherer that has nothing to do."""
-
-    def fill(self, batch: Any) -> None:
-        raise AssertionError("no batch was given")
-
-    def announce(self, wanted: Any) -> None: ...
+from stocached._loader.background import Background
 
 
 def interrupted(step: int, call: Callable[[], Any]) -> bool:
@@ -53,14 +43,13 @@ def interrupted(step: int, call: Callable[[], Any]) -> bool:
 
 
 def gathering() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "stocached gather"]
+    return [thread for thread in threading.enumerate() if thread.name == "stocached background"]
 
 
 def test_an_interrupt_at_every_step_of_the_start_of_the_gather_thread():
-    job = np.arange(3)
     for step in itertools.count(1):
-        background = Background(Fills())  # type: ignore[arg-type]
-        hit = interrupted(step, lambda: background.put(job))
+        background = Background()
+        hit = interrupted(step, lambda: background.put(lambda: None))
         background.close()
         until(lambda: not gathering(), "the thread has ended")
         if not hit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -24,6 +25,13 @@ _ANNOUNCE_MS = 1000  # it does without sooner than it waits for a server
 
 def fetch(cache: Attachment, indices: Any, out: Any, timeout: float | None, errors: str, threads: int) -> Any:
     """Gathers the hits, and has the server fill the misses."""
+    return fetch_and_count(cache, indices, out, timeout, errors, threads)[0]
+
+
+def fetch_and_count(
+    cache: Attachment, indices: Any, out: Any, timeout: float | None, errors: str = "raise", threads: int = 1
+) -> tuple[Any, Flags]:
+    """What `Cache.fetch` returns, and which samples were hits."""
     if errors not in ("raise", "return"):
         raise InvalidError(f'errors={errors!r}; it must be "raise" or "return"')
     wait = _fetch.milliseconds(timeout)
@@ -32,11 +40,13 @@ def fetch(cache: Attachment, indices: Any, out: Any, timeout: float | None, erro
     if made:
         out = new_outputs(cache, wanted.size)[0]
     hits, (out, ok) = gather(cache, wanted, out, threads)
+    hit = ok
     if hits < wanted.size:
+        hit = ok.copy()
         failures = _fetch_misses(cache, wanted, out, ok, wait, made)
         if failures and errors == "raise":
             raise _fetch.error(failures, out, ok)
-    return out if cache.variable else (out, ok)
+    return out if cache.variable else (out, ok), hit
 
 
 def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
@@ -60,6 +70,25 @@ def announce(cache: Attachment, shard: Shard, batch_size: int) -> bool:
         _ANNOUNCE_MS,
         ctypes.byref(error),
     )
+    if used < 0:
+        raise from_struct(error)
+    cache.planned_by = os.getpid() if used else None
+    return bool(used)
+
+
+def withdraw(cache: Attachment) -> None:
+    """Tells the server that this handle reads no plan any more, if this process has announced one that the
+    server uses."""
+    if cache.planned_by == os.getpid():
+        cache.planned_by = None
+        _native.announce(cache._handle, None, 0, None, 0, _ANNOUNCE_MS, None)  # or the job ends with its connection
+
+
+def announce_reads(cache: Attachment, reads: int) -> bool:
+    """Tells the server how many samples of the plan that was announced last the job has read, of a job
+    whose workers read the cache. Returns as `announce`."""
+    error = _native.Error()
+    used = _native.announce_reads(cache._handle, reads, _ANNOUNCE_MS, ctypes.byref(error))
     if used < 0:
         raise from_struct(error)
     return bool(used)

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .._cache.cache import Cache
 from .._samples.tree import Tree
 from .notices import Notices
@@ -20,6 +23,7 @@ class CacheBacked:
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
     given = 0  # samples that this thread got from the cache
+    hit: npt.NDArray[np.bool_] | None = None  # of a served cache: which samples of this thread's last call were hits
     notices: Notices | None = None
 
     def gathered_tree(self) -> Tree | None:

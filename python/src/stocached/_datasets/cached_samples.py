@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +40,7 @@ from .._trace.augment_time import augmented
 from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
+from .given import Given
 from .making import CacheOptions, check_fields, make
 from .notices import Notices
 from .stores import Form, Store
@@ -54,15 +54,6 @@ _log = logging.getLogger("stocached")
 
 
 BadSamplesAre = Literal["error", "skip"]
-
-
-class _Count(threading.local):
-    """A number for each thread. After unpickling it is 0."""
-
-    value = 0
-
-    def __reduce__(self) -> tuple[type[_Count], tuple[()]]:
-        return _Count, ()
 
 
 def check_cache(cache: Any) -> None:
@@ -158,7 +149,7 @@ class CachedSamples(CacheBacked):
         self.dataset = dataset
         self.augment = augment
         self._n = len(dataset)
-        self._given = _Count()
+        self._given = Given()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
         self._fills: Fills | None = None  # None: loads are not checked
@@ -426,13 +417,13 @@ class CachedSamples(CacheBacked):
         cache, leaves = self.cache, self._tree.leaves
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
-            self._given.value += int(hit.sum())
+            self._given.add(hit)
             return [None if value is None else self._give(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(most)]
         _, hit = cache.gather(
             wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
         )
-        self._given.value += int(hit.sum())
+        self._given.add(hit)
         if not hit.any():
             return [None] * len(wanted)
         if self._packing is not None:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from .._cache.cache import Cache
+from .._cache.served import fetch_and_count
 from .._common.errors import InvalidError, SampleIndexError
 from .._common.torch_version import torch
 from .._image.errors import DecodeError
@@ -17,6 +19,7 @@ from .._samples import dtypes
 from .._samples.schema import Array, Field
 from .._samples.tree import Tree, as_tensor
 from .cache_backed import CacheBacked
+from .given import Given
 from .served_pictures import ServedPictures
 
 
@@ -58,6 +61,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         self.transform = _of_samples(transform)
         self.timeout = timeout
         self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)
+        self._given = Given()
         self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
     def gathered_tree(self) -> Tree | None:
@@ -69,6 +73,15 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         """A sample whose values are zero, of a cache of samples of one size, without a transform."""
         arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.cache.fields]
         return self._samples(arrays)[0]
+
+    @property
+    def given(self) -> int:  # type: ignore[override]
+        """Samples that this thread got from the cache."""
+        return self._given.value
+
+    @property
+    def hit(self) -> npt.NDArray[np.bool_] | None:  # type: ignore[override]
+        return self._given.hit
 
     def __len__(self) -> int:
         return self.cache.samples
@@ -99,8 +112,13 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
     def _fixed(self, wanted: list[int]) -> list[Any]:
         fields, arrays = self.cache.fields, self._batches.take(len(wanted))
         names = [field.name for field in fields]
-        self.cache.fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)), self.timeout)
+        self._fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)))
         return self._samples(arrays)
+
+    def _fetch(self, wanted: list[int], out: Any = None) -> Any:
+        fetched, hit = fetch_and_count(self.cache, wanted, out, self.timeout)
+        self._given.add(hit)
+        return fetched
 
     def _samples(self, arrays: list[Array]) -> list[Any]:
         """The rows of the fields' arrays as samples."""
@@ -110,7 +128,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
 
     def _variable(self, wanted: list[int]) -> list[Any]:
         fields = self.cache.fields
-        values = self.cache.fetch(wanted, timeout=self.timeout)
+        values = self._fetch(wanted)
         if len(fields) == 1:
             samples = [_shown(fields[0], value) for value in values]
         else:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from .._cache import served
 from .._checks.randomness import Remedy
 from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
@@ -502,6 +503,8 @@ class BaseLoader(CheckpointedLoader):
             self._kept = None
         if self._recorder is not None:
             self._recorder.close()
+        if self._cached is not None and self._cached.served:
+            served.withdraw(self._cached.cache)
 
 
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,3 +60,9 @@ class EpochContext:
     notices: Notices | None = None  # of a dataset that is cached
     # Called before the first batch; gives an iteration to read instead, or None.
     renew: Callable[[Any], Any] | None = None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether rows are gathered directly from the cache. Not with a layout of samples: their leaves
+        are no columns of the cache."""
+        return self.cached is not None and self.layout is not None

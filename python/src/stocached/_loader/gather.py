@@ -1,10 +1,9 @@
-"""Gathers the hits of a batch from the cache into its rows, also in the background."""
+"""Gathers the hits of a batch from the cache into its rows."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import queue
 import threading
 import time
 from typing import Any
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._cache.gathering import gather_error
-from .._cache.served import announce
+from .._cache.served import announce, fetch_and_count
 from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import FetchError, StocachedError
@@ -23,8 +22,6 @@ from .bad_samples import BadSample
 from .epoch_context import EpochContext
 
 Indices = npt.NDArray[np.int64]
-_TIMEOUT = 0.5  # seconds that a fork or close waits for the thread
-_IDLE = 1.0  # seconds without a job after which the thread ends
 _FEW = 2048  # samples that are probed with the GIL held
 
 
@@ -49,6 +46,7 @@ class Batch:
         self.bad: dict[int, BadSample] = {}  # by row: nothing is there
         self.known: list[BadSample] = []  # that have no row, as the loader knows them
         self.found = 0  # rows that the gather has found
+        self.fetched = 0  # of these, rows that a server has filled
         self.filled: threads.Latch | None = None  # set when another thread has gathered
         self.error: BaseException | None = None
         self._claim = threading.Lock()
@@ -106,7 +104,8 @@ class Gatherer:
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         try:
-            self._cache.fetch(batch.wanted, out, self._source_timeout)
+            _, hit = fetch_and_count(self._cache, batch.wanted, out, self._source_timeout)
+            batch.fetched = len(hit) - int(hit.sum())
         except FetchError as error:
             if not (self._skips_bad and error.bad):
                 raise
@@ -117,7 +116,7 @@ class Gatherer:
             batch.rows, batch.loaded = np.array(sorted(batch.bad)), len(batch.bad)
         return len(batch.wanted) - len(batch.bad)
 
-    def announce(self, wanted: Indices) -> None:
+    def prefetch(self, wanted: Indices) -> None:
         """Asks the server to read samples when it has time. An error of the server shows in the
         fetch."""
         if self._planned:
@@ -151,75 +150,3 @@ class Gatherer:
         if got < 0:
             raise gather_error(cache, handle, got, batch.wanted)
         return int(got)
-
-
-class Background:
-    """A thread that fills batches ahead, and sends a server the indices to come. It ends after a
-    while without a job, and before the process forks. It starts again for the next job. The
-    training loop fills the batches that it has not filled."""
-
-    def __init__(self, gatherer: Gatherer) -> None:
-        self._gatherer = gatherer
-        self._jobs: queue.SimpleQueue[Batch | Indices | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        threads.keep_from_forks(self)
-
-    def put(self, job: Batch | Indices) -> None:
-        """Adds a job: a batch to fill, or indices to come."""
-        if isinstance(job, Batch):
-            job.filled = threads.Latch()
-        self._jobs.put(job)
-        self._begin()
-
-    def close(self) -> None:
-        self._jobs.put(None)
-        self._join()
-
-    def before_fork(self) -> None:
-        if self._thread is not None:
-            waiting = self._take_back()
-            self._jobs.put(None)
-            self._join()
-            self._take_back()  # a None that no thread has taken
-            for job in waiting:
-                self._jobs.put(job)
-
-    def after_fork(self) -> None:
-        if not self._jobs.empty():
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=_work, args=(self._jobs, self._gatherer), daemon=True, name="stocached gather"
-            )
-            threads.start(self._thread)
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            threads.join(self._thread, _TIMEOUT)  # a thread that waits for a server only holds its batch
-
-    def _take_back(self) -> list[Batch | Indices]:
-        """The jobs that are not begun."""
-        jobs = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                job = self._jobs.get_nowait()
-                if job is not None:
-                    jobs.append(job)
-        return jobs
-
-
-def _work(jobs: queue.SimpleQueue[Batch | Indices | None], gatherer: Gatherer) -> None:
-    while True:
-        try:
-            job = jobs.get(timeout=_IDLE)
-        except queue.Empty:
-            return
-        if job is None:
-            return
-        if isinstance(job, Batch):
-            gatherer.fill(job)
-        else:
-            gatherer.announce(job)
-        del job  # else this variable keeps its memory until the next job

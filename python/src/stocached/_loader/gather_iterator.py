@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._common import threads
 from .._common.errors import ClosedError, SchemaError
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
+from .background import Background
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
-from .gather import Background, Batch, Gatherer, Indices
+from .gather import Batch, Gatherer, Indices
 from .iterator import BatchIterator, Delivered, array_bytes
 from .sampling import listed
 from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
@@ -55,10 +57,9 @@ class GatherIterator(BatchIterator):
             self._layout = runtime.announce(
                 self._layout if context.batch_size is not None else self._widened(self._layout)
             )
-        # Not with a layout of samples: their leaves are no columns of the cache.
-        if context.cached is not None and context.layout is not None:
+        if context.gathers:
             self._gatherer = Gatherer(context)
-            self._background = Background(self._gatherer)
+            self._background = Background()
         self._fill()
 
     # ------------------------------------------------------------ the next batches
@@ -93,7 +94,9 @@ class GatherIterator(BatchIterator):
             self._number += 1
             self._planned += len(wanted)
             if batch.hit is not None and batch.arrays and self._background is not None:
-                self._background.put(batch)
+                assert self._gatherer is not None
+                batch.filled = threads.Latch()
+                self._background.put(functools.partial(self._gatherer.fill, batch))
 
     def _hides(self) -> bool:
         """Whether a gather in the background saves time: the training loop computes during it, or
@@ -112,8 +115,8 @@ class GatherIterator(BatchIterator):
                 break
             indices = wanted if isinstance(wanted, np.ndarray) and self._context.ordered else self._indices(wanted)
             ahead.append(indices)
-            if horizon and self._background is not None:
-                self._background.put(indices)
+            if horizon and self._background is not None and self._gatherer is not None:
+                self._background.put(functools.partial(self._gatherer.prefetch, indices))
         return ahead.popleft() if ahead else None
 
     def _indices(self, wanted: Any) -> Indices:
@@ -282,7 +285,7 @@ class GatherIterator(BatchIterator):
             batch.failed.reraise()
         if batch.error is not None:
             raise batch.error
-        objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found
+        objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found - batch.fetched
         self._all_hit = batch.found == n
         if batch.found + batch.loaded < n:  # no workers, or the task queue was full
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))

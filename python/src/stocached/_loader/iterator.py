@@ -16,6 +16,7 @@ import numpy as np
 
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
 from .._workers.dataset_states import Restored, Told
+from .announcer import Announcer
 from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
 from .sampling import listed
@@ -63,7 +64,9 @@ class BatchIterator:
     Its end closes it. So do the loader, the garbage collector, the exit of the interpreter, and
     errors that are no Exception (Ctrl-C)."""
 
-    ended = False  # of the class: an interrupt may come before the constructor has set an attribute
+    # Of the class: an interrupt may come before the constructor has set an attribute.
+    ended = False
+    _announcer: Announcer | None = None
 
     def __init__(self, context: EpochContext) -> None:
         self._context = context
@@ -78,6 +81,9 @@ class BatchIterator:
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._bad: set[Any] = set()  # indices of samples that were counted as bad
         self._why: str | None = None  # why it was closed, if the training loop did not close it
+        served = context.job.served
+        if served is not None and context.ordered and not context.gathers and served.cache.policy == "planned":
+            self._announcer = Announcer(served.cache, context.began["shard"], context.batch_size or 1)
         _all.add(self)
 
     @property
@@ -114,6 +120,8 @@ class BatchIterator:
         try:
             if context.notices is not None:
                 context.notices.error.check()
+            if self._announcer is not None:
+                self._announcer.begin()
             batch = self._next()
             if batch.bad:
                 self._note_bad(batch)
@@ -122,6 +130,8 @@ class BatchIterator:
             data = batch.data if context.batch_augment is None else self._augmented(batch)
         except StopIteration:
             context.progress.complete = True
+            if self._announcer is not None:
+                self._announcer.gave(context.progress.samples, complete=True)
             context.meter.wait(time.monotonic_ns() - start)
             context.meter.step(step)
             if context.trace is not None:
@@ -139,6 +149,8 @@ class BatchIterator:
             )
             raise
         self._count(batch)
+        if self._announcer is not None:
+            self._announcer.gave(context.progress.samples)
         context.progress.begun = True
         self._returned = now = time.monotonic_ns()
         context.meter.batch(batch.samples, batch.hits, batch.samples - batch.hits, batch.bytes, now - start, step)
@@ -256,6 +268,8 @@ class BatchIterator:
         if os.getpid() == getattr(self, "_pid", -1):
             first, self.ended = not self.ended, True
             self._stop(harshly)
+            if self._announcer is not None:
+                self._announcer.close()
             if first and self._context.notices is not None:
                 self._context.notices.warn()
 

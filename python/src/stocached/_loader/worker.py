@@ -217,17 +217,20 @@ class Worker:
         start = time.monotonic_ns()
         loaded: _Loaded = []
         hits: list[_native.Task] = []
-        found = None
+        found = hit = None
         if self._job.cached is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # then one by one, so that the error belongs to its sample
                 found = self._job.cached.peek_several([task.index for task in tasks], _MOST)
         elif self._native is not None and self._job.served is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # the same; one request for all misses
                 found = self._job.dataset.__getitems__([task.index for task in tasks])
+                hit = self._job.served.hit
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
                 self._task_queue.begin(task.position, time.monotonic_ns())
+            if hit is not None and hit[k]:
+                hits.append(task)
             self._try(self._load, task, _UNPROBED if found is None else found[k], loaded, hits)
             # Write large samples at once: they are in the processor's cache, and their memory is
             # reused.
@@ -244,6 +247,7 @@ class Worker:
         """Loads a sample. found: the result of a probe of the cache, or a sample that a server gave, or
         _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
+        given = 0 if job.served is None else job.served.given
         load = again = functools.partial(job.load, index, seed)
         if job.cached is not None:
             sample = job.cached.peek(index) if found is _UNPROBED else found
@@ -253,6 +257,8 @@ class Worker:
         elif found is not _UNPROBED:
             load = functools.partial(job.augmented, found, seed)
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
+        if job.served is not None and job.served.given > given:
+            hits.append(task)
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 

@@ -671,6 +671,9 @@ announce = bind(
     POINTER(Error),
 )
 
+# int stoc_announce_reads(stoc_cache *cache, uint64_t reads, unsigned timeout_ms, struct stoc_error *error);
+announce_reads = bind(releasing, "stoc_announce_reads", c_int, Cache, c_uint64, c_uint, POINTER(Error))
+
 # size_t stoc_board_bytes(uint32_t tasks);
 board_bytes = bind(holding, "stoc_board_bytes", c_size_t, c_uint32)
 
