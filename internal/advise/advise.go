@@ -42,10 +42,10 @@ type Today struct {
 
 // Pace says how the time of an epoch follows from that of its loads.
 type Pace struct {
-	Share   float64 // of the samples of the dataset that an epoch of this training loop reads
-	Workers int     // load side by side; 0: the training loop loads
+	Share   float64  // of the samples of the dataset that an epoch of this training loop reads
+	Workers int      // load side by side; 0: the training loop loads
 	Source  *float64 // part of the loads in which they wait for their source; nil: unknown
-	Augment float64 // further work of the workers, for hits too
+	Augment float64  // further work of the workers, for hits too
 	Limits  []timeline.Limit
 }
 
