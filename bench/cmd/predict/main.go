@@ -61,11 +61,15 @@ func main() {
 	spun := flag.Int("spun", 6000, "samples of the case whose loads are spun")
 	rounds := flag.Int("rounds", 7, "new caches of each policy, and simulations with other seeds")
 	only := flag.String("only", "", "cases whose title has this text")
+	name := flag.String("policy", "", "this policy alone")
 	flag.Parse()
 	missed := 0
 	for _, r := range cases(*samples, *spun) {
 		if !strings.Contains(r.title, *only) {
 			continue
+		}
+		if *name != "" {
+			r.policies = slices.DeleteFunc(r.policies, func(n string) bool { return n != *name })
 		}
 		n, err := r.table(*rounds)
 		if err != nil {
