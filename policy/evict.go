@@ -131,7 +131,10 @@ func below(x, n uint64) uint64 {
 // sampled looks at random slots.
 type sampled struct{ seed uint64 }
 
-func (s sampled) Slot(number, slots uint64) uint64 { return below(Random(s.seed, number), slots) }
+func (s sampled) Slot(number, slots uint64) uint64 { return RandomSlot(s.seed, number, slots) }
+
+// RandomSlot is the slot at which the rules that sample look for a number of the hand.
+func RandomSlot(seed, number, slots uint64) uint64 { return below(Random(seed, number), slots) }
 
 // swept looks at one slot after the other.
 type swept struct{}

@@ -6,6 +6,7 @@ the policy planned beside first-come, in turn. The server decodes JPEGs.
 Each round runs both policies with a new cache, every other round in the other order. A ratio is of one
 round; the medians are of the rounds. Processor time is that of the server and of all
 jobs. The hit rate is 1 - reads of the source / samples that the jobs read; a read for several jobs counts once.
+Shared reads are what jobs got out of the reads for others.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ def job(name: str, seed: int, epochs: int, together: Any, times: Any) -> None:
         together.wait()
 
 
-def reads(sockets: Path, name: str) -> tuple[int, dict[str, Any]]:
+def reads(sockets: Path, name: str) -> dict[str, Any]:
     connection = http.client.HTTPConnection("stocached", timeout=60)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(sockets / "admin.sock"))
     connection.request("GET", f"/v1/caches/{name}")
-    answer = json.loads(connection.getresponse().read())
-    return int(answer["source_reads"]), answer
+    answer: dict[str, Any] = json.loads(connection.getresponse().read())
+    return answer
 
 
-def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs: int) -> tuple[float, float, float]:
+def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs: int) -> tuple[float, ...]:
     """Of an epoch of all jobs, without those that fill the cache: the median of the seconds, the processor
-    seconds, and the reads of the source in datasets."""
+    seconds, and the reads of the source and the shared ones in datasets."""
     name, sockets = f"bench-{policy}-{os.getpid()}", folder / policy
     sockets.mkdir(mode=0o700, exist_ok=True)
     size = (4 << 20) + n // 2 * SMALL * SMALL * 3
@@ -80,15 +81,16 @@ def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs
     running = [Process(target=job, args=(name, seed, epochs, together, times)) for seed in range(1, jobs + 1)]
     for one in running:
         one.start()
-    taken, before, after, cpu = [], 0, 0, 0.0
-    about: dict[str, Any] = {}
+    taken, cpu = [], 0.0
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
     for epoch in range(epochs):
         if epoch == FIRST:
-            before, cpu = reads(sockets, name)[0], processes.cpu_seconds(os.getpid())
+            before, cpu = reads(sockets, name), processes.cpu_seconds(os.getpid())
         together.wait()
         taken.append(max(times.get() for _ in running))
         if epoch == epochs - 1:  # before jobs end
-            (after, about), cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
+            after, cpu = reads(sockets, name), processes.cpu_seconds(os.getpid()) - cpu
         together.wait()
     for one in running:
         one.join()
@@ -96,14 +98,14 @@ def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs
     server.wait()
     subprocess.run([ROOT / "bin/stocached", "rm", name], check=False, stdout=subprocess.DEVNULL)
     later = epochs - FIRST
+    read, shared = ((after[what] - before[what]) / later / n for what in ("source_reads", "shared_reads"))
     print(
-        f"{policy}: {about['slots']} slots for {n} pictures, epochs of all jobs "
+        f"{policy}: {after['slots']} slots for {n} pictures, epochs of all jobs "
         f"{', '.join(f'{t:.2f}' for t in taken)} s, {cpu / later:.2f} s of processors, "
-        f"{(after - before) / later / n:.3f} of the dataset read an epoch, "
-        f"hit rate {1 - (after - before) / later / n / jobs:.3f}",
+        f"{read:.3f} of the dataset read an epoch, {shared:.3f} shared, hit rate {1 - read / jobs:.3f}",
         flush=True,
     )
-    return statistics.median(taken[FIRST:]), cpu / later, (after - before) / later / n
+    return statistics.median(taken[FIRST:]), cpu / later, read, shared
 
 
 def main() -> None:
@@ -115,7 +117,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.epochs <= FIRST or min(chosen.rounds, chosen.jobs) < 1:
         parser.error(f"epochs must be more than {FIRST}, rounds and jobs at least 1")
-    found: dict[str, list[tuple[float, float, float]]] = {"first-come": [], "planned": []}
+    found: dict[str, list[tuple[float, ...]]] = {"first-come": [], "planned": []}
     with tempfile.TemporaryDirectory(prefix="planned-", dir="/tmp") as name:
         folder = Path(name)
         make_pictures(folder / "pictures", chosen.pictures)
@@ -125,10 +127,10 @@ def main() -> None:
                     measure(policy, folder / "pictures", chosen.pictures, chosen.epochs, folder, chosen.jobs)
                 )
     for policy, runs in found.items():
-        seconds, cpu, part = (statistics.median(column) for column in zip(*runs))
+        seconds, cpu, part, shared = (statistics.median(column) for column in zip(*runs))
         print(
             f"{policy}: median epoch {seconds:.2f} s, {cpu:.2f} s of processors, {part:.3f} of the dataset read an epoch, "
-            f"hit rate {1 - part / chosen.jobs:.3f}"
+            f"{shared:.3f} shared, hit rate {1 - part / chosen.jobs:.3f}"
         )
     for k, what in enumerate(("time", "processor time")):
         ratios = [mine[k] / theirs[k] for mine, theirs in zip(found["planned"], found["first-come"])]

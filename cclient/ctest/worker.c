@@ -131,10 +131,11 @@ static int result_of(struct test *t, uint64_t position)
     return *(const int32_t *)(const void *)(entry + STOC_BOARD_ANSWER_OFFSET);
 }
 
-static uint64_t augment_ns_of(struct test *t, uint64_t position)
+/* The two numbers at the end of an answer: augment_ns, waited_ns. */
+static const uint64_t *times_of(struct test *t, uint64_t position)
 {
     const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
-    return *(const uint64_t *)(const void *)(entry + 104);
+    return (const uint64_t *)(const void *)(entry + 104);
 }
 
 static bool finished(struct test *t, uint64_t first, uint64_t n)
@@ -188,7 +189,8 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
         for (int k = 0; k < SAMPLES; k++) {
             check_row(&t, k, (uint32_t)turn, 0);
             EQUAL(result_of(&t, first + (uint64_t)k), turn ? HIT : LOADED);
-            CHECK(augment_ns_of(&t, first + (uint64_t)k) > 0);
+            CHECK(times_of(&t, first + (uint64_t)k)[0] > 0);
+            CHECK((times_of(&t, first + (uint64_t)k)[1] > 0) == !turn); /* a hit does not load */
         }
         EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
     }
@@ -216,6 +218,42 @@ static void misses_then_hits(void)
         misses_then_hits_of(STOC_POLICY_FIRST_COME, true, copies);
         misses_then_hits_of(STOC_POLICY_COST, true, copies);
     }
+}
+
+static uint64_t ns_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+enum { SLOW_NS = 20000000 };
+
+/* Sample 0 waits for its source, sample 1 computes. */
+static int slow_load(void *context, int64_t index, const void **sample, size_t *bytes)
+{
+    if (index == 0)
+        nanosleep(&(struct timespec){.tv_nsec = SLOW_NS}, NULL);
+    else
+        for (uint64_t end = ns_of(CLOCK_THREAD_CPUTIME_ID) + SLOW_NS; ns_of(CLOCK_THREAD_CPUTIME_ID) < end;)
+            ;
+    return load(context, index, sample, bytes);
+}
+
+static void waits_of_loads(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 0);
+    c.work.load = slow_load;
+    uint64_t first = post(&t, 0, 2, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 0);
+    CHECK(times_of(&t, first)[1] >= SLOW_NS * 9 / 10);
+    CHECK(times_of(&t, first + 1)[1] < SLOW_NS / 2);
+    stoc_work_end(&c.work);
+    end(&t);
 }
 
 static void without_a_cache(void)
@@ -437,6 +475,7 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
     RUN(misses_then_hits);
+    RUN(waits_of_loads);
     RUN(without_a_cache);
     RUN(what_comes_back);
     RUN(rows_whose_sample_changes_are_made_again);

@@ -42,22 +42,36 @@ type Today struct {
 
 // Pace says how the time of an epoch follows from that of its loads.
 type Pace struct {
-	Share   float64 // of the samples of the dataset that an epoch of this training loop reads
-	Workers int     // load side by side; 0: the training loop loads
-	Augment float64 // further work of the workers, for hits too
+	Share   float64  // of the samples of the dataset that an epoch of this training loop reads
+	Workers int      // load side by side; 0: the training loop loads
+	Source  *float64 // part of the loads in which they wait for their source; nil: unknown
+	Augment float64  // further work of the workers, for hits too
 	Limits  []timeline.Limit
 }
 
-// Names of limits that are not in Limits.
+// Names of limits that are not in Limits. loading is either of the two before it.
 const (
+	source     = "the source"
+	decoding   = "decoding"
 	loading    = "loading"
 	augmenting = "augment="
 )
 
+// loads names what takes longest in loads.
+func (p *Pace) loads() string {
+	switch {
+	case p.Source == nil:
+		return loading
+	case *p.Source < 0.5:
+		return decoding
+	}
+	return source
+}
+
 // Epoch returns the time of an epoch whose loads take so long together, and what is the limit.
 func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 	work := load + p.Augment
-	limit = loading
+	limit = p.loads()
 	if load < p.Augment {
 		limit = augmenting
 	}

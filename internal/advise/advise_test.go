@@ -60,6 +60,7 @@ func TestCurve(t *testing.T) {
 // the other.
 func TestPace(t *testing.T) {
 	limits := []timeline.Limit{{Name: "the training step", Seconds: 3}, {Name: "gathering", Seconds: 1}}
+	most, little := 0.8, 0.0
 	for _, c := range []struct {
 		pace    Pace
 		load    float64
@@ -67,6 +68,9 @@ func TestPace(t *testing.T) {
 		limit   string
 	}{
 		{Pace{Workers: 2, Limits: limits}, 10, 5, "loading"},
+		{Pace{Workers: 2, Limits: limits, Source: &most}, 10, 5, "the source"},
+		{Pace{Workers: 2, Limits: limits, Source: &little}, 10, 5, "decoding"},
+		{Pace{Workers: 2, Limits: limits, Source: &most}, 5, 3, "the training step"},
 		{Pace{Workers: 2, Limits: limits}, 5, 3, "the training step"},
 		{Pace{Workers: 2, Augment: 8, Limits: limits}, 2, 5, "augment="},
 		{Pace{Workers: 2, Augment: 8, Limits: limits}, 0, 4, "augment="},

@@ -28,7 +28,10 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 		}
 	}
 	d.loads(loads)
-	d.Pace = Pace{float64(e.Samples) / float64(d.Samples), pace.Workers, pace.Augment, pace.Limits}
+	d.Pace = Pace{float64(e.Samples) / float64(d.Samples), pace.Workers, nil, pace.Augment, pace.Limits}
+	if share := t.SourceShare(); !math.IsNaN(share) {
+		d.Pace.Source = &share
+	}
 	d.Today = Today{Part: e.HitRate(), Seconds: pace.Seconds}
 	d.Today.Policy, _ = e.Loader.Settings["policy"].(string)
 	if math.IsNaN(d.Today.Part) {

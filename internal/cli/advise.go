@@ -58,6 +58,8 @@ var adviseColumns = table.Columns[*advise.Curve]{
 		func(c *advise.Curve) any { return table.Count(len(c.Seconds)) }),
 	table.InJSON("load_seconds", "to load all samples of an epoch, summed over all workers",
 		func(c *advise.Curve) any { return table.Duration(c.Load) }),
+	table.InJSON("source_share", "part of that time in which loads wait for their source, such as a disk; the rest is "+
+		"decoding; null: unknown", func(c *advise.Curve) any { return c.Pace.Source }),
 	table.InJSON("workers", "that load side by side; 0: the training loop loads",
 		func(c *advise.Curve) any { return c.Pace.Workers }),
 	table.InJSON("policy", "of the cache; null: unknown", func(c *advise.Curve) any {
@@ -114,6 +116,7 @@ type adviseFlags struct {
 	dir         dirFlag
 	workers     int
 	step        time.Duration
+	source      float64
 	sampleBytes size
 	seed        uint64
 	svg, png    string
@@ -156,6 +159,9 @@ step, gathering, transfers, the server. It leaves out the wait for the first bat
 		"number of workers that load side by side (default: of a run, as recorded; of a\nconfiguration, its key "+
 			"parallel; else 1)\n")
 	flags.DurationVar(&f.step, "step", 0, "time of an epoch's training steps (default: of a run, as recorded; else 0)")
+	flags.Float64Var(&f.source, "source-share", 0,
+		"part of the time of loads in which they wait for the source, from 0 to 1\n(default: of a run, as recorded; else "+
+			"unknown)\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
 	flags.StringVar(&f.svg, "svg", "", "file to draw the curve into, as SVG")
@@ -177,6 +183,9 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 	if f.step < 0 {
 		return usage("--step is %v, which is below 0", f.step)
 	}
+	if !(f.source >= 0 && f.source <= 1) {
+		return usage("--source-share is %g, which is not in 0..1", f.source)
+	}
 	stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
 	isConfig := slices.Contains([]string{".yaml", ".yml"}, strings.ToLower(filepath.Ext(about)))
 	all, err := f.data(about, isConfig, stderr)
@@ -191,6 +200,9 @@ func (f *adviseFlags) run(c *cobra.Command, about string) error {
 	for k, d := range all {
 		if given("workers") {
 			d.Pace.Workers = f.workers
+		}
+		if given("source-share") {
+			d.Pace.Source = &f.source
 		}
 		if given("step") {
 			const step = "the training step"
@@ -308,6 +320,14 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 	return all, first
 }
 
+// sourceText says what loads do.
+func sourceText(c *advise.Curve) string {
+	if c.Pace.Source == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f %% of it waits for the source", *c.Pace.Source*100)
+}
+
 // advice prints the curve for people.
 func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 	for _, note := range c.Notes {
@@ -319,8 +339,8 @@ func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 	if !found {
 		rows = slices.Insert(rows, at, today)
 	}
-	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s. Their loads take %v.\n\n", c.Name, table.Count(c.Samples),
-		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load))
+	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s. Their loads take %v%s.\n\n", c.Name, table.Count(c.Samples),
+		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load), sourceText(c))
 	if err := pointColumns.Table(stdout, rows); err != nil {
 		return err
 	}

@@ -41,6 +41,24 @@ var comparedColumns = table.Columns[*stats]{
 	})),
 }
 
+// comparedInLines follow watchColumns in a pipe: the numbers of epochs that a screen shows.
+var comparedInLines = table.Columns[change]{
+	table.Shown("observed_hit_rate", "last hits", "hit rate of the last epoch",
+		ofChange(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
+	table.Shown("predicted_hit_rate", "predicted", "the same, as predicted",
+		ofChange(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
+	table.Shown("observed_saved_seconds", "last saves", "time that the hits of the last epoch saved",
+		ofChange(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+	table.Shown("predicted_saved_seconds", "predicted", "the same, as predicted",
+		ofChange(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
+	table.Shown("observed_evicted", "replaced", "samples that went for others in the last epoch",
+		ofChange(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
+}
+
+func ofChange(value func(*epochs) any) func(change) any {
+	return func(c change) any { return ofEpochs(value)(c.now) }
+}
+
 // wholeOrNone rounds a number. NaN: it is unknown.
 func wholeOrNone(v float64) any {
 	if math.IsNaN(v) {

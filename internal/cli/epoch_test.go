@@ -105,6 +105,17 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, text)
 		}
 	}
+	var piped strings.Builder
+	for k := range uint64(2) {
+		if err := w.lines(&piped, []change{ch}, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := `[0-9.]+`
+	if line := ` LIVE +LAST HITS +PREDICTED +LAST SAVES +PREDICTED +REPLACED\n.* 0\.1\d+ +0\.\d+ +` + number + `m?s +` + number +
+		`m?s +\d+\n`; !regexp.MustCompile(line).MatchString(piped.String()) {
+		t.Errorf("no %s in\n%s", line, piped.String())
+	}
 
 	some := rand.Perm(n)
 	sorted := slices.Sorted(slices.Values(seconds))

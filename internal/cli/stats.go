@@ -165,6 +165,7 @@ missing, and null in JSON.`,
 It waits for a cache that does not exist yet. On a terminal it redraws the screen; elsewhere it prints a
 line for each cache and interval, or with --json an object with the fields above and below in a line.`,
 			watchColumns.Explain("OUTPUT of --watch"),
+			comparedInLines.Explain("With NAME and the policy cost, lines go on"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
 		Example: `  stocached stats imagenet --watch
   stocached stats imagenet --watch --interval 10s --json >> hits.jsonl`,

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,8 +30,9 @@ type watch struct {
 	json     bool
 	server   *asker
 
-	before map[[16]byte]*stats        // the last read of each segment
-	tracks map[[16]byte]*advise.Track // of the named cache
+	columns table.Columns[change]      // of lines
+	before  map[[16]byte]*stats        // the last read of each segment
+	tracks  map[[16]byte]*advise.Track // of the named cache
 }
 
 // change is a cache now and an interval ago.
@@ -197,11 +199,15 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 func (w *watch) lines(stdout io.Writer, changes []change, n uint64) error {
 	var b bytes.Buffer
 	if n == 0 {
-		b.WriteString(pad(watchColumns.Titles()))
+		w.columns = watchColumns
+		if w.name != "" && changes[0].now.epochs != nil {
+			w.columns = slices.Concat(watchColumns, comparedInLines)
+		}
+		b.WriteString(pad(w.columns.Titles()))
 	}
 	for _, c := range changes {
 		if c.before != nil {
-			b.WriteString(pad(watchColumns.Cells(c)))
+			b.WriteString(pad(w.columns.Cells(c)))
 		}
 	}
 	_, err := stdout.Write(b.Bytes())

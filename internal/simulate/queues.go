@@ -29,6 +29,15 @@ func (l *list) remove(sample uint32) {
 	l.samples--
 }
 
+// drop removes a sample that is in the list, and says whether it was.
+func (l *list) drop(sample uint32) bool {
+	in := l.has(sample)
+	if in {
+		l.remove(sample)
+	}
+	return in
+}
+
 // oldest returns the oldest sample of a list that has one.
 func (l *list) oldest() uint32 { return l.newer[0] - 1 }
 
@@ -149,4 +158,138 @@ func (c *s3FIFO) evict() {
 		c.freq[sample]--
 		c.main.push(sample)
 	}
+}
+
+// twoQueues is 2Q (Johnson and Shasha, VLDB 1994) as golang-lru has it, with arrays in place of maps: one
+// queue for what was read once, one for the rest, and a ghost queue of samples that left the first.
+type twoQueues struct {
+	counted
+	recent, frequent, ghost list
+}
+
+func newTwoQueues(t *Trace, room uint64) cache {
+	return &twoQueues{counted{trace: t, room: room}, newList(t.Samples), newList(t.Samples), newList(t.Samples)}
+}
+
+func (c *twoQueues) access(sample uint32, _ int) bool {
+	if promote(sample, &c.recent, &c.frequent) {
+		return true
+	}
+	if c.room < 2 { // the ghost queue has no place
+		return false
+	}
+	known := c.ghost.has(sample)
+	if c.full(sample) {
+		c.evict(known)
+	}
+	c.enters(sample)
+	if !known {
+		c.recent.push(sample)
+		return false
+	}
+	c.ghost.drop(sample)
+	c.frequent.push(sample)
+	return false
+}
+
+// evict makes one sample go. The queue of recent samples is for a quarter of all.
+func (c *twoQueues) evict(known bool) {
+	quarter := int(c.room / 4)
+	if n := c.recent.samples; n == 0 || n < quarter || n == quarter && known {
+		c.leaves(c.frequent.pop())
+		return
+	}
+	sample := c.recent.pop()
+	c.leaves(sample)
+	c.ghost.push(sample)
+	if c.ghost.samples > int(c.room/2) {
+		c.ghost.pop()
+	}
+}
+
+// arc is ARC (Megiddo and Modha, FAST 2003) as golang-lru has it, with arrays in place of maps. Two ghost
+// queues say which of the queues recent and frequent should be larger.
+type arc struct {
+	counted
+	recent, frequent, recentGhost, frequentGhost list
+	target                                       int // length of recent
+}
+
+func newARC(t *Trace, room uint64) cache {
+	c := &arc{counted: counted{trace: t, room: room}}
+	for _, l := range []*list{&c.recent, &c.frequent, &c.recentGhost, &c.frequentGhost} {
+		*l = newList(t.Samples)
+	}
+	return c
+}
+
+func (c *arc) access(sample uint32, _ int) bool {
+	if promote(sample, &c.recent, &c.frequent) {
+		c.trim(&c.frequent)
+		return true
+	}
+	if c.room == 0 {
+		return false
+	}
+	queue := &c.frequent
+	switch a, b := &c.recentGhost, &c.frequentGhost; {
+	case a.has(sample):
+		c.target = min(c.target+max(b.samples/a.samples, 1), int(c.room))
+		c.makeRoom(sample, false)
+		a.drop(sample)
+	case b.has(sample):
+		c.target = max(c.target-max(a.samples/b.samples, 1), 0)
+		c.makeRoom(sample, true)
+		b.drop(sample)
+	default:
+		queue = &c.recent
+		c.makeRoom(sample, false)
+		if a.samples > int(c.room)-c.target {
+			a.pop()
+		}
+		if b.samples > c.target {
+			b.pop()
+		}
+	}
+	c.enters(sample)
+	queue.push(sample)
+	c.trim(queue)
+	return false
+}
+
+// trim makes the oldest sample of a queue go if the queue has more than fit into the cache.
+func (c *arc) trim(queue *list) {
+	if queue.samples > int(c.room) {
+		c.leaves(queue.pop())
+	}
+}
+
+// makeRoom makes one sample go if the cache is full. As golang-lru it takes none from an empty queue, and may
+// hold one sample more than fits.
+func (c *arc) makeRoom(sample uint32, frequent bool) {
+	if !c.full(sample) {
+		return
+	}
+	from, ghost := &c.frequent, &c.frequentGhost
+	if n := c.recent.samples; n > 0 && (n > c.target || n == c.target && frequent) {
+		from, ghost = &c.recent, &c.recentGhost
+	}
+	if from.samples == 0 {
+		return
+	}
+	victim := from.pop()
+	c.leaves(victim)
+	ghost.push(victim)
+	if ghost.samples > int(c.room) {
+		ghost.pop()
+	}
+}
+
+// promote makes a sample of either queue the newest of frequent ones, and says whether it was in one.
+func promote(sample uint32, recent, frequent *list) bool {
+	hit := recent.drop(sample) || frequent.drop(sample)
+	if hit {
+		frequent.push(sample)
+	}
+	return hit
 }

@@ -5,8 +5,6 @@ import (
 	"container/heap"
 	"slices"
 
-	"github.com/hashicorp/golang-lru/arc/v2"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/stocached/stocached/policy"
@@ -79,60 +77,6 @@ func (c *exactLRU) access(sample uint32, _ int) bool {
 	c.enters(sample)
 	c.list.Add(sample, struct{}{})
 	return false
-}
-
-// adapter makes a cache of one of golang-lru. The zero value has no room.
-type adapter struct {
-	get   func(uint32) bool
-	add   func(uint32)
-	len   func() int
-	added uint64
-}
-
-func (c *adapter) access(sample uint32, _ int) bool {
-	if c.get == nil {
-		return false
-	}
-	if c.get(sample) {
-		return true
-	}
-	c.add(sample)
-	c.added++
-	return false
-}
-
-func (c *adapter) replaced() uint64 {
-	if c.get == nil {
-		return 0
-	}
-	return c.added - uint64(c.len())
-}
-
-// lookup is what 2Q and ARC of golang-lru have in common.
-type lookup interface {
-	Get(uint32) (struct{}, bool)
-	Len() int
-}
-
-func adapt(c lookup, add func(uint32, struct{})) cache {
-	has := func(s uint32) bool { _, hit := c.Get(s); return hit }
-	return &adapter{has, func(s uint32) { add(s, struct{}{}) }, c.Len, 0}
-}
-
-func newTwoQueues(_ *Trace, room uint64) cache {
-	c, err := lru.New2Q[uint32, struct{}](int(room))
-	if err != nil || room < 2 { // its queues are too small
-		return &adapter{}
-	}
-	return adapt(c, c.Add)
-}
-
-func newARC(_ *Trace, room uint64) cache {
-	c, err := arc.NewARC[uint32, struct{}](int(room))
-	if err != nil || room == 0 {
-		return &adapter{}
-	}
-	return adapt(c, c.Add)
 }
 
 // ranked is a heap of the samples of a cache, with the one that goes first on top.

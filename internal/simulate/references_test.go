@@ -4,6 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	golangARC "github.com/hashicorp/golang-lru/arc/v2"
+	golangLRU "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/policy"
 )
 
@@ -82,6 +86,91 @@ func TestBeladyIsBest(t *testing.T) {
 			got := run(t, trace, name, 2, Options{})[0].Hits
 			if got > uint64(want) || name == "belady" && got != uint64(want) {
 				t.Errorf("%v: %s has %d hits, the most are %d", trace.Accesses, name, got, want)
+			}
+		}
+	}
+}
+
+// 2Q and ARC hit and replace as those of golang-lru do, read by read.
+func TestAsGolangLRU(t *testing.T) {
+	type cacheOf interface {
+		Get(uint32) (struct{}, bool)
+		Add(uint32, struct{})
+		Len() int
+	}
+	makers := map[string]func(room int) (cacheOf, error){
+		"2q": func(room int) (cacheOf, error) {
+			return golangLRU.New2Q[uint32, struct{}](room)
+		},
+		"arc": func(room int) (cacheOf, error) {
+			return golangARC.NewARC[uint32, struct{}](room)
+		},
+	}
+	const samples, reads = 200, 20_000
+	for name, makeOf := range makers {
+		for room := 2; room < samples; room = room*4/3 + 1 {
+			for what := range uint64(3) { // uniform, skewed, and what is popular changes
+				golang, err := makeOf(room)
+				if err != nil {
+					t.Fatal(err)
+				}
+				trace := &Trace{Samples: samples}
+				ours, added := trace.cache(name, uint64(room), &Options{}), 0
+				for k := range uint64(reads) {
+					sample := policy.Random(what, k) % samples
+					if what > 0 {
+						sample = sample*sample/samples*sample/samples + k/5000*what/2*37
+					}
+					of := uint32(sample % samples)
+					_, want := golang.Get(of)
+					if !want {
+						golang.Add(of, struct{}{})
+						added++
+					}
+					if hit := ours.access(of, 0); hit != want || ours.replaced() != uint64(added-golang.Len()) {
+						t.Fatalf("%s, room %d, reads %d, read %d: hit %v, want %v; %d replaced, want %d", name, room, what, k, hit,
+							want, ours.replaced(), added-golang.Len())
+					}
+				}
+			}
+		}
+	}
+}
+
+// planned searches its table as package policy searches slots: the same hits, slots, victims and hand.
+func TestPlannedIsThePolicys(t *testing.T) {
+	for _, jobs := range []int{1, 2, 3} {
+		trace, err := Jobs{Order: order.Order{Samples: 500, Kind: order.Shuffled, Seed: 1}, Epochs: 5, Jobs: jobs}.Trace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sized := range []bool{false, true} {
+			if sized {
+				for k := range 500 {
+					trace.Sizes = append(trace.Sizes, 1+policy.Random(1, uint64(k))%50)
+				}
+			}
+			for _, part := range []uint64{2, 3, 10, 300} {
+				room := trace.Room() / part
+				table := newPolicyCache(trace, &busy, policy.KindPlanned, room)
+				slots := newPolicyCache(trace, &busy, policy.KindPlanned, room)
+				slots.plans = nil
+				future := newFuture(trace)
+				slots.next = future.next
+				for k, sample := range trace.Accesses {
+					future.pass(sample)
+					table.victim, slots.victim = -1, -1
+					hit, want := table.access(sample, 0), slots.access(sample, 0)
+					if hit != want || table.victim != slots.victim || table.slotOf[sample] != slots.slotOf[sample] ||
+						table.hand != slots.hand || table.moved != slots.moved {
+						t.Fatalf("%d jobs, sizes %v, room %d, read %d: %v, victim %d, slot %d, hand %d; want %v, %d, %d, %d", jobs, sized,
+							room, k, hit, table.victim, table.slotOf[sample], table.hand, want, slots.victim, slots.slotOf[sample],
+							slots.hand)
+					}
+				}
+				if table.moved == 0 && room > 1 {
+					t.Errorf("%d jobs, sizes %v, room %d: no sample went", jobs, sized, room)
+				}
 			}
 		}
 	}

@@ -17,13 +17,14 @@ var palette = [kinds]color.RGBA{
 	Transfer:     draw.Purple,
 	Fetch:        draw.Orange,
 	BatchAugment: {0xF7, 0xF1, 0x9E, 0xFF}, // a lighter yellow: also a random part
+	Source:       {0x6B, 0xC2, 0xA5, 0xFF}, // a lighter green: within a load
 	Other:        {0x99, 0x9F, 0xA6, 0xFF}, // grey
 }
 
 // inks are the colours of text on spans: white on dark kinds.
 var inks = [kinds]color.RGBA{
 	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black,
-	Fetch: black, BatchAugment: black, Other: black,
+	Fetch: black, BatchAugment: black, Source: black, Other: black,
 }
 
 var white, black, grey, pale, faint = draw.White, draw.Black, draw.Grey, draw.Pale, draw.Faint

@@ -80,12 +80,13 @@ const (
 	Transfer
 	Fetch
 	BatchAugment
+	Source // within a load
 	Other
 	kinds
 )
 
 var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch",
-	"batch_augment", "other"}
+	"batch_augment", "source", "other"}
 
 func (k Kind) String() string { return kindNames[k] }
 

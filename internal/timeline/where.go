@@ -436,6 +436,26 @@ func (t *Trace) Loads() map[int64][]float64 {
 	return loads
 }
 
+// SourceShare returns the part of loads in which they waited for their source; NaN: it was not recorded.
+func (t *Trace) SourceShare() float64 {
+	waited, measured := int64(0), int64(0)
+	for _, l := range t.Loaders {
+		for _, track := range l.Tracks {
+			var load *Span // that was before
+			for k := range track.Spans {
+				switch s := &track.Spans[k]; {
+				case s.Kind == Load:
+					load = s
+				case s.Kind == Source && load != nil && s.Start == load.Start:
+					waited += s.Length()
+					measured += load.Length()
+				}
+			}
+		}
+	}
+	return float64(waited) / float64(measured)
+}
+
 // SampleBytes returns the mean size of samples; 0: unknown.
 func (t *Trace) SampleBytes() uint64 {
 	var bytes, samples int64

@@ -15,6 +15,7 @@ INTERNAL void run_threads(struct thread_pool *pool, unsigned threads, void (*wor
 INTERNAL bool stop_threads(struct thread_pool *pool);
 INTERNAL void forget_pool(struct thread_pool *pool);
 /* task_queue.c: a worker tells when it began a task that it holds, and how long its random part took. */
-INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns);
+INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
+                              uint64_t waited_ns);
 
 #endif

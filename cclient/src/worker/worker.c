@@ -22,6 +22,21 @@ static uint64_t delay_ns(struct stoc_work *w)
     return at ? parse_number(&(const char *){at + 1}) : 0;
 }
 
+/* What a thread has used so far. */
+struct usage {
+    uint64_t at, delay, cpu; /* time; of it, runnable without a processor; on a processor */
+};
+
+static struct usage usage_now(struct stoc_work *w)
+{
+    struct timespec t = {0};
+    struct usage u = {.delay = delay_ns(w)};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    u.cpu = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    u.at = now_ns();
+    return u;
+}
+
 /* Makes the row from a copy of a hit. HIT, MISS, an error below 0, or FULL: finish did not make it. */
 static int finish_copy(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *retried)
 {
@@ -67,23 +82,26 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
     return STOC_MISS;
 }
 
-/* Makes a sample and its row, and stores the sample. Returns whether it did. A sample without a row is not stored:
+/* Makes a sample and its row, and stores the sample. Returns whether it did. *waited_ns: how long the load waited for
+ * its source. A sample without a row is not stored:
  * the caller, who makes the row, would find a hit. */
-static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns)
+static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns,
+                            uint64_t *waited_ns)
 {
     stoc_cache *c = w->cache;
-    bool measured = c && c->evicts && c->rule.code == STOC_POLICY_COST;
-    uint64_t delayed = measured ? delay_ns(w) : 0, began = now_ns();
+    struct usage began = usage_now(w);
     struct iovec part;
     const void *sample = NULL;
     if (w->load(w->context, task->index, &sample, &part.iov_len))
         return false;
-    uint64_t before = now_ns(), took = measured ? before - began : 0, delay = measured ? delay_ns(w) - delayed : 0;
+    struct usage loaded = usage_now(w);
+    uint64_t took = loaded.at - began.at, cost = took - MIN(loaded.delay - began.delay, took);
     if (w->finish(w->context, task->argument, sample, part.iov_len, buffer, task->row))
         return false;
-    *finish_ns = now_ns() - before;
+    *finish_ns = now_ns() - loaded.at;
+    *waited_ns = MAX(cost - MIN(loaded.cpu - began.cpu, cost), 1);
     part.iov_base = (void *)(uintptr_t)sample;
-    uint64_t cost = measured ? MAX(took - MIN(delay, took), 1) : 0;
+    cost = c && c->evicts && c->rule.code == STOC_POLICY_COST ? MAX(cost, 1) : 0; /* others need none */
     if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
         return false;
     if (c)
@@ -97,7 +115,7 @@ static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
     void *buffer = task->buffer < w->buffer_count ? w->buffers[task->buffer] : NULL;
     if (task->kind != w->kind || !buffer || (w->cache && BAD_INDEX(w->cache, task->index)))
         return false;
-    uint64_t finish_ns = 0, retried = 0;
+    uint64_t finish_ns = 0, waited_ns = 0, retried = 0;
     int found = STOC_MISS;
     if (w->cache)
         found = w->copies || w->cache->chains ? finish_copy(w, task, buffer, &retried)
@@ -107,11 +125,11 @@ static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
     if (found == STOC_HIT) {
         count(w->cache, STOC_COUNTER_HITS, 1);
         finish_ns = now_ns() - began;
-    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, task, buffer, &finish_ns))
+    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, task, buffer, &finish_ns, &waited_ns))
         return false;
     task->result = found == STOC_HIT ? w->hit : w->loaded;
     task->spill_offset = task->spill_bytes = 0;
-    tell_task_times(w->board, task->position, began, finish_ns);
+    tell_task_times(w->board, task->position, began, finish_ns, waited_ns);
     return true;
 }
 

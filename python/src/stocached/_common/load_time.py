@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import monotonic_ns, perf_counter_ns, thread_time_ns
 from typing import Any
 
 
@@ -34,6 +34,19 @@ class _Schedule:
 _threads = threading.local()  # .schedule: of each thread
 
 
+def _schedule() -> _Schedule:
+    schedule: _Schedule | None = getattr(_threads, "schedule", None)
+    if schedule is None:
+        schedule = _threads.schedule = _Schedule()
+    return schedule
+
+
+def idle_ns() -> int:
+    """A clock that goes on while this thread has no processor and does not ask for one: while it waits for a disk,
+    for the network or for a lock. Only differences count."""
+    return monotonic_ns() - thread_time_ns() - _schedule().delay()
+
+
 def _forget() -> None:
     """The thread of a forked child is another one."""
     global _threads
@@ -55,10 +68,8 @@ class LoadTime:
     seconds: float | None = None
 
     def __enter__(self) -> LoadTime:
-        schedule = getattr(_threads, "schedule", None)
-        if schedule is None:
-            schedule = _threads.schedule = _Schedule()
-        self._schedule, self._delay, self._began = schedule, schedule.delay(), perf_counter_ns()
+        self._schedule = _schedule()
+        self._delay, self._began = self._schedule.delay(), perf_counter_ns()
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:

@@ -29,8 +29,9 @@ class Advice:
         return self.text
 
 
-def advise(cache: Cache | None, workers: int, step_seconds: float) -> Advice:
-    """step_seconds: of all training steps of an epoch. Raises InvalidError, UnsupportedError."""
+def advise(cache: Cache | None, workers: int, step_seconds: float, source_share: float | None) -> Advice:
+    """step_seconds: of all training steps of an epoch. source_share: of the loads, their waits for the source;
+    None: unknown. Raises InvalidError, UnsupportedError."""
     if cache is None or cache.policy != "cost":
         have = "has no cache" if cache is None else f"has a cache with policy={cache.policy!r}"
         raise InvalidError(
@@ -39,6 +40,8 @@ def advise(cache: Cache | None, workers: int, step_seconds: float) -> Advice:
         )
     path = cache.path if cache.path is not None else f"/proc/{os.getpid()}/fd/{cache._handle.info().fd}"
     command = [_program(), "advise", path, "--workers", str(max(workers, 1)), "--step", f"{step_seconds:.9f}s"]
+    if source_share is not None:
+        command += ["--source-share", f"{source_share:.6f}"]
     return Advice(_run(command), json.loads(_run([*command, "--json"])))
 
 

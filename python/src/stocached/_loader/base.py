@@ -488,7 +488,7 @@ class BaseLoader(CheckpointedLoader):
         if stats.store == "encoded":
             raise InvalidError('advise() adds up loads, and with store="encoded" an epoch also decodes each sample')
         epoch = len(self.dataset) / stats.samples
-        return advise(self.cache, self.num_workers, stats.step_seconds * epoch)
+        return advise(self.cache, self.num_workers, stats.step_seconds * epoch, self._meter.source_share)
 
     def close(self) -> None:
         """Ends kept workers, and writes the trace. A later iteration starts new workers."""

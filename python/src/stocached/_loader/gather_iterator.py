@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
+from .._common.load_time import idle_ns
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -317,10 +318,10 @@ class GatherIterator(BatchIterator):
         if context.trace is not None:
             answers = task_queue.answers(first, tasks)
             context.trace.loaded(context.epoch, batch.number, answers, batch.wanted[rows])
-        others, hits, load_ns = task_queue.collect(first, tasks, ROW + FROM_CACHE)
-        context.meter.load(load_ns)
+        others, sums = task_queue.collect(first, tasks, ROW + FROM_CACHE)
+        context.meter.load(sums.load_ns, sums.waited_ns, sums.measured_ns)
         if not others:
-            batch.again += hits
+            batch.again += sums.hits
             return
         answers = task_queue.answers(first, tasks).copy()
         task_queue.release(first, tasks)
@@ -343,7 +344,7 @@ class GatherIterator(BatchIterator):
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
         """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
         after all."""
-        start, given = time.monotonic_ns(), self._given_by_cache()
+        start, given, idle = time.monotonic_ns(), self._given_by_cache(), idle_ns()
         index = int(batch.wanted[row])
         try:
             sample = self._context.job.dataset[index]
@@ -354,10 +355,13 @@ class GatherIterator(BatchIterator):
             batch.bad[row] = bad
             return 0
         end = time.monotonic_ns()
-        self._context.meter.load(end - start)
         hit = self._given_by_cache() != given
+        waited = 0 if hit else max(idle_ns() - idle, 1)
+        self._context.meter.load(end - start, waited, 0 if hit else end - start)
         if self._context.trace is not None:
-            self._context.trace.loaded_here(self._context.epoch, batch.number, start, end, index, hit=hit)
+            self._context.trace.loaded_here(
+                self._context.epoch, batch.number, start, end, index, hit=hit, waited_ns=waited
+            )
         try:
             if self._layout is None or not batch.arrays:
                 whole[row] = sample

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from .._common.load_time import idle_ns
 from .._random import generator_states
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Here, Restored
@@ -46,20 +47,22 @@ class SingleProcessIterator(BatchIterator):
         indices, samples = as_request(wanted, job.batched)
         self._planned += samples
         indices, known = (indices, []) if self._context.bad is None else self._context.bad.without(indices)
-        before, spent = self._given_by_cache(), spent_ns()
+        before, spent, idle = self._given_by_cache(), spent_ns(), idle_ns()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
             data = self._fetcher.fetch(indices)
         finally:
             if kept is not None:
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers
-        end = time.monotonic_ns()
-        self._context.meter.load(end - start)
+        end, augment = time.monotonic_ns(), spent_ns() - spent
         count = self._fetcher.count
         hits = min(self._given_by_cache() - before, count)
+        hit = hits == count > 0
+        waited = 0 if hit else max(idle_ns() - idle, 1)
+        self._context.meter.load(end - start, waited, 0 if hit else end - start - augment)
         if self._context.trace is not None:
             self._context.trace.loaded_here(
-                self._context.epoch, self._given, start, end, hit=hits == count > 0, augment_ns=spent_ns() - spent
+                self._context.epoch, self._given, start, end, hit=hit, augment_ns=augment, waited_ns=waited
             )
         nbytes = array_bytes(data)
         return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

@@ -77,17 +77,19 @@ class Meter:
         "_hits",
         "_load",
         "_lock",
+        "_measured",
         "_misses",
         "_samples",
         "_step",
         "_transfer",
         "_wait",
+        "_waited",
     )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._batches = self._samples = self._hits = self._misses = self._bytes = 0
-        self._wait = self._step = self._gather = self._load = self._transfer = 0
+        self._wait = self._step = self._gather = self._load = self._transfer = self._waited = self._measured = 0
 
     def batch(self, samples: int, hits: int, misses: int, nbytes: int, wait_ns: int, step_ns: int = 0) -> None:
         """The training loop got a batch: it waited wait_ns for it, and was busy step_ns before it
@@ -115,9 +117,18 @@ class Meter:
         with self._lock:
             self._gather += ns
 
-    def load(self, ns: int) -> None:
+    def load(self, ns: int, waited_ns: int = 0, measured_ns: int = 0) -> None:
+        """Loads took ns, augment= included. Where it is known, loads of measured_ns waited waited_ns for their
+        source."""
         with self._lock:
             self._load += ns
+            self._waited += waited_ns
+            self._measured += measured_ns
+
+    @property
+    def source_share(self) -> float | None:
+        """The part of the loads in which they waited for the source; None: unknown."""
+        return min(self._waited / self._measured, 1.0) if self._measured else None
 
     def transfer(self, ns: int) -> None:
         with self._lock:

@@ -10,8 +10,8 @@ import numpy as np
 from .._trace import GATHER, LOOP, SERVER, Recorder, worker
 from .tasks import FROM_CACHE
 
-_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment")
-_STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT = range(len(_NAMES))
+_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source")
+_STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE = range(len(_NAMES))
 
 
 class Tracing:
@@ -53,12 +53,23 @@ class Tracing:
         self._here(_BATCH_AUGMENT, start, end, epoch, number)
 
     def loaded_here(
-        self, epoch: int, number: int, start: int, end: int, index: int = -1, *, hit: bool, augment_ns: int = 0
+        self,
+        epoch: int,
+        number: int,
+        start: int,
+        end: int,
+        index: int = -1,
+        *,
+        hit: bool,
+        augment_ns: int = 0,
+        waited_ns: int = 0,
     ) -> None:
         """The training loop loaded a sample or got it from the cache, and then augmented it for
-        augment_ns."""
+        augment_ns. waited_ns: of a load, for its source; 0: unknown."""
         augment_start = end - augment_ns
         self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
+        if waited_ns:
+            self._here(_SOURCE, start, min(start + waited_ns, augment_start), epoch, number, index)
         if augment_ns:
             self._here(_AUGMENT, augment_start, end, epoch, number, index)
 
@@ -70,9 +81,11 @@ class Tracing:
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
         augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
         hits = answers["result"] >= FROM_CACHE
+        source_ends = np.minimum(starts + answers["waited_ns"], augment_starts)
         for of, name, start, end in (
             (hits, _GATHER, starts, augment_starts),
             (~hits, _LOAD, starts, augment_starts),
+            (~hits & (answers["waited_ns"] > 0), _SOURCE, starts, source_ends),
             (augment_starts < ends, _AUGMENT, augment_starts, ends),
         ):
             if of.all():

@@ -14,6 +14,7 @@ from typing import Any
 from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
+from .._common.load_time import idle_ns
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -55,6 +56,9 @@ class Worker:
         self._draws: Draws | None = None
         self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
         self._told: bytes | None = None  # the last snapshot that was sent
+        # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
+        # does is no load of ours.
+        self._waits = job.process and job.served is None
         self._started = False  # the user's init function has succeeded
         # An error of the user's init function or of its iterator's start: the answer to every task.
         self._broken: Any = None
@@ -195,7 +199,7 @@ class Worker:
         if buffer_bytes:
             self._batch_pool.buffer_bytes = buffer_bytes
             memory = self._batch_pool.buffer(task.buffer)
-        given, spent = getattr(self._job.dataset, "given", 0), spent_ns()
+        given, spent, idle = getattr(self._job.dataset, "given", 0), spent_ns(), idle_ns()
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
@@ -207,6 +211,8 @@ class Worker:
         self._task_queue.augmented(task.position, spent_ns() - spent)
         count = self._fetcher.count
         hits = min(getattr(self._job.dataset, "given", 0) - given, count)
+        if self._waits and hits < count:
+            self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
         task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
         task.result = MADE + FROM_CACHE * (hits == count > 0)
@@ -249,16 +255,23 @@ class Worker:
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
         given = 0 if job.served is None else job.served.given
         load = again = functools.partial(job.load, index, seed)
+        idle = 0
         if job.cached is not None:
             sample = job.cached.peek(index) if found is _UNPROBED else found
             if sample is not None:
                 hits.append(task)
+            elif self._waits:
+                idle = idle_ns()
             load = functools.partial(job.finish, index, seed, sample)
         elif found is not _UNPROBED:
             load = functools.partial(job.augmented, found, seed)
+        elif self._waits:
+            idle = idle_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
         if job.served is not None and job.served.given > given:
             hits.append(task)
+        if idle:
+            self._task_queue.waited(task.position, idle_ns() - idle)
         if spent_ns() > spent:
             self._task_queue.augmented(task.position, spent_ns() - spent)
 

@@ -356,6 +356,8 @@ class Collected(ctypes.Structure):
     _fields_ = [
         ("load_ns", c_uint64),
         ("hits", c_uint64),
+        ("waited_ns", c_uint64),
+        ("measured_ns", c_uint64),
     ]
 
 

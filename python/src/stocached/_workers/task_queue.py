@@ -21,7 +21,7 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
 ASKED = np.dtype(list(_ASKED.items()))
-_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns")
+_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
@@ -50,7 +50,9 @@ class TaskQueue:
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
-        self._began, self._augment = self._answers["began_ns"], self._answers["augment_ns"]
+        self._began, self._augment, self._waited = (
+            self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns")
+        )
         self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,11 +105,10 @@ class TaskQueue:
         found = self._check(call(self._address, batches, len(batches), int(timeout * 1000)))
         return found if found < len(batches) else None
 
-    def collect(self, first: int, tasks: int, hit: int) -> tuple[int, int, int]:
-        """Of the answers of a batch: how many have a result other than 0 and `hit`, how many have `hit`, and the
-        nanoseconds of all loads. If the first number is 0, the tasks are released."""
-        others = self._check(_native.board_collect(self._address, first, tasks, hit, self._sums))
-        return others, self._sums.hits, self._sums.load_ns
+    def collect(self, first: int, tasks: int, hit: int) -> tuple[int, _native.Collected]:
+        """Of the answers of a batch: how many have a result other than 0 and `hit`, and sums, until the next call. If
+        the number is 0, the tasks are released."""
+        return self._check(_native.board_collect(self._address, first, tasks, hit, self._sums)), self._sums
 
     def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
         """Of dtype ANSWER: live memory, to be read before `release`."""
@@ -181,6 +182,10 @@ class TaskQueue:
     def augmented(self, position: int, ns: int) -> None:
         """So long the random part of a task's samples took."""
         self._augment[position % self._capacity] = ns
+
+    def waited(self, position: int, ns: int) -> None:
+        """So long the load of a task's samples waited for its source."""
+        self._waited[position % self._capacity] = max(ns, 1)
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. Ignores a task that is not this worker's any more."""

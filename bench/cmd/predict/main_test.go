@@ -1,0 +1,34 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+// Real caches do what the simulator predicts, within 2 %, where chance is small: few rounds of few samples.
+func TestPredictions(t *testing.T) {
+	for _, r := range cases(4000, 200) {
+		trace, err := r.trace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range r.policies {
+			predicted, err := r.predict(trace, name, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			observed, err := r.observe(trace, name, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := r.epochs - 1
+			switch p, o := predicted[last], observed[last]; {
+			case len(observed) != r.epochs, o.hitRate <= 0, o.hitRate >= 1, o.timeSaved <= 0, o.timeSaved >= 1:
+				t.Errorf("%s, %s: %v", r.title, name, observed)
+			case name != "planned" && name != "first-come" && (name != "cost" || r.zipf), r.sized, r.spun > 0:
+			case math.Abs(o.hitRate/p.hitRate-1) > allowed, math.Abs(o.timeSaved/p.timeSaved-1) > allowed:
+				t.Errorf("%s, %s: predicted %+v, observed %+v", r.title, name, p, o)
+			}
+		}
+	}
+}
