@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from stocached.loader import Loader
 N = 400
 CONTROL = 4_200_000  # bytes of a segment besides its slots, about
 EVICT = ["cost", "random", "clock", "fifo", "lru", "lfu"]
+WORKERS = ["none", "processes", "threads"]
 
 
 class Unequal(Numbers):
@@ -65,6 +67,37 @@ def test_every_sample_of_every_epoch(policy, settings):
     assert 0 < stats.hits < 2 * N
     assert loader.cache.stats().evicted > 0 or policy == "cost"
     loader.close()
+
+
+@pytest.mark.parametrize("policy", ["cost", "clock"])
+@pytest.mark.parametrize("settings", [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}], ids=WORKERS)
+def test_resumed_in_the_middle_of_an_epoch(policy, settings, cache_name, tmp_path):
+    """The state is of the second epoch, where misses take the slots of hits. A loader of the same cache goes on, one of
+    a new cache, and the same loader again."""
+    given = {"shuffle": True, "seed": 1, "size": CONTROL + 40 * 4000, "policy": policy, "fingerprint": "f", **settings}
+    plain = Loader(Numbers(N), 32, shuffle=True, seed=1)
+    plain.set_epoch(1)
+    want = [check(batch) for batch in plain]
+    before = Loader(Unequal(N, tmp_path / "loads"), 32, name=cache_name, **given)
+    for stop in (0, 1, len(want) // 2, len(want) - 1):
+        before.set_epoch(0)
+        read(before)
+        batches = iter(before)
+        got = [check(next(batches)) for _ in range(stop)]
+        state = json.loads(json.dumps(before.state_dict()))
+        batches.close()
+        for after in (
+            Loader(Numbers(N), 32, name=cache_name, **given),
+            Loader(Numbers(N), 32, **given),
+            before,
+        ):
+            after.load_state_dict(state)
+            assert got + [check(batch) for batch in after] == want
+            if after is not before:
+                after.close()
+    assert before.cache.stats().evicted > 0
+    assert before.cache.verify() == []
+    before.close()
 
 
 class Ragged(Numbers):
