@@ -70,7 +70,8 @@ func TestStoppedInALoad(t *testing.T) {
 		t.Errorf("a load of 1 ms that was stopped for %v costs %v", stopLasts, cost)
 	}
 	for range 3 { // further loads correct it
-		if _, err := c.SetLoaded(stoppedAt, [][]byte{sample(stoppedAt, 100)}, client.Overwrite, time.Millisecond); err != nil {
+		parts := [][]byte{sample(stoppedAt, 100)}
+		if _, err := c.SetLoaded(stoppedAt, parts, client.Overwrite, time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

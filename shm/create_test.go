@@ -51,7 +51,8 @@ func TestCreateNamed(t *testing.T) {
 	other := o
 	other.Policy = PolicyLRU
 	_, err = Create(other)
-	want(t, err, ErrExists, s.Path(), fmt.Sprintf("exists with the policy %v, and lru was asked for; attach to it", o.Policy))
+	want(t, err, ErrExists, s.Path(),
+		fmt.Sprintf("exists with the policy %v, and lru was asked for; attach to it", o.Policy))
 
 	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
 	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 ||

@@ -2,8 +2,8 @@
  * step.c - counts the instructions of a program between two marks, one by one: for machines whose processor counters
  * are not available. `step COMMAND...`
  *
- * Between two signals SIGUSR2 that the main thread of the command sends to itself, it makes single steps. SIGUSR1 ends a
- * group of such intervals: then this program prints the group's median, least and most, less the median of the
+ * Between two signals SIGUSR2 that the main thread of the command sends to itself, it makes single steps. SIGUSR1
+ * ends a group of such intervals: then this program prints the group's median, least and most, less the median of the
  * first group, which has nothing between its marks. A repeated instruction such as `rep movsb` counts once for each
  * repetition.
  */
