@@ -106,6 +106,14 @@ static size_t next(struct worker *w, uint64_t sample)
     return length;
 }
 
+/* What a load of a sample costs at this moment, in nanoseconds. */
+static uint64_t cost(uint64_t sample)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return UINT64_C(1000) << (sample + (uint64_t)now.tv_sec * 4 + (uint64_t)now.tv_nsec / 250000000) % 12;
+}
+
 static bool get(struct worker *w, uint64_t sample)
 {
     size_t length = 0;
@@ -118,8 +126,8 @@ static bool get(struct worker *w, uint64_t sample)
 
 static void set(struct worker *w, uint64_t sample, unsigned flags)
 {
-    size_t length = next(w, sample);
-    expect(w, stoc_set(w->cache, (int64_t)sample, w->data, length, flags), "set", sample, length);
+    struct iovec part = {w->data, next(w, sample)};
+    expect(w, stoc_set_loaded(w->cache, (int64_t)sample, &part, 1, flags, cost(sample)), "set", sample, part.iov_len);
 }
 
 static void gather(struct worker *w, uint64_t first)
@@ -152,7 +160,7 @@ static void pieces(struct worker *w, uint64_t sample)
     if (w->sequence % 2 == 0)
         expect(w, stoc_abort(&claim), "abort", sample, length);
     else
-        expect(w, stoc_publish(&claim), "publish", sample, length);
+        expect(w, stoc_publish_loaded(&claim, cost(sample)), "publish", sample, length);
 }
 
 static void turn(struct worker *w)

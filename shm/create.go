@@ -52,7 +52,7 @@ func createNamed(h Header, g Geometry, dir string, progress func(done, total uin
 	// linkat decides. This check only saves work.
 	var st unix.Stat_t
 	if unix.Fstatat(dirFD, h.Name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		return nil, existsError(path)
+		return nil, existsError(path, g.Policy)
 	}
 	if err := checkBudget(g.SegmentBytes, &fs, dir); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (s *Segment) name(dirFD int) error {
 	}
 	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", s.FD()), dirFD, s.Header.Name, unix.AT_SYMLINK_FOLLOW)
 	if errors.Is(err, unix.EEXIST) {
-		return existsError(s.path)
+		return existsError(s.path, s.Policy)
 	}
 	if err != nil {
 		return createError("name it "+s.path, &s.Geometry, err)
@@ -179,7 +179,15 @@ func (s *Segment) initialise(g *Geometry, progress func(done, total uint64)) err
 	return nil
 }
 
-func existsError(path string) error {
+// existsError names both policies if they differ, because a program that attaches then gets a cache that it did
+// not ask for.
+func existsError(path string, policy Policy) error {
+	if there, err := Open(path, OpenOptions{ReadOnly: true}); err == nil {
+		defer there.Close()
+		if there.Policy != policy {
+			path = fmt.Sprintf("%s exists with the policy %v, and %v was asked for", path, there.Policy, policy)
+		}
+	}
 	return fail(ErrExists, "%s; attach to it, take another name, or remove it first (stocached rm)", path)
 }
 

@@ -48,6 +48,11 @@ func TestCreateNamed(t *testing.T) {
 	}
 	want2 := func(_ *Segment, err error) { want(t, err, ErrExists, s.Path(), "attach") }
 	want2(Create(o))
+	other := o
+	other.Policy = PolicyLRU
+	_, err = Create(other)
+	want(t, err, ErrExists, s.Path(),
+		fmt.Sprintf("exists with the policy %v, and lru was asked for; attach to it", o.Policy))
 
 	a := open(t, s.Path(), OpenOptions{Fingerprint: "abc", UUID: &s.Header.UUID})
 	if fmt.Sprintf("%+v", a.Header) != fmt.Sprintf("%+v", s.Header) && len(s.Header.Fields[1].Dims) != 0 ||

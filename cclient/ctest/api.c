@@ -489,6 +489,10 @@ static void names(void)
                *d = NULL;
     struct stoc_options o = OPTIONS(.samples = 5, .sample_bytes = 8, .directory = scratch);
     EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
+    CHECK(strstr(e.message, "policy") == NULL);
+    o.policy = STOC_POLICY_LRU;
+    EQUAL(stoc_create("first", &o, &d, &e), STOC_EEXIST);
+    CHECK(strstr(e.message, "exists with the policy first-come, and lru was asked for; attach to it, take another name"));
     EQUAL(stoc_open(path_in_scratch("none"), 0, NULL, &d, &e), STOC_ENOENT);
     EQUAL(stoc_open(path_in_scratch("first"), 0, "dogs", &d, &e), STOC_EFINGERPRINT);
     EQUAL(stoc_open("stoc-test-no-such-name", 0, NULL, &d, &e), STOC_ENOENT);

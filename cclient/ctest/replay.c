@@ -5,7 +5,7 @@
  * internal/verify/model/replay_c_test.go builds and drives it, and compares the output. Compiled
  * together with the library, with -DSTOC_FAULT_POINTS. It reads lines from standard input:
  *
- *   cache <first-come|first-indices|fifo|arena|chains> <samples> <places> <records> <bytes of a place>
+ *   cache <first-come|first-indices|fifo|clock|lru|arena|chains> <samples> <places> <records> <bytes of a place>
  *         <limit in bytes>                 (on one line)
  *   client <joined|late|reader>            clients in their order; the first operation of a late
  *                                          client is register
@@ -19,7 +19,7 @@
  * After setup, run and die it prints the event ("ready", "at <point>", "end <result>", "dead") and a
  * line of words in hexadecimal: phase, free_from (with chains that of the first group), arena_next,
  * clients_high, hand; word and meta of each sample; the checksum of each sample of an arena; the slot
- * table of a cache that has one;
+ * table of a cache that has one; the reference bytes of the slots with clock and lru;
  * sample, intent and victim of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
@@ -57,7 +57,8 @@ struct actor {
     pthread_t thread;
 };
 
-static bool variable, indices, evicts, chains;
+static bool variable, chains, references;
+static uint32_t policy;
 static unsigned samples, places, records;
 static size_t place_bytes;
 static stoc_cache *clients[CLIENTS];
@@ -219,8 +220,10 @@ static void tell(const char *event)
         printf(" %" PRIx64 " %" PRIx64, word_at(index + 16 * i), word_at(index + 16 * i + 8));
     for (unsigned i = 0; i < samples && variable; i++)
         printf(" %" PRIx64, word_at(word_at(STOC_HEADER_SUMS_OFFSET) + STOC_SUM_RECORD_BYTES * i));
-    for (unsigned s = 0; s < places && (chains || !variable) && !indices; s++)
+    for (unsigned s = 0; s < places && (chains || !variable) && policy != STOC_POLICY_FIRST_INDICES; s++)
         printf(" %" PRIx64, word_at(table + 8 * s));
+    for (unsigned s = 0; s < places && references; s++)
+        printf(" %x", map[word_at(STOC_HEADER_REFERENCE_OFFSET) + s]);
     for (unsigned r = 0; r < records; r++)
         for (unsigned k = 0; k < STOC_CLAIMS_PER_CLIENT; k++) {
             uint64_t record = STOC_CLIENTS_OFFSET + STOC_CLIENT_RECORD_BYTES * (uint64_t)r,
@@ -234,17 +237,29 @@ static void tell(const char *event)
     printf("\n");
 }
 
+static uint32_t policy_of(const char *kind)
+{
+    static const struct {
+        const char *kind;
+        uint32_t policy;
+    } all[] = {{"first-indices", STOC_POLICY_FIRST_INDICES}, {"fifo", STOC_POLICY_FIFO}, {"chains", STOC_POLICY_FIFO},
+               {"clock", STOC_POLICY_CLOCK},                 {"lru", STOC_POLICY_LRU}};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (strcmp(kind, all[k].kind) == 0)
+            return all[k].policy;
+    return STOC_POLICY_FIRST_COME;
+}
+
 static void create(uint64_t limit)
 {
     struct stoc_options options = {.struct_bytes = sizeof options, .samples = samples, .client_records = records};
     struct stoc_error error;
     struct stoc_info info = {.struct_bytes = sizeof info};
     if (variable)
-        options.variable = 1, options.limit_bytes = limit, options.policy = chains ? STOC_POLICY_FIFO : 0,
-        options.slot_bytes = chains ? place_bytes : 0;
+        options.variable = 1, options.limit_bytes = limit, options.slot_bytes = chains ? place_bytes : 0;
     else
-        options.slots = places, options.sample_bytes = place_bytes,
-        options.policy = indices ? STOC_POLICY_FIRST_INDICES : evicts ? STOC_POLICY_FIFO : STOC_POLICY_FIRST_COME;
+        options.slots = places, options.sample_bytes = place_bytes;
+    options.policy = policy;
     if (stoc_create(NULL, &options, &clients[0], &error) != 0 || stoc_info(clients[0], &info) != 0)
         fail("create: %s", error.message);
     claim_descriptors(1);
@@ -276,8 +291,8 @@ int main(void)
         if (strcmp(verb, "cache") == 0) {
             unsigned long long limit;
             chains = strcmp(word, "chains") == 0, variable = chains || strcmp(word, "arena") == 0;
-            indices = strcmp(word, "first-indices") == 0;
-            evicts = strcmp(word, "fifo") == 0;
+            policy = policy_of(word);
+            references = policy == STOC_POLICY_CLOCK || policy == STOC_POLICY_LRU;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);
             create(limit);

@@ -442,6 +442,104 @@ static void threads_share_a_queue(void)
     end(&t);
 }
 
+enum { STOPPED_AT = 40, COMPUTES_MS = 100, BUSY = 5 };
+
+/* A load of 1 ms. That of STOPPED_AT also stops the process. */
+static int stopping_load(void *context, int64_t index, const void **sample, size_t *bytes)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (index == STOPPED_AT)
+        raise(SIGSTOP);
+    return load(context, index, sample, bytes);
+}
+
+/* A process that is stopped in the middle of a load makes no sample the costliest one. */
+static void a_stop_in_a_load(void)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    uint64_t costs[SAMPLES];
+    unsigned char sample[BYTES];
+    int status;
+    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    c.work.load = stopping_load;
+    post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(work(&c, back) == 0 ? 0 : 1);
+    REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    sleep(1);
+    REQUIRE(kill(child, SIGCONT) == 0);
+    REQUIRE(waitpid(child, &status, 0) == child);
+    EQUAL(status, 0);
+    EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+    CHECK(costs[STOPPED_AT] > 0 && costs[STOPPED_AT] < 100000000);
+    memset(sample, byte_of(STOPPED_AT, 0), sizeof sample);
+    for (int k = 0; k < 3; k++) { /* further loads correct it */
+        struct iovec part = {sample, sizeof sample};
+        EQUAL(stoc_set_loaded(t.cache, STOPPED_AT, &part, 1, STOC_OVERWRITE, 1000000), STOC_STORED);
+    }
+    EQUAL(stoc_costs(t.cache, STOPPED_AT, 1, costs), 0);
+    CHECK(costs[0] < 3000000);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+static double thread_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+static int computing_load(void *context, int64_t index, const void **sample, size_t *bytes)
+{
+    for (double until = thread_ms() + COMPUTES_MS; thread_ms() < until;)
+        ;
+    return load(context, index, sample, bytes);
+}
+
+/* Processes that share the processors make no sample costlier: its load waits for a processor. */
+static void a_busy_machine(void)
+{
+    enum { MOST = 512 };
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    uint64_t costs[BUSY];
+    pid_t others[MOST];
+    int n = (int)MIN(4 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
+    begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    c.work.load = computing_load;
+    for (int k = 0; k < n; k++)
+        if ((others[k] = fork()) == 0) {
+            for (time_t until = time(NULL) + 60; time(NULL) < until && getppid() != 1;)
+                ;
+            _exit(0);
+        }
+    post(&t, 0, BUSY, 0, SAMPLE_KIND);
+    double began = seconds();
+    EQUAL(work(&c, back), 0);
+    double took = 1e3 * (seconds() - began) / BUSY;
+    for (int k = 0; k < n; k++) {
+        kill(others[k], SIGKILL);
+        waitpid(others[k], NULL, 0);
+    }
+    EQUAL(stoc_costs(t.cache, 0, BUSY, costs), 0);
+    for (int k = 0; k < BUSY; k++) {
+        CHECK(costs[k] > COMPUTES_MS * UINT64_C(800000)); /* costs are steps of 19 % */
+        dear += costs[k] > COMPUTES_MS * UINT64_C(1500000);
+    }
+    CHECK(dear <= BUSY / 2);
+    if (took < 2 * COMPUTES_MS)
+        printf("%.0f ms for a load of %d ms: this machine was too idle for this test\n", took, COMPUTES_MS);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
 static void arguments_that_are_wrong(void)
 {
     struct test t;
@@ -481,6 +579,8 @@ int main(int argc, char **argv)
     RUN(rows_whose_sample_changes_are_made_again);
     RUN(a_copy_does_not_change);
     RUN(threads_share_a_queue);
+    RUN(a_stop_in_a_load);
+    RUN(a_busy_machine);
     RUN(arguments_that_are_wrong);
     return end_tests(argv[0]);
 }

@@ -255,10 +255,31 @@ static int fill_new_file(int fd, const struct header *h, const struct stoc_optio
     return pwrite_all(fd, page, sizeof page, 0) != 0 ? create_error("write the header", g, error) : 0;
 }
 
-static int exists_error(const stoc_cache *c, struct stoc_error *error)
+/* Whether this process may read the cache at a path. Then its header is in h. */
+static bool header_at(const char *path, struct header *h)
 {
+    unsigned char page[STOC_HEADER_BYTES];
+    struct stat st;
+    bool read_only = true;
+    int fd;
+    if (open_file(path, &fd, &read_only, NULL) < 0)
+        return false;
+    bool ok = stat_fd(fd, &st) == 0 && pread_all(fd, page, sizeof page, 0) == (int64_t)sizeof page &&
+              header_decode(page, (uint64_t)st.st_size, path, h, NULL) == 0;
+    close(fd);
+    return ok;
+}
+
+/* Names both policies if they differ: a program that attaches then gets a cache that it did not ask for. */
+static int exists_error(const stoc_cache *c, uint32_t policy, struct stoc_error *error)
+{
+    struct header there;
+    char differ[100] = "";
+    if (header_at(c->path, &there) && there.g.policy != policy)
+        snprintf(differ, sizeof differ, " with the policy %s, and %s was asked for", policies[there.g.policy],
+                 policies[policy]);
     return fail(error, STOC_EEXIST, EEXIST,
-                "%s exists; attach to it, take another name, or remove it first (stocached rm)", c->path);
+                "%s exists%s; attach to it, take another name, or remove it first (stocached rm)", c->path, differ);
 }
 
 static int create_named(stoc_cache *c, const struct header *h, const struct stoc_options *o, const char *directory,
@@ -277,7 +298,7 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
                     "one there",
                     directory, (unsigned)fs.f_type);
     if (stat_path(c->path, &st) == 0) /* linkat decides; this check only saves work */
-        return exists_error(c, error);
+        return exists_error(c, h->g.policy, error);
     if ((code = check_budget(h->g.segment_bytes, &fs, directory, error)) < 0)
         return code;
     c->fd = openat(directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -292,7 +313,7 @@ static int create_named(stoc_cache *c, const struct header *h, const struct stoc
         snprintf(own, sizeof own, "/proc/self/fd/%d", c->fd);
         if (linkat(AT_FDCWD, own, directory_fd, h->name, AT_SYMLINK_FOLLOW) == 0)
             return 0;
-        code = errno == EEXIST ? exists_error(c, error) : create_error("name the file", &h->g, error);
+        code = errno == EEXIST ? exists_error(c, h->g.policy, error) : create_error("name the file", &h->g, error);
     }
     handle_list_remove(c);
     return code;

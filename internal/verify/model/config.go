@@ -1,13 +1,18 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 // Config is one small world: a cache, the programs that run on it, and the allowed failures.
 type Config struct {
 	Name     string
 	Variable bool // an arena of Places units; else a cache of Places slots,
 	// which belong to the samples of the same number (first-indices); else to the first sample that
 	// takes them
-	Indices  bool
-	Evicts   bool     // a set that finds no free slot evicts a sample, in the order of the slots (fifo)
+	Indices bool
+	Evicts  bool // a set that finds no free slot evicts a sample, in the order of the slots (fifo)
+	// Policy is a policy with reference bytes, which Evicts then has instead of fifo: clock, with at most 2
+	// places, or lru, with one. (Which slots lru looks at depends on a cache's uuid, but of one slot.)
+	Policy   policy.Kind
 	Chains   bool     // with Variable and Evicts: slots, of which a sample takes as many as it has units
 	Samples  uint8    // at most 3
 	Places   uint8    // at most 4
@@ -66,6 +71,7 @@ type threadRef struct {
 // system is a configuration ready to run: its threads in a row, the janitor last.
 type system struct {
 	*Config
+	rule    policy.Rule // of Policy; nil: fifo, without reference bytes
 	threads []threadRef
 }
 
@@ -75,7 +81,7 @@ const (
 )
 
 func (c *Config) system() *system {
-	y := &system{Config: c}
+	y := &system{Config: c, rule: c.Policy.New(uint64(c.Places), 0).Rule()}
 	for i, cl := range c.Clients {
 		for _, program := range cl.Threads {
 			y.threads = append(y.threads, threadRef{uint8(i), program})

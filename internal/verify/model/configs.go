@@ -1,5 +1,7 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 // Short names for operations and programs.
 func set(sample, v uint8) Op       { return Op{Kind: Set, Sample: sample, Value: v} }
 func overwrite(sample, v uint8) Op { return Op{Kind: Set, Sample: sample, Value: v, Overwrite: true} }
@@ -120,6 +122,16 @@ func Configs() []Config {
 		{Name: "evict-tso", Evicts: true, TSO: true, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
 			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(set(1, 2)), one(set(0, 3)), reader(get(0))}},
+		// Policies with reference bytes: a set looks at a slot several times, or at several slots, and then chooses.
+		{Name: "evict-clock", Evicts: true, Policy: policy.KindClock, Samples: 2, Places: 1, Records: 2, Entries: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(0, 3)), reader(get(0))}},
+		{Name: "evict-lru", Evicts: true, Policy: policy.KindLRU, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(0, 3)), late(set(0, 4))}},
+		{Name: "evict-choice", Evicts: true, Policy: policy.KindClock, Samples: 3, Places: 2, Records: 2, Entries: 1,
+			Setup:   ops(set(0, 1), set(1, 2), set(2, 3), get(1), get(2)),
+			Clients: []Client{one(set(0, 4)), one(remove(2, 5), remove(1, 6), set(1, 7))}},
 		// Chains of slots: eviction by a sample that needs two slots and by one that leaves a slot over,
 		// overwrites that need another number, readers, clears, threads, and deaths everywhere.
 		{Name: "chains", Variable: true, Evicts: true, Chains: true, Samples: 2, Places: 2, Records: 2, Entries: 2,

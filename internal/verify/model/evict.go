@@ -1,5 +1,7 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 // What one set does at most, as in package policy and in the code.
 const (
 	looks    = 5 // at slots, in one search
@@ -11,15 +13,28 @@ func init() {
 	// chooses does not matter to the protocol: here the hand gives one after the other, as for fifo.
 	table[evictHand] = func(x *execution) {
 		t := x.t()
-		if t.tries == looks {
+		if x.y.rule != nil && int(t.tries) == x.y.rule.Looks() {
+			if t.number, t.pc = 0, evictAgain; t.best == 0 {
+				t.result, t.pc = Full, abortWord
+			}
+			return
+		}
+		if x.y.rule == nil && t.tries == looks {
 			if t.result, t.pc = Full, abortWord; x.y.Chains {
 				x.giveUp(Full)
 			}
 			return
 		}
 		t.tries++
-		t.s = uint8(x.add(handAddr, value(x.y.Places)))
-		t.pc = evictTable
+		turn := value(x.y.Places)
+		if x.y.rule != nil {
+			turn = 1 << 15 // decisions depend on all of it
+		}
+		t.number = x.add(handAddr, turn)
+		t.s, t.pc = uint8(t.number%value(x.y.Places)), evictTable
+		if x.y.rule == nil {
+			t.number = 0
+		}
 	}
 	// The victim is READY and names exactly this slot. Else the hand moves on.
 	table[evictTable] = func(x *execution) {
@@ -48,6 +63,47 @@ func init() {
 			return
 		}
 		t.f, t.pc = u, evictIntent
+		if x.y.rule != nil {
+			t.f, t.pc = 0, evictReference
+		}
+	}
+	// A policy with reference bytes looks at several slots, and chooses the sample of least worth. A look may
+	// leave another reference byte.
+	table[evictReference] = func(x *execution) {
+		t := x.t()
+		c := policy.Candidate{Reference: uint8(x.load(referenceOf(t.s)))}
+		worth := value(x.y.rule.Worth(&c, uint64(t.number)))
+		if t.best == 0 || worth < t.worth {
+			t.best, t.worth = uint8(t.v)+8*t.s, worth
+		}
+		t.v, t.pc = 0, evictHand
+		if t.refer = x.y.rule.Looked(c.Reference, uint64(t.number)); worth > 0 && t.refer != c.Reference {
+			t.pc = evictRefer
+			return
+		}
+		if t.refer = 0; worth == 0 {
+			t.tries = uint8(x.y.rule.Looks())
+		}
+	}
+	table[evictRefer] = func(x *execution) {
+		t := x.t()
+		x.store(referenceOf(t.s), value(t.refer))
+		t.refer, t.pc = 0, evictHand
+	}
+	// The victim may have changed since the look: it must be READY and name its slot.
+	table[evictAgain] = func(x *execution) {
+		t := x.t()
+		u := x.load(wordOf(t.best%8 - 1))
+		t.v, t.s, t.f, t.pc = value(t.best%8), t.best/8, u, evictIntent
+		t.best, t.worth = 0, 0
+		if stateOf(u) == ready && (placeOf(u) == t.s+1 || x.broken(ChoiceUnchecked)) {
+			return
+		}
+		if t.v, t.f = 0, 0; t.searches+1 == searches {
+			t.result, t.pc = Full, abortWord
+			return
+		}
+		t.tries, t.searches, t.pc = 0, t.searches+1, evictHand
 	}
 	table[evictIntent] = func(x *execution) {
 		x.store(intentOf(x.record(), x.t().entry), value(x.t().s)+1)

@@ -74,9 +74,28 @@ func init() {
 			t.pc = getSecond
 		case x.broken(MetaRecheckFirst):
 			t.pc = getCheck
+		case x.y.rule != nil:
+			t.pc = getHand
 		default:
 			x.hit()
 		}
+	}
+	// What a hit leaves for the policy.
+	table[getHand] = func(x *execution) {
+		x.t().number, x.t().pc = x.load(handAddr), getReference
+	}
+	table[getReference] = func(x *execution) {
+		t := x.t()
+		old := uint8(x.load(referenceOf(placeOf(t.w) - 1)))
+		if t.refer = x.y.rule.Hit(old, uint64(t.number), 0); t.refer == old {
+			x.hit()
+			return
+		}
+		t.pc = getRefer
+	}
+	table[getRefer] = func(x *execution) {
+		x.store(referenceOf(placeOf(x.t().w)-1), value(x.t().refer))
+		x.hit()
 	}
 }
 

@@ -25,6 +25,8 @@ const (
 	arenaNextAddr
 	clientsHighAddr
 	handAddr
+	referenceAddr // of the first slot
+	_             // of the second slot
 	indexAddr
 	sumAddr    = indexAddr + 2*maxSamples
 	tableAddr  = sumAddr + maxSamples
@@ -35,6 +37,7 @@ const (
 )
 
 func wordOf(sample uint8) addr          { return indexAddr + addr(2*sample) }
+func referenceOf(slot uint8) addr       { return referenceAddr + addr(slot) }
 func metaOf(sample uint8) addr          { return indexAddr + addr(2*sample+1) }
 func checksumOf(sample uint8) addr      { return sumAddr + addr(sample) }
 func tableOf(slot uint8) addr           { return tableAddr + addr(slot) }
@@ -111,6 +114,8 @@ func (a addr) name() string {
 		return "clients_high"
 	case a == handAddr:
 		return "hand"
+	case a == referenceAddr || a == referenceAddr+1:
+		return fmt.Sprintf("reference[%d]", a-referenceAddr)
 	case a.isWord():
 		return fmt.Sprintf("word[%d]", (a-indexAddr)/2)
 	case a < sumAddr:

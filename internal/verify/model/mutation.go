@@ -55,6 +55,7 @@ const (
 	PublishByStore
 	NoGenerationOnTakeback
 	VictimElsewhere
+	ChoiceUnchecked
 	VictimUnlisted
 	VictimListedLate
 	VictimEmptiedFirst
@@ -158,6 +159,9 @@ var Mutants = []Mutant{
 	{RecheckEarly, "RecheckEarly", "a copy checks the word again before its last bytes (no load-load fence)", "read",
 		""},
 	{VictimElsewhere, "VictimElsewhere", "an evictor takes a slot whose sample names another slot", "evict-moved", ""},
+	{ChoiceUnchecked, "ChoiceUnchecked",
+		"an evictor that has looked at other slots since does not check its victim's slot again",
+		"evict-choice", ""},
 	{VictimUnlisted, "VictimUnlisted", "a victim is evicted without being listed", "evict", ""},
 	{VictimListedLate, "VictimListedLate", "a victim is listed after it is RETIRING", "evict", ""},
 	{VictimEmptiedFirst, "VictimEmptiedFirst",

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/internal/verify/model"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -124,6 +125,9 @@ func script(t *testing.T, w model.Config, sc scale, s model.Schedule) (string, [
 		kind = "first-indices"
 	} else if w.Evicts && !w.Chains {
 		kind = "fifo"
+		if w.Policy != policy.None {
+			kind = w.Policy.String()
+		}
 	}
 	fmt.Fprintf(&head, "cache %s %d %d %d %d %d\n", kind, w.Samples, w.Places, w.Records, sc.place, limit)
 	var clientOf []int
@@ -249,6 +253,11 @@ func parseWords(w model.Config, line string) (*rawSegment, error) {
 	} else if !w.Variable && !w.Indices {
 		for range w.Places {
 			raw.table = append(raw.table, next())
+		}
+	}
+	for range w.Places {
+		if w.Policy != policy.None {
+			raw.references = append(raw.references, uint8(next()))
 		}
 	}
 	for range int(w.Records) * 3 * shm.ClaimsPerClient {

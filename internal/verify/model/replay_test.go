@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/internal/verify/model"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -145,6 +146,8 @@ func newStage(t *testing.T, w model.Config) *stage {
 		o.Slots, o.SampleBytes = uint64(w.Places), st.scale.place
 		if w.Indices {
 			o.Policy = shm.PolicyFirstIndices
+		} else if w.Policy != policy.None {
+			o.Policy = shm.Policy(w.Policy - 1)
 		} else if w.Evicts {
 			o.Policy = shm.PolicyFIFO
 		}
@@ -164,7 +167,7 @@ func newStage(t *testing.T, w model.Config) *stage {
 		}
 	}
 	for _, op := range w.Setup {
-		if r, _ := st.do(0, op); r != model.Stored && r != model.Done {
+		if r, _ := st.do(0, op); r != model.Stored && r != model.Done && r != model.Hit {
 			t.Fatalf("setup %v: %v", op, r)
 		}
 	}
@@ -358,6 +361,11 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 			raw.table = append(raw.table, seg.SlotSample(s).Load())
 		}
 	}
+	for s := range uint64(w.Places) {
+		if w.Policy != policy.None {
+			raw.references = append(raw.references, seg.Reference(s))
+		}
+	}
 	for r := range uint32(w.Records) {
 		for e := range shm.ClaimsPerClient {
 			entry, intent := seg.Claim(r, e)
@@ -397,7 +405,7 @@ type rawSegment struct {
 	phase, freeFrom, arenaNext, high  uint64
 	hand                              uint64
 	words, metas, sums, table, claims []uint64 // sums: of an arena; claims: entry, intent and victim, 32 times a record
-	payload                           []byte
+	references, payload               []byte
 }
 
 // snapshot unpacks the words and divides them by the scale.
@@ -415,7 +423,10 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		Phase: model.Word{State: uint8(raw.phase & 7), Owner: uint8(p.Owner()), Generation: uint16(p.Epoch())},
 		Seq:   uint64(f.Seq()), From: uint64(f.From()),
 		NextUnit: divide("arena_next", a.Unit(), units), NextOwner: uint64(a.Owner()),
-		ClientsHigh: raw.high, Hand: raw.hand % uint64(max(1, w.Places)),
+		ClientsHigh: raw.high, Hand: raw.hand % uint64(max(1, w.Places)), References: raw.references,
+	}
+	if w.Policy != policy.None {
+		n.Hand = raw.hand
 	}
 	flags := uint32(0) // irrelevant for slots
 	if w.Variable && !w.Chains {

@@ -166,7 +166,8 @@ type Snapshot struct {
 	Seq, From           uint64
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
-	Hand                uint64 // modulo the number of slots; 0 without eviction
+	Hand                uint64  // 0 without eviction; modulo the number of slots without Config.Policy
+	References          []uint8 // of slots, with Config.Policy
 	Words               []Word
 	Lengths             []uint8   // units of a sample; only of an arena
 	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
@@ -219,6 +220,11 @@ func (r *Run) Snapshot() Snapshot {
 			claims = append(claims, c)
 		}
 		n.Entries = append(n.Entries, claims)
+	}
+	for s := range y.Places {
+		if y.rule != nil {
+			n.References = append(n.References, uint8(m[referenceOf(s)]))
+		}
 	}
 	for k := range 2 * y.Places {
 		n.Payload = append(n.Payload, uint8(m[cellAddr+addr(k)]))

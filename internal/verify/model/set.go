@@ -246,6 +246,17 @@ func init() {
 	table[slotName] = func(x *execution) {
 		x.name("slot.named")
 	}
+	// The policy's reference byte of a sample that has just got its slot.
+	table[slotHand] = func(x *execution) {
+		t := x.t()
+		t.refer, t.pc = x.y.rule.Placed(uint64(x.load(handAddr))), slotReference
+	}
+	table[slotReference] = func(x *execution) {
+		t := x.t()
+		x.store(referenceOf(t.s), value(t.refer))
+		t.refer = 0
+		x.placed()
+	}
 	table[slotNone] = func(x *execution) {
 		t := x.t()
 		x.cas(freeFromAddr, t.f, packFree(seqOf(t.f), x.y.Places))
@@ -523,6 +534,10 @@ func (x *execution) name(point string) {
 	t.w, t.f = w, 0
 	if x.y.Variable {
 		t.pc = extentDone
+		return
+	}
+	if x.y.rule != nil {
+		t.pc = slotHand
 		return
 	}
 	x.placed()

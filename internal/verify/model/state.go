@@ -32,6 +32,8 @@ type thread struct {
 	victim   value // the word of sample v-1 while this thread evicts it: RETIRING
 	v        value // the entry's sample + 1, or that of a victim
 	meta     value
+	number   value    // of the present look, with Config.Policy; the hand at a hit
+	worth    value    // of the best victim that this search has looked at
 	buffer   [2]store // stores that other threads do not see yet; only with TSO
 	op       uint8    // of its program
 	entry    uint8
@@ -52,6 +54,8 @@ type thread struct {
 	sum      uint8 // the checksum that a reader of an arena has loaded
 	expect   uint8 // the content of the sample when its word was read last
 	tries    uint8 // of a copy; looks of a search for a victim
+	best     uint8 // that victim + 1, and 8 times its slot
+	refer    uint8 // the reference byte to store
 	searches uint8 // for a victim
 	victims  uint8 // that this set has evicted
 	head, n  uint8 // slot + 1 at the head of the chain of this claim, and how many it has

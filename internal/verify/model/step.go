@@ -26,10 +26,15 @@ const (
 	slotTake
 	slotMove
 	slotName
+	slotHand
+	slotReference
 	slotNone
 	evictHand
 	evictTable
 	evictLook
+	evictReference
+	evictRefer
+	evictAgain
 	evictIntent
 	evictList
 	evictRetire
@@ -123,6 +128,9 @@ const (
 	getSecond
 	getCheck
 	getCheckMeta
+	getHand
+	getReference
+	getRefer
 	steps
 )
 

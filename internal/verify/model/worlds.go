@@ -1,5 +1,7 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 // Worlds are the configurations whose schedules are replayed on the real code. Two threads share a
 // handle only for sets. The protocol does not say how a handle keeps its own threads from clearing
 // or recovering at the same time.
@@ -55,6 +57,14 @@ func Worlds() []Config {
 		{Name: "evict-clear", Evicts: true, Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2,
 			Setup:   ops(set(0, 1)),
 			Clients: []Client{one(clearAll, set(0, 2)), one(set(1, 3), get(0)), late(set(1, 4), set(0, 5))}},
+		{Name: "evict-clock", Evicts: true, Policy: policy.KindClock, Samples: 3, Places: 2, Records: 3, Entries: 1,
+			Crashes: 2, Setup: ops(set(0, 1), set(1, 2), get(0), get(1)),
+			Clients: []Client{one(set(2, 3), get(2), set(1, 4)), one(get(0), set(2, 5), set(0, 6)),
+				late(set(1, 7), get(1), set(0, 8))}},
+		{Name: "evict-lru", Evicts: true, Policy: policy.KindLRU, Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2,
+			Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2), get(1)), one(set(0, 3), get(0), set(1, 4)),
+				late(set(0, 5), set(1, 6), get(1))}},
 		{Name: "chains", Variable: true, Evicts: true, Chains: true, OneGroup: true, Samples: 2, Places: 2, Records: 3,
 			Entries: 2, Crashes: 2, Setup: ops(set(0, 1)),
 			Clients: []Client{one(set(1, 2).of(2), get(0)), one(set(0, 3), overwrite(1, 4)),

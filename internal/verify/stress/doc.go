@@ -15,6 +15,9 @@
 //     cache they get them one by one;
 //   - 1 claims it and writes it in two pieces, then publishes or aborts it in turn.
 //
+// Sets and publishes tell a cost: 2^((sample + t) mod 12) us, with t = quarters of a second since 1970. So samples cost very
+// different times, each costs much the same for all workers, and the policy `cost` evicts all the time.
+//
 // All results (BUSY, FULL, EXISTS, ...) are valid. The worker exits with 0 when the time is over,
 // and when the client table is full. It exits with 3 after a line that begins with "TORN" on stderr
 // when a sample does not verify. It exits with 4 after a line that begins with "ERROR" when a call

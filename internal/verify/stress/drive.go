@@ -37,11 +37,11 @@ const (
 	Slots    Kind = "slots"
 	Arena    Kind = "arena"
 	Evicting Kind = "evicting" // slots; a set into a full cache evicts a sample
-	Chains   Kind = "chains"   // an arena that evicts: only for workers in Go, so not in Kinds
+	Chains   Kind = "chains"   // an arena that evicts
 )
 
-// Kinds lists those for workers in any language.
-var Kinds = []Kind{Slots, Arena, Evicting}
+// Kinds lists all of them.
+var Kinds = []Kind{Slots, Arena, Evicting, Chains}
 
 // Worker is the command of a worker. Run adds the arguments of the contract.
 type Worker struct {
@@ -71,7 +71,8 @@ const (
 	driveArenaBytes  = 64 << 20
 	driveStride      = 4096 // of a slot, with Chains
 	driveChain       = driveSampleBytes / driveStride
-	clearEvery       = 40 // kills
+	driveChains      = driveSlots / 2 // samples of full length, with Chains; they have half of it on average
+	clearEvery       = 40             // kills
 	drawnFor         = 250 * time.Millisecond
 	claimWithin      = 2 * drawnFor
 )
@@ -91,10 +92,10 @@ func (d Drive) Run() (Report, error) {
 	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
 	case Evicting:
-		o.Policy = shm.PolicyRandom + shm.Policy(d.Seed%5) // workers tell no costs and know no plans
+		o.Policy = shm.PolicyCost + shm.Policy(d.Seed%6) // workers know no plans
 	case Chains:
-		o.Slots, o.Variable, o.SlotBytes, o.Policy = 0, true, driveStride, shm.PolicyRandom+shm.Policy(d.Seed%5)
-		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, driveSlots*driveChain, driveStride,
+		o.Slots, o.Variable, o.SlotBytes, o.Policy = 0, true, driveStride, shm.PolicyCost+shm.Policy(d.Seed%6)
+		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, driveChains*driveChain, driveStride,
 			o.ClientRecords, 0)
 		if err != nil {
 			return Report{}, err

@@ -73,11 +73,9 @@ func (w *worker) turn(i, samples int) error {
 		if hit, err := w.get(i); hit || err != nil {
 			return err
 		}
-		_, err := w.c.Set(i, w.next(i), 0)
-		return err
+		return w.set(i, 0)
 	case k < 13:
-		_, err := w.c.Set(i, w.next(i), cache.Overwrite)
-		return err
+		return w.set(i, cache.Overwrite)
 	case k < 15:
 		return w.gather(i, samples)
 	default:
@@ -94,6 +92,16 @@ func (w *worker) next(i int) []byte {
 	w.sequence++
 	Fill(p, uint64(i), w.sequence, uint64(os.Getpid()))
 	return p
+}
+
+func (w *worker) set(i int, flags cache.Flags) error {
+	_, err := w.c.SetLoaded(i, [][]byte{w.next(i)}, flags, cost(i))
+	return err
+}
+
+// cost returns what a load of a sample costs at this moment.
+func cost(i int) time.Duration {
+	return time.Microsecond << ((int64(i) + time.Now().UnixMilli()/250) % 12)
 }
 
 func (w *worker) get(i int) (bool, error) {
@@ -151,7 +159,7 @@ func (w *worker) pieces(i int) error {
 	if w.sequence%2 == 0 {
 		return claim.Abort()
 	}
-	return claim.Publish()
+	return claim.PublishLoaded(cost(i))
 }
 
 // torn marks an error of Verify.

@@ -45,6 +45,33 @@ def test_a_full_cache_takes_new_samples_and_copies(policy):
         assert cache.verify() == []
 
 
+def test_a_name_with_another_policy(folder):
+    """The error names both policies and the next step, and the cache that exists stays as it is."""
+    options = {"samples": 20, "shape": SIZE, "slots": 10, "dir": folder}
+    with Cache.create("pets", policy="lru", **options) as cache:
+        for i in range(10):
+            cache.put(i, pattern(i, SIZE))
+        with pytest.raises(
+            FileExistsError,
+            match="pets exists with the policy lru, and cost was asked for; attach to it, take another name, or remove",
+        ):
+            Cache.create("pets", policy="cost", **options)
+        with pytest.raises(FileExistsError, match="pets exists; attach to it"):
+            Cache.create("pets", policy="lru", **options)
+        with Cache.attach(folder / "pets") as other:
+            assert other.policy == "lru"
+            assert [other.get(i).tolist() for i in range(10)] == [pattern(i, SIZE).tolist() for i in range(10)]
+            assert other.stats().evicted == 0
+
+
+def test_planned_without_a_server_evicts_nothing():
+    with made("planned") as cache:
+        stored = [cache.put(i, pattern(i, SIZE), cost=float(i + 1)) for i in range(20)]
+        assert stored == [SetResult.STORED] * 10 + [SetResult.FULL] * 10
+        assert all(cache.get(i).tolist() == pattern(i, SIZE).tolist() for i in range(10))
+        assert cache.stats().evicted == 0
+
+
 @pytest.mark.parametrize("policy", EVICT)
 def test_gather_and_get_or_load(policy):
     with made(policy) as cache:

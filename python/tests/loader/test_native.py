@@ -26,6 +26,7 @@ from native_samples import (
 from pictures import encoded, picture
 
 from stocached import InvalidError, Loader, image
+from stocached.cache import Cache
 
 N, BATCH = 40, 8
 SLOT = 3 * 48 * 48 + 64 + 64
@@ -171,6 +172,33 @@ def test_resumed_in_the_middle(root, ours):
         if want is not None:
             assert got + again + read(after) == want
         before.close()
+
+
+@pytest.mark.parametrize(
+    "store", [f"{kind}, {policy}" for kind in ("fixed", "variable") for policy in ("cost", "clock")]
+)
+def test_resumed_over_a_cache_that_evicts(root, store, by_python, cache_name):
+    """In the second epoch, where misses take the slots of hits. The other loader has the same cache."""
+    want, shared = read(loader_of(root, 0), 3), {**STORES[store], "name": cache_name}
+    epoch = N // BATCH
+    for stop in range(epoch):
+        before, after = loader_of(root, 2, **shared), loader_of(root, 3, **shared)
+        before.set_epoch(1)
+        batches = iter(before)
+        got = [taken(next(batches)) for _ in range(stop)]
+        state = json.loads(json.dumps(before.state_dict()))
+        after.load_state_dict(state)
+        assert got + read(after, 2) == want[epoch:]
+        assert [taken(batch) for batch in batches] == want[epoch + stop : 2 * epoch]
+        before.load_state_dict(state)
+        assert read(before) == want[epoch + stop : 2 * epoch]
+        before.close()
+        after.close()
+    with Cache.attach(cache_name) as cache:
+        stats = cache.stats()
+        assert stats.evicted > 0 or "cost" in store
+        assert cache.verify() == []
+    assert by_python == []
 
 
 def test_shards_of_ranks(root, by_python):
