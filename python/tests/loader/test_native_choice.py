@@ -97,9 +97,9 @@ CANNOT: dict[str, tuple[Any, dict[str, Any], str]] = {
     "target, cached": (
         lambda root: image.Folder(root, size=48, target_transform=plus_one), {"size": "8MiB"}, "target_transform=",
     ),
-    "transform": (
-        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {"size": "8MiB"},
-        "more than decode",
+    "floats in the cache": (
+        lambda root: image.Folder(root, image.Compose([decode, image.ToDtype("float32")])), {"size": "8MiB"},
+        "other steps than Resize and CenterCrop before the cache",
     ),
     "function": (lambda root: image.Folder(root, transform=np.flipud, size=48), {}, "no step of stocached.image"),
     "random transform": (
@@ -144,6 +144,17 @@ CAN: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "stretched": (
         lambda root: image.Folder(root, image.Compose([image.Decode(), image.Resize((40, 48))])), {"size": "8MiB"},
+    ),
+    "centre, cached": (
+        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {"size": "8MiB"},
+    ),
+    "longest side, cached": (
+        lambda root: image.Folder(root, image.Resize(30, max_size=33)),
+        {"size": "8MiB", "augment": image.RandomCrop(32, pad_if_needed=True)},
+    ),
+    "floats in encoded": (
+        lambda root: image.Folder(root, image.Compose([decode, image.ToDtype("float32")])),
+        {"size": "8MiB", "store": "encoded"},
     ),
     "a step": (lambda root: image.Folder(root, size=48), {"augment": image.RandomCrop(30)}),
     "shards": (lambda root: dataset_of(shards(root), size=48), {}),
