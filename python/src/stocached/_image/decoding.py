@@ -70,6 +70,11 @@ class Decode:
         self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
 
+    @property
+    def keeps_size(self) -> bool:
+        """Whether pictures have the size of their files."""
+        return self.size is None and self.short_side is None
+
     def but(self, **changes: Any) -> Decode:
         """A copy with other settings."""
         return dataclasses.replace(self, **changes)
