@@ -17,6 +17,8 @@ from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
 
+_INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
+
 
 class Decoded:
     """What datasets of files share: how a file becomes a picture, and what the user makes of it."""
@@ -97,13 +99,15 @@ class Decoded:
         try:
             decoding = self.decoding
         except InvalidError as error:
-            raise UnsupportedError(str(error)) from error
+            raise UnsupportedError(f"{error}: {_INSTEAD}") from error
         if self.target_transform is not None:
-            raise UnsupportedError(f"target_transform={self.target_transform!r:.80} is a function of Python")
+            raise UnsupportedError(
+                f"target_transform={self.target_transform!r:.80} is a function of Python: change labels in batch_augment="
+            )
         if isinstance(decoding, Compose) and any(step.kind in RANDOM for step in decoding.in_c()):
             raise UnsupportedError(f"transform={self.transform!r:.80} draws random numbers; give it as augment=")
         if augment is not None and not isinstance(augment, Step):
-            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image")
+            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
         return Pipeline(files, decoding, augment.in_c() if augment else [], fields, sample_bytes, encoded)
 
@@ -204,7 +208,7 @@ class Folder(Decoded):
 
     def files(self) -> Files:
         if type(self).read is not Folder.read:
-            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.samples, Files.of)
 
     def __repr__(self) -> str:

@@ -70,7 +70,7 @@ class Files:
         except (TypeError, ValueError, OverflowError) as error:
             raise UnsupportedError(f"samples are no pairs of a path and a number: {error}") from error
         if {type(label) for _, label in pairs} - {int}:
-            raise UnsupportedError("labels are no integers")
+            raise UnsupportedError("labels are no integers: make their values int")
         places = np.zeros(len(pairs), PLACE)
         places["at"], places["label"], places["file"] = -1, labels, np.arange(len(pairs))
         return cls(pairs, *_joined(names), places)
@@ -166,7 +166,9 @@ class Pipeline:
         kept = [] if isinstance(decoding, Decode) else decoding.in_c()
         cached = bool(fields) and not encoded  # pictures
         if cached and any(step.kind not in BEFORE for step in kept):
-            raise UnsupportedError(f"{decoding!r:.150} has other steps than Resize and CenterCrop before the cache")
+            raise UnsupportedError(
+                f"{decoding!r:.150} has other steps than Resize and CenterCrop before the cache: move them to augment="
+            )
         decode = decoding if isinstance(decoding, Decode) else decoding.decode
         assert decode is not None
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0

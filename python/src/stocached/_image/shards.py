@@ -127,7 +127,7 @@ class Shards(Decoded):
 
     def files(self) -> Files:
         if type(self).read is not Shards.read:
-            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.shards, self._make_files)
 
     def _make_files(self, shards: list[str]) -> Files:
