@@ -11,7 +11,7 @@ import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
 from .._samples.schema import Field
-from .decoding import Decode
+from .decoding import Decode, bytes_of
 from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
 from .steps import Compose, Step
 
@@ -200,8 +200,7 @@ class Folder(Decoded):
 
     def read(self, index: int) -> tuple[Any, ...]:
         path, target = self.samples[index]
-        with open(path, "rb", buffering=0) as file:
-            return file.readall(), self._target(target)
+        return bytes_of(path), self._target(target)
 
     def name(self, index: int) -> str:
         return self.samples[index][0]

@@ -45,7 +45,11 @@ class _Shard:
             close(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, at)
+        try:
+            data = os.pread(self._descriptor, size, at)
+        except OSError as error:
+            error.filename = self.path
+            raise
         if len(data) < size:
             raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
         self._check()  # after the read, so that we use no bytes that another program wrote during it
