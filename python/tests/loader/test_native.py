@@ -131,8 +131,12 @@ BEFORE: dict[str, Any] = {
     "centre": image.CenterCrop(40),
     "centre, larger": image.CenterCrop((70, 30)),
     "longest side": image.Resize(40, max_size=44),
-    "longest side, centre": image.Compose([image.Decode(layout="chw"), image.Resize(50, max_size=55), image.CenterCrop(32)]),
-    "twice": image.Compose([image.Resize(40, "bicubic"), image.CenterCrop(50), image.Resize((31, 20)), image.CenterCrop(8)]),
+    "longest side, centre": image.Compose(
+        [image.Decode(layout="chw"), image.Resize(50, max_size=55), image.CenterCrop(32)]
+    ),
+    "twice": image.Compose(
+        [image.Resize(40, "bicubic"), image.CenterCrop(50), image.Resize((31, 20)), image.CenterCrop(8)]
+    ),
     "of one size": image.Compose([image.Decode((40, 44)), image.CenterCrop((44, 20))]),
 }  # fmt: skip
 

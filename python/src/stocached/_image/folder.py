@@ -102,7 +102,8 @@ class Decoded:
             raise UnsupportedError(f"{error}: {_INSTEAD}") from error
         if self.target_transform is not None:
             raise UnsupportedError(
-                f"target_transform={self.target_transform!r:.80} is a function of Python: change labels in batch_augment="
+                f"target_transform={self.target_transform!r:.80} is a function of Python: "
+                "change labels in batch_augment="
             )
         if isinstance(decoding, Compose) and any(step.kind in RANDOM for step in decoding.in_c()):
             raise UnsupportedError(f"transform={self.transform!r:.80} draws random numbers; give it as augment=")

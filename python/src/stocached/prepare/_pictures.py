@@ -92,8 +92,8 @@ def _label(labels: list[Any]) -> tuple[tuple[int, ...], str]:
     shape, dtype = next(iter(kinds))
     if len(kinds) > 1 or dtype not in dtypes.NAMES:
         raise InvalidError(
-            f"prepare: labels are {' and '.join(sorted(f'{one} {kind}' for one, kind in kinds))}; they must be numbers, "
-            "or arrays of one shape; write a DataPreparer that makes such"
+            f"prepare: labels are {' and '.join(sorted(f'{one} {kind}' for one, kind in kinds))}; "
+            "they must be numbers, or arrays of one shape; write a DataPreparer that makes such"
         )
     return shape, dtype
 

@@ -64,8 +64,8 @@ def prepare(
     preparer = preparer_of(preparer)
     if not callable(getattr(preparer, "dataset_info", None)):
         raise InvalidError(
-            f"a {type(preparer).__name__} is no DataPreparer, and no Folder or Shards of stocached.image: write a class "
-            "whose dataset_info() has the fields, and whose samples() gives the samples of the dataset"
+            f"a {type(preparer).__name__} is no DataPreparer, and no Folder or Shards of stocached.image: "
+            "write a class whose dataset_info() has the fields, and whose samples() gives the samples of the dataset"
         )
     info = preparer.dataset_info().checked()
     if processes and info.samples is None:
