@@ -179,7 +179,7 @@ STOC_IMAGE_API int stoc_image_augment(stoc_image_worker *worker, const struct st
  *
  * What a worker of a loader does with a sample, from the file to the row of a batch:
  *
- *     read the file - decode - (the cache) - random steps - row
+ *     read the file - decode - steps - (the cache) - random steps - row
  *
  * stoc_image_load does what comes before the cache, and stoc_image_finish what comes after it. They are the
  * functions that stoc_work of stocached.h calls. Each gives back what it cannot do: a file that is no JPEG, a
@@ -257,6 +257,9 @@ struct stoc_image_pipeline {
     uint32_t row_dtype; /* enum stoc_image_dtype */
     uint64_t row_at, row_label_at;
     uint32_t step_count;
+    /* so many of the first steps come before the cache: only STOC_IMAGE_RESIZE and STOC_IMAGE_CENTER_CROP, of samples
+     * that are not encoded */
+    uint32_t before_count;
     const struct stoc_image_step *steps;
 };
 

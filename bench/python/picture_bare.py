@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from picture_loaders import BATCH, CACHED, MEAN, SIDE, STD, random_box
@@ -17,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 RING = 6  # batches, as many as the memory of a loader's batches
 
 
-def compiled() -> Any:
-    """loop_augment of bench/c/augment.c."""
+def compiled(name: str, *libraries: str) -> ctypes.CDLL:
+    """bench/c/<name>.c as a library."""
     with tempfile.TemporaryDirectory() as folder:
-        library = f"{folder}/augment.so"
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "bench/c/augment.c"], check=True)
-        return ctypes.CDLL(library).loop_augment
+        made, source = f"{folder}/{name}.so", ROOT / f"bench/c/{name}.c"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, source, *libraries], check=True)
+        return ctypes.CDLL(made)
 
 
 class Bare:
@@ -32,7 +31,7 @@ class Bare:
 
         files = image.Folder(folder, size=CACHED, short_side=CACHED, layout="chw")
         self._cached = np.stack([picture for picture, _ in files])
-        self._loop, self._native = compiled(), native
+        self._loop, self._native = compiled("augment").loop_augment, native
         self.pictures = (native.Picture * len(files))()
         self._how = (native.Augment * len(files))()
         order = random.sample(range(len(files)), len(files))

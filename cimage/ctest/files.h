@@ -45,6 +45,13 @@ struct file {
 };
 
 enum { BASELINE, PROGRESSIVE, RESTARTS, GREY, CMYK, MANY_SCANS, KINDS };
+enum { YCCK = KINDS, TURNED, ARITHMETIC, PROGRESSIVE_ARITHMETIC, ALL_KINDS }; /* TURNED: by EXIF data */
+
+#ifdef C_ARITH_CODING_SUPPORTED
+static const bool makes_arithmetic = true;
+#else
+static const bool makes_arithmetic = false;
+#endif
 
 /* A file of a smooth picture. sampling: luma samples for one of chroma, across and down. */
 __attribute__((unused)) static struct file make_file(int width, int height, int kind, int across, int down)
@@ -57,16 +64,20 @@ __attribute__((unused)) static struct file make_file(int width, int height, int 
     jpeg_mem_dest(&jpeg, &f.bytes, &f.size);
     jpeg.image_width = (JDIMENSION)width;
     jpeg.image_height = (JDIMENSION)height;
-    jpeg.input_components = kind == GREY ? 1 : kind == CMYK ? 4 : 3;
-    jpeg.in_color_space = kind == GREY ? JCS_GRAYSCALE : kind == CMYK ? JCS_CMYK : JCS_RGB;
+    bool inks = kind == CMYK || kind == YCCK;
+    jpeg.input_components = kind == GREY ? 1 : inks ? 4 : 3;
+    jpeg.in_color_space = kind == GREY ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, 90, TRUE);
-    if (kind != CMYK) {
+    if (kind == YCCK)
+        jpeg_set_colorspace(&jpeg, JCS_YCCK);
+    if (!inks) {
         jpeg.comp_info[0].h_samp_factor = across;
         jpeg.comp_info[0].v_samp_factor = down;
     }
     jpeg_scan_info scans[3 * 64];
-    if (kind == PROGRESSIVE)
+    jpeg.arith_code = (kind == ARITHMETIC || kind == PROGRESSIVE_ARITHMETIC) && makes_arithmetic;
+    if (kind == PROGRESSIVE || kind == PROGRESSIVE_ARITHMETIC)
         jpeg_simple_progression(&jpeg);
     if (kind == MANY_SCANS) { /* a scan for each coefficient */
         int n = 0;
@@ -80,6 +91,11 @@ __attribute__((unused)) static struct file make_file(int width, int height, int 
     if (kind == RESTARTS)
         jpeg.restart_in_rows = 1;
     jpeg_start_compress(&jpeg, TRUE);
+    if (kind == TURNED) {
+        unsigned char exif[] = "Exif\0\0II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\1\0\0\0\0\0\0";
+        exif[24] = (unsigned char)(1 + below(8));
+        jpeg_write_marker(&jpeg, JPEG_APP0 + 1, exif, sizeof exif - 1);
+    }
     unsigned char *row = malloc((size_t)width * 4);
     for (int y = 0; y < height; y++) {
         for (int k = 0; k < width * jpeg.input_components; k++)

@@ -191,6 +191,47 @@ static void boxes_are_those_of_the_whole(void)
     free(rows[1]);
 }
 
+/* Steps before the cache make the row that they make after it, and a sample with the picture that they make. */
+static void steps_before_the_cache(void)
+{
+    enum { ROW = 4 * PICTURE };
+    uint8_t *rows[2] = {malloc(ROW + 8), malloc(ROW + 8)};
+    int others = 0;
+    for (int turn = 0; turn < 200; turn++) {
+        no_files();
+        struct file f = make_file(20 + (int)below(100), 20 + (int)below(100), turn % 2 ? PROGRESSIVE : BASELINE, 2, 2);
+        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, turn);
+        struct stoc_image_step steps[] = {
+            {.kind = STOC_IMAGE_RESIZE, .height = 20 + below(30), .integers = {turn % 3 ? 60 : 0}, .filter = below(2)},
+            {.kind = STOC_IMAGE_CENTER_CROP, .height = 10 + below(40), .width = 10 + below(40)},
+            {.kind = STOC_IMAGE_RANDOM_CROP, .height = SIDE, .width = SIDE, .integers = {0, 0, 0, 0, 1}},
+            {.kind = STOC_IMAGE_RANDOM_FLIP, .numbers = {0.5}}};
+        for (int way = 0; way < 2; way++) {
+            struct stoc_image_pipeline p = extents(turn % 4 == 3 && way == 0);
+            p.decode = (struct stoc_image_decode){.layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP};
+            p.row_label_at = ROW;
+            p.steps = steps;
+            p.step_count = 4;
+            p.before_count = way ? 1 + (uint32_t)turn % 2 : 0;
+            const void *sample;
+            size_t bytes;
+            EQUAL(stoc_image_follow(worker, &p), 0);
+            EQUAL(stoc_image_load(worker, index, &sample, &bytes), 0);
+            if (p.before_count == 2)
+                EQUAL(bytes, 192 + ((size_t)3 * steps[1].height * steps[1].width + ALIGN - 1) / ALIGN * ALIGN);
+            EQUAL(stoc_image_finish(worker, (uint64_t)turn, sample, bytes, rows[way], 0), 0);
+            p.picture_width = 9; /* samples of another size come back */
+            others += p.before_count && stoc_image_load(worker, index, &sample, &bytes) == STOC_IMAGE_EUNSUPPORTED;
+        }
+        EQUAL(memcmp(rows[0], rows[1], PICTURE), 0);
+        EQUAL(memcmp(rows[0] + ROW, rows[1] + ROW, 8), 0);
+        free(f.bytes);
+    }
+    EQUAL(others, 200);
+    free(rows[0]);
+    free(rows[1]);
+}
+
 /* ------------------------------------------------------------ samples inside a larger file, such as a tar file */
 
 static struct stoc_image_stamp stamp_of(const char *path)
@@ -576,6 +617,12 @@ static void arguments_that_are_wrong(void)
     WRONG(p.encoded = 1);
     WRONG(p.row_dtype = 4);
     WRONG(p.step_count = 1);
+    WRONG((p.step_count = 1, p.before_count = 2, p.steps = &step));
+    p = extents(true);
+    p.step_count = p.before_count = 1;
+    p.steps = &step;
+    EQUAL(stoc_image_follow(worker, &p), STOC_IMAGE_EINVAL);
+    WRONG((p.step_count = p.before_count = 1, p.steps = &step, step.kind = STOC_IMAGE_RANDOM_CROP));
     WRONG((p.step_count = 1, p.steps = &step, step.kind = 10));
     WRONG((p.step_count = 1, p.steps = &step, step.kind = STOC_IMAGE_CENTER_CROP, step.width = 0));
     p = fixed();
@@ -600,6 +647,7 @@ int main(int argc, char **argv)
     RUN(from_file_to_row);
     RUN(pictures_of_any_size);
     RUN(boxes_are_those_of_the_whole);
+    RUN(steps_before_the_cache);
     RUN(parts_of_a_file);
     RUN(parts_of_files_that_change);
     RUN(labels_are_parsed_strictly);

@@ -143,7 +143,7 @@ int stoc_image_augment(stoc_image_worker *w, const struct stoc_image_picture *p,
     bool whole = in.width == a->width, adjusts = a->adjust[0] || a->adjust[1] || a->adjust[2] || a->adjust[3];
     size_t stride = ((size_t)a->width + 2 * BAND - 1) / BAND * BAND, plane = adjusts ? stride * a->height : stride;
     if (!reserve(&w->picture, plane * p->channels) || !reserve(&w->row, stride))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", plane * p->channels);
+        return no_memory(w, plane * p->channels);
     if (in.height)
         read_picture(w, p);
     make_table(w, a);

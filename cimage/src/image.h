@@ -131,9 +131,9 @@ struct pass {
     struct stoc_image_decode decode; /* of it: with its width and height */
 };
 
-/* steps.c: does the steps of a pipeline but those of the last pass, which waits then. An error: a pass would need a
- * picture of floats, or it failed. */
-int do_steps(stoc_image_worker *w, uint64_t seed, struct pass *pass);
+/* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a pass
+ * would need a picture of floats, or it failed. */
+int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
 void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
 

@@ -283,23 +283,75 @@ static int load_encoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
 
 static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }
 
+/* The picture of a file that is not decoded yet, for the first pass over it. */
+static int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass)
+{
+    if (!is_jpeg(file, bytes))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    pass->file = file;
+    pass->file_bytes = bytes;
+    pass->decode = w->pipeline->decode;
+    int code = sides_of(w, file, bytes, &pass->decode);
+    pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
+    return code;
+}
+
+/* Whether the steps use less than the whole picture. */
+static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint32_t height)
+{
+    return a->box_x >= 0 && a->box_y >= 0 && (uint64_t)a->box_x + a->box_width <= width &&
+           (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
+}
+
+int decode_for(stoc_image_worker *w, struct pass *pass)
+{
+    struct stoc_image_decode how = pass->decode;
+    struct stoc_image_augment *a = &pass->how;
+    struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
+                                    a->box_width, a->box_height, 0, 0};
+    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
+    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
+    if (boxed) {
+        pass->picture.width = how.width = box.width;
+        pass->picture.height = how.height = box.height;
+        a->box_x = a->box_y = 0;
+    }
+    size_t bytes = (size_t)3 * how.width * how.height;
+    if (!reserve(&w->decoded, bytes))
+        return no_memory(w, bytes);
+    pass->picture.pixels = w->decoded.bytes;
+    return boxed ? decode_window(w, pass->file, pass->file_bytes, &how, &box, w->decoded.bytes)
+                 : stoc_image_decode(w, pass->file, pass->file_bytes, &how, w->decoded.bytes, bytes);
+}
+
+/* Does the pass that waits, after so many steps, of a picture that may not be decoded yet. */
+static int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *dst, size_t bytes)
+{
+    if (!steps && !pass->picture.pixels)
+        return stoc_image_decode(w, pass->file, pass->file_bytes, &pass->decode, dst, bytes);
+    if (!steps) {
+        memcpy(dst, pass->picture.pixels, bytes);
+        return STOC_IMAGE_OK;
+    }
+    int code = pass->picture.pixels ? STOC_IMAGE_OK : decode_for(w, pass);
+    return code ? code : stoc_image_augment(w, &pass->picture, &pass->how, dst, bytes);
+}
+
 static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
 {
     const struct stoc_image_pipeline *p = w->pipeline;
-    struct stoc_image_decode how = p->decode;
+    struct pass pass = {0};
     struct found found = {0};
     int code = read_sample(w, index, &w->file, &found);
-    if (code)
+    if (code || (code = first_of_file(w, w->file.bytes + found.at, found.bytes, &pass)) ||
+        (code = do_steps(w, 0, p->before_count, 0, &pass)))
         return code;
-    const uint8_t *file = w->file.bytes + found.at;
-    if (!is_jpeg(file, found.bytes))
-        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    if ((code = sides_of(w, file, found.bytes, &how)))
-        return code;
-    if ((p->picture_width && how.width != p->picture_width) || (p->picture_height && how.height != p->picture_height))
-        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the picture is %u x %u, not %u x %u", how.width, how.height,
-                    p->picture_width, p->picture_height);
-    size_t picture = (size_t)3 * how.width * how.height;
+    uint32_t width = pass.how.width, height = pass.how.height;
+    if ((p->picture_width && width != p->picture_width) || (p->picture_height && height != p->picture_height) ||
+        width > MAX_SIDE || height > MAX_SIDE)
+        return fail(w, STOC_IMAGE_EUNSUPPORTED, "the picture is %u x %u, not %u x %u", width, height, p->picture_width,
+                    p->picture_height);
+    size_t picture = (size_t)3 * width * height;
     size_t size = p->extents ? extents_of(p, picture) : p->sample_bytes;
     size_t at = p->extents ? header_of(p) : p->picture_at;
     bool fresh = size > w->sample.size;
@@ -307,10 +359,10 @@ static int load_decoded(stoc_image_worker *w, uint64_t index, size_t *bytes)
         return no_memory(w, size);
     if (fresh && !p->extents)
         memset(w->sample.bytes, 0, size); /* bytes between fields are 0 */
-    if ((code = stoc_image_decode(w, file, found.bytes, &how, w->sample.bytes + at, picture)))
+    if ((code = last_pass(w, p->before_count, &pass, w->sample.bytes + at, picture)))
         return code;
-    bool hwc = how.layout == STOC_IMAGE_HWC;
-    uint32_t shape[] = {hwc ? how.height : 3, hwc ? how.width : how.height, hwc ? 3 : how.width};
+    bool hwc = pass.decode.layout == STOC_IMAGE_HWC;
+    uint32_t shape[] = {hwc ? height : 3, hwc ? width : height, hwc ? 3 : width};
     if (p->extents)
         put_extents(p, w->sample.bytes, picture, 3, shape, found.label);
     else if (p->labelled)
@@ -382,48 +434,13 @@ static bool picture_of(const struct parts *parts, struct stoc_image_picture *pic
            picture->height <= MAX_SIDE && parts->bytes == (uint64_t)3 * picture->width * picture->height;
 }
 
-/* Whether the steps use less than the whole picture. */
-static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint32_t height)
-{
-    return a->box_x >= 0 && a->box_y >= 0 && (uint64_t)a->box_x + a->box_width <= width &&
-           (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
-}
-
-int decode_for(stoc_image_worker *w, struct pass *pass)
-{
-    struct stoc_image_decode how = pass->decode;
-    struct stoc_image_augment *a = &pass->how;
-    struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
-                                    a->box_width, a->box_height, 0, 0};
-    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
-    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
-    if (boxed) {
-        pass->picture.width = how.width = box.width;
-        pass->picture.height = how.height = box.height;
-        a->box_x = a->box_y = 0;
-    }
-    size_t bytes = (size_t)3 * how.width * how.height;
-    if (!reserve(&w->decoded, bytes))
-        return no_memory(w, bytes);
-    pass->picture.pixels = w->decoded.bytes;
-    return boxed ? decode_window(w, pass->file, pass->file_bytes, &how, &box, w->decoded.bytes)
-                 : stoc_image_decode(w, pass->file, pass->file_bytes, &how, w->decoded.bytes, bytes);
-}
-
 /* The picture of a sample before its first pass. */
 static int first_pass(stoc_image_worker *w, const struct parts *parts, struct pass *pass)
 {
     if (!w->pipeline->encoded)
         return picture_of(parts, &pass->picture) ? STOC_IMAGE_OK
                                                  : fail(w, STOC_IMAGE_EUNSUPPORTED, "a sample has no such picture");
-    if (!is_jpeg(parts->data, parts->bytes))
-        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
-    pass->file = parts->data;
-    pass->file_bytes = parts->bytes;
-    pass->decode = w->pipeline->decode;
-    int code = sides_of(w, parts->data, parts->bytes, &pass->decode);
-    pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
-    return code;
+    return first_of_file(w, parts->data, parts->bytes, pass);
 }
 
 int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer, uint32_t row)
@@ -440,20 +457,16 @@ int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t by
     struct pass pass = {0};
     struct stoc_image_augment *how = &pass.how;
     int code = first_pass(w, &parts, &pass);
-    if (code || (code = do_steps(w, seed, &pass)))
+    if (code || (code = do_steps(w, p->before_count, p->step_count, seed, &pass)))
         return code;
     const uint32_t *s = p->row_shape;
     bool hwc = how->layout == STOC_IMAGE_HWC;
     if (how->dtype != p->row_dtype || s[0] != (hwc ? how->height : 3) || s[1] != (hwc ? how->width : how->height) ||
         s[2] != (hwc ? 3 : how->width))
         return fail(w, STOC_IMAGE_EUNSUPPORTED, "the row has another shape or dtype");
-    if (!pass.picture.pixels && (code = decode_for(w, &pass)))
-        return code;
     size_t row_bytes = (size_t)3 * how->width * how->height * bytes_of(how->dtype);
     uint8_t *dst = (uint8_t *)buffer + p->row_at + row * row_bytes;
-    if (p->step_count == 0)
-        memcpy(dst, pass.picture.pixels, row_bytes);
-    else if ((code = stoc_image_augment(w, &pass.picture, how, dst, row_bytes)))
+    if ((code = last_pass(w, p->step_count - p->before_count, &pass, dst, row_bytes)))
         return code;
     if (p->labelled)
         memcpy((uint8_t *)buffer + p->row_label_at + row * sizeof parts.label, &parts.label, sizeof parts.label);

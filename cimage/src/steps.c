@@ -326,12 +326,12 @@ static bool do_step(struct plan *p, const struct stoc_image_step *s, struct rand
     }
 }
 
-int do_steps(stoc_image_worker *w, uint64_t seed, struct pass *pass)
+int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass)
 {
     struct plan plan = {.worker = w, .pass = pass, .how = &pass->how};
     struct random random = random_of(seed);
     begin(&plan);
-    for (uint32_t k = 0; k < w->pipeline->step_count; k++)
+    for (uint32_t k = from; k < stop; k++)
         if (!do_step(&plan, &w->pipeline->steps[k], &random))
             return plan.code ? plan.code
                              : fail(w, STOC_IMAGE_EUNSUPPORTED, "step %u needs floats, or does not fit the picture", k);
@@ -342,10 +342,14 @@ int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p)
 {
     if (p->step_count && !p->steps)
         return fail(w, STOC_IMAGE_EINVAL, "steps is NULL");
+    if (p->before_count > p->step_count || (p->before_count && p->encoded))
+        return fail(w, STOC_IMAGE_EINVAL, "%u of %u steps come before the cache", p->before_count, p->step_count);
     for (uint32_t k = 0; k < p->step_count; k++) {
         const struct stoc_image_step *s = &p->steps[k];
         if (s->kind < STOC_IMAGE_RESIZE || s->kind > STOC_IMAGE_NORMALIZE || s->filter > STOC_IMAGE_BICUBIC)
             return fail(w, STOC_IMAGE_EINVAL, "step %u: kind %u, filter %u: an unknown value", k, s->kind, s->filter);
+        if (k < p->before_count && s->kind != STOC_IMAGE_RESIZE && s->kind != STOC_IMAGE_CENTER_CROP)
+            return fail(w, STOC_IMAGE_EINVAL, "step %u: kind %u cannot come before the cache", k, s->kind);
         if (s->kind <= STOC_IMAGE_RANDOM_CROP && (s->height < 1 || (s->width < 1 && s->kind != STOC_IMAGE_RESIZE)))
             return fail(w, STOC_IMAGE_EINVAL, "step %u: %u x %u pixels", k, s->height, s->width);
     }

@@ -18,6 +18,7 @@ from ._common.errors import InvalidError
 from ._common.numbers import whole
 from ._loader.trainer_batches import BareLoader, TrainerBatches
 from .prepare import BlockSampler, DataPreparer, DataStorage, NotPreparedError, PreparedDataset, Split, prepare, split
+from .prepare._pictures import preparer_of
 
 __all__ = ["DataModule"]
 
@@ -82,7 +83,7 @@ class DataModule(_Base):  # type: ignore[misc]
 
     def __init__(
         self,
-        preparer: DataPreparer | None,
+        preparer: DataPreparer | Any | None,
         storage: DataStorage,
         *,
         batch_size: int = 1,
@@ -105,7 +106,7 @@ class DataModule(_Base):  # type: ignore[misc]
         train_loader: Mapping[str, Any] | None = None,
         allow_random: bool = False,
     ) -> None:
-        """preparer: None if another program prepares the storage.
+        """preparer: as for stocached.prepare.prepare. None if another program prepares the storage.
         storage: one that all processes see, such as BlockStorage.
         batch_size: of a rank. eval_batch_size: for validation and test; None: as batch_size.
         num_workers: of each loader. processes: the number that prepare.
@@ -130,6 +131,7 @@ class DataModule(_Base):  # type: ignore[misc]
             if wrong:
                 where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule says itself"
                 raise InvalidError(f"{what}= has {wrong[0]}, {where}")
+        preparer = preparer_of(preparer)
         if not isinstance(storage, DataStorage) or not isinstance(preparer, (DataPreparer, type(None))):
             raise InvalidError(
                 f"a DataModule is made of a DataPreparer and a DataStorage, not of {type(preparer).__name__} and {type(storage).__name__}"

@@ -19,6 +19,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 import stocached.torch  # noqa: E402
 from stocached import InvalidError, image  # noqa: E402
+from stocached._loader import worker_choice  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMAL = 2 / 255 / min(STD)  # what 2 of 255 are after Normalize
@@ -66,6 +67,16 @@ def test_folder_is_torchvisions(root, kind):
     for k in (0, len(theirs) - 1):
         assert np.abs(np.asarray(theirs[k][0]).astype(int) - ours[k][0]).max() <= 2
         assert theirs[k][1] == ours[k][1]
+
+
+def test_the_loader_of_a_converted_dataset_says_why_its_workers_are_processes(root, caplog, monkeypatch):
+    monkeypatch.setattr(worker_choice, "_said", set())
+    before = datasets.ImageFolder(root, v1.Compose([v1.RandomCrop(24), v1.ToTensor()]), target_transform=operator.neg)
+    dataset, augment = image.convert(before)
+    for _ in range(2):
+        stocached.torch.DataLoader(dataset, 4, num_workers=2, augment=augment, size="8MiB").close()
+    assert len(caplog.messages) == 1
+    assert "target_transform=<built-in function neg> is a function of Python: change labels" in caplog.messages[0]
 
 
 def test_folder_with_a_filter(root):

@@ -128,6 +128,62 @@ def test_steps_in_orders_that_need_several_passes(root, steps, kind, by_python):
         loader.close()
 
 
+BEFORE: dict[str, Any] = {
+    "centre": image.CenterCrop(40),
+    "centre, larger": image.CenterCrop((70, 30)),
+    "longest side": image.Resize(40, max_size=44),
+    "longest side, centre": image.Compose(
+        [image.Decode(layout="chw"), image.Resize(50, max_size=55), image.CenterCrop(32)]
+    ),
+    "twice": image.Compose(
+        [image.Resize(40, "bicubic"), image.CenterCrop(50), image.Resize((31, 20)), image.CenterCrop(8)]
+    ),
+    "of one size": image.Compose([image.Decode((40, 44)), image.CenterCrop((44, 20))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if store != "none"])
+@pytest.mark.parametrize("before", BEFORE)
+def test_steps_before_the_cache(root, before, store, by_python):
+    """C does them once, and stores their pictures: the batches and the bytes in the cache are those of processes."""
+    vary = before == "longest side"
+    if vary and "fixed" in store:
+        pytest.skip("pictures of several sizes")
+    settings = {"augment": image.Compose([image.RandomCrop(24, pad_if_needed=True), image.RandomHorizontalFlip()])}
+    dataset = dataset_of(root, transform=BEFORE[before])
+    assert dataset.sizes_vary == vary
+    want, kept = None, []
+    for workers, worker in ((2, "process"), (1, "native"), (3, "native")):
+        loader = Loader(
+            dataset, BATCH, num_workers=workers, worker=worker, shuffle=True, seed=3, **settings, **STORES[store]
+        )
+        got = read(loader, 2)
+        want = want or got
+        assert got == want
+        assert by_python == [], "C does all"
+        assert loader.cache is not None
+        kept.append([sample_bytes(loader.cache, k) for k in range(N)])
+        loader.close()
+    if "," not in store:
+        assert kept[0] == kept[1] == kept[2]
+        assert None not in kept[0]
+
+
+def sample_bytes(cache: Any, index: int) -> Any:
+    sample = cache.get(index, copy=True)
+    return None if sample is None else [(part.shape, part.tobytes()) for part in sample.values()]
+
+
+@pytest.mark.parametrize("size", ["16MiB", None], ids=["cached", "from files"])
+def test_the_first_batch_needs_no_python(root, size, by_python):
+    """C knows the shape of rows before it has read a file, if all pictures have one."""
+    for before in ("centre", "of one size"):
+        dataset = dataset_of(root, transform=BEFORE[before])
+        got = read(Loader(dataset, BATCH, num_workers=2, shuffle=True, seed=3, worker="native", size=size))
+        assert by_python == []
+        assert got == read(Loader(dataset, BATCH, shuffle=True, seed=3))
+
+
 def test_half_of_the_samples_are_cached(root, by_python):
     want = read(loader_of(root, 0), 2)
     for variable in (False, True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from native_samples import by_python, dataset_of, folder_of_small, labels_of, re
 from pictures import encoded, picture
 
 from stocached import InvalidError, Loader, image
+from stocached._loader import worker_choice
 
 N, BATCH = 24, 6
 
@@ -97,9 +99,9 @@ CANNOT: dict[str, tuple[Any, dict[str, Any], str]] = {
     "target, cached": (
         lambda root: image.Folder(root, size=48, target_transform=plus_one), {"size": "8MiB"}, "target_transform=",
     ),
-    "transform": (
-        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {"size": "8MiB"},
-        "more than decode",
+    "floats in the cache": (
+        lambda root: image.Folder(root, image.Compose([decode, image.ToDtype("float32")])), {"size": "8MiB"},
+        "other steps than Resize and CenterCrop before the cache",
     ),
     "function": (lambda root: image.Folder(root, transform=np.flipud, size=48), {}, "no step of stocached.image"),
     "random transform": (
@@ -135,6 +137,42 @@ def test_processes_where_c_cannot(root, name):
     chosen.close()
 
 
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(worker_choice, "_said", set())
+    return caplog
+
+
+@pytest.mark.parametrize("name", [name for name in CANNOT if name != "another dataset"])
+def test_the_loader_says_once_why_workers_are_processes(root, name, said):
+    """In one line, with what to change."""
+    dataset, settings, why = CANNOT[name]
+    settings = {"batch_size": BATCH, "shuffle": True, "seed": 3, **settings}
+    for workers in (0, 2, 1):
+        loader = Loader(dataset(root), num_workers=workers, **settings)
+        next(iter(loader))
+        loader.close()
+        assert len(said.messages) == (workers > 0)
+    (line,) = said.messages
+    assert re.fullmatch(rf"workers are processes, .*: .*{why}.*\. worker=\"process\" hides this", line)
+    assert "\n" not in line
+    assert said.records[0].levelname == "WARNING"
+
+
+def test_the_loader_says_why_functions_of_workers_need_processes(root, said):
+    loader = Loader(image.Folder(root, size=48), BATCH, num_workers=2, seed=1, worker_init_fn=same)
+    read(loader)
+    assert [line.count("worker_init_fn=") for line in said.messages] == [1]
+
+
+def test_the_loader_says_nothing_where_there_is_nothing_to_change(root, said):
+    read(Loader(Mine(), BATCH, num_workers=2, augment=image.RandomCrop(2)))
+    read(Loader(Own(root, size=48), BATCH, num_workers=2, worker="process"))
+    read(Loader(Own(root, size=48), BATCH, num_workers=2, worker="thread"))
+    read(Loader(image.Folder(root, size=48), BATCH, num_workers=2))
+    assert said.messages == []
+
+
 CAN: dict[str, tuple[Any, dict[str, Any]]] = {
     "sized": (lambda root: image.Folder(root, size=48), {}),
     "subclass": (lambda root: Named(root, size=48), {"size": "8MiB"}),
@@ -144,6 +182,17 @@ CAN: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "stretched": (
         lambda root: image.Folder(root, image.Compose([image.Decode(), image.Resize((40, 48))])), {"size": "8MiB"},
+    ),
+    "centre, cached": (
+        lambda root: image.Folder(root, image.Compose([decode, image.CenterCrop(30)])), {"size": "8MiB"},
+    ),
+    "longest side, cached": (
+        lambda root: image.Folder(root, image.Resize(30, max_size=33)),
+        {"size": "8MiB", "augment": image.RandomCrop(32, pad_if_needed=True)},
+    ),
+    "floats in encoded": (
+        lambda root: image.Folder(root, image.Compose([decode, image.ToDtype("float32")])),
+        {"size": "8MiB", "store": "encoded"},
     ),
     "a step": (lambda root: image.Folder(root, size=48), {"augment": image.RandomCrop(30)}),
     "shards": (lambda root: dataset_of(shards(root), size=48), {}),

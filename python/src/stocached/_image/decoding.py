@@ -25,6 +25,16 @@ _FITS = {"stretch": native.STRETCH, "crop": native.CROP, "pad": native.PAD}
 _MOST_PIXELS = 178_956_970  # Pillow's limit
 
 
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Raises OSError, which names it."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)  # errors of reads name none
+        raise
+
+
 @dataclass
 class Decode:
     """Decodes files: decode(source) -> uint8 picture, red, green and blue.
@@ -70,6 +80,11 @@ class Decode:
         self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
 
+    @property
+    def keeps_size(self) -> bool:
+        """Whether pictures have the size of their files."""
+        return self.size is None and self.short_side is None
+
     def but(self, **changes: Any) -> Decode:
         """A copy with other settings."""
         return dataclasses.replace(self, **changes)
@@ -81,8 +96,7 @@ class Decode:
 
     def __call__(self, source: Any) -> npt.NDArray[np.uint8]:
         if isinstance(source, (str, os.PathLike)):
-            with open(source, "rb", buffering=0) as file:
-                return self.decode(file.readall(), os.fspath(source))
+            return self.decode(bytes_of(source), os.fspath(source))
         if not self.accepts(source):
             raise TypeError(f"a {type(source).__name__} is no file: give bytes, a uint8 array of them, or a path")
         return self.decode(bytes(source), "bytes")

@@ -11,11 +11,13 @@ import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
 from .._samples.schema import Field
-from .decoding import Decode
-from .pipeline import RANDOM, Files, Pipeline, files_of
+from .decoding import Decode, bytes_of
+from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
 from .steps import Compose, Step
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+
+_INSTEAD = "use steps of stocached.image, and batch_augment= for other things"
 
 
 class Decoded:
@@ -71,11 +73,11 @@ class Decoded:
 
     @property
     def sizes_vary(self) -> bool:
-        """Whether pictures may differ in size, as files do."""
-        transform = self.transform
-        if isinstance(transform, Compose) and transform.decode is not None:
-            return transform.decode.size is None and not transform.in_c()
-        return transform is None and self.decode.size is None
+        """Whether pictures may differ in size, as files do. False: that is not known, of a function of the user's."""
+        try:
+            return len({picture.shape for picture in blank_pictures(self.decoding)}) > 1
+        except InvalidError:
+            return False
 
     def files(self) -> Files:
         """The files of all samples, for C."""
@@ -97,20 +99,18 @@ class Decoded:
         try:
             decoding = self.decoding
         except InvalidError as error:
-            raise UnsupportedError(str(error)) from error
+            raise UnsupportedError(f"{error}: {_INSTEAD}") from error
         if self.target_transform is not None:
-            raise UnsupportedError(f"target_transform={self.target_transform!r:.80} is a function of Python")
-        steps = [] if isinstance(decoding, Decode) else decoding.in_c()
-        if steps and fields and not encoded:
-            raise UnsupportedError(f"transform={self.transform!r:.80} does more than decode before the cache")
-        if any(step.kind in RANDOM for step in steps):
+            raise UnsupportedError(
+                f"target_transform={self.target_transform!r:.80} is a function of Python: "
+                "change labels in batch_augment="
+            )
+        if isinstance(decoding, Compose) and any(step.kind in RANDOM for step in decoding.in_c()):
             raise UnsupportedError(f"transform={self.transform!r:.80} draws random numbers; give it as augment=")
         if augment is not None and not isinstance(augment, Step):
-            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image")
-        decode = decoding if isinstance(decoding, Decode) else decoding.decode
-        assert decode is not None
+            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
-        return Pipeline(files, decode, steps + (augment.in_c() if augment else []), fields, sample_bytes, encoded)
+        return Pipeline(files, decoding, augment.in_c() if augment else [], fields, sample_bytes, encoded)
 
     @property
     def encoded(self) -> Encoded:
@@ -201,15 +201,14 @@ class Folder(Decoded):
 
     def read(self, index: int) -> tuple[Any, ...]:
         path, target = self.samples[index]
-        with open(path, "rb", buffering=0) as file:
-            return file.readall(), self._target(target)
+        return bytes_of(path), self._target(target)
 
     def name(self, index: int) -> str:
         return self.samples[index][0]
 
     def files(self) -> Files:
         if type(self).read is not Folder.read:
-            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.samples, Files.of)
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ from .._samples import dtypes
 from .._samples.batch_layout import Layout
 from .._samples.schema import Field
 from .decoding import Decode
-from .plan import DTYPES
+from .plan import DTYPES, Plan
+from .steps import Compose
 from .workers import Memory
 
 _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
@@ -28,6 +30,7 @@ _ROWS = {"uint8": np.uint8, "float32": np.float32, "float16": np.float16}
 RANDOM = (
     native.RANDOM_RESIZED_CROP, native.RANDOM_CROP, native.RANDOM_FLIP, native.COLOR_JITTER, native.RANDOM_ERASING
 )  # fmt: skip
+BEFORE = (native.RESIZE, native.CENTER_CROP)  # steps that C does before the cache
 
 
 PLACE = np.dtype(native.Place)
@@ -67,7 +70,7 @@ class Files:
         except (TypeError, ValueError, OverflowError) as error:
             raise UnsupportedError(f"samples are no pairs of a path and a number: {error}") from error
         if {type(label) for _, label in pairs} - {int}:
-            raise UnsupportedError("labels are no integers")
+            raise UnsupportedError("labels are no integers: make their values int")
         places = np.zeros(len(pairs), PLACE)
         places["at"], places["label"], places["file"] = -1, labels, np.arange(len(pairs))
         return cls(pairs, *_joined(names), places)
@@ -124,33 +127,61 @@ def files_of(dataset: Any, made_of: list[Any], make: Callable[[list[Any]], Files
     return files
 
 
+def blank_pictures(decoding: Decode | Compose) -> list[Any]:
+    """Empty pictures after the steps: of each size, if the decoder makes one size, else of two sizes of many."""
+    decode = decoding if isinstance(decoding, Decode) else decoding.decode
+    assert decode is not None
+    sizes = [decode._sides] if decode._sides else []
+    if not sizes:
+        short = decode.short_side or 480
+        sizes = [(short, short + short // 3 + 1), (short + short // 3 + 1, short)]
+    pictures = [np.zeros((3, *size) if decode._chw else (*size, 3), np.uint8) for size in sizes]
+    if isinstance(decoding, Decode):
+        return pictures
+    plans = [Plan(picture) for picture in pictures]
+    for plan in plans:
+        decoding.apply(plan, random.Random(0).random)
+    return [plan.result() for plan in plans]
+
+
 class Pipeline:
     """Immutable; all workers of a loader use one."""
 
     def __init__(
         self,
         files: Files,
-        decode: Decode,
-        steps: list[native.Step],
+        decoding: Decode | Compose,
+        augment: list[native.Step],
         fields: Sequence[Field],
         sample_bytes: int,
         encoded: bool,
         blanks: list[Any] | None = None,
     ) -> None:
-        """fields, sample_bytes: of the cache, if there is one. sample_bytes 0: samples vary in size. encoded: the cache
-        has the bytes of files. blanks: as the method; None: samples are tuples of arrays.
+        """decoding: a Compose begins with Decode. fields, sample_bytes: of the cache, if there is one. sample_bytes 0:
+        samples vary in size. encoded: the cache has the bytes of files. blanks: as the method; None: samples are tuples
+        of arrays.
 
-        Raises UnsupportedError if samples of the cache are not a picture and a label, or a picture alone."""
+        Raises UnsupportedError if samples of the cache are not a picture and a label, or a picture alone, or if the
+        decoding has other steps before the cache than those of BEFORE."""
+        kept = [] if isinstance(decoding, Decode) else decoding.in_c()
+        cached = bool(fields) and not encoded  # pictures
+        if cached and any(step.kind not in BEFORE for step in kept):
+            raise UnsupportedError(
+                f"{decoding!r:.150} has other steps than Resize and CenterCrop before the cache: move them to augment="
+            )
+        decode = decoding if isinstance(decoding, Decode) else decoding.decode
+        assert decode is not None
         self._files, self._decode, self._fixed = files, decode, sample_bytes > 0
-        self._blanks = blanks
+        self._decoding, self._blanks = decoding, blanks
         if not fields and decode._sides is None:
             encoded = True  # C decodes only the box of a picture that the steps use
+        steps = kept + augment
         self._steps = (native.Step * len(steps))(*steps)
         height, width = decode._sides or (0, 0)
         self._how = native.Pipeline(
             struct_bytes=ctypes.sizeof(native.Pipeline),
             decode=decode.in_c(width, height), encoded=encoded, extents=not self._fixed,
-            step_count=len(steps), steps=self._steps, **files.in_c,
+            step_count=len(steps), before_count=len(kept) if cached else 0, steps=self._steps, **files.in_c,
         )  # fmt: skip
         if fields:
             self._take_fields(fields, sample_bytes, encoded)
@@ -191,14 +222,10 @@ class Pipeline:
         return bool(self._how.encoded)
 
     def blanks(self) -> list[Any]:
-        """Samples with empty pictures of each size, if the decoder makes one size, else of two sizes of many."""
+        """Samples with empty pictures, as augment= gets them. Raises InvalidError if a step does not fit them."""
         if self._blanks is not None:
             return self._blanks
-        sizes = [self._decode._sides] if self._decode._sides else []
-        if not sizes:
-            short = self._decode.short_side or 480
-            sizes = [(short, short + short // 3), (short + short // 3, short)]
-        pictures = [np.zeros((3, *size) if self._decode._chw else (*size, 3), np.uint8) for size in sizes]
+        pictures = blank_pictures(self._decoding)
         return [(picture, 0) for picture in pictures] if self._files.labelled else pictures
 
     def worker(self, layout: Layout) -> Worker:

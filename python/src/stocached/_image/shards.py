@@ -45,7 +45,11 @@ class _Shard:
             close(self._descriptor)
 
     def read(self, at: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, at)
+        try:
+            data = os.pread(self._descriptor, size, at)
+        except OSError as error:
+            error.filename = self.path
+            raise
         if len(data) < size:
             raise OSError(f"{self.path} ends at {at + len(data)}, in the middle of a sample")
         self._check()  # after the read, so that we use no bytes that another program wrote during it
@@ -127,7 +131,7 @@ class Shards(Decoded):
 
     def files(self) -> Files:
         if type(self).read is not Shards.read:
-            raise UnsupportedError(f"{type(self).__name__} has a read of its own")
+            raise UnsupportedError(f"{type(self).__name__} has a read of its own, which C cannot call: leave it out")
         return files_of(self, self.shards, self._make_files)
 
     def _make_files(self, shards: list[str]) -> Files:

@@ -39,6 +39,7 @@ from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_batches import WorkerBatchIterator
+from .worker_choice import APART, say_why
 from .worker_runtime import WorkerRuntime
 
 _AHEAD = 2  # batches, without workers
@@ -307,11 +308,17 @@ class BaseLoader(CheckpointedLoader):
         try:
             pipeline = self._pipeline()
         except UnsupportedError as error:
-            if asked is None:
-                return "process", None
-            raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
-        apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
-        return ("process", None) if asked is None and apart else ("native", pipeline)
+            if asked is not None:
+                raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
+            why: Any = error
+        else:
+            apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
+            if asked is not None or not apart:
+                return "native", pipeline
+            why = APART
+        if self.num_workers:
+            say_why(self.dataset, self.augment, why)
+        return "process", None
 
     def _pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
@@ -328,11 +335,16 @@ class BaseLoader(CheckpointedLoader):
                 f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"
             )
         if not self._by_rows() and self.num_workers:
-            raise UnsupportedError("workers make whole batches: collate_fn=, batch_size=None or a dataset that does")
+            raise UnsupportedError(
+                "workers make whole batches, because of collate_fn=, batch_size=None or the dataset: "
+                "batch_augment= changes batches that native workers make"
+            )
         if cached is None:
             return dataset.pipeline(self.augment, indices=indices)
         if cached.augment is not None or cached.gathered_tree() is None:
-            raise UnsupportedError("the cached dataset has an augment= or packed values of its own")
+            raise UnsupportedError(
+                "the cached dataset has an augment= or packed values of its own: give augment= to the loader"
+            )
         sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
         encoded = cached.store == "encoded"
         return dataset.pipeline(self.augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)

@@ -239,6 +239,7 @@ class Pipeline(ctypes.Structure):
         ("row_at", c_uint64),
         ("row_label_at", c_uint64),
         ("step_count", c_uint32),
+        ("before_count", c_uint32),
         ("steps", POINTER(Step)),
     ]
 

@@ -11,6 +11,7 @@ from .._checks.randomness import Guard, Remedy
 from .._common.errors import InvalidError, NondeterministicDatasetError
 from ._info import values_of
 from ._parts import CheckedPreparer, Parts
+from ._pictures import preparer_of
 from ._preparer import DataPreparer
 from ._storage import DataStorage
 
@@ -22,7 +23,7 @@ _REMEDY = Remedy(
 
 
 def prepare(
-    preparer: DataPreparer,
+    preparer: DataPreparer | Any,
     storage: DataStorage,
     *,
     processes: int = 0,
@@ -40,6 +41,9 @@ def prepare(
     taken for the whole dataset; the next one continues after the last block file that is whole, and
     the result is the same to the last byte for any number of processes.
 
+    preparer: a DataPreparer, or a Folder or Shards of stocached.image, or torch's Subset of one. Such a
+    dataset gives the fields "image" and "label". The image is the decoded picture; if the dataset
+    has neither a size nor steps, it is the bytes of the file.
     processes: that prepare a part each; 0: this one does it. This one writes.
     context: how they are started: "fork", "forkserver", "spawn"; None: Python's default.
     wait: for another process that prepares the same: True as long as it takes, False not at all, or
@@ -57,10 +61,11 @@ def prepare(
     process dies, SchemaError if a sample does not fit the fields, OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
+    preparer = preparer_of(preparer)
     if not callable(getattr(preparer, "dataset_info", None)):
         raise InvalidError(
-            f"a {type(preparer).__name__} is no DataPreparer: write a class whose dataset_info() has the fields, and whose "
-            "samples() gives the samples of the dataset"
+            f"a {type(preparer).__name__} is no DataPreparer, and no Folder or Shards of stocached.image: "
+            "write a class whose dataset_info() has the fields, and whose samples() gives the samples of the dataset"
         )
     info = preparer.dataset_info().checked()
     if processes and info.samples is None:

@@ -1,0 +1,67 @@
+"""Pictures whose files come slowly: a file system in user space where this program may mount one, and pipes that are
+fed piece by piece. All workers read them alike."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from native_samples import folder_of_small
+from processes import limit
+
+PROGRAM = Path(__file__).parents[1] / "loader_programs" / "slow_source.py"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return folder_of_small(tmp_path / "train", 24)
+
+
+def begun(root: Path, kind: str, way: str, worker: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(root), kind, way, worker],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def check_end(program: subprocess.Popen[str]) -> None:
+    output, error = program.communicate(timeout=240)
+    if output.startswith("not permitted"):
+        pytest.skip(output.strip())
+    assert (program.returncode, output, error) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("worker", ["native", "process", "thread"])
+@pytest.mark.parametrize("way", ["read", "timeout", "restart"])
+@pytest.mark.parametrize("kind", ["fuse", "pipes"])
+def test_slow_files(root, kind, way, worker):
+    program = begun(root, kind, way, worker)
+    try:
+        check_end(program)
+    finally:
+        program.kill()
+
+
+@pytest.mark.parametrize("worker", ["native", "process", "thread"])
+@pytest.mark.parametrize("kind", ["fuse", "pipes"])
+def test_interrupted_in_a_slow_file(root, kind, worker):
+    program = begun(root, kind, "interrupt", worker)
+    try:
+        assert program.stdout is not None
+        line = program.stdout.readline()
+        if line.startswith("not permitted"):
+            pytest.skip(line.strip())
+        assert line == "ready\n", program.communicate()[1]
+        time.sleep(0.4)
+        start = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - start < limit(1)
+        check_end(program)
+        assert time.monotonic() - start < limit(4)
+    finally:
+        program.kill()
