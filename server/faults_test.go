@@ -40,7 +40,7 @@ func TestWrongFrames(t *testing.T) {
 		"request 0": {control.AppendHello(nil, 0, control.HelloBody{Version: 1}), control.CodeProtocol,
 			"request 0"},
 		"an old version": {control.AppendHello(nil, 1, control.HelloBody{Version: 0}), control.CodeVersion,
-			"speaks versions 1 to 3, the client 0"},
+			fmt.Sprintf("speaks versions 1 to %d, the client 0", control.Version)},
 		"not even a frame": {[]byte("GET / HTTP/1.1\r\n\r\n"), control.CodeProtocol, "type"},
 		"from a server": {append(bytes.Clone(hello),
 			control.AppendWelcome(nil, 2, control.WelcomeBody{Version: 1})...), control.CodeProtocol, "wrong side"},
