@@ -310,7 +310,7 @@ class BaseLoader(CheckpointedLoader):
         except UnsupportedError as error:
             if asked is not None:
                 raise InvalidError(f'worker="native": {error}; worker="thread" and "process" take it') from error
-            why: Any = error
+            why = str(error)  # the error itself would keep this frame, and so the loader, until a garbage collection
         else:
             apart = self.worker_init_fn is not None or getattr(self, "multiprocessing_context", None) is not None
             if asked is not None or not apart:

@@ -13,14 +13,14 @@ _DEEP = 4  # datasets within each other
 APART = "worker_init_fn= and multiprocessing_context= are for processes: leave them out"
 
 
-def say_why(dataset: Any, augment: Any, why: Any) -> None:
+def say_why(dataset: Any, augment: Any, why: str) -> None:
     """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
     served = getattr(dataset, "served", False)
     for _ in range(_DEEP):  # of a Subset or CachedDataset
         dataset = dataset if served else getattr(dataset, "dataset", dataset)
     ours = steps and isinstance(augment, steps.Step) if served else folder and isinstance(dataset, folder.Decoded)
-    if not ours or str(why) in _said:
+    if not ours or why in _said:
         return
-    _said.add(str(why))
+    _said.add(why)
     _log.warning('workers are processes, which take more time than native ones: %s. worker="process" hides this', why)
