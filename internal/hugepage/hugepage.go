@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -34,16 +35,21 @@ func Need(t testing.TB) {
 }
 
 // Try runs a test that needs n huge blocks, until it passes. When memory is fragmented, the kernel
-// refuses some blocks or takes long. So a failed run counts only if the kernel gives n blocks
-// directly both before and after it. Three such runs fail the test. Ten tries with fewer skip it.
+// refuses some blocks or takes long. On a busy machine a block takes long because the thread waits
+// for a processor. So a failed run counts only if the kernel gives n blocks directly both before and
+// after it, and no thread waited longer than Slow. Three such runs fail the test. Ten tries with
+// fewer skip it.
 func Try(t testing.TB, n int, run func() error) {
 	t.Helper()
 	var failed, short error
 	for tries, failures := 0, 0; tries < 10; tries++ {
-		before := Short(n)
+		before, waited := Short(n), waits()
 		err := run()
 		if err == nil {
 			return
+		}
+		if waited = waits() - waited; waited > Slow && before == nil {
+			before = fmt.Errorf("threads waited %v for a processor", waited)
 		}
 		if before = cmp.Or(before, Short(n)); before != nil {
 			short = before
@@ -55,6 +61,20 @@ func Try(t testing.TB, n int, run func() error) {
 		failures++
 	}
 	t.Skipf("NOT TESTED HERE: %v (%v)", short, failed)
+}
+
+// waits returns for how long the threads of this process waited for a processor; 0: the kernel does
+// not say.
+func waits() (all time.Duration) {
+	files, _ := filepath.Glob("/proc/self/task/*/schedstat")
+	for _, name := range files {
+		var ran, waited time.Duration
+		if text, err := os.ReadFile(name); err == nil { // else the thread has ended
+			_, _ = fmt.Sscan(string(text), &ran, &waited)
+		}
+		all += waited
+	}
+	return all
 }
 
 // Refuse makes the kernel refuse huge pages to this process until the test ends.
