@@ -19,7 +19,7 @@ RING = 6  # batches, as many as the memory of a loader's batches
 def compiled(name: str, *libraries: str) -> ctypes.CDLL:
     """bench/c/<name>.c as a library."""
     with tempfile.TemporaryDirectory() as folder:
-        made, source = f"{folder}/{name}.so", ROOT / f"bench/c/{name}.c"
+        made, source = f"{folder}/made.so", ROOT / f"bench/c/{name}.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, source, *libraries], check=True)
         return ctypes.CDLL(made)
 

@@ -64,7 +64,7 @@ def decoders() -> dict[str, Callable[[], Any]]:
 
         return run
 
-    bare, pixels = compiled("decode", "-ljpeg").bare_decode, np.empty((375, 500, 3), np.uint8)
+    bare, pixels = compiled("libraries/decode", "-ljpeg").bare_decode, np.empty((375, 500, 3), np.uint8)
     bare_arguments = (
         file,
         ctypes.c_ulong(len(file)),
