@@ -18,21 +18,21 @@ type epochs struct {
 var comparedColumns = table.Columns[*stats]{
 	table.Listed("predicted_hit_rate", "predicted hits",
 		"hit rate of an epoch with as many samples as are cached now, each read once",
-		ofEpochs(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
+		ofEpochs(predictedHits)),
 	table.Listed("observed_hit_rate", "observed hits",
 		"hit rate of the last epoch, which is as many reads as there are samples",
-		ofEpochs(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
+		ofEpochs(observedHits)),
 	table.Listed("predicted_load_seconds", "predicted loads", "time that loads of an epoch take, as stocached advise predicts",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
 	table.Listed("observed_load_seconds", "observed loads", "time that those of the last epoch took",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Load) })),
 	table.Listed("predicted_saved_seconds", "predicted saved", "time that its hits save, as stocached advise predicts",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
+		ofEpochs(predictedSaved)),
 	table.Listed("observed_saved_seconds", "observed saved",
 		"loads of an epoch without a cache, as advise adds them up, less observed loads",
-		ofEpochs(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+		ofEpochs(observedSaved)),
 	table.Listed("observed_evicted", "replaced", "samples that went for others in the last epoch; the fewer, the more settled",
-		ofEpochs(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
+		ofEpochs(replacedSamples)),
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", ofEpochs(func(e *epochs) any {
 		if e.why == "" {
 			return nil
@@ -44,16 +44,23 @@ var comparedColumns = table.Columns[*stats]{
 // comparedInLines follow watchColumns in a pipe: the numbers of epochs that a screen shows.
 var comparedInLines = table.Columns[change]{
 	table.Shown("observed_hit_rate", "last hits", "hit rate of the last epoch",
-		ofChange(func(e *epochs) any { return table.Ratio(e.observed.HitRate) })),
+		ofChange(observedHits)),
 	table.Shown("predicted_hit_rate", "predicted", "the same, as predicted",
-		ofChange(func(e *epochs) any { return table.Ratio(e.predicted.HitRate) })),
+		ofChange(predictedHits)),
 	table.Shown("observed_saved_seconds", "last saves", "time that the hits of the last epoch saved",
-		ofChange(func(e *epochs) any { return table.Duration(e.observed.Saved) })),
+		ofChange(observedSaved)),
 	table.Shown("predicted_saved_seconds", "predicted", "the same, as predicted",
-		ofChange(func(e *epochs) any { return table.Duration(e.predicted.Saved) })),
+		ofChange(predictedSaved)),
 	table.Shown("observed_evicted", "replaced", "samples that went for others in the last epoch",
-		ofChange(func(e *epochs) any { return wholeOrNone(e.observed.Evicted) })),
+		ofChange(replacedSamples)),
 }
+
+// The values of both tables.
+func predictedHits(e *epochs) any   { return table.Ratio(e.predicted.HitRate) }
+func observedHits(e *epochs) any    { return table.Ratio(e.observed.HitRate) }
+func predictedSaved(e *epochs) any  { return table.Duration(e.predicted.Saved) }
+func observedSaved(e *epochs) any   { return table.Duration(e.observed.Saved) }
+func replacedSamples(e *epochs) any { return wholeOrNone(e.observed.Evicted) }
 
 func ofChange(value func(*epochs) any) func(change) any {
 	return func(c change) any { return ofEpochs(value)(c.now) }

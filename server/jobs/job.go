@@ -45,7 +45,6 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 		return nil, fmt.Errorf("%w: owner %d is no client of the cache, which has %d; only a client that may write counts "+
 			"what it reads", order.ErrInvalid, p.Owner, segment.ClientRecords)
 	}
-	p.Shard.Ranks = max(p.Shard.Ranks, 1)
 	job := &Job{Plan: p, by: p.By, segment: segment, behind: min(max(p.Batch, 1), max(segment.Fits(0, 0)/8, 1))}
 	epoch, err := p.Order.Epoch(p.Epoch)
 	if err != nil {
@@ -79,11 +78,11 @@ func (j *Job) Over() bool { return j.over.Load() }
 // Pace says how many reads the fastest job makes while this one makes one.
 func (j *Job) Pace() float64 { return math.Float64frombits(j.pace.Load()) }
 
-// goesOn says that another plan only tells how far this job is.
-func (j *Job) goesOn(other *Job) bool {
-	p, q := j.Plan, other.Plan
-	p.Reads, p.Batch, p.By = q.Reads, q.Batch, q.By
-	return p.Told && p == q
+// goesOn says that a plan only tells how far this job is.
+func (j *Job) goesOn(p Plan) bool {
+	old := j.Plan
+	old.Reads, old.Batch, old.By = p.Reads, p.Batch, p.By
+	return p.Told && old == p
 }
 
 // Reads returns how many samples the job has read since it announced its plan.

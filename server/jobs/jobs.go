@@ -53,17 +53,18 @@ func (j *Jobs) Changed() <-chan struct{} { return j.changed }
 // its job, if the rest of the plan is the same. Errors: order.ErrInvalid, ErrManyJobs; the old one stays
 // then.
 func (j *Jobs) Announce(p Plan) (*Job, error) {
-	job, err := newJob(j.segment, p)
-	if err != nil {
-		return nil, err
-	}
+	p.Shard.Ranks = max(p.Shard.Ranks, 1)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	old := j.of(p.Owner)
-	if old != nil && old.goesOn(job) {
+	if old != nil && old.goesOn(p) {
 		old.told.Store(p.Reads)
 		old.by = p.By
 		return old, nil
+	}
+	job, err := newJob(j.segment, p)
+	if err != nil {
+		return nil, err
 	}
 	left := j.without(old)
 	if len(left) >= maxJobs {

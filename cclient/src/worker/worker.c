@@ -83,8 +83,7 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
 }
 
 /* Makes a sample and its row, and stores the sample. Returns whether it did. *waited_ns: how long the load waited for
- * its source. A sample without a row is not stored:
- * the caller, who makes the row, would find a hit. */
+ * its source. A sample without a row is not stored: the caller, who makes the row, would find a hit. */
 static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns,
                             uint64_t *waited_ns)
 {

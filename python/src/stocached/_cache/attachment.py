@@ -37,7 +37,7 @@ class Attachment:
         self.sample_bytes = int(info.sample_bytes)
         self.segment_bytes = int(info.segment_bytes)
         self.policy = policies.name_of(info.policy)
-        self.planned_by: int | None = None  # the process that announced to the server what it reads
+        self._planned_by: int | None = None  # the process that announced to the server what it reads
         self._evicts = policies.evicts(self.policy)
         self._costs = self.policy == "cost"  # it decides by the times of loads
         self.read_only = bool(info.read_only)

@@ -72,15 +72,15 @@ def announce(cache: Attachment, shard: Shard, batch_size: int) -> bool:
     )
     if used < 0:
         raise from_struct(error)
-    cache.planned_by = os.getpid() if used else None
+    cache._planned_by = os.getpid() if used else None
     return bool(used)
 
 
 def withdraw(cache: Attachment) -> None:
     """Tells the server that this handle reads no plan any more, if this process has announced one that the
     server uses."""
-    if cache.planned_by == os.getpid():
-        cache.planned_by = None
+    if cache._planned_by == os.getpid():
+        cache._planned_by = None
         _native.announce(cache._handle, None, 0, None, 0, _ANNOUNCE_MS, None)  # or the job ends with its connection
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from .._cache.cache import Cache
 from .._samples.tree import Tree
+from .given import Given
 from .notices import Notices
 
 
@@ -22,9 +23,18 @@ class CacheBacked:
     served = False  # a server fills the cache
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
-    given = 0  # samples that this thread got from the cache
-    hit: npt.NDArray[np.bool_] | None = None  # of a served cache: which samples of this thread's last call were hits
     notices: Notices | None = None
+    _given: Given
+
+    @property
+    def given(self) -> int:
+        """Samples that this thread got from the cache."""
+        return self._given.value
+
+    @property
+    def hit(self) -> npt.NDArray[np.bool_] | None:
+        """Of a served cache: which samples of this thread's last call were hits."""
+        return self._given.hit
 
     def gathered_tree(self) -> Tree | None:
         """The structure of a sample, if each of its values is a field of the cache and no transform

@@ -332,11 +332,6 @@ class CachedSamples(CacheBacked):
     def gathered_tree(self) -> Tree | None:
         return self._tree if self._packing is None else None
 
-    @property
-    def given(self) -> int:  # type: ignore[override]
-        """Samples that this thread got from the cache."""
-        return self._given.value
-
     def __len__(self) -> int:
         self.notices.warn()  # samplers ask for the length at the start of each epoch
         return self._n

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from .._cache.cache import Cache
 from .._cache.served import fetch_and_count
@@ -73,15 +72,6 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         """A sample whose values are zero, of a cache of samples of one size, without a transform."""
         arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.cache.fields]
         return self._samples(arrays)[0]
-
-    @property
-    def given(self) -> int:  # type: ignore[override]
-        """Samples that this thread got from the cache."""
-        return self._given.value
-
-    @property
-    def hit(self) -> npt.NDArray[np.bool_] | None:  # type: ignore[override]
-        return self._given.hit
 
     def __len__(self) -> int:
         return self.cache.samples

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from .._cache.cache import Cache
 from .._common.errors import InvalidError
+from .._common.subsets import is_subset
 
 Store = Literal["decoded", "encoded", "auto"]
 STORES = ("decoded", "encoded", "auto")
@@ -72,15 +73,14 @@ def form_of(dataset: Any, store: str) -> Form:
 
 
 def _form(dataset: Any) -> Form | None:
-    kind = type(dataset)
-    if kind.__module__ == "torch.utils.data.dataset" and kind.__name__ == "Subset":
+    if is_subset(dataset):
         inner = _form(dataset.dataset)
         if inner is None:
             return None
         subset = copy.copy(dataset)
         subset.dataset = inner.dataset
         return Form(subset, inner.decoding, _Within(dataset.indices, inner.name))
-    if not any(base.__module__ == "stocached._image.folder" for base in kind.__mro__):
+    if not any(base.__module__ == "stocached._image.folder" for base in type(dataset).__mro__):
         return None
     encoded = dataset.encoded
     return Form(encoded, dataset.decoding, encoded.name)

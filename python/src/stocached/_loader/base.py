@@ -20,6 +20,7 @@ from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
+from .._common.subsets import is_subset, unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
@@ -325,11 +326,7 @@ class BaseLoader(CheckpointedLoader):
         cached, folder = self._cached, sys.modules.get("stocached._image.folder")
         if cached is not None and not isinstance(cached, CachedSamples):
             return self._served_pipeline(cached)
-        dataset = self.dataset if cached is None else cached.dataset
-        indices: Any = None
-        while type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset":
-            indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
-            dataset = dataset.dataset
+        dataset, indices = unwrapped(self.dataset if cached is None else cached.dataset)
         if folder is None or not isinstance(dataset, folder.Decoded):
             raise UnsupportedError(
                 f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"
@@ -535,9 +532,4 @@ def loads_one_by_one(dataset: Any) -> bool:
     """Whether a dataset gives only samples by [index], and no batches."""
     if not hasattr(dataset, "__getitems__"):
         return True
-    # torch's Subset only passes the call on
-    return (
-        type(dataset).__module__ == "torch.utils.data.dataset"
-        and type(dataset).__name__ == "Subset"
-        and loads_one_by_one(dataset.dataset)
-    )
+    return is_subset(dataset) and loads_one_by_one(dataset.dataset)  # a Subset only passes the call on

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.subsets import unwrapped
 from .._samples import dtypes
 from ._fingerprint import fingerprint
 from ._info import DatasetInfo
@@ -22,10 +23,7 @@ def preparer_of(given: Any) -> Any:
     """A preparer of a Folder or Shards of stocached.image, or of torch's Subset of one; anything else as it is.
 
     Raises InvalidError if functions of the user make the samples: a fingerprint cannot name them."""
-    dataset, indices = given, None
-    while type(dataset).__module__ == "torch.utils.data.dataset" and type(dataset).__name__ == "Subset":
-        indices = dataset.indices if indices is None else [dataset.indices[index] for index in indices]
-        dataset = dataset.dataset
+    dataset, indices = unwrapped(given)
     if not any(base.__module__ == "stocached._image.folder" for base in type(dataset).__mro__):
         return given
     try:
