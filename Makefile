@@ -10,14 +10,15 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
+VERSITYGW_VERSION := v1.8.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
 # a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Tests wait much of their time, so
 # three lanes keep two processors busy. Only tests in Python need what `setup-rest` installs.
 PYTHON_TESTS := setup-rest,test-python,test-torch
-GO_TESTS := test-go,test-go-race,test-go-faults,test-model
-OTHER_TESTS := test-c,test-stress,test-languages,test-bench,test-conform,test-demo
+GO_TESTS := test-go,test-go-race,test-go-faults,test-model,test-bench,setup-versitygw,test-remote
+OTHER_TESTS := test-c,test-stress,test-languages,test-conform,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
@@ -72,7 +73,8 @@ build/libstocached_image.so: | setup-compiler
 
 .PHONY: bin/stocached
 bin/stocached:
-	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./cmd/stocached
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./cmd/stocached
+	@test $$(stat -c %s $@) -le 40000000 || { echo '$@ has more than 40 MB'; exit 1; }
 
 .PHONY: wheel
 wheel: setup-c-tests setup-python ## build a wheel with libjpeg-turbo inside, for other machines, in build/wheels
@@ -235,6 +237,10 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/verify/model)
 	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
 
+.PHONY: test-remote
+test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds
+
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
 	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
@@ -382,6 +388,11 @@ setup-bench:
 .PHONY: setup-c-tests
 setup-c-tests: setup-system
 	@tools/setup.sh c-tests
+
+.PHONY: setup-versitygw
+setup-versitygw: ## install the S3 server of test-remote into .tools
+	@[ -x $(TOOLS)/versitygw ] || { echo 'stocached: building versitygw, an S3 server for tests (a minute)'; \
+		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); }
 
 .PHONY: setup-promtool
 setup-promtool:

@@ -119,7 +119,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         elif shutil.which(go) is None:
             reason = "there was no Go when it was built; install Go 1.26 or later (https://go.dev/dl), then the package again"
         else:
-            command = [go, "build", "-trimpath", "-o", str(program), "./cmd/stocached"]
+            command = [go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(program), "./cmd/stocached"]
             self.app.display_info(shlex.join(command))
             environment = {**os.environ, "CGO_ENABLED": "0"}
             try:

@@ -11,21 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a data file with samples. If its size or modification time changes after OpenFile, reads
-// return ErrChanged, never other bytes. Another file with its name does not matter. It is safe for
-// concurrent use.
+// File is a data file with samples. If its size or modification time changes after it was opened,
+// reads return ErrChanged, never other bytes. Another local file with its name does not matter. It is
+// safe for concurrent use.
 type File struct {
 	Path  string
 	Stamp Stamp
 
-	mu sync.RWMutex // locked for reading by reads: Close waits for them
-	f  *os.File     // nil: closed
+	objects Objects      // the file is one of these; nil: it is a local file
+	mu      sync.RWMutex // locked for reading by reads: Close waits for them
+	closed  bool
+	f       *os.File // nil: no local file
 }
 
 // Stamp identifies a state of a file.
 type Stamp struct {
-	Bytes      int64
-	ModifiedNs int64 // since 1970
+	Bytes int64
+	// ModifiedNs is the time of modification, in ns since 1970. For an object it is a number made of
+	// its tag (ETag).
+	ModifiedNs int64
 }
 
 // OpenFile opens a regular file for reading. It returns ErrInvalid for any other file, else errors
@@ -78,6 +82,9 @@ func stampFrom(st *unix.Stat_t, path string) (Stamp, error) {
 // after the read. Errors: ErrChanged, ErrClosed, the cause of ctx, errors of the system with the
 // path.
 func (f *File) ReadAt(ctx context.Context, dst []byte, offset int64) error {
+	if f.objects != nil {
+		return f.readRemote(ctx, dst, offset)
+	}
 	return f.reading(ctx, func(fd int) error { return ReadFull(fd, f.Path, dst, offset) })
 }
 
@@ -89,8 +96,8 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.f == nil {
-		return fmt.Errorf("%w: %s", ErrClosed, f.Path)
+	if err := f.alive(); err != nil {
+		return err
 	}
 	fd := int(f.f.Fd())
 	short := read(fd)
@@ -105,6 +112,19 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 		return f.Stamp.changed(f.Path, stamp)
 	}
 	return short
+}
+
+// readRemote is ReadAt for an object.
+func (f *File) readRemote(ctx context.Context, dst []byte, offset int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if err := f.alive(); err != nil {
+		return err
+	}
+	return f.objects.ReadAt(ctx, f.Path, f.Stamp, dst, offset)
 }
 
 // changed returns ErrChanged with the difference.
@@ -147,7 +167,12 @@ func ReadFull(fd int, path string, dst []byte, offset int64) error {
 func (f *File) Alive() error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.f == nil {
+	return f.alive()
+}
+
+// alive is Alive for a caller that holds mu.
+func (f *File) alive() error {
+	if f.closed {
 		return fmt.Errorf("%w: %s", ErrClosed, f.Path)
 	}
 	return nil
@@ -157,12 +182,14 @@ func (f *File) Alive() error {
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
 	if f.f == nil {
 		return nil
 	}
-	err := f.f.Close()
-	f.f = nil
-	return err
+	return f.f.Close()
 }
 
 func retryEINTR(call func() (int, error)) (int, error) {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -8,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Map is a read-only part of a file in memory. It uses page cache, which the kernel can drop, and
-// no memory of the process.
+// Map is a read-only part of a file in memory. For a local file it uses page cache, which the kernel
+// can drop, and no memory of the process. For an object it is a copy in memory of the process.
 type Map struct {
 	Bytes []byte // valid until Close; access it only within File.Look
 	pages []byte
@@ -18,10 +19,14 @@ type Map struct {
 // Map maps n bytes from offset, n at least 1. The caller has checked that the file is long enough.
 // Errors: ErrClosed, errors of the system with the path.
 func (f *File) Map(offset int64, n int) (*Map, error) {
+	if f.objects != nil {
+		copied := make([]byte, n)
+		return &Map{Bytes: copied}, f.readRemote(context.Background(), copied, offset)
+	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if f.f == nil {
-		return nil, fmt.Errorf("%w: %s", ErrClosed, f.Path)
+	if err := f.alive(); err != nil {
+		return nil, err
 	}
 	skip := int(offset % int64(os.Getpagesize()))
 	pages, err := unix.Mmap(int(f.f.Fd()), offset-int64(skip), n+skip, unix.PROT_READ, unix.MAP_SHARED)
@@ -32,7 +37,11 @@ func (f *File) Map(offset int64, n int) (*Map, error) {
 }
 
 // Forget gives the loaded pages back to the kernel. The next access reads them again.
-func (m *Map) Forget() { _ = unix.Madvise(m.pages, unix.MADV_DONTNEED) }
+func (m *Map) Forget() {
+	if m.pages != nil {
+		_ = unix.Madvise(m.pages, unix.MADV_DONTNEED)
+	}
+}
 
 // Close unmaps. No access may be inflight.
 func (m *Map) Close() error {

@@ -6,6 +6,7 @@ import "context"
 // Rows owns the file.
 type Rows struct {
 	File   *File
+	From   *Place // of the file
 	About  Info
 	Offset int64 // of the first sample
 }
@@ -31,7 +32,10 @@ func (r *Rows) Read(ctx context.Context, i int, dst []byte) (int, error) {
 }
 
 // Close is part of Source.
-func (r *Rows) Close() error { return r.File.Close() }
+func (r *Rows) Close() error {
+	defer r.From.Close()
+	return r.File.Close()
+}
 
 // Has says whether sample i exists.
 func (r *Rows) Has(i int) bool { return i >= 0 && i < r.About.Samples }

@@ -30,6 +30,9 @@ var scatteredPool = sync.Pool{New: func() any { return new(scattered) }}
 // ReadExtents fills extents, which come in the order of their offsets and do not overlap. It reads
 // adjacent ones with one call. It returns the errors of ReadAt.
 func (f *File) ReadExtents(ctx context.Context, extents []Extent) error {
+	if f.objects != nil {
+		return f.readRemoteExtents(ctx, extents)
+	}
 	return f.reading(ctx, func(fd int) error {
 		for len(extents) > 0 {
 			n := near(extents)
@@ -40,6 +43,38 @@ func (f *File) ReadExtents(ctx context.Context, extents []Extent) error {
 		}
 		return nil
 	})
+}
+
+// mostRemoteGap is the largest gap between two extents of an object that is read to save a request.
+// A request takes about as long as 2 MiB at 1 Gbit/s and 20 ms, but the gap costs the bytes of a link
+// that others use too.
+const mostRemoteGap = 64 << 10
+
+// readRemoteExtents is ReadExtents for an object: one request for extents that lie close together.
+func (f *File) readRemoteExtents(ctx context.Context, extents []Extent) error {
+	for len(extents) > 0 {
+		n, end := 1, extents[0].Offset+int64(len(extents[0].Dst))
+		for n < len(extents) && extents[n].Offset >= end && extents[n].Offset-end <= mostRemoteGap {
+			end = extents[n].Offset + int64(len(extents[n].Dst))
+			n++
+		}
+		first := extents[0]
+		if n == 1 {
+			if err := f.readRemote(ctx, first.Dst, first.Offset); err != nil {
+				return err
+			}
+		} else {
+			all := make([]byte, end-first.Offset)
+			if err := f.readRemote(ctx, all, first.Offset); err != nil {
+				return err
+			}
+			for _, e := range extents[:n] {
+				copy(e.Dst, all[e.Offset-first.Offset:])
+			}
+		}
+		extents = extents[n:]
+	}
+	return nil
 }
 
 // near returns how many of the extents, from the first on, one call reads.

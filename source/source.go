@@ -38,6 +38,10 @@ type Source interface {
 	Close() error
 }
 
+// Spare is how much longer than a sample dst should be: with so many more bytes, which may change, a Read
+// of a source with tiers (package tier) copies nothing.
+const Spare = 32
+
 // Blocks is a Source whose samples lie together in blocks, so that one large read gives many of
 // them. A type assertion tells whether a Source has it. Samples are in the order of their blocks.
 // It is safe for concurrent use.

@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
 venv=.venv py=.venv/bin/python tools=.tools
+compile=--compile-bytecode # otherwise several processes of tests would compile the same at a time
 
 fail() { echo "stocached: $*" >&2; exit 1; }
 
@@ -87,7 +88,7 @@ pip_install() {
 # uv installs the same as pip, and downloads and unpacks packages in parallel. If uv cannot install something, pip does.
 install() {
     links=$(echo "${PIP_FIND_LINKS-}" | tr ' ' ,)
-    knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$py" "$@" && return
+    knows_uv && UV_FIND_LINKS=$links "$venv/bin/uv" pip install --quiet $compile --python "$py" "$@" && return
     pip "$@"
 }
 
@@ -158,6 +159,7 @@ torch)
         echo "stocached: installing torch from the package index: several GB, a minute or more. TORCH=0 leaves it out."
         install torch
     fi
+    compile= # tests import a small part of the packages below
     if has torch 2.1; then
         pip_install frameworks 'Lightning, accelerate and transformers (85 MB), for tests' tools/requirements-frameworks.txt \
             -- --no-deps -r tools/requirements-frameworks.txt

@@ -40,6 +40,13 @@ static char scratch[64]; /* a directory on a tmpfs, removed at the end */
 #define COMPLAIN(...)                                                                                                  \
     (printf("%s:%d: ", __FILE__, __LINE__), printf(__VA_ARGS__), printf("\n"), fflush(stdout), failures++)
 
+/* Whether this program looks for races of threads: then it leaves out tests of one thread, which other programs have. */
+#ifdef __SANITIZE_THREAD__
+#define FOR_RACES 1
+#else
+#define FOR_RACES 0
+#endif
+
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define CHECK(condition) ((condition) ? (void)0 : (void)COMPLAIN("not so: %s", #condition))
 #define REQUIRE(condition) ((condition) ? (void)0 : (COMPLAIN("not so: %s", #condition), longjmp(give_up, 1)))

@@ -3,18 +3,22 @@
 # Every program ends with "name: N passed, M failed, K skipped", and so does this script.
 build=$1
 shift
-failures=0
 
-for program; do
-    echo "== $(basename "$program")"
-    ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        timeout 300 "$program"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export work ASAN_OPTIONS=detect_stack_use_after_return=1 TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1
+
+# Programs wait most of their time, so two run at a time. The output of each comes in one piece, when it has ended.
+printf '%s\n' "$@" | xargs -P 2 -I{} sh -c '
+    name=$(basename "$1")
+    timeout 300 "$1" > "$work/$name.out" 2>&1
     status=$?
     if [ $status -ne 0 ]; then
-        echo "$program: exit status $status"
-        failures=$((failures + 1))
+        echo "$1: exit status $status" | tee "$work/$name.failed" >> "$work/$name.out"
     fi
-done
+    { echo "== $name"; cat "$work/$name.out"; } > "$work/$name.all"
+    cat "$work/$name.all"' run {}
+failures=$(find "$work" -name '*.failed' | wc -l)
 
 passed=0 failed=0
 check() { # check <what> <command>...
@@ -30,8 +34,6 @@ check() { # check <what> <command>...
     fi
 }
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 here=$(pwd)
 
 exports_only_ours() {

@@ -49,6 +49,8 @@ func scrape(t *testing.T) (text string, metrics map[string]metric) {
 	}
 	s, err := server.New(context.Background(), server.Options{SocketsDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 		Caches: []server.CacheOptions{{Name: "pets", Dir: segments, Policy: shm.PolicyCost, // has all metrics
+			// no server listens there
+			Tiers:  []source.Settings{{"kind": "cluster", "addresses": []any{"127.0.0.1:1"}}},
 			Source: source.Settings{"kind": "dir", "path": files}}}})
 	if err != nil {
 		t.Fatal(err)

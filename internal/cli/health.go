@@ -19,6 +19,7 @@ type health struct {
 	alive   string // "": it is alive; else why not
 	ready   string
 	leftOut table.List[string]
+	tiers   table.List[string]
 	seconds table.Ratio
 }
 
@@ -30,6 +31,8 @@ var healthColumns = table.Columns[health]{
 	table.Listed("problem", "problem", "what is wrong, in its words", func(h health) any { return h.problem() }),
 	table.Listed("left_out", "left out", "caches of its configuration that it left out, each with the reason",
 		func(h health) any { return h.leftOut }),
+	table.Listed("tiers", "tiers", "nodes of tiers that it leaves out, and what else is wrong with tiers",
+		func(h health) any { return h.tiers }),
 	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
@@ -48,8 +51,8 @@ func newHealth() *cobra.Command {
 		Short: "Say whether a server is healthy and serves clients",
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
 nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
-out because their source or segment is damaged; they are no failure. stocached ping tests the other
-socket, which clients use.`,
+out because their source or segment is damaged, and nodes of tiers that do not answer; both are no failure.
+stocached ping tests the other socket, which clients use.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
 		Example: `  stocached health --timeout 1s || systemctl --user restart stocached`,
@@ -68,7 +71,7 @@ socket, which clients use.`,
 				err = table.WriteJSON(c.OutOrStdout(), healthColumns.Object(h))
 			} else if h.problem() == "" {
 				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
-				for _, one := range h.leftOut {
+				for _, one := range append(h.leftOut, h.tiers...) {
 					complain(c.ErrOrStderr(), one)
 				}
 			}
@@ -98,6 +101,8 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 		for line := range strings.Lines(string(body)) {
 			if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "left out: "); ok {
 				h.leftOut = append(h.leftOut, one)
+			} else if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "tier: "); ok {
+				h.tiers = append(h.tiers, one)
 			}
 		}
 	}

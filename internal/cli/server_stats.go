@@ -13,6 +13,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/tier"
 )
 
 // serverStats are a server's counters of a cache, since the server started.
@@ -29,6 +30,7 @@ type serverStats struct {
 	Bad       uint64         `json:"bad_samples"`
 	Store     string         `json:"store"`
 	Why       string         `json:"store_reason"`
+	Tiers     tierCounts     `json:"tiers"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
 
@@ -81,6 +83,8 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return known(f.Store) })),
 	table.Listed("store_reason", "because", "why the server chose it (decode: {store: auto})",
 		fromServer(func(f *serverStats) any { return known(f.Why) })),
+	table.Listed("tiers", "tiers", "samples that each tier had and had not, and what else it counts",
+		fromServer(func(f *serverStats) any { return f.Tiers.orNone() })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
 		fromServer(func(f *serverStats) any { return f.Mean })),
 	table.Shown("fill_p99_seconds", "fill p99", "99 of 100 took no longer; estimated from a histogram",
@@ -180,6 +184,42 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 		}
 		return &f, nil
 	}
+}
+
+// tierCounts are the counters of the tiers of a cache, from fast to slow.
+type tierCounts []tier.Status
+
+// orNone returns the counters; nil: there are no tiers.
+func (all tierCounts) orNone() any {
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// String has the counts that every tier has, and those others that are not 0.
+func (all tierCounts) String() string {
+	var texts []string
+	for _, t := range all {
+		parts := []string{fmt.Sprintf("%s: hits %v, misses %v, writes %v", t.Kind, table.Count(t.Hits),
+			table.Count(t.Misses), table.Count(t.Writes))}
+		for _, one := range []struct {
+			name string
+			n    uint64
+		}{{"skipped", t.LeftOut}, {"dropped", t.Dropped}, {"refused", t.Refused}, {"poisoned", t.Poisoned},
+			{"openings", t.Openings}, {"waits", t.Waited}, {"given up", t.GaveUp}} {
+			if one.n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %v", one.name, table.Count(one.n)))
+			}
+		}
+		for _, n := range t.Nodes {
+			if n.LeftOut {
+				parts = append(parts, fmt.Sprintf("%s is left out: %s", n.Address, n.Because))
+			}
+		}
+		texts = append(texts, strings.Join(append(parts, t.Notes...), ", "))
+	}
+	return strings.Join(texts, "; ")
 }
 
 // errorCounts are numbers of errors by kind.

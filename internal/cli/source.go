@@ -122,6 +122,7 @@ func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, err
 func guessKind(path string) (string, error) {
 	st, err := os.Stat(path)
 	base := filepath.Base(path)
+	remote := source.IsRemote(path)
 	switch {
 	case err == nil && st.IsDir():
 		if _, err := os.Stat(filepath.Join(path, "dataset.json")); err == nil {
@@ -131,7 +132,9 @@ func guessKind(path string) (string, error) {
 	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"),
 		strings.HasSuffix(base, ".tgz"): // no file has the name of a pattern of shards
 		return "tar", nil
-	case err != nil:
+	case remote && filepath.Ext(base) == "": // a folder; block files name their kind by --kind
+		return "dir", nil
+	case err != nil && !remote:
 		return "", err
 	case base == "dataset.json" || strings.HasSuffix(base, ".stocblk"):
 		return "", usage("%s is a part of a dataset in block files: give its folder", path)

@@ -100,7 +100,10 @@ def install(python: Path, *arguments: str | Path, **environment: str) -> None:
     """Installs without a network."""
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-build-isolation"]
     subprocess.run(
-        [*pip, "--no-deps", "--no-index", *arguments], check=True, env={**CLEAN, **QUICK, **environment}, cwd="/"
+        [*pip, "--no-deps", "--no-index", "--no-compile", *arguments],
+        check=True,
+        env={**CLEAN, **QUICK, **environment},
+        cwd="/",
     )
 
 

@@ -85,7 +85,13 @@ func (s *Host) Handler() http.Handler {
 			fail(w, http.StatusServiceUnavailable, "the server is beginning or ending")
 			return
 		}
-		fmt.Fprintln(w, strings.Join(append([]string{"ok"}, s.LeftOut()...), "\n"))
+		lines := append([]string{"ok"}, s.LeftOut()...)
+		for _, h := range s.Caches() {
+			for _, problem := range h.Problems() {
+				lines = append(lines, "tier: "+strings.ReplaceAll(problem, "\n", "; "))
+			}
+		}
+		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})
 	mux.Handle("GET /metrics", s.MetricsHandler())
 	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE " +

@@ -1,10 +1,14 @@
 package admin
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/server/session"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/tier"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -95,9 +99,46 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	gauge("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.",
 		float64(h.Bad()))
+	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
 	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the begin of a "+
 		"sample's read until it is stored, by this server.", nil, prometheus.Labels{"cache": h.Name}), count, sum, upTo)
+}
+
+// tiers reads those of the tiers of a cache.
+func tiers(all []tier.Status, gauge func(name, help string, v float64, labels ...string),
+	counter func(name, help string, v uint64, labels ...string)) {
+	for k, t := range all {
+		which := []string{"tier", fmt.Sprint(k), "kind", t.Kind}
+		for _, one := range []struct {
+			name, help string
+			v          uint64
+		}{
+			{"hits", "Samples that a tier had, counted as no read of the source.", t.Hits},
+			{"hit_bytes", "Bytes of these.", t.HitBytes},
+			{"misses", "Samples that a tier was asked for and did not have.", t.Misses},
+			{"skipped", "Samples that a tier was not asked for, or not answered, because a node was left out.", t.LeftOut},
+			{"writes", "Samples written to a tier.", t.Writes},
+			{"write_bytes", "Bytes of these.", t.WriteBytes},
+			{"dropped", "Samples not written to a tier: its queue was full, or the node left out or full.", t.Dropped},
+			{"refused", "Writes that a full node of a tier has refused.", t.Refused},
+			{"poisoned", "Values of a tier whose checks failed.", t.Poisoned},
+			{"openings", "How often a node of a tier was left out.", t.Openings},
+			{"waits", "Reads that waited for the load of another machine.", t.Waited},
+			{"waits_given_up", "Of these, reads that waited for too long.", t.GaveUp},
+		} {
+			counter("tier_"+one.name+"_total", one.help, one.v, which...)
+		}
+		gauge("tier_queued_bytes", "Bytes of samples that wait to be written to a tier.", float64(t.Queued), which...)
+		for _, n := range t.Nodes {
+			state := 0.0
+			if n.LeftOut {
+				state = 1
+			}
+			gauge("tier_left_out", "1: this node of a tier is left out now.", state,
+				append(slices.Clone(which), "node", n.Address)...)
+		}
+	}
 }
 
 // costs reads those of a cache with the policy cost.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
@@ -44,14 +46,15 @@ type Config struct {
 
 // Cache is one cache of the server.
 type Cache struct {
-	Name     string         `key:"name"`
-	Source   map[string]any `key:"source"`
-	Decode   map[string]any `key:"decode"`
-	Size     Size           `key:"size"`
-	Policy   string         `key:"policy"`
-	Parallel *int           `key:"parallel"` // nil: the default
-	Dir      string         `key:"dir"`
-	Unnamed  bool           `key:"unnamed"`
+	Name     string           `key:"name"`
+	Source   map[string]any   `key:"source"`
+	Decode   map[string]any   `key:"decode"`
+	Tiers    []map[string]any `key:"tiers"`
+	Size     Size             `key:"size"`
+	Policy   string           `key:"policy"`
+	Parallel *int             `key:"parallel"` // nil: the default
+	Dir      string           `key:"dir"`
+	Unnamed  bool             `key:"unnamed"`
 
 	ReadTimeout  time.Duration `key:"read_timeout"`
 	RemoveUnused time.Duration `key:"remove_unused"`
@@ -359,10 +362,39 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	for key, value := range one.Source {
 		settings[key] = c.resolve(key, value)
 	}
+	var tiers []source.Settings
+	for _, t := range one.Tiers {
+		tiers = append(tiers, c.tier(t))
+	}
 	policy, _ := shm.ParsePolicy(one.Policy) // check has seen it
-	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Size: uint64(one.Size),
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
 		Policy: policy, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
+}
+
+// tier returns the settings of a tier: its files relative to the folder of the file, its password hidden.
+func (c *Config) tier(from map[string]any) source.Settings {
+	settings := source.Settings{}
+	for key, value := range from {
+		text, isText := value.(string)
+		inner, isMap := value.(map[string]any)
+		switch {
+		case key == "password" && isText:
+			value = tier.Secret(text)
+		case key == "password_file":
+			value = c.resolve("path", value)
+		case key == "tls" && isMap:
+			files := maps.Clone(inner)
+			for _, name := range []string{"ca", "cert", "key"} {
+				if file, ok := files[name]; ok {
+					files[name] = c.resolve("path", file)
+				}
+			}
+			value = files
+		}
+		settings[key] = value
+	}
+	return settings
 }
 
 // resolve makes the paths of a source, its manifest and its index relative to the folder of the
@@ -370,7 +402,7 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 func (c *Config) resolve(key string, value any) any {
 	path, ok := value.(string)
 	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" &&
-		!filepath.IsAbs(path) {
+		!filepath.IsAbs(path) && !source.IsRemote(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}
 	return value

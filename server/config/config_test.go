@@ -150,3 +150,16 @@ func TestExample(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that an address is no path below the folder of the file.
+func TestAddressIsNoPath(t *testing.T) {
+	for _, address := range []string{"s3://bucket/train-{0..3}.tar", "https://host/x.npy"} {
+		c, err := config.Load(write(t, `caches: [{name: a, source: {kind: tar, path: "`+address+`"}}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Options(nil).Caches[0].Source["path"]; got != address {
+			t.Errorf("%v, want %s", got, address)
+		}
+	}
+}

@@ -81,7 +81,8 @@ func TestGoodFiles(t *testing.T) {
 		t.Errorf("defaults: %s", a)
 	}
 	if a := every.Options(nil).Caches[0]; a.Size != 3<<29 || a.Parallel != 32 || a.ReadTimeout.Minutes() != 90 ||
-		a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || a.Unnamed ||
+		a.RemoveUnused.Hours() != 24 || a.Dir == "" || len(a.Decode) != 2 || len(a.Tiers) != 1 ||
+		a.Tiers[0]["password_file"] != "testdata/good/p" || a.Unnamed ||
 		!every.Options(nil).Caches[1].Unnamed {
 		t.Errorf("%+v", a)
 	}

@@ -400,7 +400,7 @@ func (f *Filler) load(ctx context.Context, from source.Source, index int) (buffe
 	if err != nil {
 		return nil, nil, err
 	}
-	buffer = f.take(size)
+	buffer = f.take(size + source.Spare)
 	n, err := from.Read(ctx, index, *buffer)
 	if err != nil {
 		f.buffers.Put(buffer)

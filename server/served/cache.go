@@ -27,6 +27,8 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/tier"
+	tierkinds "github.com/stocached/stocached/tier/kinds"
 )
 
 // Cache is a cache of this server. Callers use it between Enter and Leave. After Shut, Enter fails.
@@ -54,7 +56,8 @@ type Cache struct {
 	gone    bool
 	options Options
 	bare    source.Source // as opened, without counters
-	source  source.Source // with counters
+	source  source.Source // with counters, and the tiers around it
+	tiers   *tier.Set     // part of source; nil: none
 	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
 
 	idle idleness // only the janitor uses it
@@ -88,6 +91,15 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	}()
 	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options,
 		counts: cmp.Or(p.counts, new(counts))}
+	made := h
+	if h.tiers, err = h.openTiers(p); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			made.closeTiers(made.tiers)
+		}
+	}()
 	for h.cache == nil {
 		h.segment, err = p.find()
 		switch {
@@ -124,7 +136,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts.source), p.ahead
+	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
 	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
@@ -303,12 +315,18 @@ func (h *Cache) Adjust(o Options) {
 // Refill replaces the source by another one of the same data. Reads under way end with the old one.
 // ErrEnding: the cache is shut, and nothing has changed.
 func (h *Cache) Refill(p *Prepared) error {
+	tiers, err := h.openTiers(p)
+	if err != nil {
+		return err
+	}
 	h.use.Lock()
 	if h.gone {
 		h.use.Unlock()
+		h.closeTiers(tiers)
 		return fill.ErrEnding
 	}
-	h.bare, h.source, h.ahead = p.source, wrap.Count(p.source, &h.counts.source), p.ahead
+	h.tiers = tiers
+	h.bare, h.source, h.ahead = p.source, h.around(p, tiers), p.ahead
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
@@ -378,10 +396,11 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 		return nil
 	}
 	h.gone = true
-	from := h.source
+	from, tiers := h.source, h.tiers
 	err := errors.Join(h.cache.Close(), h.segment.Close())
 	h.use.Unlock()
 	if keepSource {
+		h.closeTiers(tiers) // another cache opens its own
 		return err
 	}
 	closed := h.closeLater(from)
@@ -400,6 +419,55 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 
 // CloseSource closes the source that Shut has kept open, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
+
+// openTiers opens the tiers of a cache; nil: it has none.
+func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
+	return tierkinds.Open(p.Options.Tiers, tier.About{Cache: h.Name, Info: p.source.Info(), Log: h.Log,
+		Within: p.Options.ReadTimeout})
+}
+
+// around returns the source of a prepared cache with counters, and the tiers around them.
+func (h *Cache) around(p *Prepared, tiers *tier.Set) source.Source {
+	counted := wrap.Count(p.source, &h.counts.source)
+	if tiers == nil {
+		return counted
+	}
+	return tier.Around(counted, tiers)
+}
+
+// closeTiers closes tiers in the background, as they write what waits.
+func (h *Cache) closeTiers(tiers *tier.Set) {
+	if tiers == nil {
+		return
+	}
+	go func() {
+		if err := tiers.Close(); err != nil {
+			h.Log.Warn("closing tiers", "error", err)
+		}
+	}()
+}
+
+// Tiers describes the tiers of the cache. The caller has entered.
+func (h *Cache) Tiers() []tier.Status {
+	if h.tiers == nil {
+		return nil
+	}
+	return h.tiers.Status()
+}
+
+// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
+func (h *Cache) Problems() (lines []string) {
+	if !h.Enter() {
+		return nil
+	}
+	defer h.Leave()
+	if h.tiers != nil {
+		for _, line := range h.tiers.Problems() {
+			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
+		}
+	}
+	return lines
+}
 
 // closeLater closes a source in the background, when its reads have ended. A read that hangs may
 // delay that forever. Then closeLater closes the returned channel.

@@ -17,11 +17,12 @@ type Options struct {
 	// where samples come from: kind and the kind's own keys; also limits, retry and read_ahead of
 	// package wrap
 	Source   source.Settings
-	Decode   map[string]any // how to decode images, for package decode; nil: not at all
-	Size     uint64         // bytes that the segment never exceeds. 0: capacity for every sample
-	Policy   shm.Policy     // which samples it keeps
-	Parallel int            // reads at a time, at most 32. 0: 4
-	Dir      string         // an existing folder on a tmpfs. "": the folder of all caches
+	Decode   map[string]any    // how to decode images, for package decode; nil: not at all
+	Tiers    []source.Settings // between segment and source, from fast to slow: kind and its keys
+	Size     uint64            // bytes that the segment never exceeds. 0: capacity for every sample
+	Policy   shm.Policy        // which samples it keeps
+	Parallel int               // reads at a time, at most 32. 0: 4
+	Dir      string            // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
 	// cold after a restart. Clients get it from the server; no process can truncate it.
 	Unnamed bool

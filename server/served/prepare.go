@@ -12,6 +12,8 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/tier"
+	tierkinds "github.com/stocached/stocached/tier/kinds"
 )
 
 // Prepared is a cache whose source is open and that has no segment yet.
@@ -46,6 +48,9 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 			return nil, errors.Join(err, both.Close())
 		}
 	}
+	if err := p.checkTiers(); err != nil {
+		return nil, errors.Join(err, p.source.Close())
+	}
 	fault.At("host.source")
 	if p.want, err = o.segment(p.source); err == nil {
 		p.Bytes, err = p.want.SegmentBytes()
@@ -54,6 +59,15 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 		return nil, errors.Join(err, p.source.Close())
 	}
 	return p, nil
+}
+
+// checkTiers checks the settings of tiers.
+func (p *Prepared) checkTiers() error {
+	if len(p.Options.Tiers) > 0 && p.ahead != nil {
+		return fmt.Errorf("%w: read_ahead and tiers do not go together: it would read from the source what a tier has",
+			source.ErrInvalid)
+	}
+	return tierkinds.Check(p.Options.Tiers, tier.About{Info: p.source.Info(), Within: p.Options.ReadTimeout})
 }
 
 // choose returns the form of a source that the cache keeps, with store: auto. An existing cache keeps its store.
@@ -145,4 +159,15 @@ func (p *Prepared) Existing() (t Existing, err error) {
 	}
 	t.Alone = len(probe.Records) <= own
 	return t, err
+}
+
+// Examine asks the servers of the tiers of a cache what an operator should change.
+func Examine(ctx context.Context, o Options, open OpenFunc) ([][]tier.Finding, error) {
+	p, err := Prepare(ctx, o, open)
+	if err != nil {
+		return nil, err
+	}
+	found, err := tierkinds.Examine(ctx, o.Tiers, tier.About{Cache: o.Name, Info: p.source.Info(),
+		Log: slog.New(slog.DiscardHandler)})
+	return found, errors.Join(err, p.source.Close())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/tier"
 )
 
 // counts are the counters of a server for one cache, beside those of the segment. They go on when
@@ -142,6 +143,8 @@ type Status struct {
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
+	// the tiers between segment and source, from fast to slow
+	Tiers []tier.Status `json:"tiers,omitempty"`
 	Stats
 	*Epochs // with the policy cost
 }
@@ -156,9 +159,10 @@ func (h *Cache) Status() (Status, error) {
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
 		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
 		Policy: h.segment.Policy.String(),
-		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes, Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
+		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
+		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
 }
 
 // note returns the text of a note of a source; "": it has none of that name.

@@ -91,5 +91,6 @@ func (h *Cache) LeaveUnused() (bool, error) {
 	h.Schedules.Cancel() // they wait for h.use, and then find the cache shut
 	h.filler.Close(0)
 	h.gone = true
+	h.closeTiers(h.tiers)
 	return true, errors.Join(err, h.cache.Close(), h.segment.Close())
 }

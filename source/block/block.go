@@ -27,6 +27,8 @@ var Kind = source.Kind{Name: kind,
 
 // settings are the keys of this kind.
 type settings struct {
+	source.Remote `key:",squash"`
+
 	Path   string `key:"path"`
 	Verify *bool  `key:"verify"` // compare each sample read with its checksum; default true
 }
@@ -39,12 +41,17 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if o.Path == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
 	}
-	return Open(ctx, o.Path, o.Verify == nil || *o.Verify)
+	place, err := o.Place(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	return openAt(ctx, place, o.Path, o.Verify == nil || *o.Verify)
 }
 
 // Dataset is a source of samples in block files. It is a source.Blocks.
 type Dataset struct {
 	folder      string
+	place       *source.Place
 	info        source.Info
 	description Description
 	files       []*file
@@ -60,14 +67,20 @@ var _ source.Blocks = (*Dataset)(nil)
 // Open opens the dataset in a folder. With verify each Read compares the sample with its checksum.
 // Errors: ErrCorrupt, ErrInvalid, the cause of ctx, errors of the system.
 func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
-	doc, description, id, err := readDocument(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, missing(folder, err)
-	}
+	return openAt(ctx, &source.Place{}, folder, verify)
+}
+
+// openAt is Open for a folder of a place, which the dataset closes.
+func openAt(ctx context.Context, place *source.Place, folder string, verify bool) (*Dataset, error) {
+	doc, description, id, err := readDocument(ctx, place, folder)
 	if err != nil {
+		place.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = missing(folder, err)
+		}
 		return nil, err
 	}
-	d := &Dataset{folder: folder, description: description, verify: verify}
+	d := &Dataset{folder: folder, place: place, description: description, verify: verify}
 	if err := d.openFiles(ctx, doc, id); err != nil {
 		d.Close()
 		return nil, err
@@ -98,7 +111,7 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f, bytes, err := openFile(filepath.Join(d.folder, r.Name), l)
+		f, bytes, err := openFile(ctx, d.place, d.folder+"/"+r.Name, l)
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			return fmt.Errorf("%w: a reader keeps all %d block files open: allow more open files (ulimit -n), "+
 				"or pack with a larger --file-size",
@@ -286,5 +299,6 @@ func (d *Dataset) Close() error {
 	for _, f := range d.files {
 		all = append(all, f.Close())
 	}
+	d.place.Close()
 	return errors.Join(all...)
 }

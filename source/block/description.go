@@ -2,13 +2,13 @@ package block
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -170,9 +170,9 @@ func (d *Description) check() error {
 
 // readDocument reads dataset.json in a folder, and checks all but what depends on the block files.
 // Errors: ErrCorrupt, ErrInvalid for another format or version, errors of the system.
-func readDocument(folder string) (*document, Description, identity, error) {
+func readDocument(ctx context.Context, place *source.Place, folder string) (*document, Description, identity, error) {
 	path := folder + "/" + datasetName
-	f, err := source.OpenFile(path)
+	f, err := place.Open(ctx, path)
 	if err != nil {
 		return nil, Description{}, identity{}, err
 	}
@@ -180,8 +180,8 @@ func readDocument(folder string) (*document, Description, identity, error) {
 	if f.Stamp.Bytes > maxDatasetBytes {
 		return nil, Description{}, identity{}, damaged("%s has %d bytes, more than %d", path, f.Stamp.Bytes, maxDatasetBytes)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
+	text := make([]byte, f.Stamp.Bytes)
+	if err := f.ReadAt(ctx, text, 0); err != nil {
 		return nil, Description{}, identity{}, err
 	}
 	doc, d, id, err := decodeDocument(text)

@@ -22,8 +22,8 @@ type file struct {
 
 // openFile opens a block file and checks its footer. largest is the size of its largest sample.
 // Errors: ErrCorrupt and ErrInvalid with the path, errors of the system.
-func openFile(path string, l limits) (f *file, largest uint32, err error) {
-	opened, err := source.OpenFile(path)
+func openFile(ctx context.Context, place *source.Place, path string, l limits) (f *file, largest uint32, err error) {
+	opened, err := place.Open(ctx, path)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -142,7 +142,7 @@ func (w *Writer) checkTarget() error {
 	case len(entries) == 0:
 		return w.checkEmpty()
 	}
-	_, _, id, err := readDocument(w.folder)
+	_, _, id, err := readDocument(context.Background(), &source.Place{}, w.folder)
 	switch {
 	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
 		return fmt.Errorf("%w: %s", ErrWhole, w.folder)
@@ -274,7 +274,7 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	if w.description.Schema.Variable {
 		l.most = shm.MaxSampleBytes
 	}
-	f, largest, err := openFile(path, l)
+	f, largest, err := openFile(ctx, &source.Place{}, path, l)
 	switch {
 	case errors.Is(err, source.ErrCorrupt), errors.Is(err, source.ErrInvalid), errors.Is(err, fs.ErrNotExist):
 		return false, nil

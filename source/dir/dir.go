@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -46,6 +47,8 @@ const (
 
 // settings are the keys of this kind.
 type settings struct {
+	source.Remote `key:",squash"`
+
 	Path     string `key:"path"`
 	Glob     string `key:"glob"`     // which files, such as **/*.jpg; default all
 	Manifest string `key:"manifest"` // a text file that lists the files, instead of glob
@@ -75,11 +78,28 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	root, err := filepath.Abs(o.Path)
+	place, err := o.Place(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	l, err := o.load(ctx, root)
+	t, err := o.open(ctx, place)
+	if err != nil {
+		place.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// open opens the tree of a place.
+func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error) {
+	root := strings.TrimRight(o.Path, "/")
+	if place.Objects() == nil {
+		var err error
+		if root, err = filepath.Abs(o.Path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := o.load(ctx, place, root)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +107,16 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tree{root: root, files: l.files, schema: schema,
+	t := &tree{root: root, place: place, files: l.files, schema: schema,
 		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
 		if err := t.tryDirect(); err != nil {
 			return nil, err
 		}
+	}
+	if place.Objects() != nil {
+		return t, nil
 	}
 	kept := 0
 	if t.info.Samples <= keptByDefault {
@@ -125,6 +148,8 @@ func (o *settings) check() error {
 		return invalid("labels is %q; known are: %s, %s, %s", o.Labels, noLabels, labelsOfFolders, labelsListed)
 	case o.Labels == labelsListed && o.Manifest == "":
 		return invalid("labels: manifest needs a manifest with labels")
+	case source.IsRemote(o.Path) && (o.Direct || o.Descriptors != nil):
+		return invalid("direct and descriptors are for local files, and %s is an address", o.Path)
 	case o.Descriptors != nil && *o.Descriptors < 0:
 		return invalid("descriptors is %d; 0 keeps none", *o.Descriptors)
 	case o.Descriptors != nil && uint64(*o.Descriptors) >= mayOpen():
@@ -150,7 +175,7 @@ func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 	_, bytes, err := schema.Place(shapes(&schema, l.files.bytes(largest)))
 	if err != nil {
 		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid,
-			filepath.Join(root, l.files.name(largest)), l.files.bytes(largest), err)
+			root+"/"+l.files.name(largest), l.files.bytes(largest), err)
 	}
 	schema.SampleBytes = uint64(bytes)
 	return schema, nil
@@ -182,11 +207,11 @@ type folder struct {
 }
 
 // load returns the list of files: from the index if it is valid, else from the tree.
-func (o *settings) load(ctx context.Context, root string) (*listing, error) {
+func (o *settings) load(ctx context.Context, place *source.Place, root string) (*listing, error) {
 	if o.Index == "" {
-		return o.list(ctx, root)
+		return o.list(ctx, place, root)
 	}
-	index, err := o.newIndex(root)
+	index, err := o.newIndex(ctx, place, root)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +220,7 @@ func (o *settings) load(ctx context.Context, root string) (*listing, error) {
 		l.Notes = append(l.Notes, source.Note{Name: "index", Text: "read from " + o.Index})
 		return l, nil
 	}
-	if l, err = o.list(ctx, root); err != nil {
+	if l, err = o.list(ctx, place, root); err != nil {
 		return nil, err
 	}
 	text := fmt.Sprintf("written to %s: %v", o.Index, doubt)
@@ -207,13 +232,13 @@ func (o *settings) load(ctx context.Context, root string) (*listing, error) {
 }
 
 // list inspects all files.
-func (o *settings) list(ctx context.Context, root string) (*listing, error) {
+func (o *settings) list(ctx context.Context, place *source.Place, root string) (*listing, error) {
 	var l *listing
 	var err error
 	if o.Manifest != "" {
-		l, err = o.listed(ctx, root)
+		l, err = o.listed(ctx, place, root)
 	} else {
-		l, err = o.found(ctx, root)
+		l, err = o.found(ctx, place, root)
 	}
 	if err != nil {
 		return nil, err

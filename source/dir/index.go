@@ -43,7 +43,8 @@ import (
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
 // removed or renamed changes the time of its folder. A file that was rewritten in place is detected
-// when it is read.
+// when it is read. Objects have no folders: their index is valid until somebody removes it, so that
+// ten million objects are listed once.
 const (
 	indexMagic   = "STOCTREE"
 	indexVersion = 1
@@ -61,13 +62,16 @@ type index struct {
 
 // newIndex returns ErrInvalid for an index inside the tree, because each save would change the
 // tree.
-func (o *settings) newIndex(root string) (*index, error) {
-	if err := isFolder(root); err != nil {
-		return nil, err
-	}
-	real, err := filepath.EvalSymlinks(root)
-	if err != nil {
-		return nil, err
+func (o *settings) newIndex(ctx context.Context, from *source.Place, root string) (*index, error) {
+	real := root
+	if from.Objects() == nil {
+		if err := isFolder(root); err != nil {
+			return nil, err
+		}
+		var err error
+		if real, err = filepath.EvalSymlinks(root); err != nil {
+			return nil, err
+		}
 	}
 	path, err := filepath.Abs(o.Index)
 	if err != nil {
@@ -80,7 +84,7 @@ func (o *settings) newIndex(root string) (*index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("index: %w", err)
 	}
-	if inside(place, real) {
+	if from.Objects() == nil && inside(place, real) {
 		return nil, fmt.Errorf("%w: the index %s lies inside its own folder %s; put it outside",
 			source.ErrInvalid, path, root)
 	}

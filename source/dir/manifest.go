@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -91,9 +90,11 @@ func parseManifest(r io.Reader) (lines []line, labelled bool, err error) {
 }
 
 // listed lists the files of the manifest.
-func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
-	if err := isFolder(root); err != nil {
-		return nil, err
+func (o *settings) listed(ctx context.Context, place *source.Place, root string) (*listing, error) {
+	if place.Objects() == nil {
+		if err := isFolder(root); err != nil {
+			return nil, err
+		}
 	}
 	f, err := os.OpenFile(o.Manifest, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -125,14 +126,8 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	case labelsOfFolders:
 		// Classes are all folders, even without listed files, so that the parts of a split dataset
 		// agree on the numbers.
-		w := newWalk(root, o.Hidden, func(string) bool { return false })
-		top, err := w.list(&place{})
-		if err != nil {
+		if l.Folders, l.Classes, err = o.folders(ctx, place, root); err != nil {
 			return nil, err
-		}
-		l.Folders = top.folders
-		for _, p := range top.todo {
-			l.Classes = append(l.Classes, p.name)
 		}
 		slices.Sort(l.Classes)
 		labels, _ = labelsByFolder(names, l.Classes)
@@ -143,7 +138,7 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	}
 	stamps := make([]source.Stamp, len(names))
 	if err := each(ctx, len(names), func(i int) (err error) {
-		if stamps[i], err = source.StampOf(filepath.Join(root, names[i])); err != nil {
+		if stamps[i], err = place.Stamp(ctx, root+"/"+names[i]); err != nil {
 			err = fmt.Errorf("manifest %s: line %d: %w", o.Manifest, lines[i].number, err)
 		}
 		return err
@@ -152,6 +147,34 @@ func (o *settings) listed(ctx context.Context, root string) (*listing, error) {
 	}
 	l.files = newFiles(names, stamps, labels)
 	return l, nil
+}
+
+// folders returns the folders of classes, sorted, and what an index must know of them. A web server does
+// not list its folders: there the classes are those of the names.
+func (o *settings) folders(ctx context.Context, place *source.Place, root string) ([]folder, []string, error) {
+	var classes []string
+	objects := place.Objects()
+	if objects == nil {
+		w := newWalk(root, o.Hidden, func(string) bool { return false })
+		top, err := w.list(&inTree{})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range top.todo {
+			classes = append(classes, p.name)
+		}
+		slices.Sort(classes)
+		return top.folders, classes, nil
+	}
+	err := objects.List(ctx, root+"/", func(name string, _ source.Stamp) error {
+		class, _, inside := strings.Cut(strings.TrimPrefix(name, root+"/"), "/")
+		if inside && (o.Hidden || class[0] != '.') && (len(classes) == 0 || classes[len(classes)-1] != class) {
+			classes = append(classes, class)
+		}
+		return nil
+	})
+	slices.Sort(classes)
+	return nil, slices.Compact(classes), err
 }
 
 // isFolder returns nil for a folder, ErrInvalid for another file, or an error of the system.

@@ -17,7 +17,8 @@ import (
 
 // tree is the source.
 type tree struct {
-	root   string // absolute: changes of the working directory do not matter
+	root   string // an address, or absolute: changes of the working directory do not matter
+	place  *source.Place
 	files  files
 	schema shm.Schema
 	info   source.Info
@@ -81,12 +82,15 @@ func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		data = dst[spans[0].Start:spans[0].End]
 		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(t.files.label(i)))
 	}
-	return n, t.read(i, data)
+	return n, t.read(ctx, i, data)
 }
 
 // read reads the whole file of sample i.
-func (t *tree) read(i int, data []byte) error {
+func (t *tree) read(ctx context.Context, i int, data []byte) error {
 	path := t.path(i)
+	if objects := t.place.Objects(); objects != nil {
+		return objects.ReadAt(ctx, path, t.files.stamp(i), data, 0)
+	}
 	if t.kept == nil {
 		fd, err := t.open(path)
 		if err != nil {
@@ -187,9 +191,13 @@ func (t *tree) Where(i int) string {
 func (t *tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return nil
+	}
 	t.closed = true
 	if t.kept != nil {
 		t.kept.Clear()
 	}
+	t.place.Close()
 	return nil
 }

@@ -19,33 +19,19 @@ import (
 )
 
 // found lists the files of the tree.
-func (o *settings) found(ctx context.Context, root string) (*listing, error) {
-	w := newWalk(root, o.Hidden, func(name string) bool {
-		return o.Glob == "" ||
-			doublestar.MatchUnvalidated(o.Glob, name)
-	})
+func (o *settings) found(ctx context.Context, place *source.Place, root string) (*listing, error) {
+	keep := func(name string) bool { return o.Glob == "" || doublestar.MatchUnvalidated(o.Glob, name) }
+	if objects := place.Objects(); objects != nil {
+		return o.foundObjects(ctx, objects, root, keep)
+	}
+	w := newWalk(root, o.Hidden, keep)
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
 	slices.Sort(w.names)
 	slices.SortFunc(w.folders, func(a, b folder) int { return strings.Compare(a.Name, b.Name) })
 	l := &listing{rest: rest{Folders: w.folders, Notes: w.notes()}}
-	names := w.names
-	var labels []int64
-	if o.Labels == labelsOfFolders {
-		classes := classesOf(w.folders)
-		inside := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
-		if outside := len(names) - len(inside); outside > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "without a class",
-				Text: fmt.Sprintf("%d files outside folders were left out", outside)})
-		}
-		names, l.Classes = inside, classes
-		var empty []string
-		if labels, empty = labelsByFolder(names, classes); len(empty) > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "classes without files",
-				Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
-		}
-	}
+	names, labels := o.label(l, w.names, classesOf(w.folders))
 	if len(names) == 0 {
 		return nil, o.nothing(root, len(w.names))
 	}
@@ -55,6 +41,26 @@ func (o *settings) found(ctx context.Context, root string) (*listing, error) {
 	}
 	l.files = newFiles(names, stamps, labels)
 	return l, nil
+}
+
+// label returns the files that are samples, and their labels: all of names, or with labels of folders
+// those in the folder of a class. It adds classes and notes to l.
+func (o *settings) label(l *listing, names, classes []string) (inside []string, labels []int64) {
+	inside = names
+	if o.Labels == labelsOfFolders {
+		inside = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
+		if outside := len(names) - len(inside); outside > 0 {
+			l.Notes = append(l.Notes, source.Note{Name: "without a class",
+				Text: fmt.Sprintf("%d files outside folders were left out", outside)})
+		}
+		l.Classes = classes
+		var empty []string
+		if labels, empty = labelsByFolder(inside, classes); len(empty) > 0 {
+			l.Notes = append(l.Notes, source.Note{Name: "classes without files",
+				Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
+		}
+	}
+	return inside, labels
 }
 
 // nothing returns the error for a tree without samples.
@@ -84,7 +90,7 @@ type walk struct {
 
 	mu      sync.Mutex // protects the fields below
 	wake    sync.Cond
-	todo    []*place
+	todo    []*inTree
 	busy    int // number of places that are being listed
 	err     error
 	names   []string
@@ -92,15 +98,15 @@ type walk struct {
 	skipped []string // names, with the reason
 }
 
-// place is a folder below the root.
-type place struct {
+// inTree is a folder below the root.
+type inTree struct {
 	name     string
-	above    *place
+	above    *inTree
 	dev, ino uint64
 }
 
 func newWalk(root string, hidden bool, keep func(name string) bool) *walk {
-	w := &walk{root: root, hidden: hidden, keep: keep, todo: []*place{{}}}
+	w := &walk{root: root, hidden: hidden, keep: keep, todo: []*inTree{{}}}
 	w.wake.L = &w.mu
 	return w
 }
@@ -158,14 +164,14 @@ func (w *walk) fail(err error) {
 
 // seen is the content of one place.
 type seen struct {
-	todo    []*place
+	todo    []*inTree
 	names   []string
 	folders []folder
 	skipped []string
 }
 
 // list reads one folder.
-func (w *walk) list(p *place) (got seen, err error) {
+func (w *walk) list(p *inTree) (got seen, err error) {
 	full := filepath.Join(w.root, p.name)
 	f, err := os.OpenFile(full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -210,7 +216,7 @@ func (w *walk) list(p *place) (got seen, err error) {
 		}
 		switch {
 		case mode.IsDir():
-			got.todo = append(got.todo, &place{name: name, above: p})
+			got.todo = append(got.todo, &inTree{name: name, above: p})
 		case !w.keep(name):
 		case mode.IsRegular():
 			got.names = append(got.names, name)

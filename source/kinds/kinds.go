@@ -13,6 +13,9 @@ import (
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
 	"github.com/stocached/stocached/source/tar"
+
+	_ "github.com/stocached/stocached/source/http" // http:// and https://
+	_ "github.com/stocached/stocached/source/s3"   // s3:// and gs://
 )
 
 // All lists all kinds.

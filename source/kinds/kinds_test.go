@@ -69,6 +69,8 @@ func TestDocumentedKeys(t *testing.T) {
 		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)})
 		accepted[key] = known(t, err)
 	}
+	_, err = source.Remote{Remote: unknown}.Place("s3://bucket/name")
+	accepted["remote"] = known(t, err)
 	_, err = decode.New(s, unknown)
 	accepted["decode"] = known(t, err)
 	for where, keys := range accepted {

@@ -25,6 +25,9 @@ func Whole(ctx context.Context, kind func(context.Context, source.Settings) (sou
 			delete(own, key)
 		}
 	}
+	if path, ok := own["path"].(string); ok && source.IsRemote(path) && wrapped["retry"] == nil {
+		wrapped["retry"] = map[string]any{} // a network fails at times
+	}
 	if s, err = kind(ctx, own); err != nil {
 		return nil, nil, err
 	}

@@ -20,6 +20,8 @@ var Kind = source.Kind{Name: kind, Doc: "the rows of a .npy array: path", Open: 
 
 // settings are the keys of this kind.
 type settings struct {
+	source.Remote `key:",squash"`
+
 	Path string `key:"path"`
 }
 
@@ -33,15 +35,22 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if o.Path == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
 	}
-	f, err := source.OpenFile(o.Path)
+	place, err := o.Place(o.Path)
 	if err != nil {
+		return nil, err
+	}
+	f, err := place.Open(ctx, o.Path)
+	if err != nil {
+		place.Close()
 		return nil, err
 	}
 	r, err := read(ctx, f)
 	if err != nil {
 		f.Close()
+		place.Close()
 		return nil, err
 	}
+	r.From = place
 	return r, nil
 }
 

@@ -19,6 +19,8 @@ var Kind = source.Kind{Name: kind, Doc: "fixed-size records in a file: path, sha
 
 // settings are the keys of this kind.
 type settings struct {
+	source.Remote `key:",squash"`
+
 	Path        string `key:"path"`
 	SampleBytes int    `key:"sample_bytes"` // bytes of a record, instead of shape and dtype
 	Shape       []int  `key:"shape"`
@@ -28,7 +30,7 @@ type settings struct {
 
 type records struct{ source.Rows }
 
-func open(_ context.Context, s source.Settings) (source.Source, error) {
+func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	var o settings
 	if err := s.Decode(&o); err != nil {
 		return nil, err
@@ -37,19 +39,25 @@ func open(_ context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := source.OpenFile(o.Path)
+	place, err := o.Place(o.Path)
 	if err != nil {
+		return nil, err
+	}
+	f, err := place.Open(ctx, o.Path)
+	if err != nil {
+		place.Close()
 		return nil, err
 	}
 	bytes, body := int64(schema.SampleBytes), f.Stamp.Bytes-o.Offset
 	if o.Offset < 0 || body < bytes || body%bytes != 0 {
 		f.Close()
+		place.Close()
 		return nil, fmt.Errorf("%w: %s has %d bytes, which is not a whole number of records of %d bytes after the "+
 			"first %d; check shape, dtype and offset",
 			source.ErrInvalid,
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
-	return &records{source.Rows{File: f, Offset: o.Offset,
+	return &records{source.Rows{File: f, From: place, Offset: o.Offset,
 		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema,
 			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
 				source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil

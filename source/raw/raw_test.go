@@ -72,7 +72,7 @@ func TestRefuses(t *testing.T) {
 		"negative":      {source.Settings{"path": path, "sample_bytes": -1}, "sample_bytes is -1"},
 		"empty shape":   {source.Settings{"path": path, "shape": []int{0}}, "below 1"},
 		"unknown dtype": {source.Settings{"path": path, "shape": []int{5}, "dtype": "float33"}, "float33"},
-		"unknown key":   {source.Settings{"path": path, "sample_bytes": 10, "ofset": 3}, `unknown key "ofset"; known are: dtype, offset, path, sample_bytes, shape`},
+		"unknown key":   {source.Settings{"path": path, "sample_bytes": 10, "ofset": 3}, `unknown key "ofset"; known are: dtype, offset, path, remote, sample_bytes, shape`},
 		"wrong type":    {source.Settings{"path": path, "sample_bytes": "ten"}, "sample_bytes"},
 		"a folder":      {source.Settings{"path": filepath.Dir(path), "sample_bytes": 10}, "not a regular file"},
 		"far offset":    {source.Settings{"path": path, "sample_bytes": 10, "offset": 30}, "after the first 30"},

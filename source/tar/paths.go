@@ -1,8 +1,10 @@
 package tar
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,18 +18,19 @@ var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 // name. Otherwise it expands braces, and matches * ? [ ] in each result with the
 // existing files, sorted by name. It returns ErrInvalid when a pattern matches no file, when a path
 // occurs twice, or when it is no path.
-func shardPaths(pattern string) ([]string, error) {
+func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]string, error) {
 	if pattern == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
 	}
-	if st, err := os.Stat(pattern); err == nil {
+	remote := place.Objects() != nil
+	if st, err := os.Stat(pattern); !remote && err == nil {
 		if st.IsDir() {
 			return nil, fmt.Errorf("%w: %s is a folder; name its shards: path: %s", source.ErrInvalid, pattern,
 				filepath.Join(pattern, "*.tar"))
 		}
 		return []string{pattern}, nil
 	}
-	if scheme := url.FindString(pattern); scheme != "" {
+	if scheme := url.FindString(pattern); scheme != "" && !remote {
 		return nil, fmt.Errorf("%w: path %q begins with %q; shards are read from local files: "+
 			"download them, and name the files",
 			source.ErrInvalid, pattern, scheme)
@@ -40,23 +43,51 @@ func shardPaths(pattern string) ([]string, error) {
 	seen := map[string]bool{}
 	for _, one := range expanded {
 		matches := []string{one}
-		if strings.ContainsAny(one, "*?[") && !exists(one) {
+		if remote && strings.ContainsAny(one, "*?[") {
+			if matches, err = globObjects(ctx, place.Objects(), one); err != nil {
+				return nil, err
+			}
+		} else if !remote && strings.ContainsAny(one, "*?[") && !exists(one) {
 			if matches, err = glob(one); err != nil {
 				return nil, err
 			}
 		}
-		for _, path := range matches {
-			if seen[filepath.Clean(path)] {
-				return nil, fmt.Errorf("%w: path %q names %s twice", source.ErrInvalid, pattern, path)
+		for _, shard := range matches {
+			key := shard
+			if !remote {
+				key = filepath.Clean(shard)
 			}
-			seen[filepath.Clean(path)] = true
-			paths = append(paths, path)
+			if seen[key] {
+				return nil, fmt.Errorf("%w: path %q names %s twice", source.ErrInvalid, pattern, shard)
+			}
+			seen[key] = true
+			paths = append(paths, shard)
 		}
 		if len(paths) > mostPaths {
 			return nil, fmt.Errorf("%w: path %q has more than %d shards", source.ErrInvalid, pattern, mostPaths)
 		}
 	}
 	return paths, nil
+}
+
+// globObjects returns the objects that match a pattern, in byte order. It returns ErrInvalid when there
+// are none, or when the objects cannot be listed.
+func globObjects(ctx context.Context, objects source.Objects, pattern string) ([]string, error) {
+	if _, err := path.Match(pattern, ""); err != nil || strings.Contains(pattern, "**") {
+		return nil, fmt.Errorf("%w: path %q is no pattern: * and ? match within a name, and [ needs a ]", source.ErrInvalid, pattern)
+	}
+	var shards []string
+	prefix := pattern[:strings.IndexAny(pattern, "*?[")]
+	err := objects.List(ctx, prefix, func(name string, _ source.Stamp) error {
+		if matches, _ := path.Match(pattern, name); matches && !strings.HasSuffix(name, indexSuffix) { // a valid pattern
+			shards = append(shards, name)
+		}
+		return nil
+	})
+	if err == nil && len(shards) == 0 {
+		err = fmt.Errorf("%w: no object matches %s", source.ErrInvalid, pattern)
+	}
+	return shards, err
 }
 
 func exists(path string) bool {

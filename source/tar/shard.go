@@ -12,6 +12,7 @@ import (
 // shard is an archive and its index.
 type shard struct {
 	path   string
+	place  *source.Place
 	index  *index
 	in     *kept // memory of the index
 	made   bool  // the index was made by this open
@@ -21,8 +22,8 @@ type shard struct {
 
 // openShard returns a shard with its index: a valid kept one, else a new one, which it keeps if
 // possible.
-func openShard(ctx context.Context, path, setting string) (*shard, error) {
-	stamp, err := source.StampOf(path)
+func openShard(ctx context.Context, place *source.Place, path, setting string) (*shard, error) {
+	stamp, err := place.Stamp(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -30,14 +31,14 @@ func openShard(ctx context.Context, path, setting string) (*shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shard{path: path}
-	for _, place := range where {
-		if s.index, s.in, err = load(place, stamp); err == nil {
+	s := &shard{path: path, place: place}
+	for _, file := range where {
+		if s.index, s.in, err = load(file, stamp); err == nil {
 			s.doubt = nil
 			return s, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			s.doubt = fmt.Errorf("%s: %w", place, err)
+			s.doubt = fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	return s, s.make(ctx, where)
@@ -45,7 +46,7 @@ func openShard(ctx context.Context, path, setting string) (*shard, error) {
 
 // make makes the index of the shard.
 func (s *shard) make(ctx context.Context, where []string) error {
-	f, err := source.OpenFile(s.path)
+	f, err := s.place.Open(ctx, s.path)
 	if err != nil {
 		return err
 	}
@@ -85,14 +86,4 @@ func (s *shard) remap(place string) error {
 
 // open opens the archive. It returns ErrChanged when the archive has changed since its index was
 // made.
-func (s *shard) open() (*source.File, error) {
-	f, err := source.OpenFile(s.path)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.index.stamp.Check(s.path, f.Stamp); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
+func (s *shard) open() (*source.File, error) { return s.place.OpenAs(s.path, s.index.stamp) }

@@ -26,12 +26,15 @@ const (
 
 var errBusy = errors.New("another process is writing it")
 
-// places returns where the index of a shard may be kept, the preferred place first: beside the
+// places returns where the index of a shard may be kept, the preferred place first: beside a local
 // shard and in the user's cache directory, or the place of the setting.
 func places(setting, shard string) ([]string, error) {
-	absolute, err := filepath.Abs(shard)
-	if err != nil {
-		return nil, err
+	absolute, remote := shard, source.IsRemote(shard)
+	if !remote {
+		var err error
+		if absolute, err = filepath.Abs(shard); err != nil {
+			return nil, err
+		}
 	}
 	digest := sha256.Sum256([]byte(absolute))
 	// shards of several folders may share a folder
@@ -44,7 +47,10 @@ func places(setting, shard string) ([]string, error) {
 	case setting != "":
 		return []string{filepath.Join(setting, distinct)}, nil
 	}
-	beside := []string{shard + indexSuffix}
+	var beside []string
+	if !remote {
+		beside = append(beside, shard+indexSuffix)
+	}
 	if user, err := os.UserCacheDir(); err == nil {
 		beside = append(beside, filepath.Join(user, "stocached", "tar", distinct))
 	}

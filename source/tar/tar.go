@@ -25,6 +25,8 @@ var Kind = source.Kind{Name: kind,
 
 // settings are the keys of this kind.
 type settings struct {
+	source.Remote `key:",squash"`
+
 	// Path is a shard, or a pattern of shards: braces as webdataset expands them, and * ? [ ].
 	Path string `key:"path"`
 	// Fields are the fields to read, in this order, such as [jpg, cls]. "jpg;png" is the first of
@@ -63,6 +65,7 @@ func (o *settings) check(shards int) error {
 // dataset is the source.
 type dataset struct {
 	info   source.Info
+	place  *source.Place
 	fields []field
 	shards []*shard
 	chosen []selection                             // of each shard
@@ -79,14 +82,19 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	paths, err := shardPaths(o.Path)
+	place, err := o.Place(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(len(paths)); err != nil {
+	paths, err := shardPaths(ctx, place, o.Path)
+	if err == nil {
+		err = o.check(len(paths))
+	}
+	if err != nil {
+		place.Close()
 		return nil, err
 	}
-	d := &dataset{shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
+	d := &dataset{place: place, shards: make([]*shard, len(paths)), chosen: make([]selection, len(paths))}
 	d.work.New = d.newWork
 	d.files = source.NewOpenFiles[*shard, *source.File](cmp.Or(o.OpenFiles, defaultOpenFiles))
 	if err = d.openShards(ctx, paths, &o); err == nil {
@@ -102,7 +110,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 // openShards opens the shards and makes their selections.
 func (d *dataset) openShards(ctx context.Context, paths []string, o *settings) error {
 	err := each(ctx, len(paths), func(ctx context.Context, k int) (err error) {
-		d.shards[k], err = openShard(ctx, paths[k], o.Index)
+		d.shards[k], err = openShard(ctx, d.place, paths[k], o.Index)
 		return err
 	})
 	if err != nil {
@@ -262,5 +270,6 @@ func (d *dataset) Close() error {
 			s.in.close()
 		}
 	}
+	d.place.Close()
 	return nil
 }

@@ -369,7 +369,7 @@ func TestRefuses(t *testing.T) {
 		"is a folder":         {"path": filepath.Dir(path)},
 		"no file matches":     {"path": filepath.Dir(path) + "/*.tgz"},
 		"** is not":           {"path": filepath.Dir(path) + "/**/*.tar"},
-		"download them":       {"path": "https://host/train-{0..3}.tar"},
+		"download the":        {"path": "https://host/train-{0..3}.tar"},
 		`begins with "pipe:"`: {"path": "pipe:cat x.tar"},
 		"a { without its }":   {"path": "train-{0..3.tar"},
 		"twice":               {"path": "{" + path + "," + path + "}"},

@@ -14,13 +14,23 @@ import (
 
 const (
 	walkBuffer = 4 << 10 // bytes of one read in a walk: the end of a member, the next header, and often a small member
-	mostTail   = 1 << 20 // bytes after the end of an archive that are checked
+	// remoteBuffer is walkBuffer for an object. A request of so many bytes costs hardly more than one for
+	// a header, and holds many members.
+	remoteBuffer = 4 << 20
+	mostTail     = 1 << 20 // bytes after the end of an archive that are checked
 )
+
+func bufferFor(path string) int {
+	if source.IsRemote(path) {
+		return remoteBuffer
+	}
+	return walkBuffer
+}
 
 // walk makes the index of a shard: it reads headers and skips data. Errors: ErrInvalid for a file
 // that is no shard, ErrCorrupt for a damaged one, with its last complete member.
 func walk(ctx context.Context, f *source.File) (*builder, error) {
-	w := &walker{ctx: ctx, f: f, buffer: make([]byte, walkBuffer)}
+	w := &walker{ctx: ctx, f: f, buffer: make([]byte, bufferFor(f.Path))}
 	b := newBuilder(f.Stamp)
 	head := make([]byte, min(blockBytes, f.Stamp.Bytes))
 	if err := f.ReadAt(ctx, head, 0); err != nil {

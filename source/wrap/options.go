@@ -45,7 +45,7 @@ type aheads struct {
 //	retry:      {tries: 5, seconds: 30}                                              RetryOptions; {} means the defaults
 //	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                   ReadAheadOptions; the result is an Ahead
 //
-// A missing key adds no wrapper; without keys the result is s. It returns ErrInvalid, with the key,
+// A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns ErrInvalid, with the key,
 // for unknown keys and invalid values. Then s stays open, and the caller owns it.
 func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 	var o options

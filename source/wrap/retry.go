@@ -55,6 +55,7 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 //	ESTALE                                 a network file was replaced, or its server restarted: the next try
 //	                                       opens it by name
 //	ETIMEDOUT and other errors of networks the connection may come back
+//	ErrUnavailable                         a remote source is busy, or an answer broke off
 //	ErrIndex ErrShort ErrInvalid           a mistake of the caller
 //	ErrChanged ErrCorrupt                  a fault of the data
 //	ErrClosed, ends of contexts            the caller wants no answer
@@ -66,7 +67,7 @@ var (
 		unix.EMFILE, unix.ENFILE, unix.ESTALE, unix.ETIMEDOUT,
 		unix.ECONNRESET, unix.ECONNABORTED, unix.ECONNREFUSED, unix.EHOSTDOWN, unix.EHOSTUNREACH,
 		unix.ENETDOWN, unix.ENETUNREACH, unix.ENETRESET, unix.EPIPE,
-		os.ErrDeadlineExceeded}
+		os.ErrDeadlineExceeded, source.ErrUnavailable}
 	final = []error{source.ErrIndex, source.ErrShort, source.ErrInvalid, source.ErrChanged, source.ErrCorrupt,
 		source.ErrClosed, context.Canceled, context.DeadlineExceeded,
 		fs.ErrNotExist, fs.ErrPermission}

@@ -53,7 +53,12 @@ var rules = map[string]rule{
 		"the protocol joins segment and policy, and knows nothing of sources, servers and users"},
 	"source": {[]string{"shm", "internal/fault", "internal/loadtime", "internal/size"}, []string{"*", "cloud"},
 		"a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
-	"order": {nil, nil, "an order is a function of numbers, the same in three languages"},
+	"tier": {[]string{"source", "shm", "internal/loadtime", "internal/size"}, system,
+		"a tier lies around a source, and knows nothing of caches, servers and engines"},
+	"tier/cluster": {[]string{"tier", "source", "shm", "internal/size"}, []string{"github.com/redis/go-redis", "engine"},
+		"a tier knows its engine; other packages know it only as a tier"},
+	"tier/kinds": {[]string{"tier", "source", "internal/size"}, nil, "the list of all kinds of tier"},
+	"order":      {nil, nil, "an order is a function of numbers, the same in three languages"},
 	"loader": {append([]string{"order", "source", "cache", "internal/loadtime"}, low...), system,
 		"a loader reads caches and sources; it works without a server"},
 	"server/fill": {append([]string{"source", "cache", "control", "internal/loadtime"}, low...), nil,
@@ -63,14 +68,14 @@ var rules = map[string]rule{
 	"server/prefetch": {append([]string{"server/fill", "server/jobs", "order", "cache", "control"}, low...), nil,
 		"a schedule asks a filler for samples, and knows a served cache only as an interface"},
 	"server/served": {append([]string{"server/fill", "server/jobs", "server/prefetch", "source", "cache",
-		"internal/advise"}, low...), nil,
+		"internal/advise", "tier"}, low...), nil,
 		"a served cache knows no clients and no sockets"},
 	"server/session": {append([]string{"server/fill", "server/jobs", "server/served", "control", "order"}, low...), system,
 		"a connection knows its server only by what it needs of it"},
 	"server/admin": {append([]string{"server/fill", "server/prefetch", "server/served", "server/session", "order",
-		"source", "cache"}, low...), []string{"*"},
+		"source", "cache", "tier"}, low...), []string{"*"},
 		"the handlers of operators know their server only by what they need of it"},
-	"server": {append([]string{"order", "source", "cache", "control", "internal/size", "internal/sockets"},
+	"server": {append([]string{"order", "source", "cache", "control", "tier", "internal/size", "internal/sockets"},
 		low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control": {nil, nil,
 		"the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
@@ -83,7 +88,8 @@ var rules = map[string]rule{
 		"the conformance tests drive Go and C side by side"},
 	"cmd": {[]string{"internal/cli"}, nil, "a program is its command line"},
 	"internal/cli": {append([]string{"server", "client", "order", "loader", "source", "cache", "control",
-		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate", "internal/advise"}, low...),
+		"internal/size", "internal/sockets", "internal/timeline", "internal/simulate", "internal/advise",
+		"tier"}, low...),
 		[]string{"*"},
 		"the command line is on top"},
 }
@@ -94,6 +100,9 @@ var shown = map[string][]string{"loader": {"client", "server"}, "server": {"clie
 
 // helpers are what tests of any folder may import.
 var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
+
+// engines are the modules that talk to the engines of tiers.
+var engines = []string{"github.com/redis/", "github.com/valkey-io/", "github.com/bradfitz/gomemcache"}
 
 // cloud SDKs, by the beginnings of their module paths.
 var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/",
@@ -139,6 +148,17 @@ func TestCheckSees(t *testing.T) {
 		{"client/a.go", module + "/cache", ""},
 		{"client/a.go", module + "/server", "must stay small"},
 		{"client/a.go", module + "/source", "must stay small"},
+		{"client/a.go", module + "/tier", "must stay small"},
+		{"client/a.go", module + "/tier/cluster", "must stay small"},
+		{"client/a.go", "github.com/redis/go-redis/v9", "engines of tiers"},
+		{"tier/a.go", module + "/server", "tier/a.go imports server"},
+		{"tier/a.go", "github.com/redis/go-redis/v9", "engines of tiers"},
+		{"tier/cluster/a.go", "github.com/redis/go-redis/v9", ""},
+		{"tier/cluster/a.go", module + "/cache", "tier/cluster/a.go imports cache"},
+		{"source/a.go", module + "/tier", "source/a.go imports tier"},
+		{"loader/a.go", module + "/tier", "it works without a server"},
+		{"server/a.go", "github.com/redis/go-redis/v9", "engines of tiers"},
+		{"server/served/a.go", module + "/tier/kinds", ""},
 		{"loader/a.go", module + "/client", "it works without a server"},
 		{"loader/a_test.go", module + "/client", ""},
 		{"loader/a_test.go", module + "/cmd/stocached", "it works without a server"},
@@ -257,6 +277,11 @@ func violation(file, imported string) string {
 		return strings.HasPrefix(imported, prefix)
 	}) && !slices.Contains(r.others, "cloud") {
 		return fmt.Sprintf("%s imports the cloud SDK %s: those live under source/ only", file, imported)
+	}
+	if slices.ContainsFunc(engines, func(prefix string) bool {
+		return strings.HasPrefix(imported, prefix)
+	}) && !slices.Contains(r.others, "engine") {
+		return fmt.Sprintf("%s imports %s: engines of tiers are known under tier/ only", file, imported)
 	}
 	if strings.HasSuffix(file, "_test.go") && slices.Contains(helpers, imported) {
 		return ""

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from processes import limit
 
 from stocached import Cache, Loader, NondeterministicDatasetError
 from stocached._checks import loading
@@ -785,3 +786,46 @@ def test_a_load_that_hangs_is_waited_for_once():
         thread.join()
     with loading.alone(1.0) as alone:
         assert alone is not None
+
+
+class Hangs:
+    """No sample but the probed ones ends before the event."""
+
+    def __init__(self):
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        if index == LATE:
+            self.begun.set()
+            self.end.wait()
+        return np.zeros(4, np.float32)
+
+
+def test_a_load_of_a_closed_loader_that_hangs_is_not_waited_for():
+    """It may hang for ever. Without this, every check of the process would wait, and decide nothing."""
+    hangs = Hangs()
+    loader = Loader(hangs, 4, num_workers=1, worker="thread")
+    batches = iter(loader)
+    hangs.begun.wait()
+    thread = batches._runtime.pool._workers[0]
+    with loading.alone(0.01) as alone:
+        assert alone is None, "the loader is not closed yet"
+    loader.close()
+    try:
+        assert thread.is_alive()
+        start = time.monotonic()
+        with loading.alone(60) as alone:
+            assert alone is not None
+            assert alone.joined, "it may draw"
+        with pytest.raises(NondeterministicDatasetError, match="global generator of random:"):
+            read_all(CachedSamples(Constant(at(LATE, random.random))))
+        assert time.monotonic() - start < limit(15)
+    finally:
+        hangs.end.set()
+        thread.join()
+    with loading.alone(60) as alone:
+        assert alone is not None
+        assert not alone.joined

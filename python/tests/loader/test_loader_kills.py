@@ -4,6 +4,7 @@ middle of one, once or two hundred times."""
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -204,7 +205,7 @@ def test_iterable_dataset_cannot_be_restarted():
 
 def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
     """With SIGCHLD ignored there is no status to wait for, and multiprocessing believes that every
-    child lives."""
+    child lives. It must not send SIGTERM to their numbers at exit: other processes may have these."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         batches = iter(Loader(Deadly(40, 21, "SIGKILL", tmp_path / "note"), 4, num_workers=2))
@@ -215,6 +216,7 @@ def test_lost_worker_is_noticed_if_other_code_waits_for_all_children(tmp_path):
         batches.close()
         assert time.monotonic() - start < limit(1)
         gone(pids)
+        assert not {child.pid for child in multiprocessing.active_children()} & set(pids)
     finally:
         signal.signal(signal.SIGCHLD, before)
 

@@ -43,11 +43,11 @@ def program(name: str, *arguments: object, timeout: float = 240) -> str:
 
 
 TIMES = {
-    "cached": 250,
+    "cached": 120,
     "drawn": 100,
-    "persistent": 250,
+    "persistent": 120,
     "batches": 100,
-    "thread": 250,
+    "thread": 120,
     "threads": 100,
     "fresh": 12,
     "made": 12,

@@ -243,10 +243,10 @@ def test_equal_costs_move_nothing_on_a_busy_machine(dataset):
         for _ in range(2):
             read(loader)
         before = loader.cache.stats().evicted
-        for _ in range(3):
+        for _ in range(2):
             read(loader)
         moved = loader.cache.stats().evicted - before
-        assert moved < 0.01 * 3 * loader.cache.slots, (before, moved)
+        assert moved < 0.01 * 2 * loader.cache.slots, (before, moved)
         loader.close()
     finally:
         for other in others:

@@ -1,6 +1,6 @@
-"""A training program whose files come slowly: slow_source.py FOLDER fuse|pipes WAY native|process|thread.
+"""A training program whose files come slowly: slow_source.py FOLDER fuse|pipes WAYS native|process|thread.
 
-WAY: read, timeout, interrupt (by Ctrl-C, after it has printed "ready"), restart. At its end it prints "done", or
+WAYS: of read, timeout, interrupt (by Ctrl-C, after it has printed "ready") and restart, with commas. At its end it prints "done", or
 "not permitted" with the reason. FOLDER has the files; the slow ones are made in FOLDER.slow."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stocached import Loader, image
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # Python 3.12 and later warns of forks while threads run
 
 
-def main(root: Path, kind: str, way: str, worker: Any) -> None:
+def main(root: Path, kind: str, ways: str, worker: Any) -> None:
     plain = image.Folder(root, size=48)
     try:
         source = Source(root.with_suffix(".slow"), [Path(path) for path, _ in plain.samples], kind == "fuse")
@@ -41,10 +41,11 @@ def main(root: Path, kind: str, way: str, worker: Any) -> None:
         assert loader.worker == worker
         return loader
 
-    try:
-        WAYS[way](source, slow_loader, want)
-    finally:
-        source.slow = 0.0
+    for way in ways.split(","):
+        try:
+            WAYS[way](source, slow_loader, want)
+        finally:
+            source.slow = 0.0
     source.stop()
     print("done")
 

@@ -6,7 +6,7 @@ nested. A thread that waits here or in `paused` draws nothing, and does not coun
 
 A load may itself wait for other threads that load, such as those of a loader inside the dataset. So
 threads that start while one loads alone do not wait for it, and other threads wait only until a
-timeout."""
+timeout. No thread waits for a worker thread of a closed loader, whose load may hang for ever."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Alone:
     def __init__(self) -> None:
         self.thread = get_ident()
         self.others = threads.running()  # threads that wait for this one
-        self.joined = False  # a thread that started during this load loads too
+        # A thread that started during this load loads too, or one of a closed loader.
+        self.joined = not threads.abandoned().isdisjoint(_loads)
         self.disturbed = False  # a thread loads too, after its timeout
 
 
@@ -106,9 +107,10 @@ def alone(timeout: float) -> Iterator[Alone | None]:
             if _changed.wait_for(lambda: _alone is None, timeout):
                 mine = _alone = Alone()
                 left = end - time.monotonic()
-                if not _changed.wait_for(lambda: not _loads, left if _slow.isdisjoint(_loads) else _SHORT_TIMEOUT):
+                hung = not _slow.isdisjoint(_awaited())
+                if not _changed.wait_for(lambda: not _awaited(), _SHORT_TIMEOUT if hung else left):
                     mine = None
-                    _slow.update(_loads)
+                    _slow.update(_awaited())
                     _give_up()
         yield mine
     finally:
@@ -116,6 +118,11 @@ def alone(timeout: float) -> Iterator[Alone | None]:
             with _changed:
                 _give_up()
         _go_on(me, depth)
+
+
+def _awaited() -> set[int]:
+    """The threads that load and were not abandoned."""
+    return _loads.keys() - threads.abandoned() if _loads else set()
 
 
 def _give_up() -> None:

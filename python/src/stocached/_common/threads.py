@@ -41,6 +41,23 @@ def running() -> frozenset[int]:
             gc.enable()
 
 
+_abandoned: set[threading.Thread] = set()
+
+
+def abandon(thread: threading.Thread) -> None:
+    """The owner of this thread is closed. It does not wait for the thread's end, which may never
+    come."""
+    _abandoned.add(thread)
+
+
+def abandoned() -> set[int]:
+    """The threads that were abandoned and have not ended yet."""
+    for thread in _abandoned.copy():
+        if not thread.is_alive():
+            _abandoned.discard(thread)
+    return {thread.ident for thread in _abandoned.copy() if thread.ident is not None}
+
+
 _leaders: weakref.WeakSet[Leader] = weakref.WeakSet()
 
 

@@ -137,4 +137,6 @@ def _finish(task_queue: TaskQueue, workers: list[Any]) -> None:
         if isinstance(worker, _WorkerThread) and worker is not threading.current_thread():
             # One in the middle of a sample ends after it.
             worker.join(max(0.0, until - time.monotonic()))
+            if worker.is_alive():
+                threads.abandon(worker)
     end(workers)

@@ -59,6 +59,7 @@ class WorkerProcess:
         self.process = start.context.Process(
             target=_work, args=(os.getpid(), start.target, arguments), daemon=True, name=f"stocached worker {number}"
         )
+        self._gone = False  # its number may be that of another process now
         # Before the fork, so that the worker closes the parent's end of its pipe.
         _started.add(self)
         try:
@@ -78,7 +79,7 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         """False: its exit code is known, or no part of this program can learn it any more."""
-        if not self.process.is_alive():
+        if self._gone or not self.process.is_alive():
             return False
         try:
             os.kill(self.process.pid, 0)
@@ -86,6 +87,10 @@ class WorkerProcess:
             # With SIGCHLD ignored, or if the program waits for all children, multiprocessing does
             # not hear of the end. A fork server does, and sends the exit code a moment later.
             self.process.join(_EXIT_CODE)
+            # Without an exit code, multiprocessing would send SIGTERM to this number when the
+            # interpreter ends. Another process may have the number then.
+            multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+            self._gone = True
             return False
         return True
 

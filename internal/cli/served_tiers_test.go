@@ -1,0 +1,433 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/tier/cluster/redistest"
+)
+
+// hosts are servers with folders, sockets and segments of their own, over the same records, with the
+// settings of a tier `cluster`.
+func hosts(t *testing.T, count, samples int, size, tier string) (all []*served) {
+	t.Helper()
+	records := filepath.Join(t.TempDir(), "records")
+	for k := range count {
+		s := configureServed(t, fmt.Sprintf("size: %s, parallel: 8, tiers: [{kind: cluster, %s}], "+
+			"source: {kind: raw, path: %q, sample_bytes: %d}", size, tier, records, servedBytes))
+		if s.records = records; k == 0 {
+			s.write(samples)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// on is the key addresses of a tier.
+func on(servers ...*redistest.Server) string {
+	var all []string
+	for _, s := range servers {
+		all = append(all, fmt.Sprintf("%q", s.Addr))
+	}
+	return "addresses: [" + strings.Join(all, ", ") + "]"
+}
+
+// reaches waits until the tier of a server has no problems.
+func (s *served) reaches() {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); strings.Contains(s.answers("/readyz"), "tier: "); {
+		if time.Sleep(20 * time.Millisecond); time.Now().After(deadline) {
+			s.t.Fatal(s.answers("/readyz"))
+		}
+	}
+}
+
+func (s *served) tier(name string) float64 {
+	s.t.Helper()
+	return s.metric("stocached_tier_"+name, `cache="pets",kind="cluster",tier="0"`)
+}
+
+// Ensure that three servers on one cluster read each sample from the source once, cold and at the same
+// time, also if their segments have no room for all, and that a restarted one reads none.
+func TestTierReadsOnce(t *testing.T) {
+	const n = 600
+	servers := redistest.Cluster(t, 3)
+	all := hosts(t, 3, n, "4500kB", on(servers[:2]...))
+	var clients sync.WaitGroup
+	for _, s := range all {
+		s.start()
+		s.reaches()
+	}
+	for k, s := range all {
+		for range 2 {
+			c := s.dial()
+			clients.Go(func() {
+				order := rand.Perm(n)
+				if k == 0 {
+					order = first(n)
+				}
+				for begin := 0; begin < n; begin += 50 {
+					wantFetch(t, c, order[begin:begin+50])
+				}
+			})
+		}
+	}
+	clients.Wait()
+	reads := func() (sum float64) {
+		for _, s := range all {
+			sum += s.metric("stocached_source_reads_total", `cache="pets"`)
+		}
+		return sum
+	}
+	if got := reads(); got != n {
+		t.Errorf("%v reads of %d samples by three servers", got, n)
+	}
+	for deadline := time.Now().Add(10 * time.Second); all[0].tier("queued_bytes")+all[1].tier("queued_bytes")+
+		all[2].tier("queued_bytes") > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	}
+	var waits float64
+	for _, s := range all {
+		waits += s.tier("waits_total")
+		wantFetch(t, s.dial(), rand.Perm(n)) // a second epoch, of a cache with room for a part
+	}
+	if got := reads(); got != n {
+		t.Errorf("%v reads of %d samples after another epoch", got, n)
+	}
+	all[0].kill()
+	all[0].start()
+	all[0].reaches()
+	wantFetch(t, all[0].dial(), rand.Perm(n))
+	if got := all[0].metric("stocached_source_reads_total", `cache="pets"`); got != 0 {
+		t.Errorf("%v reads by a server that was killed and is back", got)
+	}
+	t.Logf("%v reads waited for another server", waits)
+}
+
+// Ensure that doctor has nothing to change on a cluster as docs/spec/tiers.md sets it up, and that stats
+// shows the counts of the tier.
+func TestTierDoctorAndStats(t *testing.T) {
+	s := hosts(t, 1, 100, "all", on(redistest.Cluster(t, 3, "--maxmemory", "100mb")[0]))[0]
+	out, err := program("doctor", "-c", s.path).CombinedOutput()
+	if err != nil || strings.Count(string(out), "noeviction") != 3 || strings.Count(string(out), "ok, 16384") != 3 ||
+		!strings.Contains(string(out), "alike on all nodes") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.start()
+	s.reaches()
+	wantFetch(t, s.dial(), first(100))
+	out, err = program("stats", s.segments+"/pets", "--sockets", s.sockets).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "cluster: hits 0, misses ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = program("stats", s.segments+"/pets", "--sockets", s.sockets, "--json").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"left_out": false`) || !strings.Contains(string(out), `"poisoned": 0`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Ensure that clients get every sample while servers of tiers and servers of caches are killed.
+func TestTierKills(t *testing.T) {
+	const n, kills = 300, 10
+	servers := redistest.Cluster(t, 3)
+	all := hosts(t, 3, n, "4500kB", on(servers...)+", lease: 1s, timeout: 200ms")
+	for _, s := range all {
+		s.start()
+	}
+	done := make(chan struct{})
+	var clients sync.WaitGroup
+	slowest := make([]time.Duration, len(all))
+	for k, s := range all {
+		c := s.dial()
+		clients.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				dst := make([]byte, 40*servedBytes)
+				indices := rand.Perm(n)[:40]
+				if err := c.Fetch(ctx, indices, dst, servedBytes); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				for j, i := range indices {
+					if string(dst[j*servedBytes:][:servedBytes]) != string(servedRecord(i)) {
+						t.Errorf("sample %d is wrong", i)
+					}
+				}
+				slowest[k] = max(slowest[k], time.Since(began))
+			}
+		})
+	}
+	for range kills {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+		switch rand.IntN(4) {
+		case 0:
+			s := all[rand.IntN(len(all))]
+			s.kill()
+			s.start()
+		case 1:
+			r := servers[rand.IntN(len(servers))]
+			r.Stop()
+			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
+			r.Continue()
+		default:
+			r := servers[rand.IntN(len(servers))]
+			r.Kill()
+			time.Sleep(time.Duration(rand.IntN(600)) * time.Millisecond)
+			r.Begin()
+		}
+	}
+	close(done)
+	clients.Wait()
+	t.Logf("the slowest batches took %v", slowest)
+	for _, took := range slowest { // a lease of the dead, a timeout of each node, and a server's start
+		if took > 10*time.Second {
+			t.Errorf("a batch took %v", took)
+		}
+	}
+}
+
+// Ensure that wrong settings cost no sample, and that doctor and health say which setting it is and what
+// the server answered.
+func TestTierBadInput(t *testing.T) {
+	tls, ca := redistest.TLS(t)
+	_, otherCA := redistest.TLS(t)
+	plain, small := redistest.Start(t), redistest.Start(t, "--maxmemory", "2mb")
+	if err := small.Client().ConfigSet(context.Background(), "maxmemory", "2000").Err(); err != nil {
+		t.Fatal(err)
+	}
+	secured := redistest.Start(t, append(tls, "--requirepass", "the-password")...)
+	dead := redistest.Start(t)
+	dead.Kill()
+	covering := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "yes")
+	for name, c := range map[string]struct {
+		tier string
+		want []string // in what doctor prints
+		well bool     // the tier works all the same
+	}{
+		"wrong password": {on(secured) + fmt.Sprintf(", password: wrong-one, tls: {ca: %q}", ca),
+			[]string{"user, password: the server answered: WRONGPASS"}, false},
+		"no password": {on(secured) + fmt.Sprintf(", tls: {ca: %q}", ca),
+			[]string{"user, password: the server answered: NOAUTH"}, false},
+		"wrong CA": {on(secured) + fmt.Sprintf(", password: the-password, tls: {ca: %q}", otherCA),
+			[]string{"tls.ca: ", "unknown authority"}, false},
+		"wrong name": {on(secured) + fmt.Sprintf(", password: the-password, tls: {ca: %q, server_name: another}", ca),
+			[]string{"tls.server_name: ", "another"}, false},
+		"no TLS wanted": {on(plain) + ", tls: {}", []string{"tls: "}, false},
+		"TLS wanted":    {on(secured) + ", password: the-password", []string{"tls"}, false},
+		"dead":          {on(dead), []string{"addresses: ", "connection refused"}, false},
+		"two servers in no cluster": {on(plain, small),
+			[]string{"a server that is in no cluster is the only address (addresses)"}, false},
+		"no limit": {on(plain), []string{"set maxmemory, or the server takes all memory"}, true},
+		"small":    {on(small), []string{"set more than a sample, which takes 3000 bytes"}, true},
+		"coverage": {on(covering...),
+			[]string{"cluster-require-full-coverage", "set no, or one dead node ends all hits"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := hosts(t, 1, 50, "all", c.tier)[0]
+			out, err := program("doctor", "-c", s.path).CombinedOutput()
+			for _, want := range c.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			if err == nil || strings.Contains(string(out), "the-password") || strings.Contains(string(out), "wrong-one") {
+				t.Errorf("%v\n%s", err, out)
+			}
+			s.start()
+			wantFetch(t, s.dial(), first(50))
+			if c.well {
+				s.reaches()
+				return
+			}
+			health, err := program("health", "--sockets", s.sockets).CombinedOutput()
+			if err != nil || !strings.Contains(string(health), "cache pets: tiers[0] (cluster): ") ||
+				!strings.Contains(string(health), "is left out") {
+				t.Errorf("%v\n%s", err, health)
+			}
+		})
+	}
+	for _, c := range []struct{ tier, want string }{
+		{"addresses: []", "tiers[0]: invalid source: addresses: give host:port"},
+		{"addresses: [here]", `"here" is not host:port`},
+		{on(plain) + ", memory: 2000", "memory: 2000 bytes are less than a sample, which takes 3000"},
+		{on(plain) + ", timeout: 5", "5 has no unit"},
+		{on(plain) + ", timeout: 1us", "timeout: 1µs is less than 10ms"},
+		{on(plain) + ", password: 12345", "password"},
+		{on(plain) + ", user: me", "user: me needs a password"},
+		{on(plain) + ", tls: {ca: /nowhere}", "tls.ca: open /nowhere"},
+		{on(plain) + ", tls: {key: a}", "tls.cert and tls.key go together"},
+		{on(plain) + ", password_file: /nowhere", "password_file: open /nowhere"},
+		{on(plain) + ", colour: red", "colour"},
+		{on(plain) + ", timeout: 16s", "timeout: 16s is more than a quarter of the cache's read_timeout, which is 1m"},
+	} {
+		s := hosts(t, 1, 50, "all", c.tier)[0]
+		out, err := program("serve", "-c", s.path, "--check").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) || strings.Contains(string(out), "12345") {
+			t.Errorf("%s: %v, %s", c.tier, err, out)
+		}
+	}
+}
+
+// Ensure that a reload adds and removes tiers, keeps the segment, and refuses tiers beside read_ahead.
+func TestTierReload(t *testing.T) {
+	r := redistest.Start(t)
+	s := hosts(t, 1, 100, "all", on(r))[0]
+	with, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tier := fmt.Sprintf("tiers: [{kind: cluster, %s}], ", on(r))
+	without := bytes.Replace(with, []byte(tier), nil, 1)
+	both := bytes.Replace(with, []byte("sample_bytes"), []byte("read_ahead: {}, sample_bytes"), 1)
+	if bytes.Equal(with, without) || bytes.Equal(with, both) {
+		t.Fatalf("%s", with)
+	}
+	change := func(to []byte, wanted string) {
+		t.Helper()
+		if err := os.WriteFile(s.path, to, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := strings.Count(s.said(), wanted)
+		if err := s.process.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); strings.Count(s.said(), wanted) == before; {
+			if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
+				t.Fatal(s.said())
+			}
+		}
+	}
+	s.start()
+	s.reaches()
+	c := s.dial()
+	wantFetch(t, c, first(40))
+	change(without, "in force")
+	if n, err := r.Client().DBSize(context.Background()).Result(); err != nil || n < 40 { // written before it was closed
+		t.Errorf("%d keys, %v", n, err)
+	}
+	wantFetch(t, c, first(60))
+	if strings.Contains(s.answers("/metrics"), "stocached_tier_") {
+		t.Error("the tier is still there")
+	}
+	change(with, "in force")
+	s.reaches()
+	wantFetch(t, c, first(100))
+	if got := s.tier("misses_total"); got < 40 || got > 80 {
+		t.Errorf("%v misses", got)
+	}
+	change(both, "read_ahead and tiers do not go together")
+	wantFetch(t, c, first(100))
+}
+
+// Ensure that the password is nowhere but where it was given, in a whole run with failures.
+func TestTierSecrets(t *testing.T) {
+	const secret, user = "S3cr3t-zVq81-of-the-tier", "stocached-test"
+	tls, ca := redistest.TLS(t)
+	r := redistest.Start(t, tls...)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys := fmt.Sprintf("%s, user: %s, tls: {ca: %q}", on(r), user, ca)
+	both := hosts(t, 2, 100, "all", keys+", password: "+secret)
+	inline, byFile := both[0], both[1]
+	text, err := os.ReadFile(byFile.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("password: "+secret), fmt.Appendf(nil, "password_file: %q", file), 1)
+	if err := os.WriteFile(byFile.path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{}
+	run := func(s *served, args ...string) {
+		out, _ := program(args...).CombinedOutput()
+		seen[strings.Join(args, " ")] = string(out)
+	}
+	for _, s := range []*served{inline, byFile} {
+		s.start() // the user does not exist yet
+		wantFetch(t, s.dial(), first(50))
+		run(s, "doctor", "-c", s.path)
+		run(s, "health", "--sockets", s.sockets, "--json")
+	}
+	admin := redistestTLS(t, r, ca)
+	admin("ACL", "SETUSER", user, "on", ">"+secret, "~*", "+@all")
+	for _, s := range []*served{inline, byFile} {
+		s.reaches()
+		wantFetch(t, s.dial(), first(100))
+		status, body := s.ask("PUT", "/v1/caches/pets", `{"name": "pets", "source": {"kind": "raw", `+
+			`"sample_bytes": 3000, "path": "`+s.records+`"}, "tiers": [{"kind": "cluster", "addresses": 5, "password": "`+
+			secret+`"}, {"kind": "`+secret[:3]+`"}]}`)
+		seen["PUT "+fmt.Sprint(status)] = body
+		for _, path := range []string{"/metrics", "/v1/caches", "/readyz", "/stats"} {
+			seen[path+s.path] = s.answers(path)
+		}
+		run(s, "config", "print", "-c", s.path)
+		run(s, "config", "print", "-c", s.path, "--json")
+		run(s, "serve", "-c", s.path, "--check")
+		run(s, "doctor", "-c", s.path, "--json")
+		run(s, "stats", s.segments+"/pets", "--sockets", s.sockets, "--json")
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if text, err := os.ReadFile(p); err == nil { // else it has ended
+			seen[p] = string(text)
+		}
+	}
+	if inline.tier("writes_total")+byFile.tier("hits_total") == 0 {
+		t.Error("the tier was not used")
+	}
+	admin("ACL", "SETUSER", user, "resetpass", ">another")
+	admin("CLIENT", "KILL", "USER", user)
+	for _, s := range []*served{inline, byFile} {
+		wantFetch(t, s.dial(), rand.Perm(100))
+		seen["readyz after a change of the password "+s.path] = s.answers("/readyz")
+		seen["log "+s.path] = s.said()
+		for _, root := range []string{filepath.Dir(s.path), s.segments} {
+			if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || !d.Type().IsRegular() || path == s.path {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				seen["file "+path] = string(text)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for where, text := range seen {
+		if strings.Contains(text, secret) {
+			t.Errorf("the password is in %s:\n%.2000s", where, text)
+		}
+	}
+}
+
+// redistestTLS returns a function that sends a command to a server that speaks TLS.
+func redistestTLS(t *testing.T, r *redistest.Server, ca string) func(args ...any) {
+	c := r.SecureClient(ca)
+	return func(args ...any) {
+		t.Helper()
+		if err := c.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

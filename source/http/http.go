@@ -1,0 +1,137 @@
+// Package http reads objects from web servers: http:// and https://. A server must answer requests for
+// ranges. It should give an ETag or a Last-Modified, else only a change of size is noticed. Web servers
+// list nothing, so a kind that lists files needs their names.
+package http
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/remote"
+)
+
+func init() {
+	source.RegisterScheme("http", open)
+	source.RegisterScheme("https", open)
+}
+
+// settings are the keys under `remote`.
+type settings struct {
+	remote.Options `key:",squash"`
+}
+
+func open(s source.Settings) (source.Objects, error) {
+	var o settings
+	if err := s.Decode(&o); err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	transport, err := o.Transport()
+	if err != nil {
+		return nil, err
+	}
+	return remote.New(&driver{http.Client{Transport: transport}}, o.Options), nil
+}
+
+type driver struct{ client http.Client }
+
+func (d *driver) Close() { d.client.CloseIdleConnections() }
+
+// send sends a request. name has no user and password in messages.
+func (d *driver) send(ctx context.Context, method, name string, header map[string]string) (*http.Response, string, error) {
+	shown := Shown(name)
+	r, err := http.NewRequestWithContext(ctx, method, name, nil)
+	if err != nil {
+		return nil, shown, fmt.Errorf("%w: %s is no address", source.ErrInvalid, shown)
+	}
+	for key, value := range header {
+		r.Header.Set(key, value)
+	}
+	a, err := d.client.Do(r)
+	if err != nil {
+		return nil, shown, remote.NetworkError(shown, err)
+	}
+	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusPartialContent {
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // a part of the text is better than none
+		a.Body.Close()
+		return nil, shown, remote.StatusError(shown, a.StatusCode, fmt.Sprintf("%q", text))
+	}
+	return a, shown, nil
+}
+
+// Shown returns an address without its user, password and query, for messages.
+func Shown(name string) string {
+	u, err := url.Parse(name)
+	if err != nil {
+		return "the address"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+// tagOf returns the tag of an answer.
+func tagOf(h http.Header) string {
+	if tag := h.Get("ETag"); tag != "" {
+		return tag
+	}
+	return h.Get("Last-Modified")
+}
+
+func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
+	a, shown, err := d.send(ctx, http.MethodHead, name, nil)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	a.Body.Close()
+	if a.ContentLength < 0 {
+		return remote.Answer{}, fmt.Errorf("%w: %s: the server does not say how many bytes it has", source.ErrInvalid, shown)
+	}
+	return remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header)}, nil
+}
+
+func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
+	header := map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1)}
+	if strings.HasPrefix(tag, `"`) { // If-Match takes strong tags only
+		header["If-Match"] = tag
+	}
+	a, shown, err := d.send(ctx, http.MethodGet, name, header)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	answer := remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header), Body: a.Body}
+	if a.StatusCode == http.StatusPartialContent {
+		answer.Bytes, err = total(a.Header.Get("Content-Range"), offset)
+	} else if offset != 0 || a.ContentLength != int64(n) {
+		err = fmt.Errorf("it answers a request for a part with the whole of %d bytes; use a server that knows ranges", a.ContentLength)
+	}
+	if err != nil {
+		a.Body.Close()
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, shown, err)
+	}
+	return answer, nil
+}
+
+// total returns the bytes of the whole object from a Content-Range such as "bytes 0-9/100".
+func total(text string, offset int64) (int64, error) {
+	span, whole, _ := strings.Cut(strings.TrimPrefix(text, "bytes "), "/")
+	first, _, _ := strings.Cut(span, "-")
+	at, errAt := strconv.ParseInt(first, 10, 64)
+	bytes, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || errAt != nil || at != offset {
+		return 0, fmt.Errorf("it answers %q to a request for bytes from %d on", text, offset)
+	}
+	return bytes, nil
+}
+
+func (d *driver) List(_ context.Context, prefix string, _ func(string, int64, string) error) error {
+	return fmt.Errorf("%w: a web server does not list its files; name those below %s: "+
+		"shards by braces, as in train-{000..012}.tar, files by a manifest", source.ErrInvalid, Shown(prefix))
+}

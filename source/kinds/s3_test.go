@@ -1,0 +1,325 @@
+package kinds_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+const (
+	accessKey = "AKIASTOCACHEDTEST"
+	secretKey = "do-not-show-this-secret"
+	bucket    = "photos"
+)
+
+// bucketOf is a bucket on a server that speaks S3.
+type bucketOf struct {
+	url    string
+	client *minio.Client
+}
+
+// servers are the servers that the tests run against. versitygw checks signatures. `make test-remote`
+// installs it and sets STOCACHED_VERSITYGW.
+func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
+	t.Helper()
+	t.Setenv("AWS_ACCESS_KEY_ID", accessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", secretKey)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	all := map[string]func(t *testing.T) bucketOf{"gofakes3": func(t *testing.T) bucketOf {
+		server := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+		t.Cleanup(server.Close)
+		return newBucket(t, server.URL)
+	}}
+	if program := os.Getenv("STOCACHED_VERSITYGW"); program != "" {
+		all["versitygw"] = func(t *testing.T) bucketOf { return newBucket(t, startVersitygw(t, program)) }
+	}
+	return all
+}
+
+// startVersitygw starts the server over a new folder on a free port of the loopback device.
+func startVersitygw(t *testing.T, program string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	var log bytes.Buffer
+	c := exec.Command(program, "--port", address, "--region", "eu-test-1", "posix", t.TempDir())
+	c.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+accessKey, "ROOT_SECRET_KEY="+secretKey)
+	c.Stdout, c.Stderr = &log, &log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	t.Setenv("AWS_REGION", "eu-test-1")
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return "http://" + address
+		}
+		if time.Now().After(end) {
+			t.Fatalf("versitygw does not listen at %s: %s", address, log.String())
+		}
+	}
+}
+
+func newBucket(t *testing.T, url string) bucketOf {
+	t.Helper()
+	client, err := minio.New(strings.TrimPrefix(url, "http://"),
+		&minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Region: os.Getenv("AWS_REGION")})
+	if err == nil {
+		err = client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bucketOf{url, client}
+}
+
+func (b bucketOf) put(t *testing.T, key string, data []byte) {
+	t.Helper()
+	if _, err := b.client.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)),
+		minio.PutObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// upload puts all files of a folder, and returns the key of each.
+func (b bucketOf) upload(t *testing.T, folder string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			b.put(t, "data"+strings.TrimPrefix(path, folder), data)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b bucketOf) open(path string, more source.Settings) (source.Source, error) {
+	s := source.Settings{"path": path, "remote": map[string]any{"endpoint": b.url}}
+	maps.Copy(s, more)
+	return kinds.Open(context.Background(), s)
+}
+
+func readAll(t *testing.T, s source.Source, want [][]byte) {
+	t.Helper()
+	if got := s.Info().Samples; got != len(want) {
+		t.Fatalf("%d samples, want %d", got, len(want))
+	}
+	for i, sample := range want {
+		got := make([]byte, len(sample))
+		if n, err := s.Read(t.Context(), i, got); err != nil || n != len(sample) || !bytes.Equal(got, sample) {
+			t.Fatalf("sample %d: %d bytes, %v", i, n, err)
+		}
+	}
+}
+
+// Ensure that all kinds read from a bucket, that an object that is replaced is ErrChanged, and that the
+// data then has another fingerprint.
+func TestBucket(t *testing.T) {
+	for name, start := range servers(t) {
+		for _, d := range datasets() {
+			t.Run(name+"/"+d.kind, func(t *testing.T) {
+				folder := t.TempDir()
+				want, files := d.make(t, folder)
+				b := start(t)
+				b.upload(t, folder)
+				open := func() source.Source {
+					t.Helper()
+					s, err := b.open("s3://"+bucket+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { s.Close() })
+					return s
+				}
+				s := open()
+				readAll(t, s, want)
+				readAll(t, open(), want) // with indexes, where the kind has them
+				if first, again := s.Info().Fingerprint, open().Info().Fingerprint; first != again {
+					t.Errorf("fingerprints %s and %s of the same objects", first, again)
+				}
+				for _, file := range files {
+					data, err := os.ReadFile(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.put(t, "data"+strings.TrimPrefix(file, folder), append(data[:len(data)-1], data[len(data)-1]^1))
+				}
+				if _, err := s.Read(t.Context(), 0, make([]byte, len(want[0]))); !errors.Is(err, source.ErrChanged) {
+					t.Errorf("after the object was replaced: %v, want ErrChanged", err)
+				}
+				if d.kind == "block" || d.kind == "tar" { // they have checksums and end marks, so the data is damaged now
+					return
+				}
+				if changed := open().Info().Fingerprint; changed == s.Info().Fingerprint {
+					t.Error("other objects have the same fingerprint")
+				}
+			})
+		}
+	}
+}
+
+func mergedWith(s source.Settings, key string, value any) source.Settings {
+	merged := maps.Clone(s)
+	if merged == nil {
+		merged = source.Settings{}
+	}
+	merged[key] = value
+	return merged
+}
+
+// Ensure that a bucket is listed as a folder is: in byte order, over several pages, by glob, with
+// labels, without hidden names, and that an index keeps the listing.
+func TestBucketIsListedAsAFolder(t *testing.T) {
+	for name, start := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			folder, b := t.TempDir(), start(t)
+			objects := 2200 // a page has 1,000
+			for i := range objects {
+				write(t, fmt.Sprintf("%s/class-%d/%c/%04d.%s", folder, i%3, 'a'+i%5, i, []string{"jpg", "txt"}[i%2]),
+					fmt.Appendf(nil, "content of %d", i))
+			}
+			write(t, folder+"/outside.jpg", []byte("x"))
+			write(t, folder+"/class-1/.hidden.jpg", []byte("x"))
+			write(t, folder+"/.git/x.jpg", []byte("x"))
+			b.upload(t, folder)
+			for _, settings := range []source.Settings{{}, {"glob": "**/*.jpg"}, {"labels": "folders"},
+				{"labels": "folders", "glob": "**/*.txt"}, {"hidden": true}} {
+				settings["kind"] = "dir"
+				local, err := kinds.Open(t.Context(), mergedWith(settings, "path", folder))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer local.Close()
+				index := filepath.Join(t.TempDir(), "index")
+				for range 2 { // the second time from the index
+					remote, err := b.open("s3://"+bucket+"/data", mergedWith(settings, "index", index))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer remote.Close()
+					if remote.Info().Samples != local.Info().Samples {
+						t.Fatalf("%v: %d objects, %d files", settings, remote.Info().Samples, local.Info().Samples)
+					}
+					classes := func(s source.Source) string {
+						k := slices.IndexFunc(s.Info().Notes, func(n source.Note) bool { return n.Name == "classes" })
+						if k < 0 {
+							return ""
+						}
+						return s.Info().Notes[k].Text
+					}
+					if got, want := classes(remote), classes(local); got != want {
+						t.Errorf("%v: classes %s, want %s", settings, got, want)
+					}
+					for i := 0; i < local.Info().Samples; i += 97 {
+						got, want := make([]byte, 512), make([]byte, 512)
+						n, err := remote.Read(t.Context(), i, got)
+						m, errLocal := local.Read(t.Context(), i, want)
+						if err != nil || errLocal != nil || !bytes.Equal(got[:n], want[:m]) {
+							t.Fatalf("%v: sample %d (%s, %s): %v %v", settings, i, remote.Where(i), local.Where(i), err, errLocal)
+						}
+					}
+				}
+				if _, err := os.Stat(index); err != nil {
+					t.Errorf("no index was kept: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Ensure that a pattern of shards names the objects that match it.
+func TestPatternOfShardsInABucket(t *testing.T) {
+	for name, start := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			folder, b := t.TempDir(), start(t)
+			var shards dataset
+			for _, d := range datasets() {
+				if d.kind == "tar" {
+					shards = d
+				}
+			}
+			want, _ := shards.make(t, folder)
+			write(t, folder+"/train-x/other.tar", []byte("not matched: * stays within a name"))
+			write(t, folder+"/val-0.tar", []byte("no shard"))
+			b.upload(t, folder)
+			s, err := b.open("s3://"+bucket+"/data/train-*.tar", source.Settings{"kind": "tar"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			readAll(t, s, want)
+			if _, err := b.open("s3://"+bucket+"/data/none-*.tar", source.Settings{"kind": "tar"}); !errors.Is(err, source.ErrInvalid) ||
+				!strings.Contains(err.Error(), "no object matches") {
+				t.Errorf("a pattern that matches nothing: %v", err)
+			}
+		})
+	}
+}
+
+// Ensure that wrong credentials are an error at once that says so and shows no secret.
+func TestWrongCredentials(t *testing.T) {
+	start := servers(t)["versitygw"]
+	if start == nil {
+		return // gofakes3 checks no signature; make test-remote runs this test
+	}
+	b := start(t)
+	b.put(t, "data/records", make([]byte, 100))
+	open := func() error {
+		s, err := b.open("s3://"+bucket+"/data/records", source.Settings{"kind": "raw", "sample_bytes": 10})
+		if err == nil {
+			s.Close()
+		}
+		return err
+	}
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, value, want string }{
+		{"AWS_SECRET_ACCESS_KEY", "another-secret-than-that", "credentials"},
+		{"AWS_ACCESS_KEY_ID", "AKIAUNKNOWN", "credentials"},
+		{"AWS_REGION", "us-other-9", "region"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			begun := time.Now()
+			err := open()
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v; want an error about %s without a secret", err, c.want)
+			}
+			if took := time.Since(begun); took > 5*time.Second {
+				t.Errorf("the error came after %v", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Objects are the named objects of a bucket or of a web server. A name is a whole address, such as
+// s3://bucket/train/1.jpg. It is safe for concurrent use.
+type Objects interface {
+	// Stamp returns the state of an object.
+	Stamp(ctx context.Context, name string) (Stamp, error)
+	// ReadAt fills dst from offset with bytes of the object in this state. With an empty dst it
+	// compares the state only. It returns ErrChanged if the object has another state, and
+	// ErrUnavailable if another try may succeed.
+	ReadAt(ctx context.Context, name string, stamp Stamp, dst []byte, offset int64) error
+	// List calls each for the objects whose names begin with prefix, in the byte order of the names.
+	// It returns the first error of each, and ErrInvalid if these objects cannot be listed.
+	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
+	// Close closes idle connections. No call may be running.
+	Close()
+}
+
+// ErrUnavailable is the error of a remote source that does not answer now. Another try may succeed.
+var ErrUnavailable = errors.New("the source does not answer now")
+
+// OpenObjects makes the Objects of a scheme. settings are the keys under `remote`.
+type OpenObjects func(settings Settings) (Objects, error)
+
+var schemes struct {
+	sync.Mutex
+	open map[string]OpenObjects
+}
+
+// RegisterScheme makes addresses of a scheme, such as s3, known to all kinds of source. Packages that
+// implement Objects call it when they are imported. Package kinds imports all of them.
+func RegisterScheme(scheme string, open OpenObjects) {
+	schemes.Lock()
+	defer schemes.Unlock()
+	if schemes.open == nil {
+		schemes.open = map[string]OpenObjects{}
+	}
+	schemes.open[scheme] = open
+}
+
+var address = regexp.MustCompile(`^([a-z][a-z0-9+.-]*)://`)
+
+// IsRemote says whether a path is an address, such as s3://bucket/name.
+func IsRemote(path string) bool { return address.MatchString(path) }
+
+// Remote has the key of all kinds of source that says how to reach an address. Their settings embed it.
+type Remote struct {
+	Remote map[string]any `key:"remote"`
+}
+
+// Place opens the files of a dataset: local ones, or those at an address. The kind that opened it
+// closes it, after all its files.
+type Place struct {
+	objects Objects // nil: local files
+}
+
+// Place returns where the files of a path lie. Errors: ErrInvalid.
+func (r Remote) Place(path string) (*Place, error) {
+	m := address.FindStringSubmatch(path)
+	if m == nil {
+		if r.Remote != nil {
+			return nil, fmt.Errorf("%w: remote is for addresses such as s3://bucket/name, and %s is a local path", ErrInvalid, path)
+		}
+		return &Place{}, nil
+	}
+	schemes.Lock()
+	open := schemes.open[m[1]]
+	var known []string
+	for scheme := range schemes.open {
+		known = append(known, scheme+"://")
+	}
+	schemes.Unlock()
+	if open == nil {
+		slices.Sort(known)
+		return nil, fmt.Errorf("%w: %s: there is no reader for %s://; known are: %s; download the files, and give a local path",
+			ErrInvalid, path, m[1], strings.Join(known, ", "))
+	}
+	objects, err := open(r.Remote)
+	if err != nil {
+		return nil, err
+	}
+	return &Place{objects}, nil
+}
+
+// Objects returns the objects of an address, and nil for local files.
+func (p *Place) Objects() Objects { return p.objects }
+
+// Open opens a file for reading. Errors: those of OpenFile and of Objects.Stamp.
+func (p *Place) Open(ctx context.Context, path string) (*File, error) {
+	if p.objects == nil {
+		return OpenFile(path)
+	}
+	stamp, err := p.Stamp(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Path: path, Stamp: stamp, objects: p.objects}, nil
+}
+
+// OpenAs opens a file that had this stamp before. It returns ErrChanged for another one: at once for a
+// local file, and at the first read for an object.
+func (p *Place) OpenAs(path string, stamp Stamp) (*File, error) {
+	if p.objects != nil {
+		return &File{Path: path, Stamp: stamp, objects: p.objects}, nil
+	}
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := stamp.Check(path, f.Stamp); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Stamp returns the stamp of a file. Errors: those of StampOf and of Objects.Stamp.
+func (p *Place) Stamp(ctx context.Context, path string) (Stamp, error) {
+	if p.objects == nil {
+		return StampOf(path)
+	}
+	return p.objects.Stamp(ctx, path)
+}
+
+// Close ends connections.
+func (p *Place) Close() {
+	if p != nil && p.objects != nil {
+		p.objects.Close()
+	}
+}

@@ -1,0 +1,57 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Driver sends requests to one kind of server. It is safe for concurrent use. Names are addresses.
+// Its errors wrap ErrUnavailable, fs.ErrNotExist, fs.ErrPermission, ErrChanged or ErrInvalid, and have
+// no credentials in their texts.
+type Driver interface {
+	// Get asks for n bytes from offset on, n at least 1. tag, if not empty, is the only tag that the
+	// object may have, else the error is ErrChanged.
+	Get(ctx context.Context, name string, offset int64, n int, tag string) (Answer, error)
+	// Head asks for the state of an object. Its answer has no body.
+	Head(ctx context.Context, name string) (Answer, error)
+	// List is List of source.Objects, with tags.
+	List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error
+	// Close closes idle connections.
+	Close()
+}
+
+// Answer describes an object, with some of its bytes.
+type Answer struct {
+	Bytes int64         // of the whole object
+	Tag   string        // names the state of the object; "": the server gives none
+	Body  io.ReadCloser // nil for Head
+}
+
+// stamp returns the stamp of an object.
+func stamp(bytes int64, tag string) source.Stamp {
+	sum := sha256.Sum256([]byte(tag))
+	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
+}
+
+// StatusError returns the error of an answer with this status. said is what the server answered.
+func StatusError(name string, status int, said string) error {
+	kind, next := error(source.ErrInvalid), ""
+	switch {
+	case status == http.StatusNotFound || status == http.StatusGone:
+		kind = fs.ErrNotExist
+	case status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired:
+		kind, next = fs.ErrPermission, "; check the credentials and what they permit"
+	case status == http.StatusPreconditionFailed || status == http.StatusRequestedRangeNotSatisfiable:
+		kind, next = source.ErrChanged, "; restart with a cleared cache"
+	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500:
+		kind = source.ErrUnavailable
+	}
+	return fmt.Errorf("%w: %s: the server answered %d %s%s", kind, name, status, said, next)
+}

@@ -1,0 +1,24 @@
+package remote
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/stocached/stocached/source"
+)
+
+// NetworkError returns the error of a request that got no answer.
+func NetworkError(name string, err error) error {
+	var cut *url.Error // its text has the whole address, with what may be secret in it
+	if errors.As(err, &cut) {
+		err = cut.Err
+	}
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return fmt.Errorf("%w: %s: the certificate of the server does not verify: %v; give the file of its CA as remote.ca",
+			source.ErrInvalid, name, certificate.Err)
+	}
+	return fmt.Errorf("%w: %s: %w", source.ErrUnavailable, name, err)
+}

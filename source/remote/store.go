@@ -1,0 +1,184 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/stocached/stocached/source"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Store is source.Objects over a Driver.
+type Store struct {
+	driver Driver
+	stall  time.Duration // an answer without a byte for so long is given up
+	window *window
+}
+
+// The default of the key stall, and the tries of a request that reads no sample.
+const (
+	defaultStall = 10 * time.Second
+	openTries    = 5
+)
+
+// New returns a Store. It owns the driver.
+func New(driver Driver, o Options) *Store {
+	return &Store{driver: driver, stall: o.Stall, window: newWindow(o.Requests)}
+}
+
+// Close is part of source.Objects.
+func (s *Store) Close() { s.driver.Close() }
+
+// Stamp is part of source.Objects.
+func (s *Store) Stamp(ctx context.Context, name string) (source.Stamp, error) {
+	return again(ctx, func() (source.Stamp, error) {
+		ctx, timer := s.watch(ctx, name)
+		defer timer.end()
+		a, err := s.driver.Head(ctx, name)
+		if err != nil {
+			return source.Stamp{}, timer.cause(ctx, err)
+		}
+		return stamp(a.Bytes, a.Tag), nil
+	})
+}
+
+// List is part of source.Objects. It begins again after an error that may pass, but calls each once
+// for each name.
+func (s *Store) List(ctx context.Context, prefix string, each func(name string, stamp source.Stamp) error) error {
+	last, refused := "", error(nil)
+	_, err := again(ctx, func() (struct{}, error) {
+		err := s.driver.List(ctx, prefix, func(name string, bytes int64, tag string) error {
+			if last != "" && name <= last {
+				return nil
+			}
+			last = name
+			refused = each(name, stamp(bytes, tag))
+			return refused
+		})
+		if refused != nil {
+			err = backoff.Permanent(refused)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// again calls do until it succeeds, fails with an error that another try will meet, or has failed
+// openTries times.
+func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	return backoff.Retry(ctx, func() (T, error) {
+		result, err := do()
+		if err != nil && !errors.Is(err, source.ErrUnavailable) {
+			err = backoff.Permanent(err)
+		}
+		return result, err
+	}, backoff.WithMaxTries(openTries))
+}
+
+// ReadAt is part of source.Objects.
+func (s *Store) ReadAt(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64) error {
+	if len(dst) == 0 {
+		now, err := s.Stamp(ctx, name)
+		if err != nil {
+			return err
+		}
+		return state.Check(name, now)
+	}
+	if offset < 0 || offset+int64(len(dst)) > state.Bytes {
+		return fmt.Errorf("%s: %w: %d bytes at %d of %d", name, io.ErrUnexpectedEOF, len(dst), offset, state.Bytes)
+	}
+	if err := s.window.enter(ctx); err != nil {
+		return err
+	}
+	begun := time.Now()
+	err := s.read(ctx, name, state, dst, offset)
+	s.window.leave(begun, len(dst), err)
+	return err
+}
+
+// read sends requests until dst is full. A request that gave at least one byte is followed by one for
+// the rest.
+func (s *Store) read(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64) error {
+	tag := ""
+	for done := 0; done < len(dst); {
+		n, now, err := s.part(ctx, name, state, dst[done:], offset+int64(done), tag)
+		done, tag = done+n, now
+		if done == len(dst) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if n == 0 || !errors.Is(err, source.ErrUnavailable) {
+			return err
+		}
+	}
+	return nil
+}
+
+// part sends one request, and reads its answer. It returns how many bytes of dst it has filled, and the
+// tag of the object.
+func (s *Store) part(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64, tag string) (
+	n int, now string, err error) {
+	ctx, timer := s.watch(ctx, name)
+	defer timer.end()
+	a, err := s.driver.Get(ctx, name, offset, len(dst), tag)
+	if err != nil {
+		return 0, tag, timer.cause(ctx, err)
+	}
+	defer a.Body.Close()
+	if err := state.Check(name, stamp(a.Bytes, a.Tag)); err != nil {
+		return 0, tag, err
+	}
+	for n < len(dst) {
+		m, err := a.Body.Read(dst[n:])
+		n += m
+		timer.alive()
+		if n == len(dst) {
+			// A body that ends here lets its connection be used again.
+			_, _ = io.CopyN(io.Discard, a.Body, 1)
+			break
+		}
+		if err != nil {
+			err = timer.cause(ctx, fmt.Errorf("%w: %s: the answer broke off after %d of %d bytes at %d: %v",
+				source.ErrUnavailable, name, n, len(dst), offset, err))
+			return n, a.Tag, err
+		}
+	}
+	return n, a.Tag, nil
+}
+
+// watch returns a context that ends when no byte comes for the time of stall.
+func (s *Store) watch(ctx context.Context, name string) (context.Context, *stallTimer) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t := &stallTimer{limit: s.stall, cancel: cancel}
+	t.timer = time.AfterFunc(s.stall, func() {
+		cancel(fmt.Errorf("%w: %s: no byte came for %v (remote.stall)", source.ErrUnavailable, name, s.stall))
+	})
+	return ctx, t
+}
+
+type stallTimer struct {
+	limit  time.Duration
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+func (t *stallTimer) alive() { t.timer.Reset(t.limit) }
+
+func (t *stallTimer) end() {
+	t.timer.Stop()
+	t.cancel(nil)
+}
+
+// cause returns why the context ended, if it did, else err.
+func (t *stallTimer) cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// link is a network whose time is that of a synctest bubble: each answer takes the latency, and then
+// its part of the bandwidth, in the order of the requests.
+type link struct {
+	latency   time.Duration
+	bandwidth float64 // bytes a second
+	most      int     // requests at a time that the server answers; more are refused. 0: no limit
+
+	mu     sync.Mutex
+	inside int
+	free   time.Time // when the link is free
+}
+
+func (l *link) read(bytes int) error {
+	l.mu.Lock()
+	l.inside++
+	refused := l.most > 0 && l.inside > l.most
+	l.mu.Unlock()
+	defer func() { l.mu.Lock(); l.inside--; l.mu.Unlock() }()
+	time.Sleep(l.latency)
+	if refused {
+		return fmt.Errorf("%w: slow down", source.ErrUnavailable)
+	}
+	l.mu.Lock()
+	begin := time.Now()
+	if l.free.After(begin) {
+		begin = l.free
+	}
+	l.free = begin.Add(time.Duration(float64(bytes) / l.bandwidth * 1e9))
+	wait := time.Until(l.free)
+	l.mu.Unlock()
+	time.Sleep(wait)
+	return nil
+}
+
+// rates returns the bytes a second that callers read through a window, in each of so many seconds.
+func rates(l *link, w *window, callers, bytes, seconds int) []float64 {
+	read := make([]float64, seconds)
+	begun := time.Now()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for time.Since(begun) < time.Duration(seconds)*time.Second {
+				if w.enter(context.Background()) != nil {
+					return
+				}
+				entered := time.Now()
+				err := l.read(bytes)
+				w.leave(entered, bytes, err)
+				if second := int(time.Since(begun) / time.Second); err == nil && second < seconds {
+					mu.Lock()
+					read[second] += float64(bytes)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return read
+}
+
+func fixed(size int) *window {
+	w := newWindow(size)
+	w.size = float64(size)
+	return w
+}
+
+// Ensure that the window finds, within 5 seconds, a width that gives at least 0.85 of the best fixed
+// one, and keeps it; and that it is no wider than the link needs by much.
+func TestWindowFindsTheLink(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		latency time.Duration
+		mbit    float64
+		bytes   int
+		most    int
+		widest  float64
+	}{
+		{"20 ms, 1 Gbit/s, 110 KiB", 20 * time.Millisecond, 1000, 110 << 10, 0, 64},
+		{"20 ms, 100 Mbit/s, 110 KiB", 20 * time.Millisecond, 100, 110 << 10, 0, 16},
+		{"2 ms, 1 Gbit/s, 1 MiB", 2 * time.Millisecond, 1000, 1 << 20, 0, 12},
+		{"80 ms, 10 Gbit/s, 110 KiB", 80 * time.Millisecond, 10000, 110 << 10, 0, 64},
+		{"a server that refuses more than 10 at a time", 20 * time.Millisecond, 1000, 110 << 10, 10, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				newLink := func() *link { return &link{latency: c.latency, bandwidth: c.mbit * 125e3, most: c.most} }
+				best := 0.0
+				for _, size := range []int{1, 2, 4, 8, 10, 16, 32, 64} {
+					if c.most > 0 && size > c.most {
+						break
+					}
+					best = max(best, rates(newLink(), fixed(size), 64, c.bytes, 4)[3])
+				}
+				w := newWindow(64)
+				got := rates(newLink(), w, 64, c.bytes, 20)
+				for second, rate := range got[5:] {
+					if rate < 0.85*best {
+						t.Errorf("second %d: %.1f MB/s, the best fixed window gives %.1f", second+5, rate/1e6, best/1e6)
+					}
+				}
+				if w.size > c.widest {
+					t.Errorf("a window of %.1f, more than %.0f", w.size, c.widest)
+				}
+			})
+		})
+	}
+}
+
+// Ensure that a wait for the window ends with its context, and that the turn is not lost.
+func TestWindowWaitEnds(t *testing.T) {
+	w := fixed(1)
+	if err := w.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("had enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if err := w.enter(ctx); !errors.Is(err, cause) {
+		t.Errorf("%v, want the cause", err)
+	}
+	w.leave(time.Now(), 1, nil)
+	if err := w.enter(t.Context()); err != nil || w.inside != 1 || len(w.waiting) != 0 {
+		t.Errorf("%v, %d inside, %d waiting", err, w.inside, len(w.waiting))
+	}
+}

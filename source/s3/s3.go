@@ -1,0 +1,231 @@
+// Package s3 reads objects from storage that speaks S3: s3://bucket/name, and gs://bucket/name for
+// Google's storage through its S3 endpoint.
+package s3
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/remote"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+func init() {
+	source.RegisterScheme("s3", func(s source.Settings) (source.Objects, error) { return open(s, "https://s3.amazonaws.com") })
+	source.RegisterScheme("gs", func(s source.Settings) (source.Objects, error) { return open(s, "https://storage.googleapis.com") })
+}
+
+// settings are the keys under `remote`.
+type settings struct {
+	remote.Options `key:",squash"`
+
+	// Endpoint is where the storage is, such as http://127.0.0.1:9000. Default: AWS_ENDPOINT_URL of the
+	// environment, else that of the scheme.
+	Endpoint string `key:"endpoint"`
+	// Region of the bucket. Default: AWS_REGION or AWS_DEFAULT_REGION, else us-east-1.
+	Region string `key:"region"`
+	// PathStyle puts the bucket into the path and not into the name of the host. Default: as the host's
+	// name allows.
+	PathStyle *bool `key:"path_style"`
+	// Credentials says where the keys come from: auto (default), environment, file, iam, none.
+	Credentials string `key:"credentials"`
+	// Profile is the section of the credentials file. Default: AWS_PROFILE, else default.
+	Profile string `key:"profile"`
+}
+
+func open(s source.Settings, endpoint string) (source.Objects, error) {
+	var o settings
+	if err := s.Decode(&o); err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	transport, err := o.Transport()
+	if err != nil {
+		return nil, err
+	}
+	at := cmp.Or(o.Endpoint, os.Getenv("AWS_ENDPOINT_URL"), endpoint)
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return nil, fmt.Errorf("%w: remote.endpoint must be like https://host:port, without a path, user or password", source.ErrInvalid)
+	}
+	keys, err := o.keys()
+	if err != nil {
+		return nil, err
+	}
+	lookup := minio.BucketLookupAuto
+	if o.PathStyle != nil {
+		lookup = map[bool]minio.BucketLookupType{true: minio.BucketLookupPath, false: minio.BucketLookupDNS}[*o.PathStyle]
+	}
+	region := cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1")
+	core, err := minio.NewCore(u.Host, &minio.Options{Creds: keys, Secure: u.Scheme == "https", Transport: transport,
+		Region: region, BucketLookup: lookup, MaxRetries: 1})
+	if err != nil {
+		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
+	}
+	return remote.New(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
+}
+
+// keys returns where the access keys come from.
+func (o *settings) keys() (*credentials.Credentials, error) {
+	environment := &credentials.EnvAWS{}
+	file := &credentials.FileAWSCredentials{Profile: o.Profile}
+	iam := &credentials.IAM{}
+	switch o.Credentials {
+	case "", "auto":
+		chain := []credentials.Provider{environment, file}
+		// The service of metadata is asked only if the environment says that there is one, because the
+		// question hangs elsewhere.
+		for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+			if os.Getenv(name) != "" {
+				chain = append(chain, iam)
+				break
+			}
+		}
+		return credentials.NewChainCredentials(chain), nil
+	case "environment":
+		return credentials.New(environment), nil
+	case "file":
+		return credentials.New(file), nil
+	case "iam":
+		return credentials.New(iam), nil
+	case "none":
+		return credentials.NewStaticV4("", "", ""), nil
+	}
+	return nil, fmt.Errorf("%w: remote.credentials is %q; known are: auto, environment, file, iam, none",
+		source.ErrInvalid, o.Credentials)
+}
+
+type driver struct {
+	core   *minio.Core
+	region string
+	close  func()
+}
+
+func (d *driver) Close() { d.close() }
+
+// split returns bucket and key of an address.
+func split(name string) (scheme, bucket, key string, err error) {
+	scheme, rest, _ := strings.Cut(name, "://")
+	bucket, key, _ = strings.Cut(rest, "/")
+	if bucket == "" {
+		err = fmt.Errorf("%w: %s names no bucket; write s3://bucket/name", source.ErrInvalid, name)
+	}
+	return scheme, bucket, key, err
+}
+
+// failed returns the error of a request.
+func (d *driver) failed(name string, err error) error {
+	said := minio.ToErrorResponse(err)
+	if said.StatusCode == 0 && said.Code == "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return remote.NetworkError(name, err)
+	}
+	text := fmt.Sprintf("%s: %s", said.Code, said.Message)
+	switch said.Code {
+	case "NoSuchBucket":
+		return fmt.Errorf("%w; check the name of the bucket, and remote.endpoint (%s)",
+			remote.StatusError(name, 404, text), d.core.EndpointURL())
+	case "NoSuchKey":
+		return remote.StatusError(name, 404, text)
+	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException":
+		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s", source.ErrInvalid, name,
+			said.StatusCode, text, d.region, regionHint(said.Region, d.region))
+	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
+		return remote.StatusError(name, 403, text)
+	case "PreconditionFailed":
+		return remote.StatusError(name, 412, text)
+	case "SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout":
+		return remote.StatusError(name, max(said.StatusCode, 503), text)
+	}
+	return remote.StatusError(name, said.StatusCode, text)
+}
+
+func regionHint(right, used string) string {
+	if right == "" || right == used {
+		return ""
+	}
+	return ", and the bucket's is " + right
+}
+
+func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
+	_, bucket, key, err := split(name)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	about, err := d.core.StatObject(ctx, bucket, key, minio.StatObjectOptions{})
+	if err != nil {
+		// The answer to a HEAD has no body, and so does not say what is wrong. That to a GET does.
+		if body, _, _, said := d.core.GetObject(ctx, bucket, key, minio.GetObjectOptions{}); said != nil {
+			err = said
+		} else {
+			body.Close()
+		}
+		return remote.Answer{}, d.failed(name, err)
+	}
+	return remote.Answer{Bytes: about.Size, Tag: about.ETag}, nil
+}
+
+func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
+	_, bucket, key, err := split(name)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	var o minio.GetObjectOptions
+	if err := errors.Join(o.SetRange(offset, offset+int64(n)-1)); err != nil {
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
+	}
+	if tag != "" {
+		if err := o.SetMatchETag(tag); err != nil {
+			return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
+		}
+	}
+	body, about, header, err := d.core.GetObject(ctx, bucket, key, o)
+	if err != nil {
+		return remote.Answer{}, d.failed(name, err)
+	}
+	_, whole, ranged := strings.Cut(header.Get("Content-Range"), "/")
+	bytes := about.Size
+	if ranged {
+		if _, err := fmt.Sscan(whole, &bytes); err != nil {
+			body.Close()
+			return remote.Answer{}, fmt.Errorf("%w: %s: the server answered Content-Range %q", source.ErrInvalid, name,
+				header.Get("Content-Range"))
+		}
+	} else if offset != 0 {
+		body.Close()
+		return remote.Answer{}, fmt.Errorf("%w: %s: the server ignored a request for bytes from %d on", source.ErrInvalid, name, offset)
+	}
+	return remote.Answer{Bytes: bytes, Tag: about.ETag, Body: body}, nil
+}
+
+func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {
+	scheme, bucket, key, err := split(prefix)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the listing when each fails
+	for o := range d.core.ListObjectsIter(ctx, bucket, minio.ListObjectsOptions{Prefix: key, Recursive: true}) {
+		if o.Err != nil {
+			return d.failed(prefix, o.Err)
+		}
+		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
+			continue
+		}
+		if err := each(scheme+"://"+bucket+"/"+o.Key, o.Size, strings.Trim(o.ETag, `"`)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/source"
+)
+
+// Patience says how a read waits for the load of another machine.
+type Patience struct {
+	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
+	Most           time.Duration // of all pauses
+}
+
+// Around returns a source that asks the tiers of a set before it reads s. It owns both. Its Read is
+// fastest if dst has Spare more bytes than the sample; they may change.
+func Around(s source.Source, set *Set) source.Source {
+	return &around{Source: s, set: set, closing: make(chan struct{})}
+}
+
+type around struct {
+	source.Source
+	set     *Set
+	scratch sync.Pool // of *[]byte
+	once    sync.Once
+	closing chan struct{}
+}
+
+// Read is part of source.Source.
+func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	select {
+	case <-a.closing:
+		return 0, fmt.Errorf("%w, with its tiers", source.ErrClosed)
+	default:
+	}
+	size, err := a.Source.Size(i)
+	if err != nil {
+		return 0, err
+	}
+	if err := source.CheckRead(ctx, i, a.Info().Samples, size, dst); err != nil {
+		return 0, err
+	}
+	room := dst
+	if len(room) < size+Spare {
+		b := a.take(size + Spare)
+		defer a.scratch.Put(b)
+		room = *b
+	}
+	room = room[:size+Spare]
+	for k, q := range a.set.queues {
+		if q.tier.Get(ctx, i, size, room) == Hit {
+			a.set.put(k, i, room[:size])
+			return copy(dst, room[:size]), nil
+		}
+	}
+	claimed := false
+	if shared := a.set.shared; shared != nil {
+		result, err := a.claim(ctx, shared, i, size, room)
+		switch {
+		case err != nil:
+			return 0, err
+		case result == Hit:
+			return copy(dst, room[:size]), nil
+		}
+		claimed = result == Claimed
+	}
+	n, err := a.Source.Read(ctx, i, dst)
+	if err != nil {
+		if claimed {
+			a.set.shared.Release(i)
+		}
+		return 0, err
+	}
+	a.set.put(len(a.set.queues), i, dst[:n])
+	return n, nil
+}
+
+// claim gets a sample that another machine loads, or the right to load it (Claimed). Any other
+// result: the caller loads it without that right.
+func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (Result, error) {
+	result := shared.Claim(ctx, i, size, room)
+	if result != Busy {
+		return result, nil
+	}
+	began, patience := time.Now(), shared.Patience()
+	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
+	timer := time.NewTimer(patience.First)
+	defer timer.Stop()
+	for pause := patience.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return Out, context.Cause(ctx)
+		case <-a.closing:
+			return Out, fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
+		}
+		if time.Since(began) > patience.Most {
+			shared.Impatient()
+			return Out, nil
+		}
+		pause = min(pause+pause/2, patience.Longest)
+		timer.Reset(pause)
+	}
+	return result, nil
+}
+
+func (a *around) take(n int) *[]byte {
+	b, _ := a.scratch.Get().(*[]byte)
+	if b == nil || cap(*b) < n {
+		made := make([]byte, n)
+		b = &made
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+// Close is part of source.Source. It also writes what is in the queues, for a bounded time.
+func (a *around) Close() error {
+	a.once.Do(func() { close(a.closing) })
+	closed := make(chan error, 1)
+	go func() { closed <- a.Source.Close() }() // a read that hangs keeps no sample from a tier
+	err := a.set.Close()
+	if other := <-closed; other != nil {
+		return other
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package tier
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Pauses of a breaker: the first, the longest, and how long it must stay closed until pauses begin
+// with the first one again.
+const (
+	firstPause   = 250 * time.Millisecond
+	longestPause = 15 * time.Second
+	steady       = 10 * time.Second
+)
+
+// Breaker is a circuit breaker: while it is open, its node is left out. The zero value is closed.
+// No request tries whether the node is back: the owner of the breaker does, in the background, after
+// each Pause, so that no sample pays for it.
+type Breaker struct {
+	open     atomic.Bool
+	openings atomic.Uint64
+
+	mu      sync.Mutex // protects the fields below
+	because string
+	since   time.Time     // when it opened or closed last
+	next    time.Time     // when the owner tries again
+	pause   time.Duration // the next one
+}
+
+// IsOpen says whether the node is left out.
+func (b *Breaker) IsOpen() bool { return b.open.Load() }
+
+// Openings returns how often it has opened.
+func (b *Breaker) Openings() uint64 { return b.openings.Load() }
+
+// Open opens it. false: it was open already.
+func (b *Breaker) Open(because string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open.Load() {
+		return false
+	}
+	now := time.Now()
+	if b.pause == 0 || now.Sub(b.since) > steady {
+		b.pause = firstPause
+	}
+	b.because, b.since = because, now
+	b.wait(now)
+	b.openings.Add(1)
+	b.open.Store(true)
+	return true
+}
+
+func (b *Breaker) wait(now time.Time) {
+	b.next = now.Add(b.pause)
+	b.pause = min(2*b.pause, longestPause)
+}
+
+// Due says whether the owner should try the node now. After true, the owner calls Close or Again.
+func (b *Breaker) Due() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open.Load() || time.Now().Before(b.next) {
+		return false
+	}
+	b.next = time.Now().Add(time.Hour) // until Again
+	return true
+}
+
+// Again notes that the node is not back.
+func (b *Breaker) Again(because string) {
+	b.mu.Lock()
+	b.because = because
+	b.wait(time.Now())
+	b.mu.Unlock()
+}
+
+// Close closes it, and returns for how long it was open.
+func (b *Breaker) Close() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	out := now.Sub(b.since)
+	b.since = now
+	b.open.Store(false)
+	return out
+}
+
+// State returns why the node is left out, and for how long; "": it is not.
+func (b *Breaker) State() (because string, out time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open.Load() {
+		return "", 0
+	}
+	return b.because, time.Since(b.since)
+}

@@ -1,0 +1,276 @@
+// Package cluster is the tier `cluster`: samples in Redis or Valkey, a single server or a cluster,
+// which all machines of a job share. docs/spec/tiers.md specifies it.
+//
+// A node (node.go) gathers the requests of concurrent reads into pipelines, and has the circuit
+// breaker. An engine (engine.go) knows which node has which key. value.go has keys and values,
+// lease.go the leases, examine.go what operators should change.
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
+)
+
+// Kind is the kind of this tier.
+var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: Examine}
+
+const kindName = "cluster"
+
+// poisonSeconds is the time between two lines of the log about poisoned values.
+const poisonSeconds = 6
+
+// mostBytes is the largest value that the engine takes, without its settings changed.
+const mostBytes = 512<<20 - trailer
+
+// Tier is part of package tier.
+type Tier struct {
+	s      *settings
+	about  tier.About
+	keys   keys
+	owner  string // of leases
+	counts counts
+
+	ctx     context.Context // ended by Close
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	engine  atomic.Pointer[engine] // nil: not known yet
+	lost    tier.Breaker           // open until the engine is known
+	told    atomic.Int64           // when the log had the last line about a poisoned value, in seconds since 1970
+
+	mu     sync.Mutex // protects the fields below
+	leases map[int]bool
+	others string // about other fingerprints of the cache; "": there are none
+}
+
+type counts struct {
+	hits, hitBytes, misses, leftOut, writes, writeBytes, dropped, refused, poisoned, waited, gaveUp atomic.Uint64
+}
+
+// quiet keeps go-redis from writing to standard error: the tier logs what fails.
+type quiet struct{}
+
+// Printf is part of the interface of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+var quieten = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
+// Open is part of tier.Kind.
+func Open(from source.Settings, about tier.About) (tier.Tier, error) {
+	t, err := open(from, about)
+	if err != nil {
+		return nil, err
+	}
+	t.lost.Open("the tier has not asked its addresses yet")
+	t.running.Go(t.keep)
+	t.running.Go(t.renew)
+	t.running.Go(t.announce)
+	return t, nil
+}
+
+// open makes a tier that does nothing yet.
+func open(from source.Settings, about tier.About) (*Tier, error) {
+	quieten()
+	s, err := read(from)
+	if err != nil {
+		return nil, err
+	}
+	// What a connection reads into its buffer is copied once more. It pays off for small samples only.
+	if s.buffer = 32 << 10; about.Info.Schema.SampleBytes >= 16<<10 {
+		s.buffer = 1 << 10
+	}
+	t := &Tier{s: s, about: about, keys: keysOf(about.Info.Fingerprint), owner: rand.Text(), leases: map[int]bool{}}
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	return t, nil
+}
+
+// keep finds the engine, and asks nodes that are left out whether they are back.
+func (t *Tier) keep() {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		e := t.engine.Load()
+		switch {
+		case e != nil:
+			for _, n := range e.all() {
+				if n.breaker.Due() {
+					t.running.Go(n.probe)
+				}
+			}
+		case first || t.lost.Due():
+			found, err := t.connect(t.ctx)
+			if err == nil {
+				t.engine.Store(found)
+				out := t.lost.Close()
+				t.about.Log.Info("a tier has found its servers", "tier", kindName, "after", out)
+				break
+			}
+			if first {
+				t.about.Log.Warn("a tier does not reach its servers", "tier", kindName, "because", err)
+			}
+			t.lost.Again(strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+		select {
+		case <-tick.C:
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+// moved notes that the engine has its keys elsewhere than the tier knows.
+func (t *Tier) moved() {
+	e := t.engine.Load()
+	if e == nil {
+		return
+	}
+	if e.cluster != nil {
+		e.cluster.ReloadState(t.ctx) // it does not wait
+		return
+	}
+	if t.engine.CompareAndSwap(e, nil) { // a single server has become one of a cluster
+		t.lost.Open("the server is in a cluster now")
+		_ = e.close()
+	}
+}
+
+// node returns the node that has a key; nil: none is known.
+func (t *Tier) node(key string) *node {
+	if e := t.engine.Load(); e != nil {
+		return e.route(key)
+	}
+	return nil
+}
+
+func (t *Tier) out() tier.Result {
+	t.counts.leftOut.Add(1)
+	return tier.Out
+}
+
+// Get is part of tier.Tier.
+func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) tier.Result {
+	key := t.keys.sample(i)
+	n := t.node(key)
+	if n == nil {
+		return t.out()
+	}
+	get := redis.NewZeroCopyStringCmd(ctx, dst, "get", key)
+	if !n.do(&request{commands: []redis.Cmder{get}, bytes: size}) {
+		return t.out()
+	}
+	return t.check(n, get, key, i, size, dst)
+}
+
+// check says what a node has answered.
+func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size int, dst []byte) tier.Result {
+	err := get.Err()
+	switch {
+	case errors.Is(err, redis.Nil):
+		t.counts.misses.Add(1)
+		return tier.Miss
+	case err == nil && t.keys.intact(i, size, dst[:get.Val()]):
+		t.counts.hits.Add(1)
+		t.counts.hitBytes.Add(uint64(size))
+		return tier.Hit
+	case err != nil && !isTooLong(err) && !isWrongType(err):
+		return t.out()
+	}
+	t.counts.poisoned.Add(1)
+	t.counts.misses.Add(1)
+	now := time.Now().Unix()
+	if last := t.told.Load(); now-last >= poisonSeconds && t.told.CompareAndSwap(last, now) {
+		t.about.Log.Warn("a tier has a value that is not the sample; it is removed", "tier", kindName, "node", n.address,
+			"sample", i, "so_far", t.counts.poisoned.Load())
+	}
+	n.do(&request{commands: []redis.Cmder{redis.NewIntCmd(t.ctx, "del", key)}}) // before the next value is written
+	return tier.Miss
+}
+
+// Accepts is part of tier.Tier.
+func (t *Tier) Accepts(i, size int) bool {
+	n := t.node(t.keys.sample(i))
+	if n == nil || !n.writable() || size > mostBytes {
+		t.counts.dropped.Add(1)
+		return false
+	}
+	return true
+}
+
+// Put is part of tier.Tier.
+func (t *Tier) Put(ctx context.Context, i int, sample []byte) {
+	key := t.keys.sample(i)
+	n := t.node(key)
+	if n == nil {
+		t.counts.dropped.Add(1)
+		t.forget(i)
+		return
+	}
+	size := len(sample)
+	set := redis.NewStatusCmd(ctx, "set", key, t.keys.seal(i, sample), "px", t.s.Expire.Milliseconds())
+	r := &request{commands: []redis.Cmder{set}, bytes: size}
+	if t.forget(i) {
+		r.commands = append(r.commands, t.releases(i))
+	}
+	if !n.do(r) || set.Err() != nil {
+		t.counts.dropped.Add(1)
+		return
+	}
+	t.counts.writes.Add(1)
+	t.counts.writeBytes.Add(uint64(size))
+}
+
+// Status is part of tier.Tier.
+func (t *Tier) Status() tier.Status {
+	c := &t.counts
+	s := tier.Status{Kind: kindName, Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(), Misses: c.misses.Load(),
+		LeftOut: c.leftOut.Load(), Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(), Dropped: c.dropped.Load(),
+		Refused: c.refused.Load(), Poisoned: c.poisoned.Load(), Waited: c.waited.Load(), GaveUp: c.gaveUp.Load(),
+		Nodes: []tier.NodeStatus{}}
+	s.Openings = t.lost.Openings() - 1 // the tier begins open
+	e := t.engine.Load()
+	if because, out := t.lost.State(); e == nil {
+		s.Nodes = append(s.Nodes, tier.NodeStatus{Address: strings.Join(t.s.Addresses, ", "), LeftOut: true,
+			Because: because, Seconds: out.Seconds()})
+	} else {
+		for _, n := range e.all() {
+			s.Nodes = append(s.Nodes, n.status())
+			s.Openings += n.breaker.Openings()
+			n.mu.Lock()
+			if n.small != "" {
+				s.Notes = append(s.Notes, n.small)
+			}
+			n.mu.Unlock()
+		}
+	}
+	slices.SortFunc(s.Nodes, func(a, b tier.NodeStatus) int { return strings.Compare(a.Address, b.Address) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.others != "" {
+		s.Notes = append(s.Notes, t.others)
+	}
+	slices.Sort(s.Notes)
+	return s
+}
+
+// Close is part of tier.Tier.
+func (t *Tier) Close() error {
+	t.releaseAll()
+	t.stop()
+	t.running.Wait()
+	if e := t.engine.Swap(nil); e != nil {
+		if err := e.close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+			return fmt.Errorf("close the tier %s: %w", kindName, err)
+		}
+	}
+	return nil
+}

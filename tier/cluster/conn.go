@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// conn is a connection to a node. Its reads end when no byte comes for the timeout, and when its
+// node is left out.
+type conn struct {
+	*net.TCPConn
+	node     *node
+	limit    atomic.Int64 // of all reads, in ns since 1970; 0: none
+	deadline atomic.Int64 // that is set
+	ended    atomic.Bool
+}
+
+// handshake is the beginning of the text of an error.
+const handshake = "TLS handshake"
+
+// dial connects to a node, for go-redis.
+func (n *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := (&net.Dialer{Timeout: n.tier.s.Timeout}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{TCPConn: raw.(*net.TCPConn), node: n}
+	n.mu.Lock()
+	n.conns[c] = true
+	n.mu.Unlock()
+	if n.tier.s.tls == nil {
+		return c, nil
+	}
+	config := n.tier.s.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	t := tls.Client(c, config)
+	ctx, cancel := context.WithTimeout(ctx, n.tier.s.Timeout)
+	defer cancel()
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%s: %w", handshake, err)
+	}
+	return tlsConn{t, c}, nil
+}
+
+// extend sets the deadline of a read that begins now. It leaves one that is nearly right, which saves time.
+func (c *conn) extend() error {
+	timeout := c.node.tier.s.Timeout
+	next := time.Now().Add(timeout).UnixNano()
+	if limit := c.limit.Load(); limit != 0 {
+		next = min(next, limit)
+	}
+	if near := next - c.deadline.Load(); near >= 0 && near < int64(timeout/16) {
+		return nil
+	}
+	c.deadline.Store(next)
+	return c.TCPConn.SetReadDeadline(time.Unix(0, next))
+}
+
+// Read is part of net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	if err := c.extend(); err != nil {
+		return 0, err
+	}
+	return c.TCPConn.Read(b)
+}
+
+// SetReadDeadline is part of net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	limit := int64(0)
+	if !t.IsZero() {
+		limit = t.UnixNano()
+	}
+	c.limit.Store(limit)
+	return c.extend()
+}
+
+// SetDeadline is part of net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// Close is part of net.Conn.
+func (c *conn) Close() error {
+	c.ended.Store(true)
+	c.node.mu.Lock()
+	delete(c.node.conns, c)
+	c.node.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// tlsConn tells go-redis, which looks at idle connections by their descriptor, whether it is closed.
+type tlsConn struct {
+	*tls.Conn
+	raw *conn
+}
+
+// SyscallConn is part of syscall.Conn.
+func (c tlsConn) SyscallConn() (syscall.RawConn, error) {
+	if c.raw.ended.Load() {
+		return nil, net.ErrClosed
+	}
+	return unseen{}, nil
+}
+
+// unseen is a descriptor that cannot be looked at: its bytes belong to TLS.
+type unseen struct{}
+
+func (unseen) Control(func(uintptr)) error    { return nil }
+func (unseen) Read(func(uintptr) bool) error  { return nil }
+func (unseen) Write(func(uintptr) bool) error { return nil }

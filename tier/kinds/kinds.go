@@ -1,0 +1,117 @@
+// Package kinds is the list of all kinds of tier, and opens the tiers of a cache by their settings.
+package kinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
+	"github.com/stocached/stocached/tier/cluster"
+)
+
+// All lists all kinds.
+var All = []tier.Kind{cluster.Kind}
+
+// defaultMemory bounds the queue of writes of a tier.
+const defaultMemory = 64 << 20
+
+// one is a tier in a configuration, without the keys of its kind.
+type one struct {
+	Kind   string     `key:"kind"`
+	Memory size.Bytes `key:"memory"`
+}
+
+// split returns the kind of a tier, its own keys, and those of all kinds.
+func split(settings source.Settings) (kind tier.Kind, own source.Settings, common one, err error) {
+	own, both := maps.Clone(settings), source.Settings{}
+	for _, key := range []string{"kind", "memory"} {
+		if value, ok := own[key]; ok {
+			both[key] = value
+			delete(own, key)
+		}
+	}
+	common = one{Memory: defaultMemory}
+	if err := errors.Join(both.Decode(&common), both.NotZero("memory")); err != nil {
+		return kind, nil, common, err
+	}
+	var known []string
+	for _, k := range All {
+		if k.Name == common.Kind {
+			return k, own, common, nil
+		}
+		known = append(known, k.Name)
+	}
+	what := "kind is missing"
+	if common.Kind != "" {
+		what = fmt.Sprintf("there is no kind %q", common.Kind)
+	}
+	return kind, nil, common, fmt.Errorf("%w: %s; known are: %s", source.ErrInvalid, what, strings.Join(known, ", "))
+}
+
+// Check checks the settings of the tiers of a cache, and opens nothing. Errors: source.ErrInvalid, errors
+// of files that settings name, with the tier and the key.
+func Check(all []source.Settings, about tier.About) error {
+	for k, settings := range all {
+		kind, own, common, err := split(settings)
+		if most := int64(about.Info.Schema.SampleBytes); err == nil && int64(common.Memory) < most {
+			err = fmt.Errorf("%w: memory: %d bytes are less than a sample, which takes %d", source.ErrInvalid,
+				common.Memory, most)
+		}
+		if err == nil {
+			err = kind.Check(own, about)
+		}
+		if err != nil {
+			return fmt.Errorf("tiers[%d]: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// Open opens the tiers of a cache, from fast to slow, and does not wait for their servers. nil: there
+// are none. Errors: those of Check.
+func Open(all []source.Settings, about tier.About) (*tier.Set, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	if err := Check(all, about); err != nil {
+		return nil, err
+	}
+	var tiers []tier.Tier
+	var memory []int64
+	for k, settings := range all {
+		kind, own, common, err := split(settings)
+		var t tier.Tier
+		if err == nil {
+			t, err = kind.Open(own, about)
+		}
+		if err != nil {
+			for _, opened := range tiers {
+				err = errors.Join(err, opened.Close())
+			}
+			return nil, fmt.Errorf("tiers[%d]: %w", k, err)
+		}
+		tiers, memory = append(tiers, t), append(memory, int64(common.Memory))
+	}
+	return tier.New(tiers, memory), nil
+}
+
+// Examine asks the servers of the tiers of a cache what an operator should change.
+func Examine(ctx context.Context, all []source.Settings, about tier.About) (findings [][]tier.Finding, err error) {
+	for k, settings := range all {
+		kind, own, _, err := split(settings)
+		var found []tier.Finding
+		if err == nil {
+			found, err = kind.Examine(ctx, own, about)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tiers[%d]: %w", k, err)
+		}
+		findings = append(findings, found)
+	}
+	return findings, nil
+}

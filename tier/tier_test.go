@@ -1,0 +1,275 @@
+package tier
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/raw"
+	"github.com/stocached/stocached/source/sourcetest"
+)
+
+const size = 100
+
+// made is a source whose sample i has bytes i, and that counts reads.
+type made struct {
+	reads  atomic.Int32
+	hangs  chan struct{} // nil: reads do not wait
+	closed atomic.Int32
+}
+
+func (*made) Info() source.Info {
+	return source.Info{Samples: 100, Fingerprint: "made", Schema: shm.Schema{SampleBytes: size}}
+}
+func (*made) Size(i int) (int, error) {
+	if i < 0 || i >= 100 {
+		return 0, source.BadIndex(i, 100)
+	}
+	return size, nil
+}
+func (m *made) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	m.reads.Add(1)
+	if m.hangs != nil {
+		<-m.hangs
+	}
+	return copy(dst, bytes.Repeat([]byte{byte(i)}, size)), nil
+}
+func (*made) Where(int) string { return "" }
+func (m *made) Close() error   { m.closed.Add(1); return nil }
+
+// memory is a tier in memory.
+type memory struct {
+	mu      sync.Mutex
+	has     map[int][]byte
+	refuses bool
+	wait    chan struct{} // a Put waits for it; nil: it does not wait
+	gets    int
+	closed  bool
+}
+
+func (m *memory) Get(_ context.Context, i, n int, dst []byte) Result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gets++
+	if len(dst) != n+Spare {
+		panic("a Get without Spare")
+	}
+	for k := range dst[n:] {
+		dst[n+k] = 255 // a tier may
+	}
+	if m.has[i] == nil {
+		return Miss
+	}
+	copy(dst, m.has[i])
+	return Hit
+}
+func (m *memory) Accepts(int, int) bool { return !m.refuses }
+func (m *memory) Put(ctx context.Context, i int, sample []byte) {
+	if m.wait != nil {
+		select {
+		case <-m.wait:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if cap(sample) < len(sample)+Spare {
+		panic("a Put without Spare")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.has[i] = bytes.Clone(sample)
+}
+func (m *memory) Status() Status { return Status{Kind: "memory"} }
+func (m *memory) Close() error   { m.closed = true; return nil }
+
+func (m *memory) held() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.has)
+}
+
+func newMemory() *memory { return &memory{has: map[int][]byte{}} }
+
+func read(t *testing.T, s source.Source, i, spare int) {
+	t.Helper()
+	dst := make([]byte, size+spare+1)
+	dst[len(dst)-1] = 77
+	n, err := s.Read(context.Background(), i, dst[:size+spare])
+	if err != nil || !bytes.Equal(dst[:n], bytes.Repeat([]byte{byte(i)}, size)) || dst[len(dst)-1] != 77 {
+		t.Errorf("sample %d: %d bytes, %v, %v", i, n, err, dst)
+	}
+}
+
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
+
+// Ensure that a source with a tier that has nothing is a source as any other.
+func TestSuite(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+		path := filepath.Join(t.TempDir(), "records.bin")
+		var want [][]byte
+		for i := range 7 {
+			want = append(want, bytes.Repeat([]byte{byte(i)}, size))
+		}
+		if err := os.WriteFile(path, bytes.Join(want, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return sourcetest.Fixture{Want: want, Files: []string{path}, Open: func(*testing.T) (source.Source, error) {
+			s, err := raw.Kind.Open(context.Background(), source.Settings{"path": path, "sample_bytes": size})
+			if err != nil {
+				return nil, err
+			}
+			return Around(s, New([]Tier{&memory{refuses: true}}, []int64{1000})), nil
+		}}
+	})
+}
+
+// Ensure that tiers are asked from fast to slow, and that what a slower one has goes to faster ones.
+func TestOrder(t *testing.T) {
+	fast, slow, from := newMemory(), newMemory(), &made{}
+	s := Around(from, New([]Tier{fast, slow}, []int64{1 << 20, 1 << 20}))
+	for _, spare := range []int{0, 1, Spare - 1, Spare, 500} {
+		read(t, s, 1+spare%90, spare)
+	}
+	until(t, func() bool { return fast.held() == 5 && slow.held() == 5 })
+	delete(fast.has, 1)
+	slowGets := slow.gets
+	read(t, s, 1, 0) // from slow
+	until(t, func() bool { return fast.held() == 5 })
+	read(t, s, 1, 0) // from fast
+	if slow.gets != slowGets+1 || from.reads.Load() != 5 {
+		t.Errorf("%d gets of the slow tier, %d reads", slow.gets-slowGets, from.reads.Load())
+	}
+	if _, err := s.Read(context.Background(), 1, make([]byte, size-1)); !errors.Is(err, source.ErrShort) {
+		t.Error(err)
+	}
+	if _, err := s.Read(context.Background(), 100, make([]byte, size)); !errors.Is(err, source.ErrIndex) {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil || !fast.closed || !slow.closed {
+			t.Error(err)
+		}
+	}
+}
+
+// Ensure that a tier whose writes hang drops what its queue has no room for, delays no read, and delays
+// the end for a bounded time only.
+func TestSlowWrites(t *testing.T) {
+	slow, from := newMemory(), &made{}
+	slow.wait = make(chan struct{})
+	set := New([]Tier{slow}, []int64{10*size + 1})
+	s := Around(from, set)
+	began := time.Now()
+	for i := range 50 {
+		read(t, s, i, 0)
+	}
+	if st := set.Status()[0]; st.Dropped != 40 || st.Queued != 10*size || time.Since(began) > time.Second {
+		t.Errorf("%+v in %v", st, time.Since(began))
+	}
+	slow.refuses = true // without a copy in the queue
+	read(t, s, 60, 0)
+	if st := set.Status()[0]; st.Dropped != 40 || st.Queued != 10*size {
+		t.Errorf("%+v", st)
+	}
+	began = time.Now()
+	if err := s.Close(); err != nil || time.Since(began) < flushTime/2 || time.Since(began) > 2*flushTime {
+		t.Errorf("closed after %v: %v", time.Since(began), err)
+	}
+}
+
+// Ensure that a source that hangs keeps no sample from the tiers.
+func TestFlushBesideAHangingSource(t *testing.T) {
+	m, from := newMemory(), &made{}
+	s := Around(from, New([]Tier{m}, []int64{1 << 20}))
+	for i := range 50 {
+		read(t, s, i, 0)
+	}
+	from.hangs = make(chan struct{})
+	go func() { _, _ = s.Read(context.Background(), 99, make([]byte, size)) }()
+	if err := s.Close(); err != nil || m.held() != 50 {
+		t.Errorf("%d written, %v", m.held(), err)
+	}
+	close(from.hangs)
+}
+
+// Ensure that a breaker opens once for all requests, is tried with growing pauses, and forgets them after
+// it has been closed for long.
+func TestBreaker(t *testing.T) {
+	var b Breaker
+	var opened atomic.Int32
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if b.Open("it is slow") {
+				opened.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if because, _ := b.State(); opened.Load() != 1 || b.Openings() != 1 || !b.IsOpen() || because != "it is slow" ||
+		b.Due() {
+		t.Errorf("%d openings, %q", opened.Load(), because)
+	}
+	pause := func() time.Duration { return time.Until(b.next).Round(firstPause) }
+	for want := firstPause; want < 4*longestPause; want *= 2 {
+		if got := pause(); got != min(want, longestPause) {
+			t.Errorf("a pause of %v, want %v", got, want)
+		}
+		b.next = time.Now()
+		if !b.Due() || b.Due() { // one caller tries
+			t.Error("not due, or due twice")
+		}
+		b.Again("it is still slow")
+	}
+	b.Close()
+	if b.IsOpen() || b.Due() {
+		t.Error("it is open")
+	}
+	b.Open("again")
+	if got := pause(); got != longestPause {
+		t.Errorf("a pause of %v soon after", got)
+	}
+	b.Close()
+	b.since = time.Now().Add(-steady - time.Second)
+	b.Open("much later")
+	if got := pause(); got != firstPause {
+		t.Errorf("a pause of %v long after", got)
+	}
+}
+
+// Ensure that no way of printing shows a secret.
+func TestSecret(t *testing.T) {
+	type settings struct{ Password Secret }
+	s := settings{"hunter2"}
+	text, err := json.Marshal(map[string]any{"a": s, "b": Secret("hunter2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "s", s, "p", s.Password)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s", s, "p", s.Password)
+	all := log.String() + fmt.Sprintf("%v %+v %#v %s %q %s %v %s", s, s, s, s, s, s.Password,
+		map[string]any{"p": s.Password}, text)
+	if strings.Contains(all, "hunter2") {
+		t.Error(all)
+	}
+}
