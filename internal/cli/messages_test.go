@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -168,6 +170,10 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "shard.tar"), shard.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer refuses.Close()
 	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files",
 		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
 	cache := func(source, more string) string {
@@ -198,6 +204,12 @@ func TestMessagesOfConfigurations(t *testing.T) {
 				configurations[where] = cache(sources["dir"], ", decode: {KEY: VALUE}")
 			case heading == "decode":
 				configurations[where] = cache(sources["dir"], ", decode: {resize: [4, 4], KEY: VALUE}")
+			case heading == "remote" && key == "endpoint":
+				configurations[where] = cache("kind: raw, path: s3://bucket/records, sample_bytes: 10, "+
+					"remote: {KEY: VALUE}", "")
+			case heading == "remote":
+				configurations[where] = cache("kind: raw, path: s3://bucket/records, sample_bytes: 10, "+
+					`remote: {endpoint: "`+refuses.URL+`", KEY: VALUE}`, "")
 			case of == "": // limits, and one of its kind
 				configurations[where] = cache(sources["raw"]+", "+heading+": {KEY: VALUE}", "")
 				configurations[heading] = cache(sources["raw"]+", KEY: VALUE", "")

@@ -231,7 +231,9 @@ func TestAuto(t *testing.T) {
 				t.Fatalf("%+v %v", m, ok)
 			}
 			decodes = m.Decode
-			if waits := !math.IsInf(m.Reads, 1); waits != encoded || waits && m.Reads*wait.Seconds() > 2.1 {
+			// A source in memory seems to wait when other processes take the processors.
+			if waits := !math.IsInf(m.Reads, 1); encoded && !(waits && m.Reads*wait.Seconds() <= 2.1) ||
+				!encoded && m.Reads < 200 {
 				t.Errorf("%v reads a second", m.Reads)
 			}
 			terms := decode.TermsOf(4_300_000+uint64(200*m.DecodedBytes/2), 2, false)
