@@ -1,0 +1,85 @@
+package order
+
+import "fmt"
+
+// Dealer deals each global batch of an epoch to the nodes of a job: a sample goes to the node that
+// owns it, and the surplus of a node to those that lack some. So each rank has its exact batch size,
+// and each global batch has the samples of the plain order. It is safe for concurrent use.
+type Dealer struct {
+	epoch  *Epoch
+	owners *Owners
+	from   uint64
+	batch  uint64 // samples of a rank in a batch
+	ranks  uint64
+	each   uint64 // samples of a rank from `from` on
+}
+
+// Dealer returns the dealer of batches of this size, from a position on. It returns ErrInvalid, also
+// for Uneven: all ranks of a global batch have the same number of samples.
+func (e *Epoch) Dealer(owners *Owners, batch, from uint64, ends Ends) (*Dealer, error) {
+	d := &Dealer{epoch: e, owners: owners, from: from, batch: batch}
+	for _, n := range owners.nodes {
+		d.ranks += n.Ranks
+	}
+	switch {
+	case batch < 1 || batch > MaxSamples/d.ranks:
+		return nil, fmt.Errorf("%w: batches of %d samples for each of %d ranks; give at least 1, and at most %d in all",
+			ErrInvalid, batch, d.ranks, uint64(MaxSamples))
+	case from > e.positions:
+		return nil, fmt.Errorf("%w: the batches begin at position %d of %d", ErrInvalid, from, e.positions)
+	case ends != Pad && ends != Drop:
+		return nil, fmt.Errorf("%w: ends %d with nodes; all ranks need batches of one size, so give Pad or Drop",
+			ErrInvalid, ends)
+	}
+	left := e.positions - from
+	if d.each = left / d.ranks; ends == Pad {
+		d.each = (left + d.ranks - 1) / d.ranks
+	}
+	return d, nil
+}
+
+// Samples returns the number of samples of each rank, repeated ones included.
+func (d *Dealer) Samples() uint64 { return d.each }
+
+// Batches returns the number of global batches. The last one may have fewer samples.
+func (d *Dealer) Batches() uint64 { return (d.each + d.batch - 1) / d.batch }
+
+// Deal returns the indices of the samples of each node in a global batch, in the order of their
+// positions. Rank r of a node, counted from its first rank, reads those at r, r + Ranks, r +
+// 2*Ranks, ... It panics for a batch that is not below Batches.
+func (d *Dealer) Deal(batch uint64) [][]int {
+	if batch >= d.Batches() {
+		panic(fmt.Sprintf("order: batch %d is not in 0..%d", batch, int64(d.Batches())-1))
+	}
+	size := min(d.batch, d.each-batch*d.batch) // of a rank
+	indices := make([]int, size*d.ranks)
+	first := d.from + batch*d.batch*d.ranks
+	for k := d.epoch.Fill(indices, first, 1); k < len(indices); k++ { // Pad begins again
+		indices[k] = int(d.epoch.At(d.from + (first+uint64(k)-d.from)%(d.epoch.positions-d.from)))
+	}
+	nodes := d.owners.nodes
+	dealt, lacks := make([][]int, len(nodes)), make([]uint64, len(nodes))
+	for i, n := range nodes {
+		lacks[i] = size * n.Ranks
+		dealt[i] = make([]int, 0, lacks[i])
+	}
+	reader, surplus := make([]int32, len(indices)), []int(nil)
+	for k, index := range indices {
+		if i := d.owners.Owner(uint64(index)); i >= 0 && lacks[i] > 0 {
+			reader[k] = int32(i)
+			lacks[i]--
+		} else {
+			surplus = append(surplus, k)
+		}
+	}
+	for i, lack := range lacks {
+		for _, k := range surplus[:lack] {
+			reader[k] = int32(i)
+		}
+		surplus = surplus[lack:]
+	}
+	for k, i := range reader {
+		dealt[i] = append(dealt[i], indices[k])
+	}
+	return dealt
+}

@@ -1,0 +1,179 @@
+package order
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Buckets is the number of buckets that nodes own.
+const Buckets = 1 << 16
+
+// Node is one machine of a job.
+type Node struct {
+	Name     string // 1 to 255 bytes, unlike all others. "" for all nodes: their numbers
+	Ranks    uint64 // of the job on this node, at least 1
+	Capacity uint64 // samples that its cache holds. 0: not known; then no capacity counts
+}
+
+// Owners says which node of a job owns a sample: docs/spec/order.md, "Nodes". It is safe for
+// concurrent use. Its memory does not grow with the dataset.
+type Owners struct {
+	nodes []Node
+	owner [Buckets]int32 // of each bucket; -1: none
+	quota []int          // buckets of each node
+}
+
+// NewOwners deals the buckets of a dataset to nodes, in the order of their ranks. It returns
+// ErrInvalid.
+func NewOwners(nodes []Node, samples uint64) (*Owners, error) {
+	o := &Owners{nodes: slices.Clone(nodes)}
+	if len(nodes) < 1 || samples < 1 || samples > MaxSamples {
+		return nil, fmt.Errorf("%w: %d nodes and %d samples; give at least one node, and 1 to %d samples",
+			ErrInvalid, len(nodes), samples, uint64(MaxSamples))
+	}
+	unnamed := !slices.ContainsFunc(nodes, func(n Node) bool { return n.Name != "" })
+	keys, known := make([]uint64, len(nodes)), map[uint64]int{}
+	for i := range o.nodes {
+		n := &o.nodes[i]
+		if unnamed {
+			n.Name = fmt.Sprint(i)
+		}
+		if len(n.Name) < 1 || len(n.Name) > 255 || n.Ranks < 1 || n.Ranks > math.MaxInt32 {
+			return nil, fmt.Errorf("%w: node %d has %d ranks and a name of %d bytes; give at least 1 rank, and a name of "+
+				"1 to 255 bytes to all nodes or to none", ErrInvalid, i, n.Ranks, len(n.Name))
+		}
+		keys[i] = nodeKey(n.Name)
+		if other, taken := known[keys[i]]; taken {
+			return nil, fmt.Errorf("%w: nodes %d (%s) and %d (%s) have the same name, or names that cannot be told apart; "+
+				"rename one", ErrInvalid, other, o.nodes[other].Name, i, n.Name)
+		}
+		known[keys[i]] = i
+	}
+	o.quota = quotas(o.nodes, keys, samples)
+	o.match(keys)
+	return o, nil
+}
+
+func nodeKey(name string) uint64 {
+	h := uint64(0xCBF29CE484222325) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001B3
+	}
+	return mix(h)
+}
+
+// quotas returns how many buckets each node owns: its share of the ranks, at most what it holds.
+func quotas(nodes []Node, keys []uint64, samples uint64) []int {
+	capped := !slices.ContainsFunc(nodes, func(n Node) bool { return n.Capacity == 0 })
+	most, quota, open := make([]uint64, len(nodes)), make([]int, len(nodes)), make([]int, len(nodes))
+	for i, n := range nodes {
+		open[i], most[i] = i, Buckets
+		if capped {
+			most[i] = min(n.Capacity, samples) * Buckets / samples
+		}
+	}
+	slices.SortFunc(open, func(i, j int) int { return cmp.Compare(keys[i], keys[j]) })
+	for left := uint64(Buckets); len(open) > 0; {
+		var total, given uint64
+		for _, i := range open {
+			total += nodes[i].Ranks
+		}
+		share := func(i int) uint64 { return left * nodes[i].Ranks / total }
+		var full, room []int
+		for _, i := range open {
+			if share(i) >= most[i] {
+				full = append(full, i)
+			} else {
+				room = append(room, i)
+			}
+		}
+		if len(full) == 0 {
+			for _, i := range open {
+				quota[i] = int(share(i))
+				given += share(i)
+			}
+			for _, i := range open[:left-given] { // fewer than there are nodes
+				quota[i]++
+			}
+			break
+		}
+		for _, i := range full {
+			quota[i] = int(most[i])
+			left -= most[i]
+		}
+		open = room
+	}
+	return quota
+}
+
+// offer is a bucket that a node holds while buckets are matched.
+type offer struct {
+	score  uint64
+	bucket int
+}
+
+// offers is a heap with the worst offer at its top.
+type offers []offer
+
+func (o offers) Len() int           { return len(o) }
+func (o offers) Less(a, b int) bool { return o[b].before(o[a]) }
+func (o offers) Swap(a, b int)      { o[a], o[b] = o[b], o[a] }
+func (o *offers) Push(x any)        { *o = append(*o, x.(offer)) }
+func (o *offers) Pop() any          { panic("no offer is withdrawn") }
+
+func (o offer) before(p offer) bool {
+	return o.score < p.score || o.score == p.score && o.bucket < p.bucket
+}
+
+// match gives buckets to nodes: each bucket asks nodes from its best score on, and a node that has
+// its quota keeps the better buckets. The result is the stable matching, and there is one.
+func (o *Owners) match(keys []uint64) {
+	held := make([]offers, len(keys))
+	for first := range Buckets {
+		o.owner[first] = -1
+		var asked struct {
+			any        bool
+			score, key uint64
+		}
+		for bucket := first; ; {
+			best, bestScore, hash := -1, uint64(0), mix(uint64(bucket)+golden)
+			for i, key := range keys {
+				score := mix(key ^ hash)
+				if asked.any && (score < asked.score || score == asked.score && key <= asked.key) {
+					continue
+				}
+				if best < 0 || score < bestScore || score == bestScore && key < keys[best] {
+					best, bestScore = i, score
+				}
+			}
+			if best < 0 {
+				break // every node has refused it
+			}
+			asked.any, asked.score, asked.key = true, bestScore, keys[best]
+			mine := offer{bestScore, bucket}
+			if h := &held[best]; h.Len() < o.quota[best] {
+				heap.Push(h, mine)
+				o.owner[bucket] = int32(best)
+				break
+			} else if h.Len() > 0 && mine.before((*h)[0]) {
+				loser := (*h)[0]
+				(*h)[0] = mine
+				heap.Fix(h, 0)
+				o.owner[bucket], o.owner[loser.bucket] = int32(best), -1
+				bucket, asked.score = loser.bucket, loser.score // it has asked all nodes up to this one
+			}
+		}
+	}
+}
+
+// Owner returns the number of the node that owns a sample, or -1 if none does.
+func (o *Owners) Owner(index uint64) int { return int(o.owner[mix(index+golden)%Buckets]) }
+
+// Quota returns how many of the Buckets a node owns.
+func (o *Owners) Quota(node int) int { return o.quota[node] }
+
+// Nodes returns the number of nodes.
+func (o *Owners) Nodes() int { return len(o.nodes) }

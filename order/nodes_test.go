@@ -1,0 +1,238 @@
+package order
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func owners(t testing.TB, samples uint64, nodes ...Node) *Owners {
+	t.Helper()
+	o, err := NewOwners(nodes, samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func alike(n int) (nodes []Node) {
+	for i := range n {
+		nodes = append(nodes, Node{Name: fmt.Sprint("node", i), Ranks: 1})
+	}
+	return nodes
+}
+
+// Ensure that the owners are those of the specification, which sorts all pairs of a bucket and a node.
+func TestOwners(t *testing.T) {
+	for _, nodes := range [][]Node{
+		alike(1), alike(3), alike(8), {{Ranks: 3}, {Ranks: 1}}, {{"a", 1, 900}, {"b", 1, 450}}, {{"a", 1, 250}, {"b", 3, 250}, {"c", 1, 100}},
+	} {
+		o := owners(t, 1000, nodes...)
+		type pair struct {
+			score, key   uint64
+			bucket, node int
+		}
+		var pairs []pair
+		for k := range Buckets {
+			for i, n := range o.nodes {
+				key := nodeKey(n.Name)
+				pairs = append(pairs, pair{mix(key ^ mix(uint64(k)+golden)), key, k, i})
+			}
+		}
+		slices.SortFunc(pairs, func(a, b pair) int {
+			return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.key, b.key))
+		})
+		want, have := slices.Repeat([]int32{-1}, Buckets), make([]int, len(nodes))
+		for _, p := range pairs {
+			if want[p.bucket] < 0 && have[p.node] < o.quota[p.node] {
+				want[p.bucket] = int32(p.node)
+				have[p.node]++
+			}
+		}
+		if !slices.Equal(want, o.owner[:]) || !slices.Equal(have, o.quota) {
+			t.Errorf("%v: other owners than the specification's; %v buckets, %v", nodes, have, o.quota)
+		}
+	}
+}
+
+// Ensure that quotas are shares of the ranks, at most what a cache holds, and that the rest goes to
+// nodes with room.
+func TestQuotas(t *testing.T) {
+	for _, c := range []struct {
+		nodes []Node
+		want  []int
+	}{
+		{[]Node{{Ranks: 3}, {Ranks: 1}}, []int{49152, 16384}},
+		{[]Node{{Ranks: 1, Capacity: 1000}, {Ranks: 1, Capacity: 500}}, []int{32768, 32768}},
+		{[]Node{{Ranks: 1, Capacity: 1000}, {Ranks: 1, Capacity: 250}}, []int{49152, 16384}},
+		{[]Node{{Ranks: 1, Capacity: 250}, {Ranks: 1, Capacity: 125}}, []int{16384, 8192}},
+		{[]Node{{Ranks: 1, Capacity: 1}, {Ranks: 1}}, []int{32768, 32768}}, // one is not known
+	} {
+		if o := owners(t, 1000, c.nodes...); !slices.Equal(o.quota, c.want) {
+			t.Errorf("%v: %v buckets, want %v", c.nodes, o.quota, c.want)
+		}
+	}
+}
+
+// Ensure that few buckets move when nodes come or go, and none when nodes are only reordered.
+func TestOwnersMove(t *testing.T) {
+	for _, c := range []struct {
+		before, after []Node
+		most          float64 // of the buckets that must move
+	}{
+		{alike(3), alike(2), 1.01}, {alike(8), alike(9), 1.08}, {alike(64), alike(63), 1.4},
+		{alike(3), []Node{alike(3)[2], alike(3)[0], alike(3)[1]}, 0},
+	} {
+		before, after := owners(t, 1000, c.before...), owners(t, 1000, c.after...)
+		grown, moved := 0, 0
+		for i, n := range after.nodes {
+			old := slices.IndexFunc(before.nodes, func(m Node) bool { return m.Name == n.Name })
+			if old < 0 {
+				grown += after.quota[i]
+			} else {
+				grown += max(0, after.quota[i]-before.quota[old])
+			}
+		}
+		for k := range Buckets {
+			if before.nodes[before.owner[k]].Name != after.nodes[after.owner[k]].Name {
+				moved++
+			}
+		}
+		if float64(moved) > c.most*float64(grown) {
+			t.Errorf("%d to %d nodes: %d buckets moved, %d must", len(c.before), len(c.after), moved, grown)
+		}
+	}
+}
+
+// Ensure that each global batch has the samples of the plain order, and each node its exact number,
+// for many jobs; also when other nodes go on in the middle of an epoch.
+func TestDealer(t *testing.T) {
+	jobs := [][]Node{alike(1), alike(2), alike(3), {{Ranks: 3}, {Ranks: 1}}, {{"b", 2, 9}, {"a", 1, 90}, {"c", 2, 30}}}
+	weights := make([]float64, 96)
+	for i := range weights {
+		weights[i] = float64(i % 7)
+	}
+	table, err := NewWeights(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weighted, err := WeightedOrder{Seed: 5, Weights: table}.Epoch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epochs := []*Epoch{weighted}
+	for _, o := range []Order{{Samples: 7*13 + 5, Kind: Shuffled, Seed: 3}, {Samples: 96, Kind: Sequential},
+		{Samples: 1003, Kind: Blocks, Block: 10, Window: 4}} {
+		e, err := o.Epoch(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epochs = append(epochs, e)
+	}
+	for _, e := range epochs {
+		for _, nodes := range jobs {
+			o := owners(t, e.Samples, nodes...)
+			for _, batch := range []uint64{1, 7, 64} {
+				for _, ends := range []Ends{Pad, Drop} {
+					for _, from := range []uint64{0, 42, e.positions} {
+						deal(t, e, o, batch, from, ends)
+					}
+				}
+			}
+		}
+	}
+}
+
+func deal(t *testing.T, e *Epoch, o *Owners, batch, from uint64, ends Ends) {
+	d, err := e.Dealer(o, batch, from, ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := Shard{Ranks: d.ranks, From: from, Ends: ends}.Of(e)
+	if err != nil || part.Samples() != d.Samples() {
+		t.Fatalf("%d samples of a rank, want %d, %v", d.Samples(), part.Samples(), err)
+	}
+	for g := range d.Batches() {
+		size := min(batch, d.Samples()-g*batch)
+		var want, got []int
+		for r := range d.ranks { // what the ranks read without nodes
+			part, _ := Shard{Rank: r, Ranks: d.ranks, From: from, Ends: ends}.Of(e)
+			one := make([]int, size)
+			part.Fill(one, g*batch)
+			want = append(want, one...)
+		}
+		for i, mine := range d.Deal(g) {
+			if uint64(len(mine)) != size*o.nodes[i].Ranks {
+				t.Fatalf("batch %d: node %d has %d samples, want %d", g, i, len(mine), size*o.nodes[i].Ranks)
+			}
+			got = append(got, mine...)
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(want, got) {
+			t.Fatalf("batch %d of %d from %d for %v: %v, want %v", g, batch, from, o.nodes, got, want)
+		}
+	}
+}
+
+// Ensure that nodes read what they own: without this, 1/n of it.
+func TestDealerOwned(t *testing.T) {
+	for _, c := range []struct {
+		nodes int
+		batch uint64
+		least float64
+	}{{8, 256, 0.97}, {64, 256, 0.97}, {64, 64, 0.945}} {
+		e, err := Order{Samples: 1_281_167, Kind: Shuffled}.Epoch(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := owners(t, e.Samples, alike(c.nodes)...)
+		d, err := e.Dealer(o, c.batch, 0, Drop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owned, all := 0, 0
+		for g := range uint64(20) {
+			for i, mine := range d.Deal(g) {
+				for _, index := range mine {
+					if all++; o.Owner(uint64(index)) == i {
+						owned++
+					}
+				}
+			}
+		}
+		if share := float64(owned) / float64(all); share < c.least {
+			t.Errorf("%d nodes, batches of %d: %.4f of the reads are of owned samples", c.nodes, c.batch, share)
+		} else {
+			t.Logf("%d nodes, batches of %d: %.4f", c.nodes, c.batch, share)
+		}
+	}
+}
+
+func TestBadNodes(t *testing.T) {
+	for want, nodes := range map[string][]Node{
+		"0 nodes": nil, "has 0 ranks": {{Name: "a"}}, "same name": {{"a", 1, 0}, {"a", 1, 0}},
+		"a name of 0 bytes": {{"a", 1, 0}, {"", 1, 0}}, "a name of 256 bytes": {{strings.Repeat("x", 256), 1, 0}},
+	} {
+		if _, err := NewOwners(nodes, 10); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in %v", want, err)
+		}
+	}
+	e, err := Order{Samples: 10}.Epoch(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := owners(t, 10, alike(2)...)
+	for want, call := range map[string]func() (*Dealer, error){
+		"give Pad or Drop":  func() (*Dealer, error) { return e.Dealer(o, 1, 0, Uneven) },
+		"batches of 0":      func() (*Dealer, error) { return e.Dealer(o, 0, 0, Pad) },
+		"position 11 of 10": func() (*Dealer, error) { return e.Dealer(o, 1, 11, Pad) },
+	} {
+		if _, err := call(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in %v", want, err)
+		}
+	}
+}
