@@ -54,3 +54,4 @@
 #include "src/order/weights.c"           /* samples drawn by weight */
 #include "src/order/mix.c"               /* several datasets by ratio */
 #include "src/order/epoch.c"             /* the order of an epoch, and its shards */
+#include "src/order/nodes.c"             /* which node of a job reads a sample */

@@ -21,21 +21,23 @@ type Node struct {
 // Owners says which node of a job owns a sample: docs/spec/order.md, "Nodes". It is safe for
 // concurrent use. Its memory does not grow with the dataset.
 type Owners struct {
-	nodes []Node
-	owner [Buckets]int32 // of each bucket; -1: none
-	quota []int          // buckets of each node
+	nodes   []Node
+	keys    []uint64       // of each node
+	owner   [Buckets]int32 // of each bucket; -1: none
+	quota   []int          // buckets of each node
+	samples uint64
 }
 
 // NewOwners deals the buckets of a dataset to nodes, in the order of their ranks. It returns
 // ErrInvalid.
 func NewOwners(nodes []Node, samples uint64) (*Owners, error) {
-	o := &Owners{nodes: slices.Clone(nodes)}
-	if len(nodes) < 1 || samples < 1 || samples > MaxSamples {
-		return nil, fmt.Errorf("%w: %d nodes and %d samples; give at least one node, and 1 to %d samples",
-			ErrInvalid, len(nodes), samples, uint64(MaxSamples))
+	o := &Owners{nodes: slices.Clone(nodes), keys: make([]uint64, len(nodes)), samples: samples}
+	if len(nodes) < 1 || len(nodes) > Buckets || samples < 1 || samples > MaxSamples {
+		return nil, fmt.Errorf("%w: %d nodes and %d samples; give 1 to %d nodes, and 1 to %d samples",
+			ErrInvalid, len(nodes), samples, Buckets, uint64(MaxSamples))
 	}
 	unnamed := !slices.ContainsFunc(nodes, func(n Node) bool { return n.Name != "" })
-	keys, known := make([]uint64, len(nodes)), map[uint64]int{}
+	keys, known := o.keys, map[uint64]int{}
 	for i := range o.nodes {
 		n := &o.nodes[i]
 		if unnamed {
@@ -53,7 +55,7 @@ func NewOwners(nodes []Node, samples uint64) (*Owners, error) {
 		known[keys[i]] = i
 	}
 	o.quota = quotas(o.nodes, keys, samples)
-	o.match(keys)
+	o.match()
 	return o, nil
 }
 
@@ -72,7 +74,7 @@ func quotas(nodes []Node, keys []uint64, samples uint64) []int {
 	for i, n := range nodes {
 		open[i], most[i] = i, Buckets
 		if capped {
-			most[i] = min(n.Capacity, samples) * Buckets / samples
+			most[i] = roomFor(n.Capacity, samples)
 		}
 	}
 	slices.SortFunc(open, func(i, j int) int { return cmp.Compare(keys[i], keys[j]) })
@@ -109,6 +111,9 @@ func quotas(nodes []Node, keys []uint64, samples uint64) []int {
 	return quota
 }
 
+// roomFor returns how many buckets a cache of this capacity holds.
+func roomFor(capacity, samples uint64) uint64 { return min(capacity, samples) * Buckets / samples }
+
 // offer is a bucket that a node holds while buckets are matched.
 type offer struct {
 	score  uint64
@@ -130,8 +135,8 @@ func (o offer) before(p offer) bool {
 
 // match gives buckets to nodes: each bucket asks nodes from its best score on, and a node that has
 // its quota keeps the better buckets. The result is the stable matching, and there is one.
-func (o *Owners) match(keys []uint64) {
-	held := make([]offers, len(keys))
+func (o *Owners) match() {
+	keys, held := o.keys, make([]offers, len(o.keys))
 	for first := range Buckets {
 		o.owner[first] = -1
 		var asked struct {
@@ -174,6 +179,40 @@ func (o *Owners) Owner(index uint64) int { return int(o.owner[mix(index+golden)%
 
 // Quota returns how many of the Buckets a node owns.
 func (o *Owners) Quota(node int) int { return o.quota[node] }
+
+// Kept is a set of buckets. Bucket b is bit b mod 8 of byte b / 8.
+type Kept [Buckets / 8]byte
+
+// Has says whether a sample is in a bucket of the set.
+func (k *Kept) Has(index uint64) bool {
+	bucket := mix(index+golden) % Buckets
+	return k[bucket/8]>>(bucket%8)&1 == 1
+}
+
+// Keep returns the buckets that the cache of a node keeps: those that the node owns, and copies of
+// others if it has room for more. capacity: samples that the cache holds; 0: not known, it keeps all.
+func (o *Owners) Keep(node int, capacity uint64) *Kept {
+	kept, room := new(Kept), Buckets
+	if capacity > 0 {
+		room = int(roomFor(capacity, o.samples))
+	}
+	var others []offer
+	for bucket, owner := range o.owner {
+		if owner == int32(node) {
+			kept[bucket/8] |= 1 << (bucket % 8)
+			room--
+		} else {
+			others = append(others, offer{mix(o.keys[node] ^ mix(uint64(bucket)+golden)), bucket})
+		}
+	}
+	slices.SortFunc(others, func(a, b offer) int {
+		return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.bucket, b.bucket))
+	})
+	for _, copied := range others[:max(0, min(room, len(others)))] {
+		kept[copied.bucket/8] |= 1 << (copied.bucket % 8)
+	}
+	return kept
+}
 
 // Nodes returns the number of nodes.
 func (o *Owners) Nodes() int { return len(o.nodes) }

@@ -92,6 +92,10 @@ static inline uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+/* The bucket of a sample: docs/spec/order.md, "Nodes". */
+#define BUCKETS (STOC_KEPT_BYTES * 8)
+static inline uint64_t bucket_of(uint64_t index) { return mix(index + GOLDEN) % BUCKETS; }
+
 /* A number below n, of 64 random bits. */
 static inline uint64_t below(uint64_t x, uint64_t n) { return (uint64_t)((wide)x * n >> 64); }
 

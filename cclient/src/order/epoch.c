@@ -5,7 +5,7 @@
 #include "order.h"
 
 struct stoc_epoch {
-    uint64_t positions;
+    uint64_t positions, number;
     enum { IS_PLAIN, IS_DRAWS, IS_MIX } is;
     struct plain plain;
     stoc_weights *weights;
@@ -62,6 +62,7 @@ int stoc_epoch_open(const struct stoc_order *order, uint64_t number, stoc_epoch 
     if (code < 0 || (code = new_epoch(out, error)) < 0)
         return code;
     (*out)->positions = order->samples;
+    (*out)->number = number;
     plain_begin(&(*out)->plain, order, number);
     return 0;
 }
@@ -84,6 +85,7 @@ int stoc_epoch_open_weighted(stoc_weights *weights, uint64_t draws, uint64_t see
     stoc_epoch *e = *out;
     atomic_fetch_add_explicit(&weights->users, 1, memory_order_relaxed);
     e->is = IS_DRAWS;
+    e->number = number;
     e->weights = weights;
     e->positions = draws ? draws : weights->samples;
     e->key = CHAIN(seed, number, OF_DRAWS, 0, weights->samples);
@@ -104,6 +106,7 @@ int stoc_epoch_open_mixed(const struct stoc_mix *mix, uint64_t number, stoc_epoc
     stoc_epoch *e = *out;
     uint64_t samples;
     e->is = IS_MIX;
+    e->number = number;
     e->mixture = mixture_open(mix, number);
     if (!e->mixture)
         code = fail(error, STOC_EMEMORY, ENOMEM, "no memory for a mix of %llu datasets",
@@ -129,6 +132,8 @@ void stoc_epoch_close(stoc_epoch *e)
     mixture_close(e->mixture);
     free(e);
 }
+
+INTERNAL uint64_t epoch_number(const struct stoc_epoch *e) { return e->number; }
 
 int64_t stoc_epoch_length(const stoc_epoch *e) { return e ? (int64_t)e->positions : STOC_ECLOSED; }
 

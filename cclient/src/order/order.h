@@ -1,5 +1,5 @@
 /*
- * order.h - the order of an epoch: permutations, weights, mixes, shards.
+ * order.h - the order of an epoch: permutations, weights, mixes, shards, nodes.
  *
  * docs/spec/order.md is normative. Includes base. Knows nothing of caches.
  */
@@ -73,6 +73,9 @@ INTERNAL void mixture_close(struct mixture *m);
 INTERNAL struct mixture *mixture_open(const struct stoc_mix *mix, uint64_t number);
 INTERNAL uint64_t mixture_begin(struct mixture *m, const struct stoc_mix *mix, uint64_t *samples);
 INTERNAL uint64_t mixture_at(const struct mixture *m, uint64_t position, struct mix_memory *memory);
+
+/* epoch.c */
+INTERNAL uint64_t epoch_number(const struct stoc_epoch *e);
 
 /* weights.c */
 /* A bucket of the table: its own sample or the other one. */

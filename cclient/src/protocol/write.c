@@ -222,6 +222,27 @@ static bool is_full(const stoc_cache *c, uint64_t length)
     return c->variable && arena_unit(load(arena_next_word(c))) + units_for(length) > arena_units(c);
 }
 
+/* Whether stoc_keep leaves a sample out. */
+static bool is_left_out(const stoc_cache *c, uint64_t i)
+{
+    if (!atomic_load_explicit(&c->keeps, memory_order_acquire))
+        return false;
+    uint64_t bucket = bucket_of(i);
+    return !(atomic_load_explicit(&c->kept[bucket / 8], memory_order_relaxed) >> bucket % 8 & 1);
+}
+
+int stoc_keep(stoc_cache *c, const uint8_t *kept)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    if (c->read_only)
+        return STOC_EREADONLY;
+    for (uint64_t k = 0; kept && k < STOC_KEPT_BYTES; k++)
+        atomic_store_explicit(&c->kept[k], kept[k], memory_order_relaxed);
+    atomic_store_explicit(&c->keeps, kept != NULL, memory_order_release);
+    return 0;
+}
+
 /* Steps 1 to 5 of a set: STORED (k is open), EXISTS, BUSY, FULL, OUT or an error. Counts only
  * failures inside. */
 static int begin(stoc_cache *c, uint64_t i, uint64_t length, bool overwrite, uint64_t nanoseconds, struct stoc_claim *k)
@@ -241,6 +262,8 @@ again:;
         return corrupt(c);
     if (state_of(w) == READY && !overwrite)
         return STOC_EXISTS;
+    if (state_of(w) != READY && is_left_out(c, i))
+        return STOC_OUT;
     if (owned) {
         if (reclaim_if_dead(c, owner_of(w) - 1) < 0)
             return STOC_BUSY;
