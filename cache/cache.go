@@ -46,11 +46,12 @@ type Cache struct {
 	// protects the steps from an extent's intent to its name in the word: one extent of this owner
 	// at a time
 	allocating sync.Mutex
-	allowance  *shm.Allowance // that fills draw on; nil when read-only
-	group      atomic.Uint64  // of slots, with chains: where this handle took or freed a slot last
-	draws      atomic.Uint64  // hits of this handle, with the policy lfu
-	loads      atomic.Uint64  // loads whose times this handle was told
-	closing    sync.Mutex     // protects closeErr and lets a second Close wait for the first
+	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
+	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
+	draws      atomic.Uint64                            // hits of this handle, with the policy lfu
+	loads      atomic.Uint64                            // loads whose times this handle was told
+	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all
+	closing    sync.Mutex                               // protects closeErr and lets a second Close wait for the first
 	shut       bool
 	closeErr   error
 }

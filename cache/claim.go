@@ -41,6 +41,9 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 	var deadWord shm.Word // we have reclaimed the claims of its owner
 	for {
 		w := shm.Word(word.Load())
+		if kept := c.kept.Load(); kept != nil && w.State() != shm.Ready && !(*kept)(sample) {
+			return Out, nil
+		}
 		switch w.State() {
 		case shm.Empty:
 		case shm.Ready:

@@ -12,7 +12,7 @@ const (
 	Exists               // the sample is READY already; the call did nothing
 	Busy                 // another client fills it, a clear is running, or 32 claims are open; the call did nothing
 	Full                 // no free slot, no arena space, or memory is short; the call did nothing
-	Out                  // the sample can have no slot (first-indices); the call did nothing
+	Out                  // the sample can have no slot (first-indices, or Keep leaves it out); the call did nothing
 )
 
 var resultNames = [...]string{"STORED", "EXISTS", "BUSY", "FULL", "OUT"}

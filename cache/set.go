@@ -96,6 +96,16 @@ func (c *Cache) claimOrWait(sample, length uint64, flags Flags, f *fill) (Result
 	return r, err
 }
 
+// Keep makes this handle store only samples that kept says: Out for others, unless the cache has them.
+// nil: all samples. kept is called at the same time from any number of goroutines.
+func (c *Cache) Keep(kept func(sample uint64) bool) {
+	if kept == nil {
+		c.kept.Store(nil)
+		return
+	}
+	c.kept.Store(&kept)
+}
+
 // countResult counts the result of a set or claim. publish counts Stored.
 func (c *Cache) countResult(r Result, err error) {
 	if err != nil {

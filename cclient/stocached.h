@@ -580,7 +580,7 @@ STOC_API int stoc_owners_open(const struct stoc_nodes *nodes, uint64_t samples, 
 STOC_API void stoc_owners_close(stoc_owners *owners); /* NULL is accepted */
 STOC_API int64_t stoc_owners_quota(const stoc_owners *owners, uint64_t node); /* buckets of 65536. EINVAL */
 /* Writes the node that owns each of n samples; -1: none does. EINVAL. */
-STOC_API int stoc_owners_find(const stoc_owners *owners, const int64_t *indices, int32_t *nodes, size_t n);
+STOC_API int stoc_owners_find(const stoc_owners *owners, const int64_t *indices, int64_t *nodes, size_t n);
 
 /* Writes the buckets that the cache of a node keeps: those that the node owns, and copies of others if it has
  * room for more. capacity: samples that the cache holds; 0: not known, it keeps all. For stoc_keep. EINVAL, EMEMORY. */

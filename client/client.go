@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -39,7 +40,7 @@ const (
 	Exists = cache.Exists // the sample is READY already; the call did nothing
 	Busy   = cache.Busy   // another client fills it, or a clear is running; the call did nothing
 	Full   = cache.Full   // no free slot, no arena space, or memory is short; the call did nothing
-	Out    = cache.Out    // the sample can have no slot (FirstIndices); the call did nothing
+	Out    = cache.Out    // the sample can have no slot (FirstIndices, or Keep leaves it out); the call did nothing
 
 	Overwrite = cache.Overwrite // replace a READY sample
 	Wait      = cache.Wait      // wait while Busy, up to a minute
@@ -244,6 +245,17 @@ func (c *Cache) Stats() (Stats, error) { return c.c.Stats() }
 // Clients lists the clients. It includes a past client until another one takes its record. Errors:
 // ErrClosed, ErrSystem.
 func (c *Cache) Clients() ([]ClientInfo, error) { return c.c.Clients() }
+
+// Keep makes this handle store only samples of a set, such as order.Owners.Keep returns for a node: Out
+// for others, unless the cache has them. nil: all samples again. Other handles are not concerned.
+func (c *Cache) Keep(kept *order.Kept) {
+	if kept == nil {
+		c.c.Keep(nil)
+		return
+	}
+	set := *kept
+	c.c.Keep(set.Has)
+}
 
 // CountPassed adds to the counter "passed": samples outside the schema that a wrapper did not
 // cache. It returns ErrClosed.

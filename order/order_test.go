@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -228,11 +229,13 @@ func vectors() (all []order.Order) {
 // Ensure that orders do not change: docs/spec/order.md.
 func TestVectors(t *testing.T) {
 	var b strings.Builder
-	fmt.Fprint(&b, `# Every implementation of docs/spec/order.md is tested with this file. Lines are of four kinds; indices at some positions stand at their ends.
+	fmt.Fprint(&b, `# Every implementation of docs/spec/order.md is tested with this file. Lines are of five kinds; indices at some positions stand at their ends.
 # kind samples seed window block epoch: position=index ...
 # shard kind samples seed window block epoch rank ranks from ends: samples real digest k=index ...
 # weighted samples seed draws pattern epoch: positions digest position=index ...
 # mixed seed stop length epoch datasets, and for each: kind samples seed window block ratio: positions digest position=index ...
+# deal kind samples seed window block epoch batch from ends nodes, and for each: name (-: none) ranks capacity: samples batches digest-of-the-deal, and for each node: quota kept, digest k=index ...
+# kept: the sum of all buckets + 1 that the cache of a node keeps. k: of the samples of all batches, one batch after the other.
 # digest: the sum of (k+1) * (index+1), modulo 2^64, over the first 20,000.
 # pattern: the weight of sample i. 0: 1; 1: (i+1) mod 7; 2: 2^-(i mod 70); 3: (mix(i) >> 11) / 2^53; 4: the least number above 0, times (i+1) mod 3; 5: 1.7e308 for the first, 1 for all others.
 `)
@@ -250,6 +253,7 @@ func TestVectors(t *testing.T) {
 	shardVectors(t, &b)
 	weightedVectors(t, &b)
 	mixedVectors(t, &b)
+	dealVectors(t, &b)
 	if *update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
@@ -412,4 +416,67 @@ func mixedVectors(t *testing.T, b *strings.Builder) {
 		fmt.Fprintf(b, ": %d", e.Positions())
 		indices(b, e.Positions(), func(dst []int, first uint64) int { return e.Fill(dst, first, 1) })
 	}
+}
+
+func dealVectors(t *testing.T, b *strings.Builder) {
+	var many []order.Node
+	for i := range uint64(9) {
+		many = append(many, order.Node{Name: fmt.Sprint("node-", i), Ranks: 1 + i%3, Capacity: 100 + 7*i})
+	}
+	for k, nodes := range [][]order.Node{
+		{{Ranks: 1}}, {{Ranks: 3}, {Ranks: 1}}, {{Name: "b", Ranks: 2, Capacity: 1000}, {Name: "a", Ranks: 2, Capacity: 500}},
+		{{Name: "\u00fc", Ranks: 1, Capacity: 1}, {Name: "x", Ranks: 5, Capacity: order.MaxSamples}, {Name: "y", Ranks: 1, Capacity: 300}}, many,
+	} {
+		for j, o := range []order.Order{
+			{Samples: 1, Kind: order.Sequential}, {Samples: 7*13 + 5, Kind: order.Shuffled, Seed: 3},
+			{Samples: 1003, Kind: order.Blocks, Seed: 5, Window: 4, Block: 33}, {Samples: order.MaxSamples, Kind: order.Shuffled},
+		} {
+			number := []uint64{0, 7, math.MaxUint64}[(j+k)%3]
+			e := epoch(t, o, number)
+			owners, err := order.NewOwners(nodes, o.Samples)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch, from, ends := []uint64{1, 7, 64}[(j+k)%3], []uint64{0, o.Samples / 3}[j%2], []order.Ends{order.Pad, order.Drop}[(j+k)%2]
+			d, err := e.Dealer(owners, batch, from, ends)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranks := uint64(0)
+			fmt.Fprintf(b, "deal %s %d %d %d %d %d", settings(o), number, batch, from, ends, len(nodes))
+			for _, n := range nodes {
+				fmt.Fprintf(b, " %s %d %d", cmp.Or(n.Name, "-"), n.Ranks, n.Capacity)
+				ranks += n.Ranks
+			}
+			fmt.Fprintf(b, ": %d %d %d", d.Samples(), d.Batches(), d.Digest())
+			for i, n := range nodes {
+				kept, sum := owners.Keep(i, n.Capacity), 0
+				for bucket := range order.Buckets {
+					sum += int(kept[bucket/8]>>(bucket%8)&1) * (bucket + 1)
+				}
+				fmt.Fprintf(b, " %d %d", owners.Quota(i), sum)
+			}
+			indices(b, d.Samples()*ranks, func(dst []int, first uint64) int { return fillDeal(d, nodes, batch*ranks, dst, first) })
+		}
+	}
+}
+
+// fillDeal fills dst with the samples of all batches, rank after rank in each.
+func fillDeal(d *order.Dealer, nodes []order.Node, global uint64, dst []int, first uint64) int {
+	filled := 0
+	for g := first / global; g < d.Batches() && filled < len(dst); g++ {
+		var batch []int
+		for i, mine := range d.Deal(g) {
+			for rank := range nodes[i].Ranks {
+				for k := rank; k < uint64(len(mine)); k += nodes[i].Ranks {
+					batch = append(batch, mine[k])
+				}
+			}
+		}
+		if g == first/global {
+			batch = batch[first%global:]
+		}
+		filled += copy(dst[filled:], batch)
+	}
+	return filled
 }

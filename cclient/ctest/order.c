@@ -172,15 +172,150 @@ static void mixed_line(const char *line)
     stoc_epoch_close(e);
 }
 
+struct dealt {
+    stoc_epoch *epoch;
+    stoc_owners *owners;
+    struct stoc_deal deal;
+};
+
+/* The samples of all batches, one batch after the other. */
+static int64_t fill_dealt(void *context, int64_t *indices, size_t n, uint64_t first)
+{
+    struct dealt *d = context;
+    uint64_t all = d->deal.batch * d->deal.ranks, filled = 0;
+    int64_t *batch = malloc(all * sizeof *batch);
+    for (uint64_t g = first / all, skip = first % all; g < d->deal.batches && filled < n; g++, skip = 0) {
+        int64_t got = stoc_epoch_fill_deal(d->epoch, d->owners, &d->deal, g, batch, all);
+        REQUIRE(got > 0);
+        for (uint64_t k = skip; k < (uint64_t)got && filled < n; k++)
+            indices[filled++] = batch[k];
+    }
+    free(batch);
+    return (int64_t)filled;
+}
+
+static void deal_line(const char *line)
+{
+    struct stoc_order o = {0};
+    struct dealt d = {.deal = {.struct_bytes = sizeof d.deal}};
+    char names[20][16];
+    const char *pointers[20];
+    uint64_t number, ranks[20], capacities[20], samples, batches, digest, quota, kept;
+    struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .ranks = ranks, .capacities = capacities};
+    int n = 0;
+    REQUIRE(sscanf(line,
+                   "%" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                   " %" SCNu32 " %" SCNu64 "%n",
+                   &o.kind, &o.samples, &o.seed, &o.window, &o.block, &number, &d.deal.batch, &d.deal.from,
+                   &d.deal.ends, &nodes.count, &n) == 10 &&
+            nodes.count <= 20);
+    line += n;
+    for (uint64_t i = 0; i < nodes.count; i++, line += n) {
+        REQUIRE(sscanf(line, " %15s %" SCNu64 " %" SCNu64 "%n", names[i], &ranks[i], &capacities[i], &n) == 3);
+        pointers[i] = names[i];
+        nodes.names = strcmp(names[i], "-") ? pointers : NULL;
+    }
+    REQUIRE(sscanf(line, ": %" SCNu64 " %" SCNu64 " %" SCNu64 "%n", &samples, &batches, &digest, &n) == 3);
+    line += n;
+    d.epoch = open_epoch(o, number);
+    if (stoc_owners_open(&nodes, o.samples, &d.owners, &error) != 0 ||
+        stoc_epoch_deal(d.epoch, d.owners, &d.deal, &error) != 0)
+        COMPLAIN("%s", error.message);
+    EQUAL(d.deal.samples, samples);
+    EQUAL(d.deal.batches, batches);
+    EQUAL(d.deal.digest, digest);
+    for (uint64_t i = 0; i < nodes.count; i++, line += n) {
+        uint8_t set[STOC_KEPT_BYTES];
+        uint64_t sum = 0;
+        REQUIRE(sscanf(line, " %" SCNu64 " %" SCNu64 "%n", &quota, &kept, &n) == 2);
+        EQUAL(stoc_owners_quota(d.owners, i), quota);
+        EQUAL(stoc_owners_keep(d.owners, i, capacities[i], set), 0);
+        for (uint64_t k = 0; k < 8 * STOC_KEPT_BYTES; k++)
+            sum += (set[k / 8] >> k % 8 & 1) * (k + 1);
+        EQUAL(sum, kept);
+    }
+    check_indices(line, samples * d.deal.ranks, fill_dealt, &d);
+    stoc_epoch_close(d.epoch);
+    stoc_owners_close(d.owners);
+}
+
+/* Who owns a sample is who a deal gives it to, while nobody has too many. */
+static void owners(void)
+{
+    const uint64_t ranks[] = {1, 1};
+    struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
+    stoc_owners *o = NULL;
+    stoc_epoch *e = open_epoch((struct stoc_order){.samples = 1000, .kind = STOC_ORDER_SHUFFLED}, 0);
+    struct stoc_deal d = {.struct_bytes = sizeof d, .batch = 100, .ends = STOC_ENDS_DROP};
+    int64_t batch[200];
+    int64_t owner[200];
+    EQUAL(stoc_owners_open(&nodes, 1000, &o, &error), 0);
+    EQUAL(stoc_owners_quota(o, 0) + stoc_owners_quota(o, 1), 65536);
+    EQUAL(stoc_epoch_deal(e, o, &d, &error), 0);
+    EQUAL(stoc_epoch_fill_deal(e, o, &d, 0, batch, 200), 200);
+    EQUAL(stoc_owners_find(o, batch, owner, 200), 0);
+    int others[2] = {0};
+    for (int k = 0; k < 200; k++)
+        others[k / 100] += owner[k] != k / 100;
+    CHECK(others[0] == 0 || others[1] == 0); /* one node has a surplus, or none has */
+    CHECK(others[0] + others[1] < 40);
+
+    EQUAL(stoc_epoch_fill_deal(e, o, &d, 5, batch, 200), STOC_EINVAL);
+    EQUAL(stoc_epoch_fill_deal(e, o, &d, 0, batch, 199), STOC_EINVAL);
+    EQUAL(stoc_epoch_fill_deal(NULL, o, &d, 0, batch, 200), STOC_ECLOSED);
+    EQUAL(stoc_owners_quota(o, 2), STOC_EINVAL);
+    EQUAL(stoc_owners_quota(NULL, 0), STOC_ECLOSED);
+    EQUAL(stoc_owners_find(o, NULL, owner, 1), STOC_EINVAL);
+    EQUAL(stoc_owners_keep(o, 0, 0, NULL), STOC_EINVAL);
+    static const struct {
+        struct stoc_deal deal;
+        const char *says;
+    } bad[] = {
+        {{.struct_bytes = 8, .batch = 1, .ends = 1}, "struct_bytes: 8"},
+        {{.struct_bytes = sizeof d, .ends = 1}, "batch: 0 samples"},
+        {{.struct_bytes = sizeof d, .batch = 1, .from = 1001, .ends = 1}, "from: 1001 is after"},
+        {{.struct_bytes = sizeof d, .batch = 1}, "give STOC_ENDS_PAD or STOC_ENDS_DROP"},
+        {{.struct_bytes = sizeof d, .batch = 1, .ends = 1, .reserved = 1}, "reserved is 1"},
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        d = bad[k].deal;
+        EQUAL(stoc_epoch_deal(e, o, &d, &error), STOC_EINVAL);
+        CHECK(strstr(error.message, bad[k].says) != NULL);
+    }
+    stoc_owners_close(o);
+    stoc_owners_close(NULL);
+
+    char large[257];
+    memset(large, 'x', 256);
+    large[256] = 0;
+    const char *same[] = {"a", "a"}, *empty[] = {"a", ""}, *wide[] = {"a", large};
+    const uint64_t none[] = {1, 0};
+    const struct {
+        struct stoc_nodes nodes;
+        uint64_t samples;
+        const char *says;
+    } refused[] = {
+        {{8, 2, NULL, ranks, NULL}, 9, "struct_bytes: 8"},      {{sizeof nodes, 0, NULL, ranks, NULL}, 9, "0 nodes"},
+        {{sizeof nodes, 2, NULL, NULL, NULL}, 9, "their ranks"}, {{sizeof nodes, 2, NULL, ranks, NULL}, 0, "0 samples"},
+        {{sizeof nodes, 2, same, ranks, NULL}, 9, "same name"}, {{sizeof nodes, 2, empty, ranks, NULL}, 9, "of 0 bytes"},
+        {{sizeof nodes, 2, wide, ranks, NULL}, 9, "of 256 bytes"}, {{sizeof nodes, 2, NULL, none, NULL}, 9, "0 ranks"},
+    };
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        EQUAL(stoc_owners_open(&refused[k].nodes, refused[k].samples, &o, &error), STOC_EINVAL);
+        CHECK(o == NULL && strstr(error.message, refused[k].says) != NULL);
+    }
+    stoc_epoch_close(e);
+}
+
 static void vectors(void)
 {
     static const struct {
         const char *word;
         void (*line)(const char *);
-    } kinds[] = {{"shard ", shard_line}, {"weighted ", weighted_line}, {"mixed ", mixed_line}, {"", order_line}};
+    } kinds[] = {{"shard ", shard_line}, {"weighted ", weighted_line}, {"mixed ", mixed_line}, {"deal ", deal_line}, {"", order_line}};
     FILE *f = fopen("../order/testdata/order.txt", "r");
     char line[8192];
-    int lines[4] = {0};
+    int lines[5] = {0};
     REQUIRE(f != NULL);
     while (fgets(line, sizeof line, f) && failures <= 20) {
         size_t k = 0;
@@ -192,7 +327,7 @@ static void vectors(void)
         lines[k]++;
     }
     fclose(f);
-    CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 180);
+    CHECK(lines[0] == 147 && lines[1] == 41 && lines[2] == 24 && lines[3] == 20 && lines[4] == 180);
 }
 
 /* Every sample comes once. position is the inverse of at. fill returns what at returns, for any
@@ -466,6 +601,7 @@ int main(int argc, char **argv)
     (void)argc;
     begin_tests();
     RUN(vectors);
+    RUN(owners);
     RUN(every_sample_once);
     RUN(huge);
     RUN(what_cannot_be);

@@ -172,3 +172,84 @@ class Mix:
         return sum(order[1] for order in self.orders[:d]) + index_at(
             kind, n, chain(self.seed, 5, d, seed), window, block, number, position
         )
+
+
+def fnv(name: str) -> int:
+    h = 0xCBF29CE484222325
+    for byte in name.encode():
+        h = (h ^ byte) * 0x100000001B3 % WORD
+    return h
+
+
+class Nodes:
+    """names, ranks, capacities: of the nodes; a name of "" and a capacity of 0 mean none."""
+
+    def __init__(self, names: list[str], ranks: list[int], capacities: list[int], n: int) -> None:
+        self.ranks, self.n = ranks, n
+        nodes = range(len(ranks))
+        if not any(names):
+            names = [str(i) for i in nodes]
+        self.keys = [mix(fnv(name)) for name in names]
+        capped = all(capacities)
+        self.most = [min(65536, capacities[i] * 65536 // n) if capped else 65536 for i in nodes]
+        self.quota = [0] * len(ranks)
+        left, open_nodes = 65536, list(nodes)
+        while open_nodes:
+            total = sum(ranks[i] for i in open_nodes)
+            share = {i: left * ranks[i] // total for i in open_nodes}
+            full = [i for i in open_nodes if share[i] >= self.most[i]]
+            if not full:
+                more = left - sum(share.values())
+                for i in sorted(open_nodes, key=lambda i: self.keys[i]):
+                    self.quota[i] = share[i] + (more > 0)
+                    more -= more > 0
+                break
+            for i in full:
+                self.quota[i] = self.most[i]
+                left -= self.most[i]
+                open_nodes.remove(i)
+        self.owner, owned = [len(ranks)] * 65536, [0] * len(ranks)
+        pairs = [(self.score(k, i), k, self.keys[i], i) for k in range(65536) for i in nodes]
+        for _, k, _, i in sorted(pairs):
+            if self.owner[k] == len(ranks) and owned[i] < self.quota[i]:
+                self.owner[k] = i
+                owned[i] += 1
+
+    def score(self, k: int, i: int) -> int:
+        return mix(self.keys[i] ^ mix(k + GOLDEN))
+
+    def owner_of(self, index: int) -> int:
+        return self.owner[mix(index + GOLDEN) % 65536]
+
+    def keep(self, i: int, capacity: int) -> set[int]:
+        room = min(65536, capacity * 65536 // self.n) if capacity else 65536
+        kept = {k for k in range(65536) if self.owner[k] == i}
+        others = sorted((self.score(k, i), k) for k in range(65536) if k not in kept)
+        return kept | {k for _, k in others[: max(0, room - len(kept))]}
+
+    def deal(self, at: Callable[[int], int], length: int, b: int, start: int, pad: bool, g: int) -> list[list[int]]:
+        """The samples of each rank in a global batch. at: the index at a position."""
+        total, left = sum(self.ranks), length - start
+        t = (left + total - 1) // total if pad else left // total
+        m = min(b, t - g * b)
+        positions = range(start + g * b * total, start + g * b * total + m * total)
+        nodes: list[list[int]] = [[] for _ in self.ranks]
+        surplus = []
+        for p in positions:
+            i = self.owner_of(at(start + (p - start) % left))
+            if i < len(nodes) and len(nodes[i]) < m * self.ranks[i]:
+                nodes[i].append(p)
+            else:
+                surplus.append(p)
+        dealt = []
+        for i, mine in enumerate(nodes):
+            lack = m * self.ranks[i] - len(mine)
+            own = sorted(mine + surplus[:lack])
+            surplus = surplus[lack:]
+            for r in range(self.ranks[i]):
+                dealt.append([at(start + (p - start) % left) for p in own[r :: self.ranks[i]]])
+        return dealt
+
+    def digest(self, at: Callable[[int], int], length: int, epoch: int, b: int, start: int, ends: int) -> int:
+        probes = [at(k * length // 64) for k in range(64)]
+        return chain(self.n, 1, epoch, length, *probes, start, b, ends, len(self.ranks), *self.ranks, *self.owner)

@@ -270,7 +270,7 @@ int64_t stoc_owners_quota(const stoc_owners *o, uint64_t node)
     return !o ? STOC_ECLOSED : node >= o->count ? STOC_EINVAL : (int64_t)o->nodes[node].quota;
 }
 
-int stoc_owners_find(const stoc_owners *o, const int64_t *indices, int32_t *nodes, size_t n)
+int stoc_owners_find(const stoc_owners *o, const int64_t *indices, int64_t *nodes, size_t n)
 {
     if (!o)
         return STOC_ECLOSED;

@@ -315,7 +315,13 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
                          (long long)index, name, (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
         break;
     case STOC_OUT:
-        n = snprintf(buffer, size,
+        if (c->policy != STOC_POLICY_FIRST_INDICES)
+            n = snprintf(buffer, size,
+                         "sample %lld is not stored in %s: this handle keeps only some samples, and this is none of "
+                         "them; another node keeps it",
+                         (long long)index, name);
+        else
+            n = snprintf(buffer, size,
                      "sample %lld has no slot in %s: first-indices gives its %llu slots to the samples below; create "
                      "it first-come, or with more slots",
                      (long long)index, name, (unsigned long long)c->slots);

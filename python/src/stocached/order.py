@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from ._order.nodes import Deal, Node, Owners
 from ._order.order import KINDS, STOPS, AnyOrder, Concatenation, Epoch, MixedOrder, Order, Shard, WeightedOrder
 
-__all__ = ["KINDS", "STOPS", "AnyOrder", "Concatenation", "Epoch", "MixedOrder", "Order", "Shard", "WeightedOrder"]
+__all__ = [
+    "KINDS",
+    "STOPS",
+    "AnyOrder",
+    "Concatenation",
+    "Deal",
+    "Epoch",
+    "MixedOrder",
+    "Node",
+    "Order",
+    "Owners",
+    "Shard",
+    "WeightedOrder",
+]

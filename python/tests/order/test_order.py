@@ -20,7 +20,7 @@ def read_vectors() -> dict[str, list[tuple[list[int], list[str]]]]:
     """Lines by kind: the numbers before the last colon, and the words after it."""
     lines: dict[str, list[tuple[list[int], list[str]]]] = {"order": [], "shard": [], "weighted": [], "mixed": []}
     for line in VECTORS.read_text().splitlines():
-        if not line.startswith("#"):
+        if not line.startswith(("#", "deal ")):  # test_nodes.py reads those
             settings, results = line.split(":")
             word, *numbers = settings.split() if settings[0].isalpha() else ["order", *settings.split()]
             lines[word].append(([int(number) for number in numbers], results.split()))

@@ -16,6 +16,7 @@ from ctypes import (
     c_size_t,
     c_ubyte,
     c_uint,
+    c_uint8,
     c_uint16,
     c_uint32,
     c_uint64,
@@ -30,6 +31,7 @@ OPEN_READ_ONLY = 1
 OPEN_KIND_PYTHON = 2
 OVERWRITE = 1
 WAIT = 2
+KEPT_BYTES = 8192
 FETCH_UNCOUNTED = 1
 BOARD_TASK_BYTES = 128
 BOARD_ANSWER_OFFSET = 64
@@ -322,6 +324,38 @@ class Shard(ctypes.Structure):
     ]
 
 
+class Nodes(ctypes.Structure):
+    """struct stoc_nodes"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("count", c_uint64),
+        ("names", POINTER(c_char_p)),
+        ("ranks", POINTER(c_uint64)),
+        ("capacities", POINTER(c_uint64)),
+    ]
+
+
+class Owners(c_void_p):
+    """A handle: a pointer object of its own, which keeps what hangs on it alive during a call."""
+
+
+class Deal(ctypes.Structure):
+    """struct stoc_deal"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint64),
+        ("batch", c_uint64),
+        ("from", c_uint64),
+        ("ends", c_uint32),
+        ("reserved", c_uint32),
+        ("ranks", c_uint64),
+        ("samples", c_uint64),
+        ("batches", c_uint64),
+        ("digest", c_uint64),
+    ]
+
+
 class Task(ctypes.Structure):
     """struct stoc_task"""
 
@@ -543,6 +577,9 @@ publish_loaded = bind(releasing, "stoc_publish_loaded", c_int, POINTER(Claim), c
 # int stoc_abort(struct stoc_claim *claim);
 abort = bind(releasing, "stoc_abort", c_int, POINTER(Claim))
 
+# int stoc_keep(stoc_cache *cache, const uint8_t *kept);
+keep = bind(releasing, "stoc_keep", c_int, Cache, POINTER(c_uint8))
+
 # int stoc_clear(stoc_cache *cache, unsigned timeout_ms);
 clear = bind(releasing, "stoc_clear", c_int, Cache, c_uint)
 
@@ -656,6 +693,38 @@ epoch_fill_shard = bind(
     c_void_p,
     c_size_t,
     c_uint64,
+)
+
+# int stoc_owners_open(const struct stoc_nodes *nodes, uint64_t samples, stoc_owners **out, struct stoc_error *error);
+owners_open = bind(releasing, "stoc_owners_open", c_int, POINTER(Nodes), c_uint64, POINTER(Owners), POINTER(Error))
+
+# void stoc_owners_close(stoc_owners *owners);
+owners_close = bind(releasing, "stoc_owners_close", None, Owners)
+
+# int64_t stoc_owners_quota(const stoc_owners *owners, uint64_t node);
+owners_quota = bind(releasing, "stoc_owners_quota", c_int64, Owners, c_uint64)
+
+# int stoc_owners_find(const stoc_owners *owners, const int64_t *indices, int64_t *nodes, size_t n);
+owners_find = bind(releasing, "stoc_owners_find", c_int, Owners, c_void_p, POINTER(c_int64), c_size_t)
+
+# int stoc_owners_keep(const stoc_owners *owners, uint64_t node, uint64_t capacity, uint8_t *kept);
+owners_keep = bind(releasing, "stoc_owners_keep", c_int, Owners, c_uint64, c_uint64, POINTER(c_uint8))
+
+# int stoc_epoch_deal(const stoc_epoch *epoch, const stoc_owners *owners, struct stoc_deal *deal, struct stoc_error *error);
+epoch_deal = bind(releasing, "stoc_epoch_deal", c_int, Epoch, Owners, POINTER(Deal), POINTER(Error))
+
+# int64_t stoc_epoch_fill_deal(const stoc_epoch *epoch, const stoc_owners *owners, const struct stoc_deal *deal, uint64_t batch, int64_t *indices,
+#                              size_t n);
+epoch_fill_deal = bind(
+    releasing,
+    "stoc_epoch_fill_deal",
+    c_int64,
+    Epoch,
+    Owners,
+    POINTER(Deal),
+    c_uint64,
+    c_void_p,
+    c_size_t,
 )
 
 # int stoc_announce(stoc_cache *cache, const struct stoc_order *order, uint64_t epoch, const struct stoc_shard *shard, size_t batch,
