@@ -21,7 +21,7 @@ try:
 except ImportError:  # the tests are then only collected and counted
     torch = None  # type: ignore[assignment]
 
-__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "torch", "two_ranks"]
+__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "run_ranks", "torch"]
 
 
 def quiet(make: Any) -> Any:
@@ -30,16 +30,16 @@ def quiet(make: Any) -> Any:
         return make()
 
 
-def two_ranks(
-    warm: Warm, program: Path, arguments: Callable[[int], list[object]]
+def run_ranks(
+    warm: Warm, program: Path, arguments: Callable[[int], list[object]], ranks: int = 2
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Runs a program that imports torch as two processes beside each other. arguments: those of each rank."""
-    with ThreadPoolExecutor(2) as pool:
+    """Runs a program that imports torch as two processes beside each other, or more. arguments: those of each rank."""
+    with ThreadPoolExecutor(ranks) as pool:
 
         def run(rank: int) -> subprocess.CompletedProcess[str]:
             return warm.run(program, program.parent, os.environ, timeout=300, arguments=arguments(rank))
 
-        return list(pool.map(run, range(2)))
+        return list(pool.map(run, range(ranks)))
 
 
 class Squares:

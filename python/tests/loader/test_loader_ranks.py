@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from torch_helpers import two_ranks
+from torch_helpers import run_ranks
 
 pytestmark = pytest.mark.torch
 
@@ -60,7 +60,7 @@ def test_two_ranks_load_each_sample_once(warm, cache_name, tmp_path):
     folder.mkdir()
     program.write_text(textwrap.dedent(RANK))
     settings = [tmp_path / "store", cache_name, folder, 1, SAMPLES, BATCH, EPOCHS]
-    ranks = two_ranks(warm, program, lambda rank: [rank, *settings])
+    ranks = run_ranks(warm, program, lambda rank: [rank, *settings])
     for rank in ranks:
         assert rank.returncode == 0, rank.stderr
     results = [json.loads(rank.stdout) for rank in ranks]
@@ -144,7 +144,7 @@ IN_TORCHS_LOADER = """
 def test_two_ranks_in_the_loader_of_torch(warm, cache_name, tmp_path):
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(IN_TORCHS_LOADER))
-    for rank in two_ranks(warm, program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
+    for rank in run_ranks(warm, program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
         assert rank.returncode == 0, rank.stderr
         output, error = rank.stdout, rank.stderr
         assert output.split()[:2] == ["64", "64"], (output, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_global_batches_have_the_samples_of_the_plain_order(order, ends):
                     assert deals[0].batches(batch_size, drop_last) == plain[0].batches(batch_size, drop_last)
                 for g in range(deals[0].batches_in_all):
                     theirs = [shard.indices(g * batch_size, batch_size).tolist() for shard in plain]
-                    assert sorted(deals[-1].batch(g).ravel().tolist()) == sorted(sum(theirs, []))
+                    assert sorted(deals[-1].batch(g).ravel().tolist()) == sorted(itertools.chain.from_iterable(theirs))
                 rows = [list(deal) for deal in deals]
                 assert {len(row) for row in rows} == {len(plain[0])}
                 assert (
@@ -142,7 +143,8 @@ def test_who_comes_and_goes_moves_few_buckets():
 
 
 def test_a_digest_tells_each_setting():
-    def digest(order=Order(1000, seed=1), number=0, nodes=(Node("a"), Node("b")), batch=8, ends="pad", start=0):
+    def digest(order=None, number=0, nodes=None, batch=8, ends="pad", start=0):
+        order, nodes = order or Order(1000, seed=1), nodes or [Node("a"), Node("b")]
         return Deal(Epoch(order, number), Owners(nodes, order.samples), 0, batch, ends=ends, start=start).digest
 
     changed = [

@@ -4,6 +4,7 @@ payload."""
 from __future__ import annotations
 
 import atexit
+import ctypes
 import operator
 import os
 import time
@@ -38,6 +39,7 @@ class Attachment:
         self.segment_bytes = int(info.segment_bytes)
         self.policy = policies.name_of(info.policy)
         self._planned_by: int | None = None  # the process that announced to the server what it reads
+        self._kept: bytes | None = None  # see _keep
         self._evicts = policies.evicts(self.policy)
         self._costs = self.policy == "cost"  # it decides by the times of loads
         self.read_only = bool(info.read_only)
@@ -73,6 +75,13 @@ class Attachment:
         """Drops the handle and the arrays. Views of the user and calls in other threads keep
         theirs."""
         self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
+
+    def _keep(self, kept: bytes | None) -> None:
+        """From now on this handle, its copies in forked children and unpickled ones store only samples
+        of these buckets, as `Owners.keep` returns them. None: all samples."""
+        buckets = None if kept is None else (ctypes.c_uint8 * _native.KEPT_BYTES).from_buffer_copy(kept)
+        self._handle.check(_native.keep(self._handle, buckets))
+        self._kept = kept
 
     @property
     def _detached(self) -> bool:

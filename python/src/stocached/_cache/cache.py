@@ -164,7 +164,7 @@ class Cache(Attachment):
 
     def __reduce__(self) -> tuple[Any, ...]:
         info = self._handle.info()
-        return unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only)
+        return unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only, self._kept)
 
     def __repr__(self) -> str:
         name = repr(self.name) if self.name else "without a name"
@@ -335,8 +335,13 @@ class Cache(Attachment):
         return reading.corrupt_samples(self)
 
 
-def unpickle(kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool) -> Cache:
-    return kind(opening.attach_pickled(path, pid, fd, uuid, read_only))
+def unpickle(
+    kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool, kept: bytes | None = None
+) -> Cache:
+    cache = kind(opening.attach_pickled(path, pid, fd, uuid, read_only))
+    if kept is not None:
+        cache._keep(kept)
+    return cache
 
 
 Cache.__module__ = "stocached.cache"  # where users find it

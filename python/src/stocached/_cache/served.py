@@ -14,6 +14,7 @@ from .. import _native
 from .._common.addresses import address_of
 from .._common.errors import FetchFailure, InvalidError, from_struct
 from .._order.epoch import Shard
+from .._order.nodes import Deal
 from .._order.order import Order
 from .._samples.values import Array, FixedValues, VariableValues
 from . import fetch as _fetch
@@ -55,12 +56,12 @@ def prefetch(cache: Attachment, indices: Any, timeout: float | None) -> int:
     return _fetch.ask(lambda options, error: _native.prefetch(handle, address, n, options, error), wait)[0]
 
 
-def announce(cache: Attachment, shard: Shard, batch_size: int) -> bool:
+def announce(cache: Attachment, shard: Shard | Deal, batch_size: int) -> bool:
     """Tells the server that this handle reads a shard from now on, and then the next epochs of its
     order. Whether the cache keeps what is read soonest (docs/spec/control.md, ANNOUNCE)."""
     order, error = shard.epoch.order, _native.Error()
-    if not isinstance(order, Order):
-        return False  # a sample has no single position in other orders
+    if not isinstance(order, Order) or isinstance(shard, Deal):
+        return False  # a sample has no single position in other orders, and the server knows no nodes
     used = _native.announce(
         cache._handle,
         ctypes.byref(order._settings()),

@@ -62,6 +62,10 @@ def check(loader: Any) -> None:
     processes = _processes()
     if processes == 1 or loader._order is None:
         return
+    if loader.affinity is not None:
+        raise InvalidError(
+            "affinity=: accelerate shards the samples itself, without regard to nodes; leave out affinity="
+        )
     if loader.ends is not None:
         raise InvalidError(
             f"ends={loader.ends!r}: accelerate shards the samples itself, and has even_batches= for the last ones; leave out ends="

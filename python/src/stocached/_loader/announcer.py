@@ -10,6 +10,7 @@ from .._cache.attachment import Attachment
 from .._cache.served import announce, announce_reads
 from .._common.errors import StocachedError
 from .._order.epoch import Shard
+from .._order.nodes import Deal
 from .background import Background
 
 _EVERY = 0.02  # seconds between two numbers for the server
@@ -20,7 +21,7 @@ class Announcer:
     in records of their own. A thread does it, because a server that is away would stop the training
     loop. Without effect where the cache does not keep what is read soonest."""
 
-    def __init__(self, cache: Attachment, shard: Shard, batch_size: int) -> None:
+    def __init__(self, cache: Attachment, shard: Shard | Deal, batch_size: int) -> None:
         self._cache, self._shard, self._batch_size = cache, shard, batch_size
         self._background = Background()
         self._begun = False

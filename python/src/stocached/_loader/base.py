@@ -26,6 +26,7 @@ from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
 from .advice import Advice, advise
+from .affinity import Affinity
 from .bad_samples import BadSamples
 from .checkpoint import CheckpointedLoader
 from .epoch_context import EpochContext, Progress
@@ -102,6 +103,9 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
+        if options.affinity is not None:
+            assert self.batch_size is not None
+            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size)
         self.worker, _ = self._worker_kind(options.worker)
         self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():

@@ -14,12 +14,15 @@ from typing import Any
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
+from .._order.epoch import Shard
+from .._order.nodes import Deal
 from .._random import base_seeds, generator_states
 from .._random.generator import plain
 from .._random.sample_seeds import sample_seed
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .._workers.stateful import is_stateful
+from .affinity import Affinity, dealt_batches
 from .epoch_context import Progress
 from .iterator import BatchIterator
 from .job import Fetcher
@@ -66,6 +69,7 @@ class CheckpointedLoader(LoaderOptions):
     """Which of the global generators this class draws from if `generator` is None."""
     _cached: Any  # the dataset whose samples come from a cache, or None
     _order: OrderSampler | None
+    _affinity: Affinity | None = None
     _kept: Any  # WorkerRuntime of persistent workers, or None
 
     def _reset_epochs(self) -> None:
@@ -182,12 +186,22 @@ class CheckpointedLoader(LoaderOptions):
             base_seed, key = sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)
         if order is not None and self._reads_in_order():
             order.begin(epoch, 0 if state is None else int(state["position"]))
-            shard = order.shard()
-            wanted: Iterator[Any] = (
-                batches_of(shard, self.batch_size, self.drop_last) if self.batch_size is not None else iter(shard)
-            )
+            undealt = order.shard()
+            shard: Shard | Deal = undealt
+            if self._affinity is not None:
+                shard = self._affinity.deal(undealt, self._cached.cache, keep=not self._cached.served)
+            if isinstance(shard, Deal):
+                wanted: Iterator[Any] = dealt_batches(shard, self.drop_last)
+            elif self.batch_size is not None:
+                wanted = batches_of(shard, self.batch_size, self.drop_last)
+            else:
+                wanted = iter(shard)
             return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
         if order is not None:  # a framework makes the batches
+            if self._affinity is not None:
+                raise InvalidError(
+                    "affinity= needs the batches of this loader, and a framework has made others of its samples; leave out affinity="
+                )
             skip = 0 if state is None else int(state["batches"])
             order.begin(epoch)
             wanted = skipped(iter(self.batch_sampler), skip)

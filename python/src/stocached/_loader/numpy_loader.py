@@ -14,6 +14,7 @@ from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples
 from .._datasets.stores import Store
+from .affinity import Given
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
@@ -73,6 +74,8 @@ class Loader(BaseLoader):
         rank: int | None = None,
         world_size: int | None = None,
         ends: Ends | None = None,
+        affinity: Given | None = None,
+        local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
@@ -96,7 +99,7 @@ class Loader(BaseLoader):
         if batch_size is None and drop_last:
             raise InvalidError("batch_size=None makes no batches, so there is no last one to drop")
         options = given_options(self.settings)
-        check(options, dataset, iterable, shuffle, sampler, batch_sampler)
+        check(options, dataset, iterable, shuffle, sampler, batch_sampler, batch_size)
         if is_ordered(options) and isinstance(sampler, OrderSampler):
             sampler = sampler.again()
         self.dataset = dataset

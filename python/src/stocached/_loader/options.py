@@ -14,11 +14,13 @@ from .._common import sizes
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets import stores
+from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
 from .._workers.stateful import is_stateful
+from .affinity import Given, check_affinity
 from .sampling import Ends, OrderSampler, order_within
 
 Worker = Literal["process", "thread", "native"]
@@ -51,6 +53,8 @@ class LoaderOptions:
     rank: int | None = None
     world_size: int | None = None
     ends: Ends | None = None
+    affinity: Given | None = None
+    local_world_size: int | None = None
     prefetch_bytes: int | str = "512MiB"
     ring_bytes: int | str = "2GiB"
     gather_threads: int | None = None
@@ -83,7 +87,13 @@ def makes_cache(options: LoaderOptions) -> bool:
 
 
 def check(
-    options: LoaderOptions, dataset: Any, iterable: bool, shuffle: bool, sampler: Any, batch_sampler: Any
+    options: LoaderOptions,
+    dataset: Any,
+    iterable: bool,
+    shuffle: bool,
+    sampler: Any,
+    batch_sampler: Any,
+    batch_size: int | None,
 ) -> None:
     """Raises InvalidError, which names the argument."""
     if options.gather_threads is not None:
@@ -149,6 +159,27 @@ def check(
         options.ends is not None or options.rank is not None or options.world_size is not None
     ):
         raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
+    _check_affinity(options, dataset, cached, batch_size, batch_sampler)
+
+
+def _check_affinity(
+    options: LoaderOptions, dataset: Any, cached: bool, batch_size: int | None, batch_sampler: Any
+) -> None:
+    check_affinity(options.affinity, options.local_world_size)
+    if options.affinity is None:
+        return
+    if not is_ordered(options):
+        raise InvalidError("affinity= deals an order of stocached: give seed= or order=")
+    if options.ends == "uneven":
+        raise InvalidError(
+            'ends="uneven" with affinity=: all ranks of a global batch get the same number of samples; give "pad" or "drop"'
+        )
+    if batch_size is None or batch_sampler is not None:
+        raise InvalidError("affinity= deals batches to nodes; give batch_size=, and leave out batch_sampler=")
+    if not cached and not isinstance(dataset, CacheBacked):
+        raise InvalidError(
+            "affinity= deals samples to the nodes whose caches own them, and this loader has no cache; give size= or name="
+        )
 
 
 def order_sampler(

@@ -25,6 +25,7 @@ from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
+from .affinity import Given
 from .base import BaseLoader
 from .made_caches import living
 from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
@@ -80,6 +81,10 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         read.
     ends: if samples do not divide by ranks: "pad" (some are read twice; the default of several
         ranks), "uneven", "drop".
+    affinity: "node" deals each global batch to the nodes whose caches own its samples, so that together
+        the nodes need not hold more than the dataset. A list of stocached.order.Node says which nodes
+        there are. It needs a cache, which the ranks of a node share. local_world_size: ranks on each
+        node; default: LOCAL_WORLD_SIZE, or the ranks of one host name.
     prefetch_bytes: the most memory of batches made ahead.
     ring_bytes: the most memory of batches, those in use included. Further batches come in ordinary
         memory.
@@ -137,6 +142,8 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         rank: int | None = None,
         world_size: int | None = None,
         ends: Ends | None = None,
+        affinity: Given | None = None,
+        local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
         gather_threads: int | None = None,
@@ -151,7 +158,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         iterable = isinstance(dataset, torch.utils.data.IterableDataset)
         if is_ordered(options) and sampler is not None and not iterable:
             sampler = _in_our_order(sampler, dataset, options)
-        check(options, dataset, iterable, bool(shuffle), sampler, batch_sampler)
+        check(options, dataset, iterable, bool(shuffle), sampler, batch_sampler, batch_size)
         if is_ordered(options) and sampler is None and batch_sampler is None:
             sampler, shuffle = order_sampler(options, len(dataset), bool(shuffle), _OrderSampler), None
         super().__init__(

@@ -1,0 +1,266 @@
+"""`affinity=` of loaders: each global batch is dealt to the nodes whose caches own its samples
+(docs/spec/order.md, Nodes)."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .._cache.attachment import Attachment
+from .._cache.cache import Cache
+from .._cache.named import create_or_attach
+from .._common.errors import InvalidError, StocachedError, UnsupportedError
+from .._common.numbers import whole
+from .._order.epoch import Shard
+from .._order.nodes import Deal, Node, Owners
+from .background import Background
+
+Given = Literal["node"] | Sequence[Node]
+
+_TIMEOUT = 300.0  # seconds that a rank waits for the others to begin their first epoch
+_ALONE = 16384  # indices of a global batch that each rank deals itself, in about a millisecond
+
+_numbers = itertools.count()  # of the loaders with affinity in this process; alike on all ranks
+
+
+def check_affinity(affinity: Any, local_world_size: int | None) -> None:
+    """Raises InvalidError."""
+    if isinstance(affinity, str) or affinity is None:
+        if affinity not in (None, "node"):
+            raise InvalidError(f'affinity={affinity!r}; it must be "node", or a stocached.order.Node for each node')
+    elif not isinstance(affinity, Sequence) or not affinity or not all(isinstance(node, Node) for node in affinity):
+        raise InvalidError(f'affinity={affinity!r:.100}; it must be "node", or a stocached.order.Node for each node')
+    if local_world_size is not None:
+        whole("local_world_size", local_world_size, 1)
+        if affinity != "node":
+            raise InvalidError('local_world_size= is for affinity="node"; nodes in a list say their ranks themselves')
+
+
+class Affinity:
+    """Deals the epochs of one loader. The first epoch finds out which nodes the job has, and what their
+    caches hold. Where torch.distributed is initialised, ranks tell each other by its store; and each
+    epoch compares the digests of all ranks."""
+
+    def __init__(self, given: Given, local_world_size: int | None, batch_size: int) -> None:
+        self._given, self._batch_size = given, batch_size
+        self._local_world_size = local_world_size
+        self._owners: Owners | None = None
+        self._number, self._epochs = next(_numbers), 0
+
+    def deal(self, shard: Shard, cache: Attachment, *, keep: bool) -> Deal | Shard:
+        """The deal of an epoch for the rank of a shard. One rank alone reads its shard. keep: this process
+        fills the cache, which then keeps what its node owns first.
+
+        Raises InvalidError, which names the setting in which ranks differ."""
+        if shard.world_size == 1:
+            return shard
+        store = _store(shard.world_size)
+        if self._owners is None or self._owners.world_size != shard.world_size:
+            nodes = self._nodes(shard, cache, store)
+            self._owners = Owners(nodes, shard.epoch.order.samples)
+            if self._owners.world_size != shard.world_size:
+                raise InvalidError(
+                    f"affinity=: the nodes have {self._owners.world_size} ranks together, and world_size={shard.world_size}"
+                )
+            if keep and (capacity := _capacity(cache)):
+                cache._keep(self._owners.keep(self._owners.node_of(shard.rank)[0], capacity))
+        assert shard.ends != "uneven"  # the loader has checked
+        deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
+        if store is not None:
+            self._agree(deal, store)
+        return deal
+
+    def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:
+        if self._given != "node":
+            return self._given
+        local = self._local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE") or 0)
+        if store is None:
+            if not local or shard.world_size % local:
+                raise InvalidError(
+                    f'affinity="node" with world_size={shard.world_size} and local_world_size={local or None}: the ranks of each node are '
+                    "not known. Give local_world_size=, or affinity=[Node(ranks=...), ...] if nodes differ, or call "
+                    "torch.distributed.init_process_group() first"
+                )
+            return [Node(ranks=local)] * (shard.world_size // local)
+        told = {
+            "node": os.environ.get("STOCACHED_NODE") or socket.gethostname(),
+            "local_world_size": local,
+            "capacity": _capacity(cache),
+            "cache": cache.uuid.hex(),
+        }
+        key = f"affinity/{self._number}"
+        store.set(f"{key}/{shard.rank}", json.dumps(told))
+        if shard.rank == 0:
+            everyone = [f"{key}/{rank}" for rank in range(shard.world_size)]
+            try:
+                _wait(store, everyone, "some ranks have")
+                answer: Any = grouped([json.loads(store.get(name)) for name in everyone])
+            except InvalidError as error:
+                answer = str(error)
+            store.set(f"{key}/nodes", json.dumps(answer))
+        _wait(store, [f"{key}/nodes"], "rank 0 has")
+        answer = json.loads(store.get(f"{key}/nodes"))
+        if isinstance(answer, str):
+            raise InvalidError(answer)
+        return [Node(*node) for node in answer]
+
+    def _agree(self, deal: Deal, store: Any) -> None:
+        """Compares this rank's epoch with that of the rank which has begun it first. Waits for no rank, as
+        epochs may be begun ahead."""
+        mine = {
+            "epoch": deal.epoch.number,
+            "position": deal.start,
+            "batch_size": deal.batch_size,
+            "ends": deal.ends,
+            "order": repr(deal.epoch.order)[:1000],
+            "digest": f"{deal.digest:016x}",
+            "rank": deal.rank,
+        }
+        key, self._epochs = f"affinity/{self._number}/epoch/{self._epochs}", self._epochs + 1
+        theirs = json.loads(store.compare_set(key, "", json.dumps(mine)))
+        for setting, what in mine.items():
+            if setting != "rank" and theirs[setting] != what:
+                named = "nodes (affinity=), or weights or ratios of the order" if setting == "digest" else f"{setting}="
+                raise InvalidError(
+                    f"affinity=: ranks {theirs['rank']} and {deal.rank} differ in {named}: {theirs[setting]} and {what}. All ranks need the same "
+                    "settings, and begin the same epochs"
+                )
+
+
+def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
+    """Name, ranks and capacity of each node, from what each rank has told. Ranks of a node follow each
+    other. Raises InvalidError."""
+    nodes: list[tuple[str, int, int]] = []
+    first = 0
+    while first < len(told):
+        one = told[first]
+        ranks = one["local_world_size"]
+        if not ranks:
+            others = (rank for rank in range(first, len(told)) if told[rank]["node"] != one["node"])
+            ranks = next(others, len(told)) - first
+        group = told[first : first + ranks]
+        if len(group) < ranks or any(
+            (other["node"], other["local_world_size"]) != (one["node"], one["local_world_size"]) for other in group
+        ):
+            raise InvalidError(
+                f'affinity="node": rank {first} says that its node has {ranks} ranks, and the ranks {first} to {first + ranks - 1} are not '
+                "on one node; set local_world_size=, which is LOCAL_WORLD_SIZE where a launcher sets it, and number ranks node by node"
+            )
+        if len({other["cache"] for other in group}) > 1:
+            raise InvalidError(
+                f'affinity="node": the {ranks} ranks on {one["node"]} have caches of their own, so no cache is that of the node. Give all of '
+                "them one cache: name="
+            )
+        nodes.append((one["node"], ranks, min(other["capacity"] for other in group)))
+        first += ranks
+    if len({name for name, _, _ in nodes}) < len(nodes):  # several nodes of a test on one machine
+        return [("", ranks, capacity) for _, ranks, capacity in nodes]
+    return nodes
+
+
+def _capacity(cache: Attachment) -> int:
+    """Samples that a cache holds; 0: unknown, as they differ in size."""
+    return min(cache.slots, cache.samples)
+
+
+def _store(world_size: int) -> Any:
+    """The store of torch.distributed, for keys of ours; None if it is not initialised for this job."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    if distributed.get_world_size() != world_size:
+        return None
+    try:
+        store = distributed.distributed_c10d._get_default_store()
+    except AttributeError:
+        raise UnsupportedError(
+            "this version of torch hides the store of torch.distributed, by which ranks agree on nodes; give affinity=[Node(...), ...]"
+        ) from None
+    return distributed.PrefixStore("stocached", store)
+
+
+def _wait(store: Any, keys: list[str], who: str) -> None:
+    try:
+        store.wait(keys, datetime.timedelta(seconds=_TIMEOUT))
+    except RuntimeError as error:
+        raise InvalidError(
+            f'affinity="node": {who} not begun to read this loader within {_TIMEOUT:.0f} s. All ranks of the job read it, and make their '
+            "loaders with affinity= in the same sequence"
+        ) from error
+
+
+# ------------------------------------------------------------ batches
+
+
+def dealt_batches(deal: Deal, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
+    """The samples of one batch of a rank after the other."""
+    count = deal.batches(deal.batch_size, drop_last)
+    ahead = _Ahead(deal) if deal.batch_size * deal.world_size > _ALONE else None
+    for number in range(count):
+        rows = deal.node_batch(number) if ahead is None else ahead.node_batch(number)
+        yield rows[deal.local_rank]
+
+
+class _Ahead:
+    """Batches that the ranks of a node deal ahead of time, each its part, and share in a cache of their
+    own: rank r of n ranks deals the batches r, r + n, r + 2n, ... A batch that is not there in time, as its
+    rank was killed or is late, is dealt by each rank that needs it."""
+
+    def __init__(self, deal: Deal) -> None:
+        self._deal, self._background = deal, Background()
+        self._next = deal.local_rank  # the next batch that this rank deals ahead
+        self._window = 2 * deal.local_world_size  # batches
+        self._cache: Cache | None = None
+        self._own: dict[int, npt.NDArray[np.int64]] = {}  # without the cache
+        if deal.local_world_size > 1:
+            with contextlib.suppress(StocachedError):  # no memory for it, or no rights: each rank deals for itself
+                self._cache, _ = create_or_attach(f"deal-{deal.digest:016x}-{deal.node}", self._create, None)
+
+    def _create(self) -> Cache:
+        deal = self._deal
+        return Cache.create(
+            f"deal-{deal.digest:016x}-{deal.node}",
+            samples=deal.batches_in_all,
+            shape=(deal.local_world_size, deal.batch_size),
+            dtype=np.int64,
+            slots=min(deal.batches_in_all, 4 * deal.local_world_size),
+            policy="fifo",
+            unlink="last",
+        )
+
+    def node_batch(self, number: int) -> npt.NDArray[np.int64]:
+        """As `Deal.node_batch`. One thread calls it, for one batch after the other."""
+        last = min(number + self._window, self._deal.batches_in_all - 1)
+        while self._next <= last:
+            if self._next > number:
+                self._background.put(functools.partial(self._make, self._next))
+            self._next += self._deal.local_world_size
+        rows = self._own.pop(number, None)
+        if rows is None and self._cache is not None:
+            with contextlib.suppress(StocachedError):
+                rows = self._cache.get(number, copy=True)
+        if rows is None:
+            return self._deal.node_batch(number)
+        each = min(self._deal.batch_size, len(self._deal) - number * self._deal.batch_size)
+        return rows[:, :each]
+
+    def _make(self, number: int) -> None:
+        rows = self._deal.node_batch(number)
+        if self._cache is None:
+            self._own[number] = rows
+            return
+        full = np.zeros((rows.shape[0], self._deal.batch_size), np.int64)
+        full[:, : rows.shape[1]] = rows
+        with contextlib.suppress(StocachedError):
+            self._cache.put(number, full)
