@@ -1,0 +1,121 @@
+"""Ranks of torch.distributed agree on their nodes, and train as with the plain order."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+from torch_helpers import run_ranks
+
+pytestmark = pytest.mark.torch
+
+START = """
+    import json, os, sys, torch, torch.distributed as dist
+    from stocached import InvalidError
+    from stocached.torch import DataLoader
+
+    rank, ranks, node, store, name = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:6]
+    os.environ["STOCACHED_NODE"] = node
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self): return 500
+        def __getitem__(self, k):
+            return torch.full((3, 8, 8), k % 251, dtype=torch.uint8), torch.tensor(k)
+"""
+
+TRAIN = """
+    def train(epochs, **settings):
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(192, 2))
+        loader = DataLoader(Images(), 16, shuffle=True, seed=5, num_workers=1, persistent_workers=True, **settings)
+        steps, hits = [], []
+        for epoch in range(epochs):
+            before = loader.stats()
+            for images, labels in loader:
+                model.zero_grad()
+                torch.nn.functional.cross_entropy(model(images.flatten(1) / 255.0), labels % 2).backward()
+                steps.append((labels.tolist(), model.module.weight.grad.clone()))
+            hits.append((loader.stats() - before).hit_rate)
+        loader.close()
+        return steps, hits
+
+    plain, _ = train(2)
+    dealt, hits = train(3, name=name, affinity="node")
+    assert len(plain) * 3 == len(dealt) * 2
+    differences = [float((a - b).abs().max()) for (_, a), (_, b) in zip(plain, dealt)]
+    print(json.dumps({"plain": [labels for labels, _ in plain], "dealt": [labels for labels, _ in dealt[: len(plain)]],
+                      "off": max(differences), "size": float(plain[0][1].abs().max()), "hits": hits}))
+    dist.destroy_process_group()
+"""
+
+
+def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str]) -> list[str]:
+    """What each rank prints. nodes, names: of the node and the cache of each rank."""
+    program = tmp_path / "rank.py"
+    program.write_text(textwrap.dedent(START) + textwrap.dedent(code))
+    settings = [len(nodes), nodes, tmp_path / "store", names]
+    done = run_ranks(
+        warm,
+        program,
+        lambda rank: [rank, settings[0], nodes[rank], settings[2], names[rank]],
+        len(nodes),
+    )
+    for rank in done:
+        assert rank.returncode == 0, rank.stderr
+    return [rank.stdout for rank in done]
+
+
+def test_gradients_agree_with_the_plain_order(warm, cache_name, tmp_path):
+    """Two ranks on one node, and one on another."""
+    names = [f"{cache_name}-a", f"{cache_name}-a", f"{cache_name}-b"]
+    try:
+        results = [json.loads(text) for text in run(warm, tmp_path, TRAIN, ["a", "a", "b"], names)]
+    finally:
+        remove(names)
+    for step in range(len(results[0]["plain"])):
+        plain, dealt = ([result[kind][step] for result in results] for kind in ("plain", "dealt"))
+        assert [len(batch) for batch in plain] == [len(batch) for batch in dealt]
+        assert sorted(sum(plain, [])) == sorted(sum(dealt, []))  # noqa: RUF017
+        assert results[0]["off"] < 1e-5 * max(results[0]["size"], 1)
+    assert results[0]["size"] > 0
+    assert any(results[0]["plain"][k] != results[0]["dealt"][k] for k in range(5)), "nothing was dealt"
+    assert all(result["hits"][2] > 0.85 for result in results), [result["hits"] for result in results]
+
+
+DIFFER = """
+    loader = DataLoader(Images(), 16 if rank else 8, shuffle=True, seed=5, name=name, affinity="node")
+    try:
+        next(iter(loader))
+        print("no error")
+    except InvalidError as error:
+        print(error)
+    dist.barrier()
+    loader = DataLoader(Images(), 16, shuffle=True, seed=5, size="8MiB", affinity="node", local_world_size=2)
+    try:
+        next(iter(loader))
+    except InvalidError as error:
+        print(error)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_ranks_that_differ_stop(warm, cache_name, tmp_path):
+    try:
+        outputs = run(warm, tmp_path, DIFFER, ["a", "a"], [cache_name, cache_name])
+    finally:
+        remove([cache_name])
+    first = [text.splitlines()[0] for text in outputs]
+    assert sorted("no error" in line for line in first) == [False, True], first
+    assert any("differ in batch_size=: 8 and 16" in line or "differ in batch_size=: 16 and 8" in line for line in first)
+    for text in outputs:
+        assert "the 2 ranks on a have caches of their own" in text.splitlines()[1]
+
+
+def remove(names: list[str]) -> None:
+    for name in names:
+        Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)
