@@ -10,6 +10,7 @@ type (
 	Ends          = order.Ends
 	Shard         = order.Shard
 	Part          = order.Part
+	Node          = order.Node
 	Weights       = order.Weights
 	WeightedOrder = order.WeightedOrder
 	MixedOrder    = order.MixedOrder

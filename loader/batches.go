@@ -56,6 +56,7 @@ type run struct {
 	cancel   context.CancelFunc
 	epoch    *order.Epoch
 	part     *order.Part
+	dealer   *order.Dealer // of batches to nodes; nil: part says what this rank reads
 	batches  int
 	all      sync.WaitGroup // goroutines of the loop
 	made     chan *buffer   // in order; closed after the last batch
@@ -79,8 +80,14 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	var dealer *order.Dealer
+	if o := l.options; o.owners != nil {
+		if dealer, err = epoch.Dealer(o.owners, uint64(o.BatchSize), l.state.Position, o.Ends); err != nil {
+			return nil, err
+		}
+	}
 	l.running = true
-	r := &run{l: l, epoch: epoch, part: part, batches: l.batches(part),
+	r := &run{l: l, epoch: epoch, part: part, dealer: dealer, batches: l.batches(part),
 		made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
@@ -189,8 +196,12 @@ func (r *run) plan() {
 		b := r.l.pool.get()
 		b.epoch = r.epoch.Number()
 		b.begin(int(n))
-		r.part.Fill(b.indices, first)
-		b.real = int(min(max(r.part.Real(), first)-first, n))
+		if r.dealer != nil {
+			_, b.real = r.dealer.Fill(b.indices, k, r.l.options.Rank)
+		} else {
+			r.part.Fill(b.indices, first)
+			b.real = int(min(max(r.part.Real(), first)-first, n))
+		}
 		began := time.Now()
 		err := r.gather(b)
 		r.l.counters.gather.add(time.Since(began))

@@ -57,6 +57,7 @@ func New(from Samples, o Options) (*Loader, error) {
 		return nil, err
 	}
 	l := &Loader{from: from, options: o, order: epoch.Order, state: State{Order: epoch.Order}}
+	l.keep()
 	l.pool.size, l.pool.most = from.bytes, o.Ahead+2 // those ahead, the caller's, and its previous one
 	l.mean.Store(int64(from.bytes))
 	if from.variable {
@@ -64,6 +65,18 @@ func New(from Samples, o Options) (*Loader, error) {
 		l.mean.Store(-1)
 	}
 	return l, nil
+}
+
+// keep makes the cache of a node store what the node keeps, if it says how many samples it holds.
+func (l *Loader) keep() {
+	o := l.options
+	if o.owners == nil || l.from.fetch != nil {
+		return
+	}
+	node := o.owners.NodeOf(o.Rank)
+	if c, can := l.from.cache.(interface{ Keep(kept *order.Kept) }); can && o.Nodes[node].Capacity > 0 {
+		c.Keep(o.owners.Keep(node, o.Nodes[node].Capacity))
+	}
 }
 
 // State returns the position of the loader after the last batch that it delivered. After the last

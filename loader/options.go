@@ -17,6 +17,12 @@ type Options struct {
 	Ranks     uint64     // 0: 1
 	Ends      order.Ends // what happens to samples that do not divide by Ranks
 
+	// Nodes of the job, in the order of their ranks. Each global batch is dealt to the nodes whose caches
+	// own its samples (docs/spec/order.md, Nodes): no rank reads what Ranks alone would give it, but the
+	// samples of each global batch are the same. Ends is Pad or Drop, and Ranks may be 0. With FromCache,
+	// the cache of a node with a Capacity keeps what the node owns first. nil: no affinity.
+	Nodes []order.Node
+
 	// Workers is the number of goroutines that load samples. 0: GOMAXPROCS, at least 4. FromServer
 	// does not use it: each batch ahead is a request.
 	Workers int
@@ -27,6 +33,8 @@ type Options struct {
 	// AheadBytes bounds the bytes of the batches ahead, but one batch is always allowed. For
 	// samples that differ in size, the last batch gives the estimate. 0: 512 MiB.
 	AheadBytes int64
+
+	owners *order.Owners // of samples, with Nodes
 }
 
 // Epochs is an order of samples: an Order, a WeightedOrder or a MixedOrder.
@@ -65,7 +73,7 @@ func (o *Options) complete(samples int) error {
 	e, err := o.Order.Epoch(0)
 	if err == nil {
 		complain(e.Samples != uint64(samples), "Order: it has %d samples, but the dataset has %d", e.Samples, samples)
-		_, err = o.shard(0).Of(e)
+		err = o.share(e)
 	}
 	if complaints = append(complaints, err); errors.Join(complaints...) != nil {
 		return errors.Join(complaints...)
@@ -77,6 +85,25 @@ func (o *Options) complete(samples int) error {
 	defaultTo(&o.Ahead, defaultAhead)
 	defaultTo(&o.AheadBytes, defaultAheadBytes)
 	return nil
+}
+
+// share finds out who owns the samples, and checks the rank's part of them.
+func (o *Options) share(e *order.Epoch) (err error) {
+	if o.Nodes == nil {
+		_, err = o.shard(0).Of(e)
+		return err
+	}
+	if o.owners, err = order.NewOwners(o.Nodes, e.Samples); err != nil {
+		return err
+	}
+	ranks := o.owners.Ranks()
+	if defaultTo(&o.Ranks, ranks); o.Ranks != ranks {
+		return fmt.Errorf("%w: Ranks: %d, and the nodes have %d together", order.ErrInvalid, o.Ranks, ranks)
+	}
+	if _, err = o.shard(0).Of(e); err == nil && o.BatchSize > 0 {
+		_, err = e.Dealer(o.owners, uint64(o.BatchSize), 0, o.Ends)
+	}
+	return err
 }
 
 func defaultTo[T int | int64 | uint64](value *T, otherwise T) {

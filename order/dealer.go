@@ -23,10 +23,7 @@ type Dealer struct {
 // Dealer returns the dealer of batches of this size, from a position on. It returns ErrInvalid, also
 // for Uneven: all ranks of a global batch have the same number of samples.
 func (e *Epoch) Dealer(owners *Owners, batch, from uint64, ends Ends) (*Dealer, error) {
-	d := &Dealer{epoch: e, owners: owners, from: from, batch: batch, ends: ends}
-	for _, n := range owners.nodes {
-		d.ranks += n.Ranks
-	}
+	d := &Dealer{epoch: e, owners: owners, from: from, batch: batch, ends: ends, ranks: owners.Ranks()}
 	switch {
 	case batch < 1 || batch > MaxSamples/d.ranks:
 		return nil, fmt.Errorf("%w: batches of %d samples for each of %d ranks; give at least 1, and at most %d in all",
@@ -76,17 +73,43 @@ func (d *Dealer) Digest() uint64 {
 // positions. Rank r of a node, counted from its first rank, reads those at r, r + Ranks, r +
 // 2*Ranks, ... It panics for a batch that is not below Batches.
 func (d *Dealer) Deal(batch uint64) [][]int {
+	dealt, _ := d.deal(batch)
+	return dealt
+}
+
+// Fill writes the samples of one rank of the job in a global batch to dst, which has room for them. It
+// returns their number, and how many of the first ones no Pad repeats. It panics as Deal.
+func (d *Dealer) Fill(dst []int, batch, rank uint64) (n, real int) {
+	dealt, before := d.deal(batch)
+	node, ranks := 0, d.owners.nodes
+	for ; rank >= ranks[node].Ranks; node++ {
+		rank -= ranks[node].Ranks
+	}
+	for k := rank; k < uint64(len(dealt[node])); k += ranks[node].Ranks {
+		dst[n] = dealt[node][k]
+		n++
+		if k < uint64(before[node]) {
+			real = n
+		}
+	}
+	return n, real
+}
+
+// deal returns the samples of each node, and how many of them come before the end of the epoch.
+func (d *Dealer) deal(batch uint64) (dealt [][]int, before []int) {
 	if batch >= d.Batches() {
 		panic(fmt.Sprintf("order: batch %d is not in 0..%d", batch, int64(d.Batches())-1))
 	}
 	size := min(d.batch, d.each-batch*d.batch) // of a rank
 	indices := make([]int, size*d.ranks)
 	first := d.from + batch*d.batch*d.ranks
-	for k := d.epoch.Fill(indices, first, 1); k < len(indices); k++ { // Pad begins again
+	end := d.epoch.Fill(indices, first, 1)
+	for k := end; k < len(indices); k++ { // Pad begins again
 		indices[k] = int(d.epoch.At(d.from + (first+uint64(k)-d.from)%(d.epoch.positions-d.from)))
 	}
 	nodes := d.owners.nodes
-	dealt, lacks := make([][]int, len(nodes)), make([]uint64, len(nodes))
+	before, lacks := make([]int, len(nodes)), make([]uint64, len(nodes))
+	dealt = make([][]int, len(nodes))
 	for i, n := range nodes {
 		lacks[i] = size * n.Ranks
 		dealt[i] = make([]int, 0, lacks[i])
@@ -108,6 +131,9 @@ func (d *Dealer) Deal(batch uint64) [][]int {
 	}
 	for k, i := range reader {
 		dealt[i] = append(dealt[i], indices[k])
+		if k < end {
+			before[i]++
+		}
 	}
-	return dealt
+	return dealt, before
 }

@@ -214,5 +214,24 @@ func (o *Owners) Keep(node int, capacity uint64) *Kept {
 	return kept
 }
 
+// Ranks returns the number of ranks of all nodes.
+func (o *Owners) Ranks() (ranks uint64) {
+	for _, n := range o.nodes {
+		ranks += n.Ranks
+	}
+	return ranks
+}
+
+// NodeOf returns the number of the node of a rank, or -1.
+func (o *Owners) NodeOf(rank uint64) int {
+	for i, n := range o.nodes {
+		if rank < n.Ranks {
+			return i
+		}
+		rank -= n.Ranks
+	}
+	return -1
+}
+
 // Nodes returns the number of nodes.
 func (o *Owners) Nodes() int { return len(o.nodes) }

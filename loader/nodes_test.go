@@ -1,0 +1,158 @@
+package loader_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
+)
+
+// step reads one batch of each rank: the indices of all, and how many of them no Pad repeats.
+func readSteps(t *testing.T, d *dataset, loaders []*loader.Loader, most int) (steps [][]int, real int) {
+	t.Helper()
+	for rank, l := range loaders {
+		n := 0
+		for b, err := range l.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantBatch(t, d, b, slices.Clone(b.Indices()))
+			if rank == 0 {
+				steps = append(steps, nil)
+			} else if len(steps[n]) != rank*b.Len() {
+				t.Fatalf("step %d: rank %d has %d samples, the %d before it %d", n, rank, b.Len(), rank, len(steps[n]))
+			}
+			steps[n] = append(steps[n], b.Indices()...)
+			real += b.Real()
+			b.Release()
+			if n++; n == most {
+				break
+			}
+		}
+	}
+	return steps, real
+}
+
+// Ensure that nodes read the global batches of the plain order, each rank as many samples as the others,
+// and that another number of nodes goes on in the middle of an epoch.
+func TestNodes(t *testing.T) {
+	const samples, size = 7*13 + 5, 7
+	d := newDataset(samples, 20)
+	ranked := func(nodes []order.Node, ranks uint64, ends order.Ends) (all []*loader.Loader) {
+		for rank := range ranks {
+			all = append(all, open(t, loader.FromSource(d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank,
+				Ranks: ranks, Ends: ends, Nodes: nodes, Workers: 1}))
+		}
+		return all
+	}
+	three := []order.Node{{Name: "a", Ranks: 1}, {Name: "b", Ranks: 1}, {Name: "c", Ranks: 1}}
+	for _, nodes := range [][]order.Node{three, {{Ranks: 3}, {Ranks: 1}}, {{Name: "x", Ranks: 1, Capacity: 40}, {Name: "y", Ranks: 2, Capacity: 9}}} {
+		for _, ends := range []order.Ends{order.Pad, order.Drop} {
+			ranks := uint64(0)
+			for _, n := range nodes {
+				ranks += n.Ranks
+			}
+			dealt, plain := ranked(nodes, ranks, ends), ranked(nil, ranks, ends)
+			for range 2 {
+				got, real := readSteps(t, d, dealt, -1)
+				want, wantReal := readSteps(t, d, plain, -1)
+				if len(got) != len(want) || len(got) == 0 || real != wantReal {
+					t.Fatalf("%v: %d batches with %d samples, want %d with %d", nodes, len(got), real, len(want), wantReal)
+				}
+				for k := range got {
+					slices.Sort(got[k])
+					slices.Sort(want[k])
+					if !slices.Equal(got[k], want[k]) {
+						t.Errorf("%v, batch %d: %v, want %v", nodes, k, got[k], want[k])
+					}
+				}
+			}
+		}
+	}
+
+	for before := range 4 {
+		from, to := ranked(three, 3, order.Pad), ranked([]order.Node{{Name: "a", Ranks: 2}, {Name: "c", Ranks: 2}}, 4, order.Pad)
+		var seen []int
+		if before > 0 {
+			steps, _ := readSteps(t, d, from, before)
+			seen = slices.Concat(steps...)
+		}
+		for _, l := range to {
+			if err := l.Resume(from[0].State()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rest, _ := readSteps(t, d, to, -1)
+		seen = append(seen, slices.Concat(rest...)...)
+		padded := len(seen) - samples
+		slices.Sort(seen)
+		if seen = slices.Compact(seen); len(seen) != samples || padded > 3 {
+			t.Errorf("after %d batches: %d samples, %d of them repeated", before, len(seen), padded)
+		}
+	}
+}
+
+// Ensure that the caches of nodes that together hold the dataset give nearly all samples, and that each
+// keeps what its node owns.
+func TestNodesKeepWhatTheyOwn(t *testing.T) {
+	const samples, size, each = 1200, 100, 420
+	d := newDataset(samples, 20)
+	hits := func(nodes []order.Node) (rate float64) {
+		var all []*loader.Loader
+		var caches []*client.Cache
+		for rank := range uint64(3) {
+			c := newCache(t, d, each)
+			caches = append(caches, c)
+			all = append(all, open(t, cached(t, c, d), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank, Ranks: 3,
+				Ends: order.Drop, Nodes: nodes, Workers: 1}))
+		}
+		for range 3 {
+			readSteps(t, d, all, -1)
+		}
+		before := make([]cache.Stats, 3)
+		for k, c := range caches {
+			before[k], _ = c.Stats()
+		}
+		readSteps(t, d, all, -1)
+		for k, c := range caches {
+			after, err := c.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rate += float64(after.Hits-before[k].Hits) / samples
+		}
+		return rate
+	}
+	var nodes []order.Node
+	for k := range 3 {
+		nodes = append(nodes, order.Node{Name: fmt.Sprint("n", k), Ranks: 1, Capacity: each})
+	}
+	with, without := hits(nodes), hits(nil)
+	t.Logf("hits: %.3f with nodes, %.3f without", with, without)
+	if with < 0.9 || without > 0.5 {
+		t.Errorf("hits: %.3f with nodes, %.3f without", with, without)
+	}
+}
+
+func TestBadNodes(t *testing.T) {
+	d := newDataset(50, 20)
+	two := []order.Node{{Ranks: 1}, {Ranks: 1}}
+	for want, o := range map[string]loader.Options{
+		"give Pad or Drop":                      {BatchSize: 4, Nodes: two},
+		"Ranks: 3, and the nodes have 2":        {BatchSize: 4, Nodes: two, Ranks: 3, Ends: order.Pad},
+		"rank 2 is not in 0..1":                 {BatchSize: 4, Nodes: two, Rank: 2, Ends: order.Pad},
+		"0 nodes":                               {BatchSize: 4, Nodes: []order.Node{}, Ends: order.Pad},
+		"node 1 has 0 ranks":                    {BatchSize: 4, Nodes: []order.Node{{Ranks: 1}, {}}, Ends: order.Pad},
+		"batches of 0 samples; give at least 1": {Nodes: two, Ends: order.Pad},
+	} {
+		if _, err := loader.New(loader.FromSource(d), o); !errors.Is(err, loader.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: no %q", err, want)
+		}
+	}
+}
