@@ -154,6 +154,20 @@ DEFECTS = [
         go("./order", "TestRanksShareAnEpoch"),
     ),
     Defect(
+        "Go: what is left of a batch goes to the last nodes first",
+        "order/dealer.go",
+        "for _, k := range surplus[:lack] {",
+        "for _, k := range surplus[uint64(len(surplus))-lack:] {",
+        go("./order", "TestVectors"),
+    ),
+    Defect(
+        "Go: a cache stores what its node does not keep",
+        "cache/claim.go",
+        "w.State() != shm.Ready && !(*kept)(sample)",
+        "w.State() == shm.Retiring && !(*kept)(sample)",
+        go("./loader", "TestNodesKeepWhatTheyOwn"),
+    ),
+    Defect(
         "Go: every epoch has the order of the first",
         "order/permutation.go",
         "chain(seed, epoch, use, part, n)",
@@ -266,6 +280,27 @@ DEFECTS = [
         "position < left ? position : position % left)",
         "position < left ? position : (position + 1) % left)",
         c("order"),
+    ),
+    Defect(
+        "C: equal shares of buckets are not filled up",
+        "cclient/src/order/nodes.c",
+        "k < left - given; k++",
+        "k + 1 < left - given; k++",
+        c("order"),
+    ),
+    Defect(
+        "C: a cache stores what its node does not keep",
+        "cclient/src/protocol/write.c",
+        "if (state_of(w) != READY && is_left_out(c, i))",
+        "if (state_of(w) == RETIRING && is_left_out(c, i))",
+        c("api"),
+    ),
+    Defect(
+        "Python: a pickled cache keeps all samples",
+        "python/src/stocached/_cache/cache.py",
+        "    if kept is not None:\n        cache._keep(kept)",
+        "    if kept == b\"\":\n        cache._keep(kept)",
+        python("loader/test_affinity.py"),
     ),
     # The server.
     Defect(

@@ -768,6 +768,38 @@ static void a_lost_claim_does_not_publish(void)
     stoc_close(c);
 }
 
+/* A handle that keeps some samples stores no others; another handle of the cache does. */
+static void a_handle_keeps_some_samples(void)
+{
+    stoc_cache *c = small();
+    uint8_t none[STOC_KEPT_BYTES] = {0}, all[STOC_KEPT_BYTES];
+    char text[400];
+    struct stoc_claim claim;
+    memset(all, 255, sizeof all);
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_keep(c, none), 0);
+    EQUAL(put(c, 1, BYTES, 1, 0), STOC_EXISTS);
+    EQUAL(put(c, 1, BYTES, 2, STOC_OVERWRITE), STOC_STORED); /* it has a place already */
+    EQUAL(put(c, 2, BYTES, 1, 0), STOC_OUT);
+    EQUAL(stoc_claim(c, 2, BYTES, 0, &claim), STOC_OUT);
+    EQUAL(stats_of(c).out, 2);
+    stoc_explain(c, STOC_OUT, 2, BYTES, text, sizeof text);
+    CHECK(strstr(text, "keeps only some samples") != NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(put(c, 2, BYTES, 1, 0) == STOC_OUT ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    EQUAL(stoc_keep(c, all), 0);
+    EQUAL(put(c, 2, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_keep(c, none), 0);
+    EQUAL(stoc_keep(c, NULL), 0);
+    EQUAL(put(c, 3, BYTES, 1, 0), STOC_STORED);
+    EQUAL(stoc_keep(NULL, NULL), STOC_ECLOSED);
+    check_quiet(c);
+    stoc_close(c);
+}
+
 static void messages_have_numbers(void)
 {
     stoc_cache *c = small();
@@ -847,6 +879,7 @@ int main(int argc, char **argv)
     RUN(corrupt_words);
     RUN(generations_wrap);
     RUN(a_lost_claim_does_not_publish);
+    RUN(a_handle_keeps_some_samples);
     RUN(messages_have_numbers);
     RUN(pages_taken_at_creation);
     return end_tests(argv[0]);
