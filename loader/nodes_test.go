@@ -127,6 +127,21 @@ func TestNodesKeepWhatTheyOwn(t *testing.T) {
 			}
 			rate += float64(after.Hits-before[k].Hits) / samples
 		}
+		if nodes == nil {
+			return rate
+		}
+		owners, err := order.NewOwners(nodes, samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, c := range caches {
+			kept := owners.Keep(k, each)
+			for i := range c.Ready() {
+				if !kept.Has(uint64(i)) {
+					t.Fatalf("node %d has stored sample %d, which is not among what it keeps", k, i)
+				}
+			}
+		}
 		return rate
 	}
 	var nodes []order.Node

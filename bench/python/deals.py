@@ -25,24 +25,29 @@ def nanoseconds(work: Callable[[], object]) -> int:
     return time.process_time_ns() - start
 
 
+def measure(count: int, batch_size: int, samples: int) -> str:
+    """A row of the table."""
+    nodes = [Node(f"node-{k}", RANKS) for k in range(count)]
+    epoch, owners = Order(samples, seed=1).epoch(0), Owners(nodes, samples)
+    deal = Deal(epoch, owners, 0, batch_size, ends="drop")
+    size = deal.batch(0).size
+    batches = range(max(1, min(len(deal) // batch_size, INDICES // size)))
+    plain, dealt = [], []
+    for _ in range(ROUNDS):
+        plain.append(nanoseconds(lambda: [epoch.indices(k * size, size) for k in batches]) / len(batches) / size)
+        dealt.append(nanoseconds(lambda: [deal.batch(k) for k in batches]) / len(batches) / size)
+    table = statistics.median(nanoseconds(lambda: Owners(nodes, samples)) for _ in range(3)) / 1e6
+    row = (count, batch_size, samples, size, statistics.median(plain), statistics.median(dealt), table)
+    return "| {} | {} | {:,} | {:,} | {:.1f} | {:.1f} | {:.0f} |".format(*row)
+
+
 def main() -> None:
     print(
         "| nodes of 8 ranks | samples of a rank | dataset | global batch | plain, ns an index | dealt, ns an index | table of owners, ms |"
     )
     print("|--:|--:|--:|--:|--:|--:|--:|")
-    for count, batch_size, samples in JOBS:
-        nodes = [Node(f"node-{k}", RANKS) for k in range(count)]
-        epoch, owners = Order(samples, seed=1).epoch(0), Owners(nodes, samples)
-        deal = Deal(epoch, owners, 0, batch_size, ends="drop")
-        size = count * RANKS * batch_size
-        batches = range(max(1, min(deal.batches_in_all, INDICES // size)))
-        plain, dealt = [], []
-        for _ in range(ROUNDS):
-            plain.append(nanoseconds(lambda: [epoch.indices(k * size, size) for k in batches]) / len(batches) / size)
-            dealt.append(nanoseconds(lambda: [deal.batch(k) for k in batches]) / len(batches) / size)
-        table = statistics.median(nanoseconds(lambda: Owners(nodes, samples)) for _ in range(3)) / 1e6
-        row = (count, batch_size, samples, size, statistics.median(plain), statistics.median(dealt), table)
-        print("| {} | {} | {:,} | {:,} | {:.1f} | {:.1f} | {:.0f} |".format(*row), flush=True)
+    for job in JOBS:
+        print(measure(*job), flush=True)
 
 
 if __name__ == "__main__":

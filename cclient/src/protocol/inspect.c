@@ -315,7 +315,7 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
                          (long long)index, name, (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
         break;
     case STOC_OUT:
-        if (c->policy != STOC_POLICY_FIRST_INDICES)
+        if (atomic_load(&c->keeps))
             n = snprintf(buffer, size,
                          "sample %lld is not stored in %s: this handle keeps only some samples, and this is none of "
                          "them; another node keeps it",

@@ -1,0 +1,111 @@
+package simulate
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/policy"
+)
+
+func cluster(nodes int, affinity bool, part float64) Cluster {
+	const samples = 100_000
+	return Cluster{Order: order.Order{Samples: samples, Kind: order.Shuffled, Seed: 1}, Epochs: 4, Nodes: nodes, Batch: 256,
+		Affinity: affinity, Policy: "first-come", Room: uint64(part * samples)}
+}
+
+func runCluster(t *testing.T, c Cluster) []ClusterEpoch {
+	t.Helper()
+	epochs, err := c.Run(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, e := range epochs {
+		if e.Hits+e.Tier+e.Source != e.Reads || e.Reads > c.Order.Samples || e.Reads < c.Order.Samples-c.Batch*uint64(c.Nodes) {
+			t.Fatalf("epoch %d: %+v", k+1, e)
+		}
+	}
+	return epochs
+}
+
+// Ensure the figures that are known: without affinity a node's cache hits as much as it holds, with it
+// nearly always, if the nodes together hold everything.
+func TestClusterHits(t *testing.T) {
+	for _, nodes := range []int{3, 8} {
+		part := 1 / float64(nodes)
+		plain, dealt := runCluster(t, cluster(nodes, false, part))[3], runCluster(t, cluster(nodes, true, part))[3]
+		if math.Abs(plain.HitRate()-part) > 0.01 || dealt.HitRate() < 0.96 || dealt.LeastHits < 0.95 {
+			t.Errorf("%d nodes: %.3f, with affinity %.3f, at least %.3f", nodes, plain.HitRate(), dealt.HitRate(), dealt.LeastHits)
+		}
+		if i := dealt.Imbalance(); i < 1 || i > 1.3 {
+			t.Errorf("%d nodes: imbalance %.2f", nodes, i)
+		}
+	}
+	// nodes that together hold half: half of the reads
+	if e := runCluster(t, cluster(4, true, 0.125))[3]; math.Abs(e.HitRate()-0.5) > 0.02 {
+		t.Errorf("nodes that hold half of the dataset: %.3f", e.HitRate())
+	}
+}
+
+// Ensure that a sample comes from the source once while the tier holds it, and that the nodes which are left
+// read what a lost node had.
+func TestClusterTierAndLoss(t *testing.T) {
+	c := cluster(3, true, 1.0/3)
+	c.Tier = c.Order.Samples
+	source := uint64(0)
+	for k, e := range runCluster(t, c) {
+		if source += e.Source; k > 0 && e.Source > 768 { // what epoch 1 left out
+			t.Errorf("epoch %d: %d samples of the source", k+1, e.Source)
+		}
+	}
+	if source > c.Order.Samples {
+		t.Errorf("%d reads of the source for %d samples", source, c.Order.Samples)
+	}
+	c.Tier, c.Room, c.Lose = 0, c.Order.Samples/2, 3
+	epochs := runCluster(t, c)
+	if epochs[1].HitRate() < 0.95 || epochs[2].Nodes != 2 || epochs[2].HitRate() > 0.85 || epochs[3].HitRate() < 0.95 {
+		t.Errorf("hit rates %.3f, %.3f, %.3f", epochs[1].HitRate(), epochs[2].HitRate(), epochs[3].HitRate())
+	}
+}
+
+// Ensure that all policies run: reads of a shuffled order are alike to them.
+func TestClusterPolicies(t *testing.T) {
+	for kind := policy.KindFirstCome; kind <= policy.KindPlanned; kind++ {
+		c := cluster(3, true, 0.25)
+		c.Policy = kind.String()
+		if kind.NeedsPlans() {
+			if err := c.Check(); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: %v", kind, err)
+			}
+			continue
+		}
+		e := runCluster(t, c)[3]
+		t.Logf("%s: %.3f", kind, e.HitRate())
+		if e.HitRate() > 0.78 || kind == policy.KindFirstCome && e.HitRate() < 0.72 {
+			t.Errorf("%s: %.3f", kind, e.HitRate())
+		}
+	}
+}
+
+func TestBadClusters(t *testing.T) {
+	for want, change := range map[string]func(c *Cluster){
+		"0 nodes are not in 1..1000":   func(c *Cluster) { c.Nodes = 0 },
+		"1001 nodes":                   func(c *Cluster) { c.Nodes = 1001 },
+		"with 0 samples each":          func(c *Cluster) { c.Batch = 0 },
+		"together at most the 100000":  func(c *Cluster) { c.Batch = 50_000 },
+		"0 epochs":                     func(c *Cluster) { c.Epochs = 0 },
+		"lost at epoch 5, of 4 epochs": func(c *Cluster) { c.Lose = 5 },
+		"at least 2 nodes":             func(c *Cluster) { c.Lose, c.Nodes = 1, 1 },
+		"best":                         func(c *Cluster) { c.Policy = "best" },
+		"need too much memory":         func(c *Cluster) { c.Policy, c.Nodes, c.Order.Samples = "lru", 900, 1e6 },
+		"0 samples are not in":         func(c *Cluster) { c.Order.Samples = 0 },
+	} {
+		c := cluster(3, true, 0.5)
+		change(&c)
+		if _, err := c.Run(nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in %v", want, err)
+		}
+	}
+}
