@@ -76,6 +76,7 @@ type simulateFlags struct {
 	hints       bool
 	trace       string
 	json        bool
+	nodesFlags
 }
 
 func newSimulate() *cobra.Command {
@@ -96,17 +97,28 @@ time.`,
 --hints, and with planned, the simulator counts bytes only.`,
 			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
 replayed. Further epochs read the same samples in shuffled orders.`,
+			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
+does not have comes from the cluster tier, else from the source. The table has one line without affinity
+(each rank reads its own part of the order), and one with it.`,
 			simulateColumns.Explain("OUTPUT, a line for each policy and size; with --json an array of all epochs"),
+			simulateNodesColumns.Explain("OUTPUT with --nodes"),
 			`Several sizes make two tables of policies and sizes. The chart shows the time saved as a bar, and the hit
 rate as a mark.`,
 			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
 		Example: `  stocached simulate --samples 100000 --size 25%,50% --policy first-come,cost,ideal --costs lognormal:0.6
   stocached simulate --samples 1281167 --sample-bytes 150528 --size 64GiB --jobs 2
   stocached simulate --samples 100000 --weights zipf:1.0 --size 10% --policy clock,lfu,lru,sieve
-  stocached simulate --trace run.json --size 8GiB --epochs 4`,
+  stocached simulate --trace run.json --size 8GiB --epochs 4
+  stocached simulate --samples 1281167 --nodes 8 --size 12.5% --batch 256`,
 		Args:              arguments(0, 0, "none: --samples or --trace says what is read"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.check(c); err != nil {
+				return err
+			}
+			if f.nodes > 0 {
+				return f.runNodes(c)
+			}
 			t, err := f.reads(c)
 			if err != nil {
 				return err
@@ -136,6 +148,7 @@ rate as a mark.`,
 	flags.BoolVar(&f.hints, "hints", false, "the cache knows which samples the one job has read in this epoch")
 	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
 	jsonFlag(c, &f.json)
+	f.add(c)
 	for _, flag := range []string{"samples", "order", "weights", "jobs"} {
 		exclusive(c, "trace", flag)
 	}
@@ -270,32 +283,28 @@ func values(flag string, given []string) (all []string, err error) {
 	return all, nil
 }
 
-// parseSize reads a size, and says on stderr if it holds everything.
-func parseSize(text string, t *simulate.Trace, stderr io.Writer) (*simulatedSize, error) {
+// parseSize reads the size of a flag.
+func parseSize(flag, text string, t *simulate.Trace) (*simulatedSize, error) {
 	s := &simulatedSize{text: text, unit: t.Unit()}
 	if part, isPart := strings.CutSuffix(text, "%"); isPart {
 		percent, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
 		if err != nil || !(percent > 0 && percent <= 1e6) {
-			return nil, usage("--size: %q is not a part of the dataset; write a number above 0 and %%", text)
+			return nil, usage("--%s: %q is not a part of the dataset; write a number above 0 and %%", flag, text)
 		}
 		s.room = uint64(math.Round(percent / 100 * float64(t.Room())))
 	} else {
 		n, err := bytesize.Parse(text)
 		if err != nil {
-			return nil, usage("--size: %w; or a part of the dataset such as 50%%", err)
+			return nil, usage("--%s: %w; or a part of the dataset such as 50%%", flag, err)
 		}
 		if s.unit == 0 {
-			return nil, usage("--size %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
-				text)
+			return nil, usage("--%s %s: --sample-bytes is needed for a size in bytes; or write a part, such as 50%%",
+				flag, text)
 		}
 		s.room = n / s.unit
 	}
 	if s.room == 0 {
-		return nil, usage("--size %s holds no sample", text)
-	}
-	if s.room >= t.Room() {
-		fmt.Fprintf(stderr, "stocached: --size %s holds all %s samples: no policy is needed\n", text,
-			table.Count(t.Samples))
+		return nil, usage("--%s %s holds no sample", flag, text)
 	}
 	if t.Sizes == nil {
 		s.samples = table.Count(min(s.room, uint64(t.Samples)))
@@ -319,9 +328,13 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 	}
 	var sizes []*simulatedSize
 	for _, text := range texts {
-		s, err := parseSize(text, t, stderr)
+		s, err := parseSize("size", text, t)
 		if err != nil {
 			return err
+		}
+		if s.room >= t.Room() {
+			fmt.Fprintf(stderr, "stocached: --size %s holds all %s samples: no policy is needed\n", text,
+				table.Count(t.Samples))
 		}
 		sizes = append(sizes, s)
 	}

@@ -158,3 +158,33 @@ func TestSimulateErrors(t *testing.T) {
 		fails(t, exitUsage, []string{"stocached: ", c.want}, append([]string{"simulate"}, strings.Fields(c.line)...)...)
 	}
 }
+
+// Ensure that simulate shows a job on several nodes, without and with affinity, and what dealing costs.
+func TestSimulateNodes(t *testing.T) {
+	out := ok(t, "simulate", "--samples", "20000", "--nodes", "4", "--size", "25%", "--epochs", "3")
+	contains(t, out, "AFFINITY  POLICY      SIZE  EPOCH  NODES  LOCAL HITS  LEAST", "\nnone      first-come  25%   3      4      0.2",
+		"\nnode      first-come  25%   3      4      0.9", "ns an index here", "of a step of 100ms")
+	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "20000", "--sample-bytes", "1KiB", "--nodes", "3", "--size", "7MiB",
+		"--tier", "100%", "--batch", "100", "--lose", "2", "--policy", "lru", "--epochs", "2", "--json"))
+	if len(rows) != 4 {
+		t.Fatal(len(rows))
+	}
+	wantFields(t, rows[0], jsonObject{"affinity": "none", "policy": "lru", "size": "7MiB", "epoch": 1, "nodes": 3, "reads": 19800,
+		"source": 0.99})
+	wantFields(t, rows[3], jsonObject{"affinity": "node", "epoch": 2, "nodes": 2})
+	if rate := rows[3]["hit_rate"].(float64); rate < 0.4 || rate > 0.75 {
+		t.Errorf("after a loss: %v", rate)
+	}
+	for want, args := range map[string][]string{
+		"--tier is for a job on several nodes": {"--samples", "10", "--tier", "1%"},
+		"--nodes is 0":                         {"--samples", "10", "--nodes", "0"},
+		"--step is 0s":                         {"--samples", "1000", "--nodes", "2", "--step", "0s"},
+		"--samples is 0, or not given":         {"--nodes", "2"},
+		"together at most the 1000":            {"--samples", "1000", "--nodes", "4"},
+		"asks a server":                        {"--samples", "10000", "--nodes", "4", "--policy", "planned"},
+		"--tier: \"x%\" is not a part":         {"--samples", "10000", "--nodes", "4", "--tier", "x%"},
+		"lost at epoch 9":                      {"--samples", "10000", "--nodes", "4", "--lose", "9"},
+	} {
+		fails(t, exitUsage, []string{want}, append([]string{"simulate"}, args...)...)
+	}
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/simulate"
+)
+
+// simulatedNodes is one epoch of a job on several nodes.
+type simulatedNodes struct {
+	affinity, policy string
+	size             *simulatedSize
+	epoch            int // from 1
+	samples          uint64
+	of               simulate.ClusterEpoch
+}
+
+// part returns so many reads as a part of the dataset.
+func (s simulatedNodes) part(reads uint64) table.Ratio { return table.Fraction(reads, s.samples) }
+
+var simulateNodesColumns = table.Columns[simulatedNodes]{
+	table.Shown("affinity", "affinity", "node: global batches are dealt to the nodes that own their samples; none: they are not",
+		func(s simulatedNodes) any { return s.affinity }),
+	table.Shown("policy", "policy", "of the cache of each node", func(s simulatedNodes) any { return s.policy }),
+	table.Shown("size", "size", "of the cache of each node, as given", func(s simulatedNodes) any { return s.size.text }),
+	table.Shown("epoch", "epoch", "from 1 on, which begins with empty caches; for people the last one",
+		func(s simulatedNodes) any { return s.epoch }),
+	table.Shown("nodes", "nodes", "that read this epoch", func(s simulatedNodes) any { return s.of.Nodes }),
+	table.InJSON("reads", "of all nodes", func(s simulatedNodes) any { return table.Count(s.of.Reads) }),
+	table.Shown("hit_rate", "local hits", "reads from the cache of the own node, of all reads",
+		func(s simulatedNodes) any { return table.Ratio(s.of.HitRate()) }),
+	table.Shown("least_hit_rate", "least", "the same of the node that has fewest",
+		func(s simulatedNodes) any { return table.Ratio(s.of.LeastHits) }),
+	table.Shown("tier", "tier", "reads from the cluster tier, as a part of the dataset",
+		func(s simulatedNodes) any { return s.part(s.of.Tier) }),
+	table.Shown("source", "source", "reads from the source, as a part of the dataset",
+		func(s simulatedNodes) any { return s.part(s.of.Source) }),
+	table.InJSON("link", "reads over the link of the node that has most, as a part of the dataset",
+		func(s simulatedNodes) any { return s.part(s.of.MostRemote) }),
+	table.InJSON("link_bytes", "the same in bytes; null if the size of a sample is unknown", func(s simulatedNodes) any {
+		if s.size.unit == 0 {
+			return nil
+		}
+		return table.Bytes(s.of.MostRemote * s.size.unit)
+	}),
+	table.Shown("imbalance", "imbalance", "reads over the link of the node that has most, over the mean",
+		func(s simulatedNodes) any { return table.Ratio(s.of.Imbalance()) }),
+	table.InJSON("dealing_seconds", "processor time of one node to deal all global batches of the epoch",
+		func(s simulatedNodes) any { return s.of.Dealing.Seconds() }),
+}
+
+// nodesFlags are the flags of simulate for a job on several nodes.
+type nodesFlags struct {
+	nodes int
+	batch uint64
+	tier  string
+	lose  int
+	step  time.Duration
+}
+
+// nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
+var (
+	nodesOnly    = []string{"batch", "tier", "lose", "step"}
+	notWithNodes = []string{"trace", "jobs", "weights", "hints", "costs", "noise", "stalls"}
+)
+
+func (f *nodesFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
+	flags.Uint64Var(&f.batch, "batch", 256, "samples of each node in a global batch, with --nodes")
+	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
+	flags.IntVar(&f.lose, "lose", 0, "lose a node at the start of this epoch, with --nodes")
+	flags.DurationVar(&f.step, "step", 100*time.Millisecond, "duration of a training step, to compare dealing with")
+	for _, flag := range notWithNodes {
+		exclusive(c, "nodes", flag)
+	}
+}
+
+func (f *nodesFlags) check(c *cobra.Command) error {
+	if !c.Flags().Changed("nodes") {
+		for _, flag := range nodesOnly {
+			if c.Flags().Changed(flag) {
+				return usage("--%s is for a job on several nodes: give --nodes", flag)
+			}
+		}
+		return nil
+	}
+	if f.nodes < 1 {
+		return usage("--nodes is %d; there is at least 1", f.nodes)
+	}
+	if f.step <= 0 {
+		return usage("--step is %v; it must be above 0", f.step)
+	}
+	return nil
+}
+
+// runNodes simulates a job on several nodes.
+func (f *simulateFlags) runNodes(c *cobra.Command) error {
+	stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
+	if f.samples == 0 {
+		return usage("--samples is 0, or not given; a dataset has at least one sample")
+	}
+	o, err := f.parseOrder()
+	if err != nil {
+		return err
+	}
+	policies := []string{"first-come"}
+	if c.Flags().Changed("policy") {
+		if policies, err = values("policy", f.policies); err != nil {
+			return err
+		}
+	}
+	texts, err := values("size", f.sizes)
+	if err != nil {
+		return err
+	}
+	t := &simulate.Trace{Samples: int(f.samples), SampleBytes: uint64(f.sampleBytes)}
+	tier := &simulatedSize{}
+	if strings.TrimSpace(strings.TrimSuffix(f.tier, "%")) != "0" {
+		if tier, err = parseSize("tier", f.tier, t); err != nil {
+			return err
+		}
+	}
+	var runs []simulate.Cluster
+	var sizes []*simulatedSize
+	for _, text := range texts {
+		size, err := parseSize("size", text, t)
+		if err != nil {
+			return err
+		}
+		for _, policy := range policies {
+			for _, affinity := range []bool{false, true} {
+				run := simulate.Cluster{Order: o, Epochs: f.epochs, Nodes: f.nodes, Batch: f.batch, Affinity: affinity, Policy: policy,
+					Room: size.room, Tier: tier.room, Lose: f.lose, Seed: f.seed}
+				if run.Epochs == 0 {
+					run.Epochs = 8
+				}
+				if err := run.Check(); err != nil {
+					return usageError{err}
+				}
+				runs, sizes = append(runs, run), append(sizes, size)
+			}
+		}
+	}
+	all, last, err := simulateNodes(runs, sizes, stderr)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return simulateNodesColumns.Rows(stdout, all, true)
+	}
+	if err := simulateNodesColumns.Table(stdout, last); err != nil {
+		return err
+	}
+	_, err = io.WriteString(stdout, f.costOfDealing(last[len(last)-1]))
+	return err
+}
+
+// simulateNodes returns all epochs, and the last ones.
+func simulateNodes(runs []simulate.Cluster, sizes []*simulatedSize, stderr io.Writer) (all, last []simulatedNodes, err error) {
+	reads := uint64(0)
+	for _, run := range runs {
+		reads += run.Order.Samples * uint64(run.Epochs)
+	}
+	bar := newProgress(stderr, "simulate", reads, false)
+	defer bar.end()
+	before := uint64(0)
+	for k, run := range runs {
+		epochs, err := run.Run(func(reads int) error {
+			bar.set(before + uint64(reads))
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		before += run.Order.Samples * uint64(run.Epochs)
+		affinity := "none"
+		if run.Affinity {
+			affinity = "node"
+		}
+		for number, of := range epochs {
+			all = append(all, simulatedNodes{affinity, run.Policy, sizes[k], number + 1, run.Order.Samples, of})
+		}
+		last = append(last, all[len(all)-1])
+	}
+	return all, last, nil
+}
+
+// costOfDealing says what dealing costs beside a training step, and from which size on it is more than 1 %.
+func (f *nodesFlags) costOfDealing(s simulatedNodes) string {
+	index := float64(s.of.Dealing) / float64(s.of.Reads) // nanoseconds
+	batch := float64(f.batch) * float64(s.of.Nodes)
+	most := math.Floor(float64(f.step) / 100 / index)
+	return fmt.Sprintf("\nDealing takes %.0f ns an index here, %v for a global batch of %v: %v of a step of %v. It is more than 1%% "+
+		"from %v samples in a global batch on. A node deals once for all its ranks, ahead of time.\n", index,
+		time.Duration(index*batch).Round(time.Microsecond), table.Count(batch), table.Ratio(index*batch/float64(f.step)), f.step,
+		table.Count(most))
+}
