@@ -257,7 +257,7 @@ test-go-race: ## test Go under the race detector
 
 .PHONY: test-go-faults
 test-go-faults: ## test Go with kills and stops at every step of the protocol, a server and a pack
-	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir
+	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir ./tier/disk
 	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run TestPoint ./server
 	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
 

@@ -123,6 +123,7 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 	emptied := word.CompareAndSwap(uint64(retiring), uint64(gone))
 	if emptied {
 		fault.At("evict.emptied")
+		c.seg.Persist(victim)
 	}
 	list.Store(0)
 	fault.At("evict.unlisted")

@@ -66,6 +66,7 @@ func (c *Cache) publish(f *fill) error {
 		return c.lost(f)
 	}
 	fault.At("publish.word")
+	c.seg.Persist(f.sample)
 	c.dropEntry(f.entry)
 	fault.At("publish.entry")
 	c.count(shm.Stored, 1)
@@ -91,6 +92,7 @@ func (c *Cache) abort(f *fill) error {
 		return c.lost(f)
 	}
 	fault.At("abort.word")
+	c.seg.Persist(f.sample)
 	c.dropEntry(f.entry)
 	fault.At("abort.entry")
 	c.count(shm.Aborted, 1)

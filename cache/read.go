@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"hash/crc32"
 	"sync/atomic"
 
 	"github.com/stocached/stocached/internal/fault"
@@ -190,6 +191,10 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		switch {
 		case c.chains:
 			placed = n <= c.sampleBytes && (!fits || c.copyChain(dst[:n], w))
+		case placed && fits && c.seg.OnDisk():
+			if err := c.readDisk(sample, record, w, m, dst[:n], offset); err != nil {
+				return 0, false, err
+			}
 		case placed && fits:
 			copyBytes(dst, c.seg.Bytes(offset, n))
 		}
@@ -210,6 +215,20 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		}
 	}
 	return 0, false, nil
+}
+
+// readDisk reads a sample of a segment on a disk, and compares its checksum. A sample that changes under way
+// is no error: the caller sees it. ErrCorrupt: the file has other bytes than were stored.
+func (c *Cache) readDisk(sample uint64, record indexRecord, w shm.Word, m shm.Meta, dst []byte, offset uint64) error {
+	want := c.seg.Checksum(sample, m)
+	if err := c.seg.ReadPayload(dst, offset); err != nil {
+		return err
+	}
+	if have := crc32.Checksum(dst, shm.Castagnoli); have != want && record.unchanged(w, m) {
+		c.count(shm.Corrupt, 1)
+		return fmt.Errorf("%w: sample %d has the checksum %#x on the disk, and %#x was stored", shm.ErrCorrupt, sample, have, want)
+	}
+	return nil
 }
 
 // copyBytes is copy with a fault point in the middle, at which a test can stop.

@@ -63,6 +63,28 @@ func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill) (Result, error) 
 	return r, err
 }
 
+// Drop removes a sample that is READY, such as one whose bytes are wrong. It does nothing for others.
+// Errors: ErrIndex, ErrReadOnly, ErrClosed, ErrLost, ErrCorrupt.
+func (c *Cache) Drop(i int) error {
+	l, err := c.enterToWrite("drop a sample")
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	if err := c.checkIndex(i); err != nil {
+		return err
+	}
+	w, m, ready := c.find(uint64(i))
+	if !ready {
+		return c.checkStates(uint64(i), w)
+	}
+	var f fill
+	if r, err := c.claim(uint64(i), c.length(m), true, &f); r != Stored || err != nil {
+		return err
+	}
+	return c.abort(&f)
+}
+
 // checkFill returns ErrIndex, ErrSchema or ErrInvalid.
 func (c *Cache) checkFill(i int, length uint64, flags Flags) error {
 	switch err := c.checkIndex(i); {

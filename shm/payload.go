@@ -14,6 +14,9 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 	if err := s.checkRange("write", uint64(len(p)), offset, true); err != nil {
 		return 0, err
 	}
+	if s.disk != nil {
+		return s.writeDisk(p, offset)
+	}
 	if s.file == nil {
 		return copy(s.payload[offset:], p), nil
 	}
@@ -38,6 +41,9 @@ func (s *Segment) WritePayload(p []byte, offset uint64) (int, error) {
 func (s *Segment) ReadPayload(p []byte, offset uint64) error {
 	if err := s.checkRange("read", uint64(len(p)), offset, false); err != nil {
 		return err
+	}
+	if s.disk != nil {
+		return s.readDisk(p, offset)
 	}
 	if s.file == nil {
 		copy(p, s.payload[offset:])

@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // Segment is an attached segment: its words (Region), its header and its file.
@@ -22,6 +23,9 @@ type Segment struct {
 	readOnly bool
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
+
+	disk      DiskFile // of OpenDisk; nil: the segment is mapped, or on the heap
+	diskError atomic.Pointer[error]
 
 	mu sync.Mutex // protects the fields below
 	// first is the creator's lock description, locked before the file got its name. The first
@@ -95,6 +99,9 @@ func (s *Segment) Close() error {
 		s.first = nil
 	}
 	s.control, s.payload = nil, nil
+	if s.disk != nil {
+		return s.closeDisk()
+	}
 	if s.file == nil {
 		return nil
 	}

@@ -381,7 +381,7 @@ func (c *Config) tier(from map[string]any) source.Settings {
 		switch {
 		case key == "password" && isText:
 			value = tier.Secret(text)
-		case key == "password_file":
+		case key == "password_file" || key == "dir":
 			value = c.resolve("path", value)
 		case key == "tls" && isMap:
 			files := maps.Clone(inner)

@@ -12,10 +12,11 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/cluster"
+	"github.com/stocached/stocached/tier/disk"
 )
 
 // All lists all kinds.
-var All = []tier.Kind{cluster.Kind}
+var All = []tier.Kind{disk.Kind, cluster.Kind}
 
 // defaultMemory bounds the queue of writes of a tier.
 const defaultMemory = 64 << 20

@@ -1,0 +1,236 @@
+// Package disk is the tier `disk`: samples in an ordinary file on a local disk, which survive a restart.
+// docs/spec/tiers.md specifies it. The file is a segment (shm.OpenDisk), and package cache stores in it
+// and evicts from it as from any segment.
+package disk
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
+)
+
+// Kind is the kind of this tier.
+var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: examine}
+
+const kindName = "disk"
+
+// fullPause is how long a tier without a free place gets no writes.
+const fullPause = time.Second
+
+// Tier is part of package tier.
+type Tier struct {
+	s       *settings
+	about   tier.About
+	open    func() (*shm.Segment, string, error)
+	breaker tier.Breaker // open while the file does not work
+	counts  counts
+	full    atomic.Int64 // Unix nanoseconds until which there is no place
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.RWMutex // held for reading by each call; for writing to open and close the file
+	seg    *shm.Segment // nil: not open yet, or closed
+	cache  *cache.Cache
+	note   string // about the file, for operators
+	closed bool
+}
+
+type counts struct {
+	hits, hitBytes, misses, leftOut, writes, writeBytes, dropped, refused, poisoned atomic.Uint64
+}
+
+// Open is part of tier.Kind.
+func Open(from source.Settings, about tier.About) (tier.Tier, error) {
+	s, err := read(from, about)
+	if err != nil {
+		return nil, err
+	}
+	path, options := s.path(about), s.options(about)
+	return begin(s, about, func() (*shm.Segment, string, error) { return shm.OpenDisk(path, options) }), nil
+}
+
+// begin makes a tier of a function that opens its segment.
+func begin(s *settings, about tier.About, open func() (*shm.Segment, string, error)) *Tier {
+	t := &Tier{s: s, about: about, open: open}
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	t.breaker.Open("the file is not open yet")
+	t.running.Go(func() { t.keep(ctx) })
+	return t
+}
+
+// keep opens the file, and tries it again while it is left out.
+func (t *Tier) keep(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if first || t.breaker.Due() {
+			if err := t.try(); err != nil {
+				if first {
+					t.about.Log.Warn("a tier does not reach its file", "tier", kindName, "because", err)
+				}
+				t.breaker.Again(oneLine(err))
+			} else {
+				t.about.Log.Info("a tier has its file", "tier", kindName, "path", t.s.path(t.about), "after", t.breaker.Close())
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// try opens the file, or asks whether it works again.
+func (t *Tier) try() error {
+	t.mu.RLock()
+	seg := t.seg
+	t.mu.RUnlock()
+	if seg != nil {
+		return seg.ProbeDisk() // only Close closes it, after this goroutine
+	}
+	seg, replaced, err := t.open()
+	if err != nil {
+		return err
+	}
+	c, err := cache.Attach(seg, cache.Options{Label: "tier"})
+	if err != nil {
+		return errors.Join(err, seg.Close())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seg, t.cache = seg, c
+	if replaced != "" {
+		t.note = "its file began anew: " + replaced
+		t.about.Log.Warn("a tier has begun its file anew", "tier", kindName, "because", replaced)
+	}
+	return nil
+}
+
+// Get is part of tier.Tier.
+func (t *Tier) Get(_ context.Context, i, n int, dst []byte) tier.Result {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.breaker.IsOpen() || t.closed {
+		t.counts.leftOut.Add(1)
+		return tier.Out
+	}
+	length, hit, err := t.cache.Get(i, dst[:n])
+	switch {
+	case hit && length == n:
+		t.counts.hits.Add(1)
+		t.counts.hitBytes.Add(uint64(n))
+		return tier.Hit
+	case hit, errors.Is(err, shm.ErrCorrupt), errors.Is(err, shm.ErrSchema):
+		// torn by a power loss, changed on the disk, or of another length: never the sample
+		t.counts.poisoned.Add(1)
+		t.drop(i)
+	case err != nil:
+		t.fail(err)
+		t.counts.leftOut.Add(1)
+		return tier.Out
+	}
+	t.counts.misses.Add(1)
+	return tier.Miss
+}
+
+func (t *Tier) drop(i int) {
+	err := t.cache.Drop(i)
+	if err == nil {
+		err = t.seg.DiskError()
+	}
+	if err != nil {
+		t.fail(err)
+	}
+}
+
+// Accepts is part of tier.Tier.
+func (t *Tier) Accepts(int, int) bool {
+	if t.breaker.IsOpen() || time.Now().UnixNano() < t.full.Load() {
+		t.counts.dropped.Add(1)
+		return false
+	}
+	return true
+}
+
+// Put is part of tier.Tier.
+func (t *Tier) Put(_ context.Context, i int, sample []byte) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.breaker.IsOpen() || t.closed {
+		t.counts.dropped.Add(1)
+		return
+	}
+	r, err := t.cache.Set(i, sample, 0)
+	if err == nil {
+		err = t.seg.DiskError()
+	}
+	switch {
+	case r == cache.Full || isFull(err):
+		t.full.Store(time.Now().Add(fullPause).UnixNano())
+		t.counts.refused.Add(1)
+	case err != nil:
+		t.fail(err)
+		t.counts.dropped.Add(1)
+	case r == cache.Stored:
+		t.counts.writes.Add(1)
+		t.counts.writeBytes.Add(uint64(len(sample)))
+	}
+}
+
+// isFull says whether the file system has no space.
+func isFull(err error) bool {
+	return errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// fail leaves the tier out after an error of its disk.
+func (t *Tier) fail(err error) {
+	if t.breaker.Open(oneLine(err)) {
+		t.about.Log.Warn("a tier is left out", "tier", kindName, "path", t.s.path(t.about), "because", err)
+	}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Status is part of tier.Tier.
+func (t *Tier) Status() tier.Status {
+	c := &t.counts
+	s := tier.Status{Kind: kindName, Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(), Misses: c.misses.Load(),
+		LeftOut: c.leftOut.Load(), Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(), Dropped: c.dropped.Load(),
+		Refused: c.refused.Load(), Poisoned: c.poisoned.Load(), Openings: t.breaker.Openings() - 1}
+	because, out := t.breaker.State()
+	s.Nodes = []tier.NodeStatus{{Address: t.s.path(t.about), LeftOut: because != "", Because: because, Seconds: out.Seconds(),
+		Full: time.Now().UnixNano() < t.full.Load()}}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.note != "" {
+		s.Notes = []string{t.note}
+	}
+	return s
+}
+
+// Close is part of tier.Tier. It writes what the system holds of the file to the disk.
+func (t *Tier) Close() error {
+	t.stop()
+	t.running.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.seg == nil {
+		return nil
+	}
+	err := errors.Join(t.cache.Close(), t.seg.Close())
+	t.seg = nil
+	return err
+}

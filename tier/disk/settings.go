@@ -1,0 +1,118 @@
+package disk
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/internal/size"
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
+)
+
+// settings are the keys of the tier; docs/spec/tiers.md describes them.
+type settings struct {
+	Dir    string     `key:"dir"`
+	Size   size.Bytes `key:"size"`
+	Policy string     `key:"policy"`
+
+	policy shm.Policy
+}
+
+// read reads and checks settings. Errors: source.ErrInvalid.
+func read(from source.Settings, about tier.About) (*settings, error) {
+	s := &settings{Policy: shm.PolicyFirstCome.String()}
+	if err := from.Decode(s); err != nil {
+		return nil, err
+	}
+	var wrong []string
+	complain := func(format string, a ...any) { wrong = append(wrong, fmt.Sprintf(format, a...)) }
+	if s.Dir == "" {
+		complain("dir: give a folder on a local disk")
+	}
+	if s.Size == 0 {
+		complain("size: give the most that the file may take, such as 200GiB")
+	}
+	var err error
+	switch s.policy, err = shm.ParsePolicy(s.Policy); {
+	case err != nil:
+		complain("policy: %q is not one of %s", s.Policy, strings.Join(policies(), ", "))
+	case s.policy == shm.PolicyCost || s.policy == shm.PolicyPlanned || s.policy == shm.PolicyFirstIndices:
+		complain("policy: a tier knows neither costs nor plans, so %s is not for it; take one of %s", s.Policy,
+			strings.Join(policies(), ", "))
+	case s.policy.Evicts() && about.Info.Schema.Variable:
+		complain("policy: on a disk, samples that differ in size need %s", shm.PolicyFirstCome)
+	}
+	if most := about.Info.Schema.SampleBytes; most > 0 && s.Size > 0 && uint64(s.Size) < most {
+		complain("size: %d bytes are less than a sample, which takes %d", s.Size, most)
+	}
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("%w: %s", source.ErrInvalid, strings.Join(wrong, "; "))
+	}
+	return s, nil
+}
+
+// policies returns the names of those that a tier may have.
+func policies() (names []string) {
+	for _, p := range []shm.Policy{shm.PolicyFirstCome, shm.PolicyRandom, shm.PolicyClock, shm.PolicyFIFO, shm.PolicyLRU,
+		shm.PolicyLFU} {
+		names = append(names, p.String())
+	}
+	return names
+}
+
+// check is part of tier.Kind.
+func check(from source.Settings, about tier.About) error {
+	_, err := read(from, about)
+	return err
+}
+
+// path returns the file of a cache.
+func (s *settings) path(about tier.About) string { return filepath.Join(s.Dir, about.Cache+".tier") }
+
+// options returns what the segment in the file must be.
+func (s *settings) options(about tier.About) shm.Options {
+	sum := sha256.Sum256([]byte(about.Info.Fingerprint)) // which may be longer than the header's
+	return shm.Options{Samples: uint64(about.Info.Samples), SampleBytes: about.Info.Schema.SampleBytes,
+		Variable: about.Info.Schema.Variable, Limit: uint64(s.Size), Policy: s.policy,
+		Fingerprint: hex.EncodeToString(sum[:])[:shm.FingerprintBytes]}
+}
+
+// examine is part of tier.Kind.
+func examine(_ context.Context, from source.Settings, about tier.About) (all []tier.Finding, err error) {
+	s, err := read(from, about)
+	if err != nil {
+		return nil, err
+	}
+	found := tier.Finding{Where: s.path(about), What: "file system"}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(s.Dir, &fs); err != nil {
+		found.Answer, found.Change = err.Error(), "make the folder, on a local disk"
+		return []tier.Finding{found}, nil
+	}
+	free := uint64(fs.Bavail) * uint64(fs.Bsize)
+	if there, err := os.Stat(s.path(about)); err == nil {
+		if own, known := there.Sys().(*unix.Stat_t); known {
+			free += uint64(own.Blocks) * 512
+		}
+	}
+	found.Answer = fmt.Sprintf("%d bytes free for this file", free)
+	if free < uint64(s.Size) {
+		found.Change = fmt.Sprintf("size is %d: make it smaller, or free space", s.Size)
+	}
+	kind := tier.Finding{Where: found.Where, What: "kind of file system", Answer: fmt.Sprintf("%#x", fs.Type)}
+	switch fs.Type {
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		kind.Change = "it is memory, which the segment uses better; give a folder on a disk"
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
+		kind.Change = "it may be remote; a read that hangs there holds up its sample. Give a folder on a local disk"
+	}
+	return []tier.Finding{found, kind}, nil
+}
