@@ -57,6 +57,8 @@ var rules = map[string]rule{
 		"a tier lies around a source, and knows nothing of caches, servers and engines"},
 	"tier/cluster": {[]string{"tier", "source", "shm", "internal/size"}, []string{"github.com/redis/go-redis", "engine"},
 		"a tier knows its engine; other packages know it only as a tier"},
+	"tier/disk": {[]string{"tier", "source", "cache", "shm", "internal/size"}, system,
+		"a tier on a disk is a segment in a file, which the cache package reads and fills"},
 	"tier/kinds": {[]string{"tier", "source", "internal/size"}, nil, "the list of all kinds of tier"},
 	"order":      {nil, nil, "an order is a function of numbers, the same in three languages"},
 	"loader": {append([]string{"order", "source", "cache", "internal/loadtime"}, low...), system,

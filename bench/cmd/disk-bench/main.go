@@ -1,0 +1,146 @@
+// Command disk-bench compares hits of the tier disk with bare preads and checksums of the same file, from the
+// page cache and from the disk.
+//
+//	disk-bench DIR
+//
+// It writes samples of 110 KiB to a tier in DIR and reads them in random orders, with several readers at a
+// time. "bare" is a pread of each sample from its place in the file, and a CRC-32C of it. Runs alternate.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"log"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/tier"
+	"github.com/stocached/stocached/tier/disk"
+)
+
+var (
+	runs    = flag.Int("runs", 9, "of each")
+	readers = flag.Int("readers", 1, "at a time")
+	size    = flag.Int("size", 110<<10, "bytes of a sample")
+	samples = flag.Int("samples", 4000, "of the dataset")
+	cold    = flag.Bool("cold", false, "empty the page cache of the file before each run")
+)
+
+func main() {
+	flag.Parse()
+	if flag.NArg() != 1 {
+		log.Fatal("give a folder on the disk")
+	}
+	ctx := context.Background()
+	about := tier.About{Cache: "disk-bench", Log: slog.New(slog.DiscardHandler), Info: source.Info{Kind: "made", Samples: *samples,
+		Fingerprint: "made", Schema: shm.Schema{SampleBytes: uint64(*size)}}}
+	bytes := *samples**size + 64<<20
+	t, err := disk.Open(source.Settings{"dir": flag.Arg(0), "size": fmt.Sprint(bytes)}, about)
+	if err != nil {
+		log.Fatal(err)
+	}
+	path := filepath.Join(flag.Arg(0), "disk-bench.tier")
+	defer os.Remove(path)
+	defer t.Close()
+	for t.Status().Nodes[0].LeftOut {
+		time.Sleep(time.Millisecond)
+	}
+	sample := make([]byte, *size, *size+tier.Spare)
+	for i := range *samples {
+		rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(sample)
+		t.Put(ctx, i, sample)
+	}
+	if n := t.Status().Writes; n != uint64(*samples) {
+		log.Fatalf("%d writes of %d samples: %+v", n, *samples, t.Status())
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		log.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		log.Fatal(err)
+	}
+	stride := int64(*size+15) &^ 15
+	payload := (info.Size() - int64(*samples)*stride) &^ (2<<20 - 1)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	kinds := map[string]func(i int, dst []byte) bool{
+		"tier": func(i int, dst []byte) bool { return t.Get(ctx, i, *size, dst) == tier.Hit },
+		"bare": func(i int, dst []byte) bool {
+			n, err := f.ReadAt(dst[:*size], payload+int64(i)*stride)
+			return err == nil && n == *size && crc32.Checksum(dst[:n], table) != 1
+		},
+	}
+	rates, cpus := map[string][]float64{}, map[string][]float64{}
+	for range *runs {
+		for _, name := range []string{"bare", "tier"} {
+			if *cold {
+				if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+					log.Fatal(err)
+				}
+			}
+			seconds, cpu := run(kinds[name])
+			rates[name] = append(rates[name], float64(*samples**size)/seconds/1e6)
+			cpus[name] = append(cpus[name], cpu/float64(*samples)*1e6)
+		}
+	}
+	var ratios []float64
+	for k := range rates["tier"] {
+		ratios = append(ratios, rates["bare"][k]/rates["tier"][k])
+	}
+	slices.Sort(ratios)
+	fmt.Printf("%d readers, cold %v: bare %.0f MB/s, %.1f us of processor a sample; tier %.0f MB/s, %.1f us; time of the tier "+
+		"beside bare %.3f (%.3f to %.3f)\n", *readers, *cold, median(rates["bare"]), median(cpus["bare"]), median(rates["tier"]),
+		median(cpus["tier"]), median(ratios), ratios[0], ratios[len(ratios)-1])
+}
+
+// run reads all samples in a random order, and returns the seconds of the wall and of the processor.
+func run(read func(i int, dst []byte) bool) (seconds, cpu float64) {
+	order, next := rand.Perm(*samples), atomic.Int64{}
+	began, before := time.Now(), processor()
+	var all sync.WaitGroup
+	for range *readers {
+		all.Go(func() {
+			dst := make([]byte, *size+tier.Spare)
+			for {
+				k := int(next.Add(1)) - 1
+				if k >= len(order) {
+					return
+				}
+				if !read(order[k], dst) {
+					log.Fatal("sample ", order[k], " was not read")
+				}
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began).Seconds(), processor() - before
+}
+
+func processor() float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		log.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return x[len(x)/2]
+}
