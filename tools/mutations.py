@@ -299,7 +299,7 @@ DEFECTS = [
         "Python: a pickled cache keeps all samples",
         "python/src/stocached/_cache/cache.py",
         "    if kept is not None:\n        cache._keep(kept)",
-        "    if kept == b\"\":\n        cache._keep(kept)",
+        '    if kept == b"":\n        cache._keep(kept)',
         python("loader/test_affinity.py"),
     ),
     # The server.
