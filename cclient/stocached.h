@@ -327,7 +327,8 @@ STOC_API int stoc_abort(struct stoc_claim *claim);
 /* The samples of a set of buckets: bucket b is bit b % 8 of byte b / 8. */
 #define STOC_KEPT_BYTES 8192
 /* From now on this handle stores only samples whose buckets are in a set, such as those of stoc_owners_keep: OUT for
- * others, unless the cache has them. kept: STOC_KEPT_BYTES, which are copied; NULL: all samples again, as in
+ * others, unless the cache has them. A server stores no others for fetches of this handle, and gets no prefetches of
+ * them. kept: STOC_KEPT_BYTES, which are copied; NULL: all samples again, as in
  * a new handle. Forked children inherit it. A set in another thread at the same time may use either. EREADONLY. */
 STOC_API int stoc_keep(stoc_cache *cache, const uint8_t *kept);
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/cache"
@@ -14,8 +15,9 @@ import (
 
 // Cache is a handle: one attached client of a cache. Create and Attach make it, and Close ends it.
 type Cache struct {
-	c   *cache.Cache
-	seg *shm.Segment
+	c    *cache.Cache
+	seg  *shm.Segment
+	kept atomic.Pointer[order.Kept] // see Keep; nil: all samples
 
 	mu       sync.Mutex        // protects inflight
 	inflight map[int]*inflight // loads of GetOrLoad that are inflight
@@ -247,14 +249,23 @@ func (c *Cache) Stats() (Stats, error) { return c.c.Stats() }
 func (c *Cache) Clients() ([]ClientInfo, error) { return c.c.Clients() }
 
 // Keep makes this handle store only samples of a set, such as order.Owners.Keep returns for a node: Out
-// for others, unless the cache has them. nil: all samples again. Other handles are not concerned.
+// for others, unless the cache has them. A server stores no others for fetches of this handle. nil: all
+// samples again. Other handles are not concerned.
 func (c *Cache) Keep(kept *order.Kept) {
 	if kept == nil {
+		c.kept.Store(nil)
 		c.c.Keep(nil)
 		return
 	}
 	set := *kept
+	c.kept.Store(&set)
 	c.c.Keep(set.Has)
+}
+
+// keeps says whether this handle stores a sample.
+func (c *Cache) keeps(i int) bool {
+	kept := c.kept.Load()
+	return kept == nil || kept.Has(uint64(i))
 }
 
 // CountPassed adds to the counter "passed": samples outside the schema that a wrapper did not

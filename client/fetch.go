@@ -137,6 +137,7 @@ func (s *Served) Prefetch(ctx context.Context, indices []int) (queued int, err e
 	if err != nil {
 		return 0, err
 	}
+	all = slices.DeleteFunc(all, func(i int64) bool { return !s.keeps(int(i)) })
 	for breaks := 1; len(all) > 0; {
 		c, err := s.link.connection(ctx)
 		if err != nil {
@@ -174,6 +175,19 @@ type miss struct {
 	k     int
 	tries int
 	done  bool // it has its sample, or has failed
+
+	unstored bool // the server need not store it: see Cache.Keep
+}
+
+// group is the same for samples that one request asks for.
+func (m *miss) group() int {
+	switch {
+	case m.unstored:
+		return 2
+	case m.tries > 0: // gone again: in front
+		return 0
+	}
+	return 1
 }
 
 // fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
@@ -184,8 +198,9 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))
 	for n, k := range missing {
-		misses[n] = &miss{k: k}
+		misses[n] = &miss{k: k, unstored: take != nil && !s.keeps(indices[k])}
 	}
+	slices.SortStableFunc(misses, func(a, b *miss) int { return a.group() - b.group() })
 	var failed FetchError
 	for breaks := 1; ; {
 		before := len(misses)
@@ -202,9 +217,8 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 		c, err := s.link.connection(ctx)
 		if err == nil {
 			part := misses[:min(len(misses), c.maxIndices)]
-			again := slices.IndexFunc(part, func(w *miss) bool { return w.tries == 0 })
-			if again > 0 { // samples that were gone are in front
-				part = part[:again]
+			if other := slices.IndexFunc(part, func(w *miss) bool { return w.group() != part[0].group() }); other > 0 {
+				part = part[:other]
 			}
 			err = s.fillPart(ctx, c, indices, part, take, get, &failed)
 		}
@@ -247,6 +261,8 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 	switch {
 	case take == nil:
 		flags = control.SlotsOnly
+	case part[0].unstored && c.version >= 5:
+		flags = control.Unstored
 	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
 		flags = control.Send
 	}

@@ -9,7 +9,7 @@ import (
 
 // Version is the highest version of the protocol, and OldestVersion the lowest that both sides speak.
 const (
-	Version       = 4
+	Version       = 5
 	OldestVersion = 1
 )
 

@@ -102,6 +102,7 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 const (
 	SlotsOnly = 1 // the server does not send samples without a slot
 	Send      = 2 // the server sends all samples, also those that are READY; since version 2
+	Unstored  = 4 // as Send, and the server stores none for this request; since version 5
 )
 
 // FetchBody is the body of FETCH and PREFETCH. PREFETCH has no flags.
@@ -131,7 +132,8 @@ func ParseFetch(t Type, body []byte) (FetchBody, error) {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("8, and 8 for each of 1 to %d indices", MaxIndices))
 	}
 	m := FetchBody{binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:]), make([]int64, n)}
-	if m.Flags > Send || t == Prefetch && m.Flags != 0 {
+	known := m.Flags == 0 || m.Flags == SlotsOnly || m.Flags == Send || m.Flags == Unstored
+	if !known || t == Prefetch && m.Flags != 0 {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
 	for k := range m.Indices {

@@ -70,7 +70,7 @@ func New(from Samples, o Options) (*Loader, error) {
 // keep makes the cache of a node store what the node keeps, if it says how many samples it holds.
 func (l *Loader) keep() {
 	o := l.options
-	if o.owners == nil || l.from.fetch != nil {
+	if o.owners == nil {
 		return
 	}
 	node := o.owners.NodeOf(o.Rank)

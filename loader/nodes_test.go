@@ -171,3 +171,54 @@ func TestBadNodes(t *testing.T) {
 		}
 	}
 }
+
+// Ensure that a server stores what its node keeps, and sends the rest: in Go here, by the same dealing in C and Python.
+func TestNodesWithServers(t *testing.T) {
+	const samples, size = 600, 50
+	d := newDataset(samples, 20000)
+	var nodes []order.Node
+	var all []*loader.Loader
+	var caches []*client.Served
+	for k := range 2 {
+		o, _, _ := serve(t, d, samples/2)
+		c := dial(t, o)
+		caches = append(caches, c)
+		nodes = append(nodes, order.Node{Name: fmt.Sprint("n", k), Ranks: 1, Capacity: uint64(c.Slots())})
+	}
+	for k, c := range caches {
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: uint64(k), Ends: order.Drop,
+			Nodes: nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	for range 3 {
+		readSteps(t, d, all, -1)
+	}
+	owners, err := order.NewOwners(nodes, samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, c := range caches {
+		kept, there := owners.Keep(k, nodes[k].Capacity), 0
+		for i := range c.Ready() {
+			if there++; !kept.Has(uint64(i)) {
+				t.Fatalf("server %d has stored sample %d, which is not among what its node keeps", k, i)
+			}
+		}
+		if there < samples/2*9/10 {
+			t.Errorf("server %d has stored %d samples", k, there)
+		}
+		if _, err := c.Prefetch(t.Context(), rangeOf(samples)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func rangeOf(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}

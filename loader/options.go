@@ -19,8 +19,8 @@ type Options struct {
 
 	// Nodes of the job, in the order of their ranks. Each global batch is dealt to the nodes whose caches
 	// own its samples (docs/spec/order.md, Nodes): no rank reads what Ranks alone would give it, but the
-	// samples of each global batch are the same. Ends is Pad or Drop, and Ranks may be 0. With FromCache,
-	// the cache of a node with a Capacity keeps what the node owns first. nil: no affinity.
+	// samples of each global batch are the same. Ends is Pad or Drop, and Ranks may be 0. With FromCache and
+	// FromServer, the cache of a node with a Capacity keeps what the node owns first. nil: no affinity.
 	Nodes []order.Node
 
 	// Workers is the number of goroutines that load samples. 0: GOMAXPROCS, at least 4. FromServer

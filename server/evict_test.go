@@ -141,6 +141,52 @@ func TestSend(t *testing.T) {
 	wantRefused(p, control.Send|control.SlotsOnly, "flags 0x3")
 }
 
+// Ensure that the server sends samples which UNSTORED asks for and stores none of them, unless another
+// request waits for one; and that older clients do not have the flag.
+func TestUnstored(t *testing.T) {
+	m := newMemory(30, 1000)
+	s, _ := start(t, options(t, m, server.CacheOptions{}))
+	p := dial(t, s.Dir())
+	number, seg := p.attach("pets")
+	c := view(t, seg)
+	if a := p.fetch(number, 0, upTo(5)...); len(a.failures) != 0 {
+		t.Fatalf("%+v", a)
+	}
+	wantSent(t, m, p.fetch(number, control.Unstored, upTo(20)...), upTo(20))
+	for i := range 20 {
+		if state, err := c.State(i); err != nil || (state == cache.StateReady) != (i < 5) {
+			t.Errorf("sample %d: %v, %v", i, state, err)
+		}
+	}
+	release := m.hold(t, 22)
+	q := dial(t, s.Dir())
+	other, _ := q.attach("pets")
+	unstored := p.id()
+	p.send(control.AppendFetch(nil, control.Fetch, unstored,
+		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: []int64{21, 22}}))
+	eventually(t, "it is being read", func() bool { return m.begun(22) == 1 })
+	stored := q.startFetch(other, 22, 23)
+	if a := q.fetch(other, 0, 1); len(a.failures)+len(a.samples) != 0 { // then the request before is in, too
+		t.Errorf("%+v", a)
+	}
+	release()
+	wantSent(t, m, p.answer(unstored, 2), []int64{21, 22})
+	a := q.answer(stored, 2)
+	if state, _ := c.State(22); len(a.failures) != 0 || state == cache.StateReady == (len(a.samples) == 1) {
+		t.Errorf("%+v, and the sample is %v", a, state) // it came during the read, so its bytes may come unstored
+	}
+	wantReady(t, c, 23, 1000)
+	old := connect(t, s.Dir())
+	old.send(control.AppendHello(nil, old.id(), control.HelloBody{Version: 4}))
+	old.receive()
+	number, _ = old.attach("pets")
+	old.send(control.AppendFetch(nil, control.Fetch, old.id(),
+		control.FetchBody{Cache: number, Flags: control.Unstored, Indices: upTo(1)}))
+	if e := old.last(); e == nil || e.Code != control.CodeProtocol || !strings.Contains(e.Text, "version 4 does not have") {
+		t.Errorf("%v", e)
+	}
+}
+
 // Ensure that samples which SEND asks for wait for a slow client within the limits of all others: of
 // a cache that has them, and of one that evicts all but four.
 func TestSendToASlowReader(t *testing.T) {

@@ -37,6 +37,7 @@ static struct peer {
     _Atomic unsigned connections, ended, requests;
     _Atomic size_t largest;
     _Atomic unsigned sending; /* requests with the flag SEND */
+    _Atomic unsigned unstored; /* requests with the flag UNSTORED */
     void (*_Atomic heard)(struct request *r); /* answers an ANNOUNCE; NULL: it uses the plan */
     _Atomic unsigned plans;   /* frames of ANNOUNCE */
     unsigned char plan[96];   /* of the last one; under plan_lock */
@@ -132,7 +133,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\4\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\5\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -236,8 +237,10 @@ static void *converse(void *argument)
             break;
         }
         r.flags = head[1];
-        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version >= 2)));
+        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version >= 2) ||
+                               (r.flags == 4 && r.type == FETCH && peer.version >= 5)));
         atomic_fetch_add(&peer.sending, r.flags == 2);
+        atomic_fetch_add(&peer.unstored, r.flags == 4);
         atomic_fetch_add(&peer.requests, 1);
         if (r.n > atomic_load(&peer.largest))
             atomic_store(&peer.largest, r.n);
@@ -275,7 +278,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
-    peer.version = 4;
+    peer.version = 5;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -567,9 +570,9 @@ static int greeting;
 static void greet_badly(int fd)
 {
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
-                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 4"};
+                                        "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 5"};
     switch (greeting) {
-    case 0: welcome(fd, 5, 100); break;
+    case 0: welcome(fd, 6, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -954,6 +957,55 @@ static void gone_before_the_copy(void)
     EQUAL(atomic_load(&peer.sending), 6);
     stoc_close(c);
     end_peer();
+}
+
+/* Sends samples that it need not store, and stores the others. */
+static void serve_some(struct request *r)
+{
+    for (size_t k = 0; k < r->n; k++) {
+        if (r->flags == 4)
+            send_sample(r, (uint32_t)k, BYTES);
+        else
+            put(peer.cache, r->indices[k], BYTES, 1, STOC_WAIT);
+    }
+    say_failed(r, NULL, NULL, 0, "");
+}
+
+/* A handle that keeps some samples asks for the others as UNSTORED, if the server knows that, and prefetches none of
+ * them. */
+static void samples_that_are_not_kept(void)
+{
+    int64_t indices[40];
+    for (int k = 0; k < 40; k++)
+        indices[k] = k;
+    for (unsigned version = 4; version <= 5; version++) {
+        stoc_cache *c = served();
+        const uint64_t ranks[] = {1, 1};
+        struct stoc_nodes nodes = {.struct_bytes = sizeof nodes, .count = 2, .ranks = ranks};
+        struct stoc_fetch_options o = WITHIN(5000);
+        stoc_owners *owners = NULL;
+        uint8_t kept[STOC_KEPT_BYTES];
+        struct stoc_info info = {.struct_bytes = sizeof info};
+        EQUAL(stoc_info(c, &info), 0);
+        uint64_t samples = info.samples;
+        EQUAL(stoc_owners_open(&nodes, samples, &owners, NULL), 0);
+        EQUAL(stoc_owners_keep(owners, 0, samples / 2, kept), 0);
+        stoc_owners_close(owners);
+        EQUAL(stoc_keep(c, kept), 0);
+        begin_peer(c, serve_some, NULL);
+        peer.version = (uint16_t)version;
+        EQUAL(fetch(c, indices, 40, &o), 40);
+        EQUAL(atomic_load(&peer.requests), version == 5 ? 2 : 1);
+        EQUAL(atomic_load(&peer.unstored), version == 5);
+        unsigned stored = 0;
+        for (size_t k = 0; k < 40; k++) {
+            CHECK(row_is(k, (int64_t)k));
+            stored += stoc_state(c, (int64_t)k) == STOC_STATE_READY;
+        }
+        CHECK(version == 4 ? stored == 40 : stored > 5 && stored < 35);
+        stoc_close(c);
+        end_peer();
+    }
 }
 
 /* In a cache that evicts, a request for more than a quarter of the slots has all samples sent at
@@ -1599,6 +1651,7 @@ int main(int argc, char **argv)
     RUN(small_requests);
     RUN(leaves_at_once);
     RUN(gone_before_the_copy);
+    RUN(samples_that_are_not_kept);
     RUN(more_than_a_cache_keeps);
     RUN(children_have_their_own);
     RUN(child_of_a_busy_parent);

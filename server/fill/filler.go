@@ -63,13 +63,15 @@ type sample struct {
 type purpose struct {
 	send     bool // a waiter needs the bytes of a sample that is stored
 	freeOnly bool // no sample may lose its slot for it
+	unstored bool // no waiter needs it in the cache
 }
 
 func (s *sample) purpose() purpose {
-	p := purpose{freeOnly: true}
+	p := purpose{freeOnly: true, unstored: true}
 	for _, w := range s.waiters {
 		p.send = p.send || w.request.Send
 		p.freeOnly = p.freeOnly && w.request.FreeOnly
+		p.unstored = p.unstored && w.request.Unstored
 	}
 	return p
 }
@@ -370,6 +372,9 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		return unread(from, index, err)
 	}
 	fault.At("fill.read")
+	if why.unstored {
+		return result{data: f.buffer(buffer, data)}
+	}
 	var stored cache.Result
 	if why.freeOnly {
 		stored, err = f.cache.SetFree(index, data, took)

@@ -22,8 +22,9 @@ type Requester interface {
 // Request is a list of samples that a requester asks a Filler for.
 type Request struct {
 	// These are set before Submit. Send makes the requester take the bytes of all samples, also of
-	// those that are READY. FreeOnly says that no sample may lose its slot for these.
-	Send, FreeOnly bool
+	// those that are READY. Unstored, with Send, says that these need not be stored: other nodes keep them.
+	// FreeOnly says that no sample may lose its slot for these.
+	Send, Unstored, FreeOnly bool
 
 	by      Requester
 	queue   *Queue

@@ -385,6 +385,9 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Flags == control.Send && c.version < 2 {
 		return fmt.Errorf("%w: flag SEND, which version %d does not have", control.ErrProtocol, c.version)
 	}
+	if m.Flags == control.Unstored && c.version < 5 {
+		return fmt.Errorf("%w: flag UNSTORED, which version %d does not have", control.ErrProtocol, c.version)
+	}
 	cached := c.caches[m.Cache]
 	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
 		slotsOnly: m.Flags&control.SlotsOnly != 0}
@@ -393,7 +396,8 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
-	r.samples.Send, r.samples.FreeOnly = m.Flags == control.Send, r.prefetch || r.slotsOnly
+	r.samples.Unstored = m.Flags == control.Unstored
+	r.samples.Send, r.samples.FreeOnly = m.Flags == control.Send || r.samples.Unstored, r.prefetch || r.slotsOnly
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches

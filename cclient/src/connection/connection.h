@@ -25,7 +25,8 @@ enum frame_type {
     FRAME_ANNOUNCED
 };
 
-enum { FETCH_SEND = 2 }; /* a flag of FETCH: send all samples, also those that are READY; since version 2 */
+/* Flags of FETCH: send all samples, also those that are READY, since version 2; as that, and store none, since version 5. */
+enum { FETCH_SEND = 2, FETCH_UNSTORED = 4 };
 
 #define FRAME_BYTES 16                 /* of its header */
 #define PLAN_BYTES 96                  /* of the body of ANNOUNCE */

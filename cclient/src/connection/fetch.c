@@ -218,13 +218,20 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
     return closing ? BROKEN : 0;
 }
 
+/* Whether the server of this connection need not store a missing sample, because stoc_keep leaves it out. */
+static bool is_unstored(const struct wanted *w, const struct link *l, size_t m)
+{
+    return l->version >= 5 && is_left_out(w->cache, (uint64_t)w->indices[w->missing[m].position]);
+}
+
 /* Asks for the first m missing samples, and waits for the answer. Samples that came stay valid,
  * also if it returns an error. */
 static int fetch_part(struct wanted *w, struct link *l, size_t m)
 {
     uint64_t fit = w->cache->chains ? w->cache->slots / 32 : w->cache->slots;
     bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM));
-    int code = send_request(l, FRAME_FETCH, send ? FETCH_SEND : 0, w->indices, w->missing, m, &w->deadline);
+    uint32_t flags = is_unstored(w, l, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
+    int code = send_request(l, FRAME_FETCH, flags, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
         if ((code = receive_answer(l, &f, &w->deadline)) < 0)
             break;
@@ -273,11 +280,12 @@ static int server_went_away(struct deadline *p, const char *name)
 }
 
 /* The missing samples of the next request: as many as the server allows, and either those that were
- * gone, which are in front, or others. */
+ * gone, which are in front, or others, of which those that need not be stored are at the end. */
 static size_t next_part(const struct wanted *w, const struct link *l)
 {
     size_t most = MIN(w->missing_count, l->max_indices), m = 1;
-    while (m < most && (w->missing[m].tries > 0) == (w->missing[0].tries > 0))
+    while (m < most && (w->missing[m].tries > 0) == (w->missing[0].tries > 0) &&
+           is_unstored(w, l, m) == is_unstored(w, l, 0))
         m++;
     return m;
 }
@@ -331,10 +339,10 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
         w->missing = calloc(w->missing_count, sizeof *w->missing);
         if (!w->missing)
             code = no_memory(w->deadline.error, w->missing_count * sizeof *w->missing);
-        size_t i = 0;
+        size_t i = 0, end = w->missing_count; /* those that need not be stored are at the end */
         for (size_t k = 0; k < w->n && code == 0; k++)
             if (w->hit[k] == NOT_HAD)
-                w->missing[i++].position = k;
+                w->missing[is_left_out(w->cache, (uint64_t)w->indices[k]) ? --end : i++].position = k;
         if (code == 0)
             code = fetch_missing(w);
         free(w->missing);
@@ -499,14 +507,9 @@ static int64_t prefetch_part(struct link *l, const int64_t *indices, size_t m, s
     return code < 0 ? code : (int64_t)get32(body, 0);
 }
 
-int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
-                      struct stoc_error *error)
+static int64_t prefetch_all(stoc_cache *c, const int64_t *indices, size_t n, struct deadline p, struct stoc_error *error)
 {
-    const struct stoc_fetch_options *o = options ? options : &default_fetch;
-    int code = begin_fetch(c, indices, n, options, error);
-    if (code < 0)
-        return code;
-    struct deadline p = deadline_of_options(o, error);
+    int code;
     int64_t queued = 0;
     for (int breaks = 0; n > 0;) {
         struct link *l;
@@ -528,5 +531,26 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
         indices += m;
         n -= m;
     }
+    return queued;
+}
+
+int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
+                      struct stoc_error *error)
+{
+    int code = begin_fetch(c, indices, n, options, error);
+    if (code < 0)
+        return code;
+    struct deadline p = deadline_of_options(options ? options : &default_fetch, error);
+    if (!atomic_load(&c->keeps))
+        return prefetch_all(c, indices, n, p, error);
+    int64_t *kept = malloc(MAX(n, 1) * sizeof *kept);
+    size_t m = 0;
+    if (!kept)
+        return no_memory(error, n * sizeof *kept);
+    for (size_t k = 0; k < n; k++)
+        if (!is_left_out(c, (uint64_t)indices[k]))
+            kept[m++] = indices[k];
+    int64_t queued = prefetch_all(c, kept, m, p, error);
+    free(kept);
     return queued;
 }

@@ -5,7 +5,7 @@
  */
 #include "connection.h"
 
-#define CONTROL_VERSION 4 /* the highest that this library speaks; the lowest is 1 */
+#define CONTROL_VERSION 5 /* the highest that this library speaks; the lowest is 1 */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000

@@ -99,6 +99,7 @@ INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
 /* write.c */
+INTERNAL bool is_left_out(const stoc_cache *c, uint64_t i);
 INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample);
 INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry);
 INTERNAL int lost(struct stoc_claim *k);

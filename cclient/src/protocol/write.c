@@ -223,7 +223,7 @@ static bool is_full(const stoc_cache *c, uint64_t length)
 }
 
 /* Whether stoc_keep leaves a sample out. */
-static bool is_left_out(const stoc_cache *c, uint64_t i)
+INTERNAL bool is_left_out(const stoc_cache *c, uint64_t i)
 {
     if (!atomic_load_explicit(&c->keeps, memory_order_acquire))
         return false;

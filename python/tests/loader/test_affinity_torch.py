@@ -119,3 +119,42 @@ def test_ranks_that_differ_stop(warm, cache_name, tmp_path):
 def remove(names: list[str]) -> None:
     for name in names:
         Path(f"/dev/shm/stocached-{os.geteuid()}/{name}").unlink(missing_ok=True)
+
+
+def test_a_server_stores_what_its_node_keeps(server):
+    """The server sends the samples of other nodes, stores none of them, and reads none ahead. Here one node of
+    two reads."""
+    import numpy as np
+
+    from stocached.cache import Cache, State
+    from stocached.order import Node, Owners
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.records(400, size="4500kB")
+    dataset = SourceDataset(server.name, timeout=60)
+    nodes = [Node("a", 1, dataset.cache.slots), Node("b", 1, dataset.cache.slots)]
+    assert 100 < nodes[0].capacity < 400
+    for workers in (0, 2):
+        loads = DataLoader(
+            dataset, 20, shuffle=True, seed=1, num_workers=workers, rank=0, world_size=2, affinity=nodes, ends="drop"
+        )
+        for _ in range(2):
+            assert sum(len(batch) for batch in loads) == 200
+        loads.close()
+        kept = np.frombuffer(Owners(nodes, 400).keep(0, nodes[0].capacity), np.uint8)
+        index = np.arange(400, dtype=np.uint64)
+        there = np.flatnonzero(Cache.attach(server.path).states() == State.READY)
+        assert len(there) > 100
+        assert kept_of(kept, index)[there].all(), "the server has stored samples that the node does not keep"
+
+
+def kept_of(kept, index):
+    """Whether the bucket of each sample is kept."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        x = index + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bucket = (x ^ (x >> np.uint64(31))) % np.uint64(65536)
+    return (kept[(bucket // 8).astype(int)] >> (bucket % 8).astype(np.uint8)) & 1

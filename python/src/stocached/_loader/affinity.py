@@ -58,9 +58,9 @@ class Affinity:
         self._owners: Owners | None = None
         self._number, self._epochs = next(_numbers), 0
 
-    def deal(self, shard: Shard, cache: Attachment, *, keep: bool) -> Deal | Shard:
-        """The deal of an epoch for the rank of a shard. One rank alone reads its shard. keep: this process
-        fills the cache, which then keeps what its node owns first.
+    def deal(self, shard: Shard, cache: Attachment) -> Deal | Shard:
+        """The deal of an epoch for the rank of a shard. One rank alone reads its shard. The cache keeps what
+        its node owns first.
 
         Raises InvalidError, which names the setting in which ranks differ."""
         if shard.world_size == 1:
@@ -73,7 +73,7 @@ class Affinity:
                 raise InvalidError(
                     f"affinity=: the nodes have {self._owners.world_size} ranks together, and world_size={shard.world_size}"
                 )
-            if keep and (capacity := _capacity(cache)):
+            if not cache.read_only and (capacity := _capacity(cache)):
                 cache._keep(self._owners.keep(self._owners.node_of(shard.rank)[0], capacity))
         assert shard.ends != "uneven"  # the loader has checked
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)

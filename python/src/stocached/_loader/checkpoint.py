@@ -189,7 +189,7 @@ class CheckpointedLoader(LoaderOptions):
             undealt = order.shard()
             shard: Shard | Deal = undealt
             if self._affinity is not None:
-                shard = self._affinity.deal(undealt, self._cached.cache, keep=not self._cached.served)
+                shard = self._affinity.deal(undealt, self._cached.cache)
             if isinstance(shard, Deal):
                 wanted: Iterator[Any] = dealt_batches(shard, self.drop_last)
             elif self.batch_size is not None:
