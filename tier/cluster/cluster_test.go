@@ -558,7 +558,7 @@ func TestFull(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t, "--maxmemory", "4mb")}
 	const n, size = 200, 50000
 	from := newCounted(n, size)
-	h := connect(t, from, true, servers, nil)
+	h := connect(t, from, true, servers, source.Settings{"timeout": "20s"}) // on a busy machine too
 	h.read(t, size, upTo(n)...)
 	h.written(t)
 	first := h.set.Status()[0].Refused // of all that were under way

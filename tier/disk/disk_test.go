@@ -525,7 +525,7 @@ func TestPowerLoss(t *testing.T) {
 			copy(file.now, raw)
 			copy(file.durable, raw)
 			served, torn, kept := 0, uint64(0), 0
-			for range 150 {
+			for range 60 {
 				disk := begin(s, about(variable), func() (*shm.Segment, string, error) {
 					seg, err := shm.LoadDisk(file, "stand-in", options)
 					return seg, "", err
@@ -555,7 +555,7 @@ func TestPowerLoss(t *testing.T) {
 				file = next
 			}
 			t.Logf("%s, variable %v: %d hits after losses, %d torn samples were noticed", policy, variable, served, torn)
-			if served < 150 || torn == 0 {
+			if served < 60 || torn == 0 {
 				t.Errorf("%s, variable %v: %d hits after losses, %d torn samples: the test shows nothing", policy, variable, served, torn)
 			}
 		}

@@ -450,7 +450,7 @@ def test_only_samples_of_this_program_are_removed_from_the_cache_of_another(vari
 def test_samples_that_a_loader_gave_before_are_counted(workers):
     loader = Loader(differing(24), 6, num_workers=workers, size="16MiB")
     given = 0
-    with pytest.raises(NondeterministicDatasetError, match=r"sample 2\d of ") as caught:
+    with pytest.raises(NondeterministicDatasetError, match=r"sample [23]\d of ") as caught:
         for _ in loader:
             given += 1
     assert f"The loader gave {given} batches before" in str(caught.value)

@@ -88,6 +88,8 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "policy": "cost",
         "store": "decoded",  # the others are for pictures: test_stores.py
         "order": Order(N, seed=3),
+        "affinity": "node",  # on several ranks: test_affinity.py
+        "local_world_size": 1,
     }
     parameters = inspect.signature(kind().__init__).parameters
     for field in dataclasses.fields(LoaderOptions):

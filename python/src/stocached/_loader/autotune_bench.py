@@ -85,7 +85,7 @@ class Bench:
         if cached.served:
             self.notes.append("a server fills this cache: what trials miss, it reads")
             return
-        _, (kind, path, pid, fd, uuid, _) = cache.__reduce__()
+        _, (kind, path, pid, fd, uuid, *_) = cache.__reduce__()
         self._cache = unpickle(kind, path, pid, fd, uuid, True)
         reader = copy.copy(cached)
         reader.cache, reader._batches = self._cache, BatchBuffers(self._cache.fields)
