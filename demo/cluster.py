@@ -1,0 +1,309 @@
+"""One job on three hosts: what node caches, a cluster tier and affinity save.
+
+python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
+
+Needs root, for the namespaces that the hosts are, and redis-server and versitygw. `make demo-cluster` installs
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from demo.hosts import STORAGE, TOOLS, Host, Hosts
+from demo.report import aligned
+
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAM, VERSITYGW = ROOT / "bin" / "stocached", ROOT / ".tools" / "versitygw"
+HOSTS = 3
+SAMPLE = 110 * 1024  # bytes
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "demo",
+    "AWS_SECRET_ACCESS_KEY": "demo-secret",
+    "AWS_ENDPOINT_URL": f"http://{STORAGE}:7070",
+}
+SECONDS = 120  # the most that a part takes to start or end
+
+
+@dataclass(frozen=True)
+class Setting:
+    title: str
+    part: float  # of the dataset that each node's cache holds
+    tier: bool = False
+    affinity: bool = False
+
+
+SETTINGS = (
+    Setting("no cache", 0),
+    Setting("node caches", 1 / HOSTS),
+    Setting("+ cluster tier", 1 / HOSTS, tier=True),
+    Setting("node caches + affinity", 1 / HOSTS, affinity=True),
+    Setting("+ cluster tier + affinity", 1 / HOSTS, tier=True, affinity=True),
+)
+
+
+@dataclass
+class Epoch:
+    number: int
+    seconds: float
+    hits: float  # part of the reads
+    storage: float  # bytes that the storage sent, as a part of the dataset
+    tier: float  # bytes that the tier gave, likewise
+    note: str = ""
+
+
+@dataclass
+class Result:
+    setting: Setting
+    epochs: list[Epoch] = field(default_factory=list)
+
+
+class Demo:
+    def __init__(self, arguments: argparse.Namespace, folder: Path, hosts: Hosts) -> None:
+        self.arguments, self.folder, self.hosts = arguments, folder, hosts
+        self.batch = arguments.batch
+        self.samples = round(arguments.gigabytes * 1e9 / SAMPLE / (HOSTS * self.batch)) * HOSTS * self.batch
+        self.bytes = self.samples * SAMPLE
+
+    # ------------------------------------------------------------ the parts
+
+    def start_storage(self) -> None:
+        bucket = self.folder / "storage" / "photos"
+        bucket.mkdir(parents=True)
+        with open(bucket / "records.bin", "wb") as file:
+            for _ in range(self.samples):
+                file.write(os.urandom(SAMPLE))
+        keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
+        command = [VERSITYGW, "--port", f"{STORAGE}:7070", "--quiet", "posix", bucket.parent]
+        self.hosts.storage.run(command, keys, log=self.folder / "storage.log")
+
+    def start_engine(self, host: Host) -> None:
+        folder = self.folder / f"redis-{host.name}"
+        folder.mkdir(exist_ok=True)
+        (folder / "nodes.conf").unlink(missing_ok=True)
+        memory = round(self.bytes / HOSTS * 1.3) + (32 << 20)
+        options = {
+            "bind": host.address, "port": 6379, "dir": folder, "save": "", "protected-mode": "no", "maxmemory": memory,
+            "maxmemory-policy": "noeviction", "cluster-enabled": "yes", "cluster-require-full-coverage": "no",
+            "cluster-node-timeout": 2000,
+        }  # fmt: skip
+        host.run(
+            ["redis-server", *(text for key, value in options.items() for text in (f"--{key}", value))],
+            {},
+            log=folder / "log",
+        )
+
+    def join_engines(self) -> None:
+        """Makes one cluster of the engines."""
+        addresses = [f"{host.address}:6379" for host in self.hosts.hosts]
+        command = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"]
+        for _ in range(SECONDS):
+            if self.hosts.hosts[0].run(command, {}, log=self.folder / "redis-cli.log").wait(SECONDS) == 0:
+                return
+            time.sleep(0.2)
+        raise RuntimeError(f"the engines make no cluster: {(self.folder / 'redis-cli.log').read_text()}")
+
+    def start_server(self, host: Host, setting: Setting) -> None:
+        """Starts the server of a host, and waits until it serves."""
+        folder = self.folder / host.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        slots = max(round(self.samples * setting.part), 1)
+        overhead = 4 * 2**20 + 40 * self.samples  # of the control part
+        cache: dict[str, Any] = {
+            "name": "photos",
+            "source": {"kind": "raw", "path": "s3://photos/records.bin", "sample_bytes": SAMPLE},
+            "size": slots * SAMPLE + overhead,
+            "parallel": 16,
+        }
+        if setting.tier:
+            cache["tiers"] = [{"kind": "cluster", "addresses": [f"{one.address}:6379" for one in self.hosts.hosts]}]
+        config = folder / "serve.yaml"
+        config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(folder / "run")}}))
+        log = folder / "log"
+        server = host.run([PROGRAM, "serve", "-c", config], KEYS, output=subprocess.PIPE, log=log)
+        assert server.stdout is not None
+        if not server.stdout.readline().startswith("serving"):
+            raise RuntimeError(f"the server of {host.name} does not start: {log.read_text()}")
+
+    def tier_bytes(self, host: Host) -> int:
+        command = [PROGRAM, "stats", "photos", "--json", "--sockets", self.folder / host.name / "run"]
+        shown = host.run(command, {}, output=subprocess.PIPE, log=self.folder / "stats.log")
+        stats = json.loads(shown.communicate(timeout=SECONDS)[0])
+        return sum(one["hit_bytes"] for one in find(stats, "tiers") or [])
+
+    # ------------------------------------------------------------ a job
+
+    def start_ranks(self, setting: Setting, epochs: int) -> list[subprocess.Popen[str]]:
+        ranks = []
+        for rank, host in enumerate(self.hosts.hosts):
+            environment = {
+                "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0",
+                "MASTER_ADDR": self.hosts.hosts[0].address, "MASTER_PORT": "29500", "STOCACHED_NODE": host.name,
+                "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": "eth0",
+                "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            }  # fmt: skip
+            settings = {
+                "cache": "photos", "batch": self.batch, "epochs": epochs, "step": self.arguments.step,
+                "affinity": setting.affinity, "state": str(self.folder / "state.json"),
+            }  # fmt: skip
+            command = [sys.executable, "-m", "demo.cluster_rank", json.dumps(settings)]
+            ranks.append(host.run(command, environment, output=subprocess.PIPE, log=self.folder / f"rank{rank}.log"))
+        return ranks
+
+    def read_epochs(self, ranks: list[subprocess.Popen[str]], result: Result, epochs: int) -> None:
+        sent = self.hosts.sent()
+        tier = sum(map(self.tier_bytes, self.hosts.hosts)) if result.setting.tier else 0
+        for _ in range(epochs):
+            lines = []
+            for number, rank in enumerate(ranks):
+                assert rank.stdout is not None
+                line = rank.stdout.readline()
+                if not line:
+                    raise RuntimeError(
+                        f"rank {number} has ended: {(self.folder / f'rank{number}.log').read_text()[-2000:]}"
+                    )
+                lines.append(json.loads(line))
+            now = self.hosts.sent()
+            given = sum(map(self.tier_bytes, self.hosts.hosts)) if result.setting.tier else 0
+            reads = sum(line["samples"] for line in lines)
+            epoch = Epoch(
+                lines[0]["epoch"], max(line["seconds"] for line in lines), sum(line["hits"] for line in lines) / max(reads, 1),
+                (now - sent) / self.bytes, (given - tier) / self.bytes,
+            )  # fmt: skip
+            sent, tier = now, given
+            result.epochs.append(epoch)
+
+    def run(self, setting: Setting) -> Result:
+        result = Result(setting)
+        (self.folder / "state.json").unlink(missing_ok=True)
+        for host in self.hosts.hosts:
+            self.boot(host, setting)
+        if setting.tier:
+            self.join_engines()
+        ranks = self.start_ranks(setting, self.arguments.epochs)
+        self.read_epochs(ranks, result, self.arguments.epochs)
+        for rank in ranks:
+            rank.wait(SECONDS)
+        if setting == SETTINGS[-1]:
+            self.lose_a_host(setting, result)
+        for host in self.hosts.hosts:
+            host.kill()
+            host.boot()
+        return result
+
+    def boot(self, host: Host, setting: Setting) -> None:
+        if setting.tier:
+            self.start_engine(host)
+        self.start_server(host, setting)
+
+    def lose_a_host(self, setting: Setting, result: Result) -> None:
+        """In the middle of an epoch the last host loses power. It comes back empty, and the job continues from its
+        checkpoint."""
+        state, lost = self.folder / "state.json", self.hosts.hosts[-1]
+        epochs = self.arguments.epochs + 1
+        before = state.read_text()
+        ranks = self.start_ranks(setting, epochs)
+        end = time.monotonic() + SECONDS
+        while state.read_text() == before:
+            if time.monotonic() > end:
+                raise RuntimeError("the job writes no checkpoint")
+            time.sleep(0.01)
+        lost.kill()
+        position = json.loads(state.read_text())["position"]
+        for rank in ranks[:-1]:
+            rank.kill()  # as a launcher does, when a rank has ended
+            rank.wait()
+        lost.boot()
+        self.boot(lost, setting)
+        self.read_epochs(self.start_ranks(setting, epochs), result, 1)
+        result.epochs[-1].note = f"a host was lost at sample {position:,} of {self.samples:,}, and is back empty"
+
+
+def find(value: Any, key: str) -> Any:
+    """The first value of a key, anywhere in an object."""
+    if isinstance(value, dict):
+        return value[key] if key in value else next(filter(None, (find(one, key) for one in value.values())), None)
+    if isinstance(value, list):
+        return next(filter(None, (find(one, key) for one in value)), None)
+    return None
+
+
+def table(results: list[Result]) -> str:
+    rows = [("setting", "epoch", "seconds", "local hits", "from storage", "from the tier", "")]
+    for result in results:
+        for epoch in result.epochs:
+            rows.append(
+                (
+                    result.setting.title, str(epoch.number), f"{epoch.seconds:.1f}", f"{epoch.hits:.1%}", f"{epoch.storage:.3f}",
+                    f"{epoch.tier:.3f}", epoch.note,
+                )
+            )  # fmt: skip
+    return "\n".join(aligned(rows))
+
+
+def missing() -> list[str]:
+    """What the demo needs and does not find."""
+    lacks = [tool for tool in (*TOOLS, "redis-server", "redis-cli") if shutil.which(tool) is None]
+    lacks += [str(path.relative_to(ROOT)) for path in (PROGRAM, VERSITYGW) if not path.exists()]
+    return lacks + (["root"] if os.geteuid() != 0 else [])
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        "demo.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--gigabytes", type=float, default=0.3, help="of the dataset (10^9 bytes)")
+    made.add_argument("--epochs", type=int, default=3, help="of each setting")
+    made.add_argument(
+        "--rate", default="100mbps", help="of the storage's link, as tc writes it: mbps are megabytes a second"
+    )
+    made.add_argument("--batch", type=int, default=64, help="samples of a rank in a batch")
+    made.add_argument("--step", type=float, default=0.005, help="seconds of a training step")
+    made.add_argument("--settings", type=int, nargs="*", help="numbers of the settings to run, from 0 on; default: all")
+    made.add_argument("--json", type=Path, help="a file for the results")
+    return made
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if lacks := missing():
+        print(f"demo-cluster needs {', '.join(lacks)}", file=sys.stderr)
+        return 1
+    folder = Path(tempfile.mkdtemp(prefix="stoc-", dir="/tmp"))  # sockets have short paths
+    results = []
+    shm = f"{round(arguments.gigabytes * 1e9 * 0.6) + (64 << 20)}"
+    try:
+        with Hosts(HOSTS, shm, arguments.rate) as hosts:
+            demo = Demo(arguments, folder, hosts)
+            print(
+                f"{demo.samples:,} samples of {SAMPLE:,} bytes, {HOSTS} hosts in namespaces; the storage is versitygw behind a link of "
+                f"{arguments.rate} (tc tbf); {arguments.batch} samples a rank, a step of {arguments.step * 1000:.0f} ms",
+                flush=True,
+            )
+            demo.start_storage()
+            for number, setting in enumerate(SETTINGS):
+                if arguments.settings is None or number in arguments.settings:
+                    results.append(demo.run(setting))
+                    print(table(results[-1:]), flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n" + table(results))
+    print("from storage, from the tier: bytes as a part of the dataset")
+    if arguments.json:
+        rows = [{"setting": result.setting.title, **vars(epoch)} for result in results for epoch in result.epochs]
+        arguments.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(parser().parse_args()))

@@ -1,0 +1,130 @@
+"""Hosts on one machine: namespaces of network, mounts and IPC, each with its own /dev/shm. Needs root."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+NETWORK = "10.77.0"  # exists inside the namespaces alone
+STORAGE = f"{NETWORK}.100"
+TOOLS = ("ip", "tc", "unshare", "nsenter")
+
+
+class Host:
+    """A host with an address. `run` starts a program on it; `kill` ends all of them, and empties its memory."""
+
+    def __init__(self, hosts: Hosts, name: str, address: str, shm: str) -> None:
+        self.name, self.address, self._hosts, self._shm = name, address, hosts, shm
+        self.programs: list[subprocess.Popen[Any]] = []
+        self._holder: subprocess.Popen[bytes] | None = None
+        self.boot()
+
+    def boot(self) -> None:
+        """Starts the process that holds the host's namespaces."""
+        mount = f"mount -t tmpfs -o size={self._shm} tmpfs /dev/shm && echo up && exec sleep infinity"
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self._hosts.namespace(self.name),
+            "unshare",
+            "--mount",
+            "--ipc",
+            "sh",
+            "-c",
+            mount,
+        ]
+        self._holder = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != b"up\n":
+            raise RuntimeError(f"the host {self.name} does not start")
+
+    def run(
+        self,
+        command: Sequence[Any],
+        environment: Mapping[str, str],
+        output: int | IO[Any] | None = None,
+        log: Path | None = None,
+    ) -> subprocess.Popen[str]:
+        """log: gets what the program writes to standard error, and to standard output if that has no output."""
+        assert self._holder is not None
+        enter = ["nsenter", "-t", str(self._holder.pid), "--mount", "--ipc", "--net", f"--wd={os.getcwd()}", "--"]
+        with open(log or os.devnull, "ab") as errors:
+            program = subprocess.Popen(
+                [*enter, *map(str, command)],
+                stdout=errors if output is None else output,
+                stderr=errors,
+                env=os.environ | dict(environment),
+                text=True,
+            )
+        self.programs.append(program)
+        return program
+
+    def kill(self) -> None:
+        """The host loses power: its processes end at once, and what its memory had is gone."""
+        for program in [*self.programs, self._holder]:
+            if program is not None:
+                program.send_signal(signal.SIGKILL)
+                program.wait()
+        self.programs, self._holder = [], None
+
+
+class Hosts:
+    """Three hosts and a storage on one network. The link of the storage has `rate` (as tc writes it), the
+    others have no limit. Use it as a context: its end removes everything."""
+
+    def __init__(self, count: int, shm: str, rate: str) -> None:
+        self._prefix, self._shm, self._rate, self._count = f"stoc{os.getpid()}", shm, rate, count
+        self.hosts: list[Host] = []
+        self._made: list[str] = []
+
+    def namespace(self, name: str) -> str:
+        return f"{self._prefix}-{name}"
+
+    def __enter__(self) -> Hosts:
+        try:
+            self._add("net")
+            self._ip("net", "link add bridge type bridge")
+            self._ip("net", "link set bridge up")
+            self.storage = self._host("storage", STORAGE)
+            shape = f"qdisc add dev eth0 root tbf rate {self._rate} burst 256kb latency 50ms"
+            subprocess.run(["tc", "-n", self.namespace("storage"), *shape.split()], check=True)
+            self.hosts = [self._host(f"host{k}", f"{NETWORK}.{11 + k}") for k in range(self._count)]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in [*self.hosts, *([self.storage] if hasattr(self, "storage") else [])]:
+            host.kill()
+        for name in reversed(self._made):
+            subprocess.run(["ip", "netns", "del", self.namespace(name)], check=False)
+        self._made = []
+
+    def sent(self) -> int:
+        """Bytes that the storage has sent so far."""
+        where = "/sys/class/net/eth0/statistics/tx_bytes"
+        command = ["ip", "netns", "exec", self.namespace("storage"), "cat", where]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def _host(self, name: str, address: str) -> Host:
+        self._add(name)
+        peer = f"v{name}"
+        self._ip("net", f"link add {peer} type veth peer name eth0 netns {self.namespace(name)}")
+        self._ip("net", f"link set {peer} master bridge up")
+        self._ip(name, f"addr add {address}/24 dev eth0")
+        self._ip(name, "link set eth0 up")
+        self._ip(name, "link set lo up")
+        return Host(self, name, address, self._shm)
+
+    def _add(self, name: str) -> None:
+        subprocess.run(["ip", "netns", "add", self.namespace(name)], check=True)
+        self._made.append(name)
+
+    def _ip(self, name: str, command: str) -> None:
+        subprocess.run(["ip", "-n", self.namespace(name), *command.split()], check=True)
