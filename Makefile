@@ -118,6 +118,10 @@ demo: setup-demo ## run the main job on image files; IMAGES=dir for your own, AR
 demo-server: setup-demo demo-readers ## run a server and its readers in Python, Go and C; IMAGES=dir, ARGS="--samples 1000"
 	@$(PY) -m demo.server $(if $(IMAGES),--images '$(IMAGES)') $(ARGS)
 
+.PHONY: demo-cluster
+demo-cluster: setup-demo setup-torch setup-versitygw bin/stocached ## run one job on three hosts in namespaces, as root; ARGS="--gigabytes 1.6 --step 0.02"
+	@$(PY) -m demo.cluster $(ARGS)
+
 .PHONY: demo-readers
 demo-readers: bin/stocached build/libstocached.so
 	@$(MAKE) --no-print-directory -s -C cclient ../build/c/example-fetch
@@ -311,7 +315,7 @@ test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with
 	$(PY) python/suites $(if $(TORCH_TESTS),--torch '$(TORCH_TESTS)') $(if $(TORCHDATA_TESTS),--torchdata '$(TORCHDATA_TESTS)') $(ARGS)
 
 .PHONY: test-demo
-test-demo: setup-demo setup-c-tests demo-readers ## test the demo, the scripts in tools/ and `make install`
+test-demo: setup-demo setup-c-tests setup-versitygw demo-readers ## test the demo, the scripts in tools/ and `make install`
 	$(PYTEST) demo tools
 
 .PHONY: test-docs

@@ -11,18 +11,19 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from stocached.torch import DataLoader, SourceDataset
 
-SAVED_EVERY = 20  # steps between two checkpoints
+SAVED_EVERY = 5  # steps between two checkpoints
 
 
-def main(settings: dict) -> None:
+def main(settings: dict[str, Any]) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         SourceDataset(settings["cache"], timeout=60),
         settings["batch"],
         shuffle=True,
@@ -66,7 +67,7 @@ def main(settings: dict) -> None:
     dist.destroy_process_group()
 
 
-def save(path: Path, state: dict) -> None:
+def save(path: Path, state: dict[str, Any]) -> None:
     """Replaces the file at once: the program may be killed at any time."""
     new = path.with_suffix(".new")
     new.write_text(json.dumps(state))

@@ -18,7 +18,7 @@ from PIL import Image
 from stocached._loader.worker import Worker
 
 from demo import __main__ as program
-from demo import crc32c, experiment, images, jpegs, loading, processes, report, workers
+from demo import cluster, crc32c, experiment, images, jpegs, loading, processes, report, workers
 
 try:
     from demo import pipelines, pipelines_report
@@ -387,3 +387,22 @@ def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert all(option in text for option in ("--images", "--torch", "--json", "--workers"))
+
+
+def test_three_hosts_share_what_they_read(tmp_path: Path) -> None:
+    """A small job with the cluster tier and affinity, in which a host is lost."""
+    pytest.importorskip("torch")
+    if lacks := cluster.missing():
+        pytest.skip(f"needs {', '.join(lacks)}")
+    results = tmp_path / "results.json"
+    settings = ["--gigabytes", "0.06", "--epochs", "2", "--batch", "16", "--settings", "4", "--json", str(results)]
+    assert cluster.main(cluster.parser().parse_args(settings)) == 0
+    first, second, third = json.loads(results.read_text())
+    assert (first["number"], second["number"], third["number"]) == (1, 2, 3)
+    assert 1 <= first["storage"] < 1.1, "each sample came from the storage once"
+    assert second["storage"] < 0.05, "the nodes and the tier together have all samples"
+    assert second["hits"] > 0.6, "a third without affinity"
+    assert "a host was lost" in third["note"]
+    assert third["storage"] < 0.5, "only what the lost host had is read again"
+    namespaces = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    assert f"stoc{os.getpid()}" not in namespaces
