@@ -342,9 +342,30 @@ DEFECTS = [
     Defect(
         "Evicting: a sample loses its slot for a prefetch",
         "server/session/connection.go",
-        "control.Send, r.prefetch || r.slotsOnly\n",
-        "control.Send, r.slotsOnly\n",
+        "r.samples.Unstored, r.prefetch || r.slotsOnly\n",
+        "r.samples.Unstored, r.slotsOnly\n",
         go("./server", "TestPrefetchEvictsNothing"),
+    ),
+    Defect(
+        "Nodes: a server stores what the node of a client does not keep",
+        "server/fill/filler.go",
+        "if why.unstored {",
+        "if why.unstored && why.freeOnly {",
+        go("./server", "TestUnstored"),
+    ),
+    Defect(
+        "Disk: bytes that are not the sample are served",
+        "cache/read.go",
+        "have != want && record.unchanged(w, m)",
+        "have != want && !record.unchanged(w, m)",
+        go("./tier/disk", "TestChangedBytes"),
+    ),
+    Defect(
+        "Disk: two samples of one place are kept",
+        "shm/disk.go",
+        "if other := s.SlotSample(place - 1).Load(); other != 0 {",
+        "if other := s.SlotSample(place - 1).Load(); other == 1<<60 {",
+        go("./tier/disk", "TestOnePlaceForTwo"),
     ),
     Defect(
         "Evicting: a sample loses its slot for a plan",
