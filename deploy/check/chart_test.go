@@ -167,6 +167,30 @@ func TestChartTemplates(t *testing.T) {
 	}
 }
 
+// Ensure that the chart's defaults are those of the image: the user, the folder of the sockets, the
+// arguments, and a version that goes with it.
+func TestChartGoesWithImage(t *testing.T) {
+	r, err := render(loadChart(t), valueFiles(t)["smallest"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, pod := readImage(t), r.sets[0].Spec.Template.Spec
+	if user := fmt.Sprintf("%d:%d", *pod.SecurityContext.RunAsUser, *pod.SecurityContext.RunAsGroup); user != i.user {
+		t.Errorf("the pods run as %s, the image as %s", user, i.user)
+	}
+	for _, v := range pod.Containers[0].Env {
+		if i.environ[v.Name] != v.Value {
+			t.Errorf("%s is %s, in the image %s", v.Name, v.Value, i.environ[v.Name])
+		}
+	}
+	if !slices.Equal(pod.Containers[0].Args, i.command[1:]) {
+		t.Errorf("arguments %q, of the image %q", pod.Containers[0].Args, i.command)
+	}
+	if version := i.labels["org.opencontainers.image.version"]; !strings.HasSuffix(pod.Containers[0].Image, ":"+version) {
+		t.Errorf("image %s, version %s", pod.Containers[0].Image, version)
+	}
+}
+
 // wantWhole fails if a selector selects other pods, or a mount has no volume.
 func (r *rendered) wantWhole(t *testing.T) {
 	t.Helper()

@@ -146,6 +146,31 @@ func buildContext(t *testing.T) (dir string) {
 	return dir
 }
 
+// Ensure that the builder gets all files of the program, on each processor.
+func TestBuildContext(t *testing.T) {
+	dir := buildContext(t)
+	for _, processor := range []string{"amd64", "arm64"} {
+		list := exec.Command("go", "-C", top, "list", "-deps", "-f", `{{if .Module}}{{if .Module.Main}}`+
+			`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`+
+			`{{range .EmbedFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`, "./cmd/stocached")
+		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+processor)
+		out, err := list.Output()
+		files := strings.Fields(string(out))
+		if err != nil || len(files) < 100 {
+			t.Fatal(processor, len(files), err)
+		}
+		from, err := filepath.Abs(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if _, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(file, from))); err != nil {
+				t.Errorf("%s: %v", processor, err)
+			}
+		}
+	}
+}
+
 // container is a server in the root file system of the image, as its user, with everything read-only
 // but /dev/shm. No container engine is needed.
 type container struct {
