@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,7 +180,6 @@ type container struct {
 	process *exec.Cmd
 	server  int // its process
 	log     *syncBuffer
-	asRoot  bool // the test runs as root
 }
 
 type syncBuffer struct {
@@ -204,37 +204,46 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// enter makes the mounts of a container in a mount namespace of its own, then runs a command as the
-// user of the image. $1: the root. $2: user:group. $3...: the command.
+// enter makes the mounts of a container in a mount namespace of its own, then runs a command as a
+// user. $1: the root. $2: the shared memory. $3: user:group. $4...: the command.
 const enter = `set -e
-root=$1 user=$2; shift 2
+root=$1 shm=$2 user=$3; shift 3
 mount --bind "$root" "$root"
 mount --rbind /proc "$root/proc"
-mount -t tmpfs -o size=64m,mode=1777 shm "$root/dev/shm"
+mount --bind "$shm" "$root/dev/shm"
 mount -o remount,bind,ro "$root"
 `
 
-// run starts the command of the image. It skips the test where namespaces are not permitted.
-func (i image) run(t *testing.T, root string) *container {
+// pod returns a command in a container of its own: in the root, with this shared memory, as this
+// user. It skips the test where namespaces are not permitted.
+func (i image) pod(t *testing.T, root, shm, user string, command ...string) *exec.Cmd {
 	t.Helper()
-	c := &container{t: t, image: i, asRoot: os.Geteuid() == 0, log: &syncBuffer{more: make(chan struct{}, 1)}}
-	uid, gid, _ := strings.Cut(i.user, ":")
+	uid, gid, _ := strings.Cut(user, ":")
 	options, last := []string{"--mount"}, `exec chroot --userspec="$user" --groups= "$root" "$@"`
-	if !c.asRoot {
+	if !asRoot() {
 		options = append(options, "--user", "--map-root-user")
 		last = `exec unshare --user --mount --map-user=` + uid + ` --map-group=` + gid + ` --root="$root" "$@"`
 	}
 	if out, err := exec.Command("unshare", append(options, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("making namespaces is not permitted here, so the image is not run: %s", out)
 	}
-	arguments := slices.Concat(options, []string{"sh", "-c", enter + last, "sh", root, i.user}, i.command)
-	c.process = exec.Command("unshare", arguments...)
-	c.process.Env, c.process.Stdout, c.process.Stderr = i.variables(), c.log, c.log
-	c.process.Env = append(c.process.Env, "PATH="+os.Getenv("PATH")) // of unshare and mount
+	arguments := slices.Concat(options, []string{"sh", "-c", enter + last, "sh", root, shm, user}, command)
+	p := exec.Command("unshare", arguments...)               // each program replaces the one before
+	p.Env = append(i.variables(), "PATH="+os.Getenv("PATH")) // of unshare and mount
+	return p
+}
+
+func asRoot() bool { return os.Geteuid() == 0 }
+
+// run starts the command of the image.
+func (i image) run(t *testing.T, root, shm string) *container {
+	t.Helper()
+	c := &container{t: t, image: i, log: &syncBuffer{more: make(chan struct{}, 1)}, process: i.pod(t, root, shm, i.user, i.command...)}
+	c.process.Stdout, c.process.Stderr = c.log, c.log
 	if err := c.process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c.server = c.process.Process.Pid // each program replaces the one before
+	c.server = c.process.Process.Pid
 	return c
 }
 
@@ -250,7 +259,7 @@ func (c *container) exec(command ...string) (out string, err error) {
 	c.t.Helper()
 	uid, gid, _ := strings.Cut(c.image.user, ":")
 	options := []string{"--target", strconv.Itoa(c.server), "--mount", "--root", "--wd"}
-	if c.asRoot {
+	if asRoot() {
 		options = append(options, "--setuid", uid, "--setgid", gid)
 	} else {
 		options = append(options, "--user", "--preserve-credentials")
@@ -279,8 +288,8 @@ func (c *container) await(text string) {
 
 // Ensure that the image's steps make a root file system in which the server runs as the image says:
 // not as root, with read-only files, and with the CA certificates that lie in it. The server fills
-// samples from an HTTPS server, is healthy, and ends with SIGTERM. What a container engine adds is
-// not tested here.
+// samples from an HTTPS server, is healthy, and ends with SIGTERM. Another pod shares its memory if
+// it has the same user. What a container engine adds is not tested here.
 func TestImageRuns(t *testing.T) {
 	i := readImage(t)
 	data := make([]byte, 10*24)
@@ -311,7 +320,11 @@ func TestImageRuns(t *testing.T) {
 	}
 	wantStatic(t, filepath.Join(root, i.command[0]))
 
-	c := i.run(t, root)
+	shm := shared(t)
+	if err := os.Chmod(shm, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	c := i.run(t, root, shm)
 	ended := make(chan error, 1)
 	go func() { ended <- c.process.Wait(); close(c.log.more) }()
 	defer func() {
@@ -320,7 +333,7 @@ func TestImageRuns(t *testing.T) {
 	}()
 	c.await("serving 1 cache")
 	for line := range strings.Lines(read(t, filepath.Join("/proc", strconv.Itoa(c.server), "status"))) {
-		if fields := strings.Fields(line); fields[0] == "Uid:" && c.asRoot && fields[1] != strings.Split(i.user, ":")[0] ||
+		if fields := strings.Fields(line); fields[0] == "Uid:" && asRoot() && fields[1] != strings.Split(i.user, ":")[0] ||
 			fields[0] == "CapEff:" && strings.Trim(fields[1], "0") != "" {
 			t.Errorf("the server has %s", line)
 		}
@@ -330,6 +343,16 @@ func TestImageRuns(t *testing.T) {
 	}
 	if out, err := c.exec(i.command[0], "warm", "web"); err != nil || !strings.Contains(out, "holds every sample") {
 		t.Errorf("warm: %v\n%s", err, out)
+	}
+	out, err := i.pod(t, root, shm, i.user, i.command[0], "stats", "web").CombinedOutput()
+	if !regexp.MustCompile(`(?m)^filled +10$`).Match(out) || !regexp.MustCompile(`(?m)^server +answers$`).Match(out) {
+		t.Errorf("another pod with the same memory and user: %v\n%s", err, out)
+	}
+	if asRoot() { // there is one user only in the namespace of another user
+		out, err = i.pod(t, root, shm, "65533:65532", i.command[0], "ping", "web").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "user") {
+			t.Errorf("another pod with another user: %v\n%s", err, out)
+		}
 	}
 	version := i.labels["org.opencontainers.image.version"]
 	if out, err := c.exec(i.command[0], "version"); err != nil || !strings.Contains(out, version) {
