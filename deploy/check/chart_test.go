@@ -417,3 +417,42 @@ func TestChartValkey(t *testing.T) {
 		t.Errorf("the pods mount %v", files)
 	}
 }
+
+// Ensure that the manifests and values in the guide are good, and that it tells the numbers of the
+// chart.
+func TestGuide(t *testing.T) {
+	text, err := os.ReadFile(top + "/docs/guides/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, i := loadChart(t), readImage(t)
+	var pods []core.Pod
+	values := 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if strings.HasPrefix(block[1], "# values.yaml") {
+			values++
+			if r, err := render(c, block[1]); err != nil {
+				t.Errorf("%v\n%s", err, block[1])
+			} else {
+				r.wantWhole(t)
+				r.wantServed(t)
+			}
+		} else if err := strict(block[1], &pods); err != nil {
+			t.Error(err)
+		}
+	}
+	if values < 2 || len(pods) != 1 {
+		t.Fatalf("%d files of values, %d pods", values, len(pods))
+	}
+	sockets := core.EnvVar{Name: "STOCACHED_SOCKETS_DIR", Value: i.environ["STOCACHED_SOCKETS_DIR"]}
+	if one := pods[0].Spec.Containers[0]; !slices.Contains(one.Env, sockets) ||
+		one.Env[1].ValueFrom.FieldRef.FieldPath != "spec.nodeName" || one.VolumeMounts[0].MountPath != "/dev/shm" {
+		t.Errorf("%+v", one)
+	}
+	_, err = render(c, "resources: {limits: {memory: 8Gi}}\n"+
+		"config: {caches: [{name: a, size: 8GiB, source: {kind: dir, path: /data}}]}")
+	said := regexp.MustCompile(`(?s)resources\.limits\.memory is .*?smaller`).FindString(string(text))
+	if said = strings.Join(strings.Fields(said), " "); err == nil || said == "" || !strings.Contains(err.Error(), said) {
+		t.Errorf("the guide says\n%s\nand the chart\n%v", said, err)
+	}
+}

@@ -1,4 +1,4 @@
-// Checks of what operators deploy, with Prometheus' own parsers. A module of its own, so that stocached does not depend on Prometheus.
+// Checks of what operators deploy, with the parsers of Prometheus, Helm, Kubernetes, Compose and BuildKit. A module of its own, so that stocached does not depend on them.
 module github.com/stocached/stocached/deploy/check
 
 go 1.26.0
