@@ -1,6 +1,6 @@
 #!/bin/sh
-# root.sh DIR: makes the root file system of the container image in DIR. Containerfile runs it, and so does the test in
-# deploy/check, so that both have the same files. It needs Go and the CA certificates of this machine.
+# root.sh DIR: makes the root file system of the container image in DIR. Containerfile runs it, and so does the
+# test in deploy/check, so that both have the same files. It needs Go and the CA certificates of this machine.
 set -eu
 root=$1
 cd "$(dirname "$0")/../.."
