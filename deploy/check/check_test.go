@@ -38,12 +38,7 @@ type metric struct {
 // types. Prometheus itself adds job and instance.
 func scrape(t *testing.T) (text string, metrics map[string]metric) {
 	t.Helper()
-	segments, err := os.MkdirTemp("/dev/shm", "test-stocached-deploy-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(segments) })
-	files := t.TempDir()
+	segments, files := shared(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(files, "one.bin"), make([]byte, 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}

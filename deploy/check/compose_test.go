@@ -1,0 +1,146 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/server/config"
+	"github.com/stocached/stocached/tier/cluster/redistest"
+)
+
+// compose loads the Compose file like Docker, with its schema.
+func compose(t *testing.T) *types.Project {
+	t.Helper()
+	path, err := filepath.Abs("../compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := loader.LoadWithContext(context.Background(), types.ConfigDetails{WorkingDir: filepath.Dir(path),
+		ConfigFiles: []types.ConfigFile{{Filename: path}}, Environment: types.Mapping{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Ensure that the containers share the server's memory, that it has room for the caches, and that
+// they run as the image says.
+func TestCompose(t *testing.T) {
+	p, i := compose(t), readImage(t)
+	s, job, engine := p.Services["stocached"], p.Services["client"], p.Services["redis"]
+	if s.Ipc != "shareable" || job.Ipc != "service:stocached" || s.User+job.User != "" || s.Image != job.Image {
+		t.Errorf("ipc %q and %q, users %q and %q, images %q and %q", s.Ipc, job.Ipc, s.User, job.User, s.Image, job.Image)
+	}
+	if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || s.Build.Dockerfile != "deploy/image/Containerfile" {
+		t.Errorf("%+v", s)
+	}
+	if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile("../compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{`user: "` + i.user + `"`, "STOCACHED_SOCKETS_DIR: " + i.environ["STOCACHED_SOCKETS_DIR"]} {
+		if !bytes.Contains(text, []byte(said)) {
+			t.Errorf("the image has %s, and the text says another", said)
+		}
+	}
+	c := composeConfig(t, p, nil)
+	caches := uint64(0)
+	for _, one := range c.Caches {
+		caches += uint64(one.Size)
+	}
+	if shm, memory := uint64(s.ShmSize), uint64(s.MemLimit); shm*9/10 < caches ||
+		memory-memory/16 < caches+uint64(c.Limits.Clients)+64<<20+256<<20 {
+		t.Errorf("shm_size %d, mem_limit %d, caches %d", shm, memory, caches)
+	}
+	address := c.Caches[0].Tiers[0]["addresses"].([]any)[0].(string)
+	if name, _, _ := strings.Cut(address, ":"); name != engine.Name {
+		t.Errorf("the tier is %s, and the engine %s", address, engine.Name)
+	}
+	tiers, err := os.ReadFile(top + "/docs/spec/tiers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, word := range engine.Command {
+		if setting, is := strings.CutPrefix(word, "--"); is && !strings.Contains(string(tiers), "\n"+setting+" ") {
+			t.Errorf("docs/spec/tiers.md does not set %s %s", setting, engine.Command[k+1])
+		}
+	}
+}
+
+// composeConfig reads the server's configuration, after replacements.
+func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	text := strings.NewReplacer(replace...).Replace(p.Configs["server"].Content)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Ensure that a server with the configuration of the Compose file serves a folder, and keeps its
+// samples in a redis-server with the settings of the Compose file.
+func TestComposeServes(t *testing.T) {
+	p := compose(t)
+	engine := redistest.Start(t, p.Services["redis"].Command[1:]...)
+	data, segments := t.TempDir(), shared(t)
+	if err := os.WriteFile(filepath.Join(data, "one.bin"), []byte("one sample"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := composeConfig(t, p, []string{"/data", data, "redis:6379", engine.Addr}).Options(slog.New(slog.DiscardHandler))
+	o.SocketsDir, o.Caches[0].Dir = t.TempDir(), segments
+	s, err := server.New(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }()
+	job, err := client.Dial(ctx, o.Caches[0].Name, client.DialOptions{SocketsDir: s.Dir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := job.FetchSamples(ctx, []int{0}); err != nil || string(got[0]) != "one sample" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := job.Close(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-served; err != nil { // writes that wait go out at the end
+		t.Error(err)
+	}
+	keys, err := engine.Client().Keys(context.Background(), "stoc1:{*:0}").Result()
+	if err != nil || len(keys) != 1 {
+		t.Errorf("the engine has %q, %v", keys, err)
+	}
+}
+
+// shared returns a folder in shared memory.
+func shared(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "test-stocached-deploy-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}

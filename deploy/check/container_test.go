@@ -1,0 +1,400 @@
+package check
+
+import (
+	"debug/elf"
+	"encoding/pem"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+const top = "../.."
+
+// image is what the last stage of the Containerfile says.
+type image struct {
+	base, user      string
+	labels, environ map[string]string
+	health, command []string
+	healthEvery     time.Duration
+}
+
+// readImage parses the Containerfile like BuildKit.
+func readImage(t *testing.T) image {
+	t.Helper()
+	f, err := os.Open("../image/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	parsed, err := parser.Parse(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range parsed.Warnings {
+		t.Errorf("Containerfile: %s", w.Short)
+	}
+	stages, _, err := instructions.Parse(parsed.AST, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := stages[len(stages)-1]
+	i := image{base: last.BaseName, labels: map[string]string{}, environ: map[string]string{}}
+	var entry, arguments []string
+	for _, command := range last.Commands {
+		switch c := command.(type) {
+		case *instructions.LabelCommand:
+			for _, l := range c.Labels {
+				i.labels[l.Key] = strings.Trim(l.Value, `"`)
+			}
+		case *instructions.EnvCommand:
+			for _, e := range c.Env {
+				i.environ[e.Key] = e.Value
+			}
+		case *instructions.UserCommand:
+			i.user = c.User
+		case *instructions.HealthCheckCommand:
+			i.health, i.healthEvery = c.Health.Test, c.Health.Interval
+		case *instructions.EntrypointCommand:
+			entry = c.CmdLine
+		case *instructions.CmdCommand:
+			arguments = c.CmdLine
+		}
+	}
+	i.command = slices.Concat(entry, arguments)
+	return i
+}
+
+// Ensure that the image begins with nothing, runs as a user that is not root, by number, and says
+// what it is.
+func TestContainerfile(t *testing.T) {
+	i := readImage(t)
+	uid, group, _ := strings.Cut(i.user, ":")
+	for _, id := range []string{uid, group} {
+		if n, err := strconv.Atoi(id); err != nil || n < 1000 {
+			t.Errorf("user %q: Kubernetes needs a number to see that it is not root", i.user)
+		}
+	}
+	if i.base != "scratch" || i.healthEvery == 0 || !slices.Equal(i.health, []string{"CMD", i.command[0], "health"}) {
+		t.Errorf("base %q, health check %q every %v", i.base, i.health, i.healthEvery)
+	}
+	for label, want := range map[string]string{"version": "", "source": "https://", "licenses": "Apache-2.0", "title": "stocached",
+		"description": "shared memory", "documentation": "docs/guides/kubernetes.md"} {
+		value := i.labels["org.opencontainers.image."+label]
+		if !strings.Contains(value, want) || value == "" {
+			t.Errorf("label %s: %q", label, value)
+		}
+	}
+}
+
+// buildContext copies what the builder gets of the repository, as the ignore file beside the
+// Containerfile says.
+func buildContext(t *testing.T) (dir string) {
+	t.Helper()
+	f, err := os.Open("../image/Containerfile.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	patterns, err := ignorefile.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ignore, err := patternmatcher.New(patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracked, err := exec.Command("git", "-C", top, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(tracked), "\x00"), "\x00") {
+		ignored, err := ignore.MatchesOrParentMatches(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(filepath.Join(top, name))
+		if ignored || err != nil || !st.Mode().IsRegular() { // not there: removed, and not committed yet
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(top, name))
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, st.Mode())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Ensure that the builder gets all files of the program, on each processor.
+func TestBuildContext(t *testing.T) {
+	dir := buildContext(t)
+	for _, processor := range []string{"amd64", "arm64"} {
+		list := exec.Command("go", "-C", top, "list", "-deps", "-f", `{{if .Module}}{{if .Module.Main}}`+
+			`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`+
+			`{{range .EmbedFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`, "./cmd/stocached")
+		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+processor)
+		out, err := list.Output()
+		files := strings.Fields(string(out))
+		if err != nil || len(files) < 100 {
+			t.Fatal(processor, len(files), err)
+		}
+		from, err := filepath.Abs(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if _, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(file, from))); err != nil {
+				t.Errorf("%s: %v", processor, err)
+			}
+		}
+	}
+}
+
+// container is a server in the root file system of the image, as its user, with everything read-only
+// but /dev/shm. No container engine is needed.
+type container struct {
+	t       *testing.T
+	image   image
+	process *exec.Cmd
+	server  int // its process
+	log     *syncBuffer
+}
+
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+	more chan struct{} // gets a value after each write, and is closed when the process has ended
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// enter makes the mounts of a container in a mount namespace of its own, then runs a command as a
+// user. $1: the root. $2: the shared memory. $3: user:group. $4...: the command.
+const enter = `set -e
+root=$1 shm=$2 user=$3; shift 3
+mount --bind "$root" "$root"
+mount --rbind /proc "$root/proc"
+mount --bind "$shm" "$root/dev/shm"
+mount -o remount,bind,ro "$root"
+`
+
+// pod returns a command in a container of its own: in the root, with this shared memory, as this
+// user. It skips the test where namespaces are not permitted.
+func (i image) pod(t *testing.T, root, shm, user string, command ...string) *exec.Cmd {
+	t.Helper()
+	uid, gid, _ := strings.Cut(user, ":")
+	options, last := []string{"--mount"}, `exec chroot --userspec="$user" --groups= "$root" "$@"`
+	if !asRoot() {
+		options = append(options, "--user", "--map-root-user")
+		last = `exec unshare --user --mount --map-user=` + uid + ` --map-group=` + gid + ` --root="$root" "$@"`
+	}
+	if out, err := exec.Command("unshare", append(options, "true")...).CombinedOutput(); err != nil {
+		t.Skipf("making namespaces is not permitted here, so the image is not run: %s", out)
+	}
+	arguments := slices.Concat(options, []string{"sh", "-c", enter + last, "sh", root, shm, user}, command)
+	p := exec.Command("unshare", arguments...)               // each program replaces the one before
+	p.Env = append(i.variables(), "PATH="+os.Getenv("PATH")) // of unshare and mount
+	return p
+}
+
+func asRoot() bool { return os.Geteuid() == 0 }
+
+// run starts the command of the image.
+func (i image) run(t *testing.T, root, shm string) *container {
+	t.Helper()
+	c := &container{t: t, image: i, log: &syncBuffer{more: make(chan struct{}, 1)}, process: i.pod(t, root, shm, i.user, i.command...)}
+	c.process.Stdout, c.process.Stderr = c.log, c.log
+	if err := c.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.server = c.process.Process.Pid
+	return c
+}
+
+func (i image) variables() (all []string) {
+	for key, value := range i.environ {
+		all = append(all, key+"="+value)
+	}
+	return all
+}
+
+// exec runs a command in the container, as docker exec and the probes of Kubernetes do.
+func (c *container) exec(command ...string) (out string, err error) {
+	c.t.Helper()
+	uid, gid, _ := strings.Cut(c.image.user, ":")
+	options := []string{"--target", strconv.Itoa(c.server), "--mount", "--root", "--wd"}
+	if asRoot() {
+		options = append(options, "--setuid", uid, "--setgid", gid)
+	} else {
+		options = append(options, "--user", "--preserve-credentials")
+	}
+	p := exec.Command("nsenter", append(append(options, "--"), command...)...)
+	p.Env = append(c.image.variables(), "PATH="+os.Getenv("PATH"))
+	text, err := p.CombinedOutput()
+	return string(text), err
+}
+
+// await waits for a text in the log.
+func (c *container) await(text string) {
+	c.t.Helper()
+	limit := time.After(time.Minute)
+	for !strings.Contains(c.log.String(), text) {
+		select {
+		case _, running := <-c.log.more:
+			if !running {
+				c.t.Fatalf("it ended without %q:\n%s", text, c.log)
+			}
+		case <-limit:
+			c.t.Fatalf("no %q in a minute:\n%s", text, c.log)
+		}
+	}
+}
+
+// Ensure that the image's steps make a root file system in which the server runs as the image says:
+// not as root, with read-only files, and with the CA certificates that lie in it. The server fills
+// samples from an HTTPS server, is healthy, and ends with SIGTERM. Another pod shares its memory if
+// it has the same user. What a container engine adds is not tested here.
+func TestImageRuns(t *testing.T) {
+	i := readImage(t)
+	data := make([]byte, 10*24)
+	for k := range data {
+		data[k] = byte(k)
+	}
+	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), strings.NewReader(string(data)))
+	}))
+	defer web.Close()
+	certificates := filepath.Join(t.TempDir(), "certificates.pem")
+	if err := os.WriteFile(certificates, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	build := exec.Command(filepath.Join(buildContext(t), "deploy/image/root.sh"), root)
+	build.Env = append(os.Environ(), "CERTIFICATES="+certificates)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := "caches:\n  - {name: web, size: 16MiB, source: {kind: raw, sample_bytes: 24, path: " + web.URL + "/records.bin}}\n"
+	if err := os.WriteFile(filepath.Join(root, "etc/stocached/config.yaml"), []byte(config), 0o644); err != nil { //nolint:gosec // for the user of the image
+		t.Fatal(err)
+	}
+	wantStatic(t, filepath.Join(root, i.command[0]))
+
+	shm := shared(t)
+	if err := os.Chmod(shm, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	c := i.run(t, root, shm)
+	ended := make(chan error, 1)
+	go func() { ended <- c.process.Wait(); close(c.log.more) }()
+	defer func() {
+		_ = c.process.Process.Kill()
+		<-ended
+	}()
+	c.await("serving 1 cache")
+	for line := range strings.Lines(read(t, filepath.Join("/proc", strconv.Itoa(c.server), "status"))) {
+		if fields := strings.Fields(line); fields[0] == "Uid:" && asRoot() && fields[1] != strings.Split(i.user, ":")[0] ||
+			fields[0] == "CapEff:" && strings.Trim(fields[1], "0") != "" {
+			t.Errorf("the server has %s", line)
+		}
+	}
+	if out, err := c.exec(i.health[1:]...); err != nil || !strings.Contains(out, "well and serves") {
+		t.Errorf("health: %v\n%s", err, out)
+	}
+	if out, err := c.exec(i.command[0], "warm", "web"); err != nil || !strings.Contains(out, "holds every sample") {
+		t.Errorf("warm: %v\n%s", err, out)
+	}
+	out, err := i.pod(t, root, shm, i.user, i.command[0], "stats", "web").CombinedOutput()
+	if !regexp.MustCompile(`(?m)^filled +10$`).Match(out) || !regexp.MustCompile(`(?m)^server +answers$`).Match(out) {
+		t.Errorf("another pod with the same memory and user: %v\n%s", err, out)
+	}
+	if asRoot() { // there is one user only in the namespace of another user
+		out, err = i.pod(t, root, shm, "65533:65532", i.command[0], "ping", "web").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "user") {
+			t.Errorf("another pod with another user: %v\n%s", err, out)
+		}
+	}
+	version := i.labels["org.opencontainers.image.version"]
+	if out, err := c.exec(i.command[0], "version"); err != nil || !strings.Contains(out, version) {
+		t.Errorf("the label says version %s, the program %v\n%s", version, err, out)
+	}
+	if out, err := c.exec(i.command[0], "man", "/etc/manual"); !strings.Contains(out, "read-only file system") {
+		t.Errorf("a program of the image writes to /etc: %v\n%s", err, out)
+	}
+	if err := c.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("after SIGTERM: %v\n%s", err, c.log)
+		}
+		ended <- nil
+	case <-time.After(30 * time.Second):
+		t.Errorf("SIGTERM does not end it:\n%s", c.log)
+	}
+}
+
+// wantStatic fails if a program needs a dynamic linker, which the image does not have.
+func wantStatic(t *testing.T, path string) {
+	t.Helper()
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Errorf("%s needs a dynamic linker", path)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := fs.ReadFile(os.DirFS("/"), strings.TrimPrefix(path, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
