@@ -307,7 +307,7 @@ func TestHelperCost(t *testing.T) {
 func TestHelpersKilled(t *testing.T) {
 	helper(t)
 	before := len(descriptors(t, ""))
-	reads, least := 150, 20 // of each goroutine; kills
+	reads, least := 150, int64(20) // of each goroutine; kills. A busy machine needs more reads for so many kills
 	if testing.Short() {
 		reads, least = 50, 5
 	}
@@ -339,7 +339,7 @@ func TestHelpersKilled(t *testing.T) {
 	})
 	for g := range 8 {
 		readers.Go(func() {
-			for k := range reads {
+			for k := 0; k < reads || kills.Load() < least && k < 100*reads; k++ {
 				i := (k*5 + g) % len(names)
 				got, err := readOne(s, i)
 				switch {
@@ -359,7 +359,7 @@ func TestHelpersKilled(t *testing.T) {
 	close(done)
 	killer.Wait()
 	t.Logf("%d kills; %d pictures were right, %d failed", kills.Load(), good.Load(), failed.Load())
-	if kills.Load() < int64(least) || failed.Load() > kills.Load()/2 || good.Load()+failed.Load() != int64(8*reads) {
+	if kills.Load() < least || failed.Load() > kills.Load()/2 {
 		t.Error("too few kills, or too many failures")
 	}
 	if err := s.Close(); err != nil {

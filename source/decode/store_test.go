@@ -219,13 +219,24 @@ func TestAuto(t *testing.T) {
 			name, wait = "slow", max(20*time.Millisecond, time.Duration(3*decodes*float64(time.Second)))
 		}
 		t.Run(name, func(t *testing.T) {
-			s, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), wait},
-				map[string]any{"resize": []int{224, 224}, "store": "auto"})
-			if err != nil {
-				t.Fatal(err)
+			var both *decode.Both
+			var m decode.Measured
+			var ok bool
+			for range 5 {
+				s, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), wait},
+					map[string]any{"resize": []int{224, 224}, "store": "auto"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				both = s.(*decode.Both)
+				if m, ok = both.Measure(context.Background(), 2); !encoded || m.Read > 2*m.Decode {
+					break
+				}
+				wait = time.Duration(4 * m.Decode * float64(time.Second)) // the machine has become busy
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
 			}
-			both := s.(*decode.Both)
-			m, ok := both.Measure(context.Background(), 2)
 			if !ok || m.Samples != 200 || m.DecodedBytes != 150528 || m.Decode < 1e-4 || m.Read < wait.Seconds()/2 ||
 				int(m.EncodedBytes) != (len(file)+63)/64*64 || len(m.Sizes) < 3 {
 				t.Fatalf("%+v %v", m, ok)

@@ -112,7 +112,7 @@ func (l *lines) String() string {
 // connect puts a tier before a source. It waits until the tier knows its servers, if wait is set.
 func connect(t testing.TB, from source.Source, wait bool, servers []*redistest.Server, more source.Settings) *host {
 	t.Helper()
-	settings := source.Settings{"addresses": addresses(servers)}
+	settings := source.Settings{"addresses": addresses(servers), "timeout": "20s"} // an engine on a busy machine is slow
 	for key, value := range more {
 		settings[key] = value
 	}
@@ -558,7 +558,7 @@ func TestFull(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t, "--maxmemory", "4mb")}
 	const n, size = 200, 50000
 	from := newCounted(n, size)
-	h := connect(t, from, true, servers, source.Settings{"timeout": "20s"}) // on a busy machine too
+	h := connect(t, from, true, servers, nil)
 	h.read(t, size, upTo(n)...)
 	h.written(t)
 	first := h.set.Status()[0].Refused // of all that were under way
