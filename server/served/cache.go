@@ -104,7 +104,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		h.segment, err = p.find()
 		switch {
 		case err == nil:
-			fault.At("host.opened")
+			fault.At("served.opened")
 			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
 			if why == "" {
 				err := h.attach()
@@ -128,7 +128,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			if err != nil {
 				return nil, err
 			}
-			fault.At("host.created")
+			fault.At("served.created")
 			if err := h.attach(); err != nil {
 				return nil, err
 			}
@@ -193,7 +193,7 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
-	fault.At("host.locked")
+	fault.At("served.locked")
 	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
 	h.jobs = nil
 	if h.segment.Policy == shm.PolicyPlanned {
@@ -204,7 +204,7 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
-	fault.At("host.attached")
+	fault.At("served.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
 		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
@@ -222,7 +222,7 @@ func (h *Cache) replace(why string) error {
 		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
-		fault.At("host.removed")
+		fault.At("served.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }
