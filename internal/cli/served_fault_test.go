@@ -108,9 +108,10 @@ func (d *doomed) fill() {
 // connect makes the client, and fetches samples.
 func (d *doomed) connect() {
 	d.t.Helper()
-	// the timeout when the server is dead
-	c, err := stocclient.Dial(context.Background(), "pets",
-		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	c, err := untilServed(func() (*stocclient.Served, error) { // the timeout is for the dead server; a live one may need longer
+		return stocclient.Dial(context.Background(), "pets",
+			stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
