@@ -478,6 +478,32 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
+// Ensure that a node that is left out ends all requests to it, also one that has waited for a part of the timeout.
+func TestOpeningEndsRequests(t *testing.T) {
+	const n, size, timeout = 300, 1000, 3 * time.Second
+	server := redistest.Start(t)
+	h := connect(t, newCounted(n, size), true, []*redistest.Server{server}, source.Settings{"timeout": timeout.String()})
+	for range 5 { // over as many connections as it may have
+		h.read(t, size, upTo(n)...)
+		h.written(t)
+	}
+	server.Stop()
+	defer server.Continue()
+	var ends [2]time.Time
+	var reads sync.WaitGroup
+	for i := range ends {
+		reads.Go(func() {
+			h.read(t, size, i)
+			ends[i] = time.Now()
+		})
+		time.Sleep(timeout / 2)
+	}
+	reads.Wait()
+	if between := ends[1].Sub(ends[0]); between > timeout/4 || h.tier.Status().Openings != 1 {
+		t.Errorf("the later read ended %v after the earlier one: %+v", between, h.tier.Status())
+	}
+}
+
 // Ensure that a value that is not the sample is noticed, counted, removed and loaded again.
 func TestPoison(t *testing.T) {
 	engines(t, func(t *testing.T, servers []*redistest.Server) {
