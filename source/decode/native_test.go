@@ -302,8 +302,8 @@ func TestHelperCost(t *testing.T) {
 	}
 }
 
-// Ensure, under kills of helpers at random moments, that every sample that is read is right, and
-// that no process and no descriptor is left after the end of the sources.
+// Ensure that samples are right while helpers are killed at random moments. After the end of the sources, no
+// process and no descriptor is left.
 func TestHelpersKilled(t *testing.T) {
 	helper(t)
 	before := len(sourcetest.Descriptors(t, ""))

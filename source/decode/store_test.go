@@ -207,8 +207,8 @@ func (s slow) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return s.memory.Read(ctx, i, dst)
 }
 
-// Ensure that the measurement of a slow source and of a fast one, and the choice from it, are right; that the form
-// that is taken reads; and that a source without a picture is measured too.
+// Ensure that slow and fast sources are measured right, and that the choice follows from it. The chosen form
+// reads. A source without a picture is measured, too.
 func TestAuto(t *testing.T) {
 	file := read(t, "500x375.jpg")
 	many := slices.Repeat([][]byte{file}, 200)

@@ -282,8 +282,8 @@ func TestOnceAtTheSameTime(t *testing.T) {
 	})
 }
 
-// Ensure that a host that dies while it loads a sample delays others by its lease, that a load that
-// fails frees it at once, and that a load longer than a lease keeps it.
+// Ensure that a host that dies during a load delays others only until its lease ends. A load that fails frees
+// its lease at once, and one that is longer than a lease keeps it.
 func TestLeases(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t)}
 	const size = 1000

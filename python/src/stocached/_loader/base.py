@@ -276,10 +276,10 @@ class BaseLoader(CheckpointedLoader):
     def _deals_as_torch(self) -> bool:
         """Whether workers make whole batches although any worker could load each sample.
 
-        The reasons: each worker's dataset has its own state or shard; worker_init_fn= sets up each
-        worker differently, such as its seeds; with in_order=False programs rely on which worker
-        makes a batch. With seed= or order=, a sample depends only on its index, and so do the
-        random numbers of augment=."""
+        There are three reasons. Each worker's dataset may have its own state or shard. worker_init_fn=
+        may set up each worker differently, such as its seeds. With in_order=False, programs rely on
+        which worker makes a batch. With seed= or order=, none of them counts: a sample and the random
+        numbers of augment= depend only on the index."""
         if self._order is not None:
             return False
         return (
