@@ -85,8 +85,8 @@ func (l *stripe) inside() uint64 {
 	return l.entered.Load() - ended
 }
 
-// tally counts reads that did not enter one by one. The caller has entered.
-func (l *stripe) tally(hits, misses int) {
+// count counts reads that did not enter one by one. The caller has entered.
+func (l *stripe) count(hits, misses int) {
 	l.entered.Add(uint64(hits + misses))
 	l.hits.Add(uint64(hits))
 	l.misses.Add(uint64(misses))

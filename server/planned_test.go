@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,7 +74,7 @@ func (j *training) read(ctx context.Context, epoch, from, to uint64) (uint64, er
 			return from, err
 		}
 		for k, i := range indices[:n] {
-			if !bytes.Equal(rows[k], content(i, j.m.size(i))) {
+			if !bytes.Equal(rows[k], sourcetest.Content(i, j.m.size(i))) {
 				return from, fmt.Errorf("sample %d has other bytes", i)
 			}
 		}

@@ -66,6 +66,9 @@ type Place struct {
 
 // Place returns where the files of a path lie. Errors: ErrInvalid.
 func (r Remote) Place(path string) (*Place, error) {
+	if path == "" {
+		return nil, fmt.Errorf("%w: no path", ErrInvalid)
+	}
 	m := address.FindStringSubmatch(path)
 	if m == nil {
 		if r.Remote != nil {

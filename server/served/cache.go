@@ -28,7 +28,6 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
-	tierkinds "github.com/stocached/stocached/tier/kinds"
 )
 
 // Cache is a cache of this server. Callers use it between Enter and Leave. After Shut, Enter fails.
@@ -104,7 +103,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		h.segment, err = p.find()
 		switch {
 		case err == nil:
-			fault.At("host.opened")
+			fault.At("served.opened")
 			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
 			if why == "" {
 				err := h.attach()
@@ -128,7 +127,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			if err != nil {
 				return nil, err
 			}
-			fault.At("host.created")
+			fault.At("served.created")
 			if err := h.attach(); err != nil {
 				return nil, err
 			}
@@ -193,7 +192,7 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
-	fault.At("host.locked")
+	fault.At("served.locked")
 	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
 	h.jobs = nil
 	if h.segment.Policy == shm.PolicyPlanned {
@@ -204,7 +203,7 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
-	fault.At("host.attached")
+	fault.At("served.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
 		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
@@ -222,7 +221,7 @@ func (h *Cache) replace(why string) error {
 		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
-		fault.At("host.removed")
+		fault.At("served.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }
@@ -419,55 +418,6 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 
 // CloseSource closes the source that Shut has kept open, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
-
-// openTiers opens the tiers of a cache; nil: it has none.
-func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
-	return tierkinds.Open(p.Options.Tiers, tier.About{Cache: h.Name, Info: p.source.Info(), Log: h.Log,
-		Within: p.Options.ReadTimeout})
-}
-
-// around returns the source of a prepared cache with counters, and the tiers around them.
-func (h *Cache) around(p *Prepared, tiers *tier.Set) source.Source {
-	counted := wrap.Count(p.source, &h.counts.source)
-	if tiers == nil {
-		return counted
-	}
-	return tier.Around(counted, tiers)
-}
-
-// closeTiers closes tiers in the background, as they write what waits.
-func (h *Cache) closeTiers(tiers *tier.Set) {
-	if tiers == nil {
-		return
-	}
-	go func() {
-		if err := tiers.Close(); err != nil {
-			h.Log.Warn("closing tiers", "error", err)
-		}
-	}()
-}
-
-// Tiers describes the tiers of the cache. The caller has entered.
-func (h *Cache) Tiers() []tier.Status {
-	if h.tiers == nil {
-		return nil
-	}
-	return h.tiers.Status()
-}
-
-// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
-func (h *Cache) Problems() (lines []string) {
-	if !h.Enter() {
-		return nil
-	}
-	defer h.Leave()
-	if h.tiers != nil {
-		for _, line := range h.tiers.Problems() {
-			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
-		}
-	}
-	return lines
-}
 
 // closeLater closes a source in the background, when its reads have ended. A read that hangs may
 // delay that forever. Then closeLater closes the returned channel.
