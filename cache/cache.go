@@ -32,6 +32,7 @@ type Cache struct {
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes
 	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
+	leaves      func(sample, next uint64)        // called before a sample goes; nil: not called
 	seed        uint64                           // of the policy
 	readOnly    bool
 
@@ -173,6 +174,9 @@ func (c *Cache) ReadOnly() bool { return c.readOnly }
 // NeedsCosts says whether the policy decides by what loads took, so that callers of SetLoaded should
 // measure it.
 func (c *Cache) NeedsCosts() bool { return c.costs }
+
+// Life counts the clears of the cache.
+func (c *Cache) Life() uint64 { return shm.Phase(c.seg.Phase().Load()).Epoch() }
 
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (c *Cache) Evicts() bool { return c.evicts() }

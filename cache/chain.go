@@ -254,6 +254,7 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 		if !ok {
 			return Full, nil
 		}
+		c.tellLeaving(&victim)
 		if r, err := c.remove(victim.Sample); r != Full || err != nil {
 			return r, err
 		}

@@ -73,6 +73,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		if !ok {
 			return Full, nil
 		}
+		c.tellLeaving(&victim)
 		if retired, err := c.retire(f, victim.Sample, s); err != nil {
 			return Busy, errors.Join(err, c.abort(f))
 		} else if retired {
@@ -92,6 +93,13 @@ func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.
 	}
 	if left := search.Look(number, s, candidate); left != candidate.Reference {
 		c.seg.SetReference(s, left)
+	}
+}
+
+// tellLeaving tells the program that a sample goes.
+func (c *Cache) tellLeaving(victim *policy.Candidate) {
+	if c.next != nil && c.leaves != nil {
+		c.leaves(victim.Sample, victim.Next)
 	}
 }
 
