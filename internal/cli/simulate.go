@@ -101,7 +101,7 @@ time.`,
 			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
 replayed. Further epochs read the same samples in shuffled orders.`,
 			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
-the sample in that time, and counts once. With planned, the server reads ahead and has a side buffer.`,
+the sample in that time, and counts once. With planned, the server also has a side buffer.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
 does not have comes from the cluster tier, else from the source. The table has one line without affinity
 (each rank reads its own part of the order), and one with it.`,

@@ -7,29 +7,20 @@ const (
 	sidePart  = 16       // the side buffer has so small a part of the room,
 	sideMost  = 64 << 20 // and at most so many bytes
 	sideReads = 1024     // it keeps samples that a job reads so soon
-	aheadPart = 16       // such a part of the samples that fit is read ahead for all jobs together,
-	aheadMost = 1024     // and at most so many reads of a job
 )
 
 // served is a cache of samples of one size behind a server. The jobs read in turn, in batches. A read of
 // the source takes as long as the job needs for a batch, and serves all jobs that read the sample in that time.
-// With the policy planned, the server reads ahead and has a side buffer.
+// With the policy planned, the server has a side buffer, and a batch under way counts as not read. What it reads
+// ahead is left out: mostly it comes a little before the batch that asks for it.
 type served struct {
 	*policyCache
-	jobs  int
-	at    int      // number of the present read, of all jobs
-	batch int      // reads of all jobs in which a job reads a batch
-	begun []uint32 // when the source was last read for each sample, from 1; 0: never
-	ahead int      // reads of all jobs that the server is ahead
-	side  side
-	misses
-}
-
-// misses are reads of the source.
-type misses struct {
-	samples uint64
-	seconds float64
-	shared  uint64 // reads of samples without a slot that needed none
+	jobs   int
+	at     int      // number of the present read, of all jobs
+	batch  int      // reads of all jobs in which a job reads a batch
+	begun  []uint32 // when the source was last read for each sample, from 1; 0: never
+	side   side
+	shared uint64 // reads of samples without a slot that needed no read of the source
 }
 
 func newServed(t *Trace, o *Options, kind policy.Kind, room uint64) *served {
@@ -39,7 +30,6 @@ func newServed(t *Trace, o *Options, kind policy.Kind, room uint64) *served {
 		return s
 	}
 	s.behind, s.lastReads = uint32(t.Jobs)*uint32(min(max(uint64(o.Served), 1), max(room/8, 1))), make([]uint32, t.Samples)
-	s.ahead = int(min(max(room/aheadPart/uint64(t.Jobs), 1), aheadMost)) * t.Jobs
 	most := room / sidePart
 	if t.SampleBytes > 0 {
 		most = min(most, sideMost/t.SampleBytes)
@@ -55,16 +45,9 @@ func newServed(t *Trace, o *Options, kind policy.Kind, room uint64) *served {
 }
 
 func (s *served) access(sample uint32, epoch int) bool {
-	if k := s.at + s.ahead; s.ahead > 0 && k < len(s.trace.Accesses) {
-		if next := s.trace.Accesses[k]; s.slotOf[next] < 0 {
-			s.loadFor(next)
-			s.store(next)
-			s.settle(next)
-		}
-	}
-	hit := s.slotOf[sample] >= 0
-	if !hit && s.loadFor(sample) {
-		s.shared++
+	hit := s.slotOf[sample] >= 0 || s.shares(sample)
+	if !hit {
+		s.begun[sample] = uint32(s.at) + 1
 	}
 	if s.lastReads != nil {
 		s.lastReads[sample] = uint32(s.at) + 1
@@ -75,16 +58,14 @@ func (s *served) access(sample uint32, epoch int) bool {
 	return hit
 }
 
-// loadFor reads a sample without a slot, and says whether that needed no read of the source.
-func (s *served) loadFor(sample uint32) (shared bool) {
+// shares says whether a sample without a slot needs no read of the source.
+func (s *served) shares(sample uint32) bool {
 	underWay := s.begun[sample] > 0 && s.at+1-int(s.begun[sample]) < s.batch
-	if underWay || s.side.has(sample) {
-		return true
+	if !underWay && !s.side.has(sample) {
+		return false
 	}
-	s.begun[sample] = uint32(s.at) + 1
-	s.misses.samples++
-	s.seconds += s.trace.seconds(sample)
-	return false
+	s.shared++
+	return true
 }
 
 // settle moves a sample into the side buffer, or out of it.

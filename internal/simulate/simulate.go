@@ -90,9 +90,8 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 		before := c.replaced()
 		e.Reads = uint64(end - at)
 		server, _ := c.(*served)
-		var missed misses
 		if server != nil {
-			missed = server.misses
+			server.shared = 0
 		}
 		for ; at < end; at++ {
 			if at&0xffff == 0 && progress != nil {
@@ -109,10 +108,8 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 			}
 		}
 		e.Replaced = c.replaced() - before
-		if server != nil { // it also reads ahead
-			e.Hits = e.Reads - min(server.samples-missed.samples, e.Reads)
-			e.Saved = max(e.Seconds-(server.seconds-missed.seconds), 0)
-			e.Shared = server.shared - missed.shared
+		if server != nil {
+			e.Shared = server.shared
 		}
 	}
 	return epochs, nil
