@@ -292,7 +292,7 @@ func (c *Cache) remove(victim uint64) (Result, error) {
 	if !emptied {
 		return Busy, c.corrupt("sample %d changed during its eviction", victim)
 	}
-	c.count(shm.Evicted, 1)
+	c.countEviction()
 	return Stored, nil
 }
 

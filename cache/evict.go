@@ -139,7 +139,7 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 		c.freeSlot(s, f.sample, "abort.slot", "abort.cursor") // the word does not name it, so abort does not
 		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
 	}
-	c.count(shm.Evicted, 1)
+	c.countEviction()
 	f.memory = false // the slot has its pages
 	return true, nil
 }
