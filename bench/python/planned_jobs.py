@@ -83,13 +83,21 @@ def reads(sockets: Path, name: str) -> dict[str, Any]:
     return answer
 
 
-def serve(policy: str, pictures: Path, slots: int, folder: Path, side: str | None = None) -> tuple[subprocess.Popen[str], str, Path]:
+def serve(
+    policy: str, pictures: Path, slots: int, folder: Path, side: str | None = None
+) -> tuple[subprocess.Popen[str], str, Path]:
     """A server of a new cache: the process, the name of the cache, and the folder of the sockets."""
     name, sockets = f"bench-{policy}-{os.getpid()}", folder / policy
     sockets.mkdir(mode=0o700, exist_ok=True)
     size = (4 << 20) + slots * SMALL * SMALL * 3
     source = {"kind": "dir", "path": str(pictures)}
-    cache: dict[str, Any] = {"name": name, "source": source, "decode": {"resize": [SMALL, SMALL]}, "size": size, "policy": policy}
+    cache: dict[str, Any] = {
+        "name": name,
+        "source": source,
+        "decode": {"resize": [SMALL, SMALL]},
+        "size": size,
+        "policy": policy,
+    }
     if side is not None and policy == "planned":
         cache["side_buffer"] = side
     config = folder / f"{policy}.yaml"
