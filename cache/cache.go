@@ -176,8 +176,15 @@ func (c *Cache) ReadOnly() bool { return c.readOnly }
 // measure it.
 func (c *Cache) NeedsCosts() bool { return c.costs }
 
-// Life counts the clears of the cache.
-func (c *Cache) Life() uint64 { return shm.Phase(c.seg.Phase().Load()).Epoch() }
+// Life counts the clears of the cache; 0 if it is closed.
+func (c *Cache) Life() uint64 {
+	l, err := c.enter()
+	if err != nil {
+		return 0
+	}
+	defer l.leave()
+	return shm.Phase(c.seg.Phase().Load()).Epoch()
+}
 
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (c *Cache) Evicts() bool { return c.evicts() }

@@ -42,7 +42,8 @@ const adoptAtAttach = time.Second
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(),
-		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks, next: o.Next, leaves: o.Leaves}
+		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks,
+		next: o.Next, leaves: o.Leaves}
 	if c.slots > 0 {
 		c.units = 0
 		c.setPolicy()

@@ -142,7 +142,8 @@ rate as a mark.`,
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
 		"traces are divided into so many equal parts\n")
 	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
-	flags.IntVar(&f.served, "served", 0, "the jobs read through a server, in batches of so many samples (default: no server)")
+	flags.IntVar(&f.served, "served", 0,
+		"the jobs read through a server, in batches of so many samples (default: no server)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
 	flags.StringVar(&f.order, "order", "shuffled",
 		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")

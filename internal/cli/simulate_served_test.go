@@ -17,8 +17,8 @@ func TestSimulateServed(t *testing.T) {
 	const samples, batch, epochs, first = 2000, 16, 5, 2
 	for _, c := range []struct{ slots, jobs int }{{1000, 2}, {1000, 4}, {160, 2}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", fmt.Sprint(samples), "--sample-bytes", fmt.Sprint(servedBytes),
-				"--size", fmt.Sprintf("%g%%", float64(c.slots)/samples*100), "--jobs", fmt.Sprint(c.jobs), "--epochs",
+			rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", fmt.Sprint(samples), "--sample-bytes",
+				fmt.Sprint(servedBytes), "--size", fmt.Sprintf("%g%%", float64(c.slots)/samples*100), "--jobs", fmt.Sprint(c.jobs), "--epochs",
 				fmt.Sprint(epochs), "--seed", "1", "--served", fmt.Sprint(batch), "--policy", "planned", "--json"))
 			want := 0.0
 			for _, e := range rows[first:] {

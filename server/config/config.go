@@ -380,8 +380,8 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 	if one.Side != nil {
 		side = new(uint64(*one.Side))
 	}
-	return server.CacheOptions{Name: one.Name, SideBuffer: side, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
-		Policy: policy, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
+		Policy: policy, SideBuffer: side, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 
