@@ -136,7 +136,12 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
+	var next func(sample, soon uint64) uint64
+	if h.jobs != nil {
+		next = h.jobs.Next
+	}
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
 	}
@@ -198,6 +203,7 @@ func (h *Cache) attach() error {
 	if h.segment.Policy == shm.PolicyPlanned {
 		h.jobs = jobs.New(h.segment)
 		o.Next = h.jobs.Next
+		o.Leaves = func(sample, next uint64) { h.filler.Leaves(sample, next) }
 	}
 	c, err := cache.Attach(h.segment, o)
 	if err != nil {
@@ -309,6 +315,15 @@ func (h *Cache) Adjust(o Options) {
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
+	h.filler.SetSide(h.sideBytes(o))
+}
+
+// sideBytes is the size of the side buffer of a cache.
+func (h *Cache) sideBytes(o Options) uint64 {
+	if o.SideBuffer != nil {
+		return *o.SideBuffer
+	}
+	return min(h.segment.PayloadBytes/sidePart, maxSide)
 }
 
 // Refill replaces the source by another one of the same data. Reads under way end with the old one.
@@ -330,6 +345,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
 	return nil
 }
