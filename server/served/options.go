@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 )
 
 // Options are one cache of a server.
@@ -21,7 +22,7 @@ type Options struct {
 	Tiers    []source.Settings // between segment and source, from fast to slow: kind and its keys
 	Size     uint64            // bytes that the segment never exceeds. 0: capacity for every sample
 	Policy   shm.Policy        // which samples it keeps
-	Parallel int               // reads at a time, at most 32. 0: 4
+	Parallel int               // reads at a time, at most 32. 0: 4; with Decode, decode.Readers
 	Dir      string            // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
 	// cold after a restart. Clients get it from the server; no process can truncate it.
@@ -38,7 +39,7 @@ type Options struct {
 const maxParallel = shm.ClaimsPerClient
 
 const (
-	DefaultParallel    = 4
+	defaultParallel    = 4
 	defaultReadTimeout = time.Minute
 )
 
@@ -47,7 +48,11 @@ func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
 	}
-	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
+	if o.Parallel == 0 {
+		if o.Parallel = defaultParallel; o.Decode != nil {
+			o.Parallel = decode.Readers()
+		}
+	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":
