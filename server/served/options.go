@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 )
 
 // Options are one cache of a server.
@@ -24,7 +25,7 @@ type Options struct {
 	// SideBuffer is the most bytes of samples without a slot that the server keeps for jobs that read them
 	// soon, with the policy planned. 0: none. nil: a sixteenth of the payload, at most 64 MiB.
 	SideBuffer *uint64
-	Parallel   int    // reads at a time, at most 32. 0: 4
+	Parallel   int    // reads at a time, at most 32. 0: 4; with Decode, decode.Readers
 	Dir        string // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
 	// cold after a restart. Clients get it from the server; no process can truncate it.
@@ -47,7 +48,7 @@ const (
 )
 
 const (
-	DefaultParallel    = 4
+	defaultParallel    = 4
 	defaultReadTimeout = time.Minute
 )
 
@@ -56,7 +57,11 @@ func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
 	}
-	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
+	if o.Parallel == 0 {
+		if o.Parallel = defaultParallel; o.Decode != nil {
+			o.Parallel = decode.Readers()
+		}
+	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":
