@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Objects are the named objects of a bucket or of a web server. A name is a whole address, such as
@@ -22,8 +23,18 @@ type Objects interface {
 	// List calls each for the objects whose names begin with prefix, in the byte order of the names.
 	// It returns the first error of each, and ErrInvalid if these objects cannot be listed.
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
+	// Traffic returns what reads have cost so far. It is updated by them.
+	Traffic() *Traffic
 	// Close closes idle connections. No call may be running.
 	Close()
+}
+
+// Traffic counts requests for parts of objects.
+type Traffic struct {
+	Requests  atomic.Uint64 // sent, also those that failed
+	Bytes     atomic.Uint64 // received
+	Hedged    atomic.Uint64 // second requests for reads that took long, among Requests
+	HedgesWon atomic.Uint64 // of these, those that were faster than the first
 }
 
 // ErrUnavailable is the error of a remote source that does not answer now. Another try may succeed.
@@ -94,6 +105,14 @@ func (r Remote) Place(path string) (*Place, error) {
 
 // Objects returns the objects of an address, and nil for local files.
 func (p *Place) Objects() Objects { return p.objects }
+
+// Traffic returns what reads of the objects have cost; nil: local files.
+func (p *Place) Traffic() *Traffic {
+	if p.objects == nil {
+		return nil
+	}
+	return p.objects.Traffic()
+}
 
 // Open opens a file for reading. Errors: those of OpenFile and of Objects.Stamp.
 func (p *Place) Open(ctx context.Context, path string) (*File, error) {

@@ -91,7 +91,8 @@ func openAt(ctx context.Context, place *source.Place, folder string, verify bool
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
 	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
-		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
+		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes,
+		Traffic: place.Traffic()}
 	return d, nil
 }
 

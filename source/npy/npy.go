@@ -50,7 +50,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		place.Close()
 		return nil, err
 	}
-	r.From = place
+	r.From, r.About.Traffic = place, place.Traffic()
 	return r, nil
 }
 
