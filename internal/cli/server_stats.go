@@ -13,7 +13,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
-	"github.com/stocached/stocached/server/served"
+	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/tier"
 )
 
@@ -192,7 +192,7 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 }
 
 // remoteCounts are the counters of a remote source.
-type remoteCounts served.Remote
+type remoteCounts cacheserver.Remote
 
 // orNone returns the counters; nil: the source is local.
 func (r *remoteCounts) orNone() any {

@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stocached/stocached/source"

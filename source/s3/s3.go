@@ -1,4 +1,4 @@
-// Package s3 reads objects from storage that speaks S3: s3://bucket/name, and gs://bucket/name for
+// Package s3 reads and writes objects of storage that speaks S3: s3://bucket/name, and gs://bucket/name for
 // Google's storage through its S3 endpoint.
 package s3
 
@@ -73,7 +73,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
 	}
-	return remote.New(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
+	return remote.NewWritable(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
 }
 
 // keys returns where the access keys come from.
