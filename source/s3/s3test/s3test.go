@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
 	stdlog "log"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,10 +114,12 @@ func Versitygw(t *testing.T) *Server {
 	}
 	to := &url.URL{Scheme: "http", Host: address}
 	quiet := stdlog.New(io.Discard, "", 0)
-	return begin(t, &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: quiet, Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(to)
-		r.Out.Host = r.In.Host // the signature has it
-	}})
+	return begin(t, &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: quiet,
+		Transport: &http.Transport{DisableKeepAlives: true}, // tests look for goroutines that stay
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host // the signature has it
+		}})
 }
 
 // counted counts the bytes of an answer.
@@ -144,7 +144,7 @@ func begin(t *testing.T, behind http.Handler) *Server {
 	s.URL = server.URL
 	var err error
 	s.Client, err = minio.New(strings.TrimPrefix(s.URL, "http://"),
-		&minio.Options{Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
+		&minio.Options{Transport: &http.Transport{DisableKeepAlives: true}, Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
 	if err == nil {
 		err = s.Client.MakeBucket(t.Context(), Bucket, minio.MakeBucketOptions{})
 	}
@@ -178,6 +178,14 @@ func (s *Server) Put(t *testing.T, key string, data []byte) {
 	}
 }
 
+// Remove removes an object.
+func (s *Server) Remove(t *testing.T, key string) {
+	t.Helper()
+	if err := s.Client.RemoveObject(t.Context(), Bucket, key, minio.RemoveObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Get returns an object.
 func (s *Server) Get(t *testing.T, key string) []byte {
 	t.Helper()
@@ -203,22 +211,4 @@ func (s *Server) Names(t *testing.T, prefix string) (names []string) {
 		names = append(names, o.Key)
 	}
 	return names
-}
-
-// Upload puts all files of a folder, under the key data/.
-func (s *Server) Upload(t *testing.T, folder string) {
-	t.Helper()
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err == nil {
-			s.Put(t, "data"+strings.TrimPrefix(path, folder), data)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
