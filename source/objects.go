@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,8 +63,36 @@ type Traffic struct {
 // ErrUnavailable is the error of a remote source that does not answer now. Another try may succeed.
 var ErrUnavailable = errors.New("the source does not answer now")
 
-// OpenObjects makes the Objects of a scheme. settings are the keys under `remote`.
-type OpenObjects func(settings Settings) (Objects, error)
+// OpenObjects makes the Objects of a scheme. settings are the keys under `remote`. private was a part of an
+// address of a web server.
+type OpenObjects func(settings Settings, private Private) (Objects, error)
+
+// Private is what an address may have that must be in no message: user and password, and a query such as a
+// signature. Both go to the server with each request.
+type Private struct{ User, Password, Query string }
+
+// takePrivate removes what is private from the address of a web server.
+func takePrivate(path *string) (p Private) {
+	scheme, rest, _ := strings.Cut(*path, "://")
+	if scheme != "http" && scheme != "https" {
+		return p
+	}
+	rest, p.Query, _ = strings.Cut(rest, "?")
+	host, name, named := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		p.User, p.Password, _ = strings.Cut(host[:at], ":")
+		for _, text := range []*string{&p.User, &p.Password} {
+			if plain, err := url.PathUnescape(*text); err == nil {
+				*text = plain
+			}
+		}
+		host = host[at+1:]
+	}
+	if *path = scheme + "://" + host; named {
+		*path += "/" + name
+	}
+	return p
+}
 
 var schemes struct {
 	sync.Mutex
@@ -97,8 +126,10 @@ type Place struct {
 	objects Objects // nil: local files
 }
 
-// Place returns where the files of a path lie. Errors: ErrInvalid.
-func (r Remote) Place(path string) (*Place, error) {
+// Place returns where the files of a path lie. It removes from the path what is Private. Errors: ErrInvalid.
+func (r Remote) Place(at *string) (*Place, error) {
+	private := takePrivate(at)
+	path := *at
 	m := address.FindStringSubmatch(path)
 	if m == nil {
 		if r.Remote != nil {
@@ -118,7 +149,7 @@ func (r Remote) Place(path string) (*Place, error) {
 		return nil, fmt.Errorf("%w: %s: there is no reader for %s://; known are: %s; download the files, and give a local path",
 			ErrInvalid, path, m[1], strings.Join(known, ", "))
 	}
-	objects, err := open(r.Remote)
+	objects, err := open(r.Remote, private)
 	if err != nil {
 		return nil, err
 	}

@@ -242,7 +242,7 @@ func (f *packFlags) place(out string) (*source.Place, error) {
 			return nil, err
 		}
 	}
-	return r.Place(out)
+	return r.Place(&out)
 }
 
 // pack writes the missing part of the dataset.

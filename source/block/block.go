@@ -42,7 +42,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if o.Path == "" {
 		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
 	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 
 func init() {
 	for _, p := range []provider{google{}, azure{}} {
-		source.RegisterScheme(p.scheme(), func(s source.Settings) (source.Objects, error) { return open(s, p) })
+		source.RegisterScheme(p.scheme(), func(s source.Settings, _ source.Private) (source.Objects, error) { return open(s, p) })
 	}
 }
 

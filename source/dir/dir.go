@@ -78,7 +78,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}

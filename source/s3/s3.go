@@ -19,8 +19,12 @@ import (
 )
 
 func init() {
-	source.RegisterScheme("s3", func(s source.Settings) (source.Objects, error) { return open(s, "https://s3.amazonaws.com") })
-	source.RegisterScheme("gs", func(s source.Settings) (source.Objects, error) { return open(s, "https://storage.googleapis.com") })
+	source.RegisterScheme("s3", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://s3.amazonaws.com")
+	})
+	source.RegisterScheme("gs", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://storage.googleapis.com")
+	})
 }
 
 // settings are the keys under `remote`.
