@@ -65,7 +65,7 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 		t.Helper()
 		for _, path := range []string{"/metrics", "/v1/caches", "/v1/caches/pets", "/v1/caches/bucket", "/readyz"} {
 			_, text := served.ask(http.MethodGet, path, "")
-			if check(path, text); len(text) < 10 {
+			if check(path, text); text == "" {
 				t.Errorf("%s answers %q", path, text)
 			}
 		}
