@@ -37,7 +37,7 @@ func open(s source.Settings, private source.Private) (source.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.New(&driver{http.Client{Transport: transport}, private}, o.Options), nil
+	return remote.New(&driver{http.Client{Transport: transport, CheckRedirect: redirect}, private}, o.Options), nil
 }
 
 type driver struct {
@@ -46,6 +46,18 @@ type driver struct {
 }
 
 func (d *driver) Close() { d.client.CloseIdleConnections() }
+
+// redirect follows a redirect as net/http does, but never from https to http.
+func redirect(to *http.Request, from []*http.Request) error {
+	switch last := from[len(from)-1].URL; {
+	case len(from) >= 10:
+		return fmt.Errorf("%w: the server redirects more than 10 times, lately to %s", source.ErrInvalid, to.URL.Host)
+	case last.Scheme == "https" && to.URL.Scheme != "https":
+		return fmt.Errorf("%w: the server redirects from https to %s://%s; give an address that stays with https",
+			source.ErrInvalid, to.URL.Scheme, to.URL.Host)
+	}
+	return nil
+}
 
 // send sends a request.
 func (d *driver) send(ctx context.Context, method, name string, header map[string]string) (*http.Response, error) {

@@ -20,16 +20,16 @@ func TestSecondRequest(t *testing.T) {
 	const samples, sampleBytes = 150, 2000
 	for _, scheme := range []string{"s3", "http"} {
 		t.Run(scheme, func(t *testing.T) {
-			s := newStorage(t, "data")
+			s := newStorage(t)
 			data := make([]byte, 0, samples*sampleBytes)
 			for i := range samples {
 				data = append(data, bytes.Repeat([]byte{byte(i)}, sampleBytes)...)
 			}
-			s.put(t, "data/records", data)
-			settings := source.Settings{"kind": "raw", "path": "s3://data/records", "sample_bytes": sampleBytes,
-				"remote": map[string]any{"endpoint": s.url, "stall": "400ms"}, "retry": map[string]any{"tries": 1}}
+			s.Put(t, "records", data)
+			settings := source.Settings{"kind": "raw", "path": "s3://photos/records", "sample_bytes": sampleBytes,
+				"remote": map[string]any{"endpoint": s.URL, "stall": "400ms"}, "retry": map[string]any{"tries": 1}}
 			if scheme == "http" {
-				settings["path"], settings["remote"] = s.url+"/data/records", map[string]any{"stall": "400ms"}
+				settings["path"], settings["remote"] = s.URL+"/photos/records", map[string]any{"stall": "400ms"}
 			}
 			src, _, err := kinds.Whole(t.Context(), kinds.Open, settings, nil)
 			if err != nil {
@@ -90,7 +90,7 @@ func TestSecondRequest(t *testing.T) {
 
 // Ensure that the key hedge turns second requests off, and that local files count no traffic.
 func TestNoSecondRequest(t *testing.T) {
-	s := newStorage(t, "data")
+	s := newStorage(t)
 	src, _ := records(t, s, 3, map[string]any{"hedge": false, "stall": "300ms"})
 	for range 60 {
 		for i := range 3 {

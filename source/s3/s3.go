@@ -133,7 +133,7 @@ func split(name string) (scheme, bucket, key string, err error) {
 func (d *driver) failed(name string, err error) error {
 	said := minio.ToErrorResponse(err)
 	if said.StatusCode == 0 && said.Code == "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return remote.NetworkError(name, err)
+		return fmt.Errorf("%w; remote.endpoint is %s", remote.NetworkError(name, err), d.core.EndpointURL())
 	}
 	text := fmt.Sprintf("%s: %s", said.Code, said.Message)
 	switch said.Code {
@@ -143,8 +143,8 @@ func (d *driver) failed(name string, err error) error {
 	case "NoSuchKey":
 		return remote.StatusError(name, 404, text)
 	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException":
-		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s", source.ErrInvalid, name,
-			said.StatusCode, text, d.region, regionHint(said.Region, d.region))
+		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
+			name, said.StatusCode, text, d.region, regionHint(said.Region, d.region), d.core.EndpointURL())
 	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
 		return remote.StatusError(name, 403, text)
 	case "PreconditionFailed":

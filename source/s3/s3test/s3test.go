@@ -139,7 +139,7 @@ func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 func begin(t *testing.T, behind http.Handler) *Server {
 	t.Helper()
 	s := &Server{behind: behind}
-	server := httptest.NewServer(http.HandlerFunc(s.handle))
+	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.URL = server.URL
 	var err error
@@ -154,8 +154,14 @@ func begin(t *testing.T, behind http.Handler) *Server {
 	return s
 }
 
-func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet && strings.Contains(strings.Trim(r.URL.Path, "/"), "/") {
+// IsGet says whether a request is for the bytes of an object.
+func IsGet(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(strings.Trim(r.URL.Path, "/"), "/")
+}
+
+// ServeHTTP answers a request to the server.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if IsGet(r) {
 		s.Requests.Add(1)
 		w = counted{w, &s.Bytes}
 	}
