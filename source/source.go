@@ -72,6 +72,8 @@ type Info struct {
 	// Decode says how clients make pictures of the files in the first field, as shm.Header.Decode does.
 	Decode string
 	Notes  []Note // further notes for an operator, such as the names of classes
+	// Traffic counts the requests to a server; nil: the samples come from local files.
+	Traffic *Traffic
 }
 
 // Note is a line about a dataset.

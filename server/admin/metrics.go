@@ -104,6 +104,13 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	gauge("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.",
 		float64(h.Bad()))
+	if remote := h.Remote(); remote != nil {
+		counter("remote_requests_total", "Requests for parts of objects, sent to the server of a remote source.",
+			remote.Requests)
+		counter("remote_bytes_total", "Bytes of objects received from it.", remote.Bytes)
+		counter("remote_hedged_total", "Second requests for reads that took longer than 99 of 100.", remote.Hedged)
+		counter("remote_hedges_won_total", "Of these, those that were faster than the first request.", remote.HedgesWon)
+	}
 	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
 	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the begin of a "+

@@ -148,6 +148,8 @@ type Status struct {
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
+	// with a remote source: requests since it was opened
+	Remote *Remote `json:"remote,omitempty"`
 	// the tiers between segment and source, from fast to slow
 	Tiers []tier.Status `json:"tiers,omitempty"`
 	Stats
@@ -167,7 +169,24 @@ func (h *Cache) Status() (Status, error) {
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
 		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+}
+
+// Remote counts the requests to the server of a remote source. Fields are never renamed.
+type Remote struct {
+	Requests  uint64 `json:"requests"` // for parts of objects, also those that failed
+	Bytes     uint64 `json:"bytes"`    // received
+	Hedged    uint64 `json:"hedged"`   // second requests for reads that took long
+	HedgesWon uint64 `json:"hedges_won"`
+}
+
+// Remote returns the counters of a remote source; nil: the source is local. The caller has entered.
+func (h *Cache) Remote() *Remote {
+	t := h.source.Info().Traffic
+	if t == nil {
+		return nil
+	}
+	return &Remote{t.Requests.Load(), t.Bytes.Load(), t.Hedged.Load(), t.HedgesWon.Load()}
 }
 
 // note returns the text of a note of a source; "": it has none of that name.
