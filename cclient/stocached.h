@@ -225,6 +225,10 @@ struct stoc_info {
     /* "": samples are as they lie. Else the first field has the bytes of picture files, and this says how to decode
      * them (docs/spec/stores.md). stoc_info leaves it out for programs whose struct ends before this member */
     char decode[136];
+    /* 1: its samples come from programs, and its server knows which other programs have: STOC_FETCH_LOADS. Left
+     * out like decode */
+    uint32_t programs;
+    uint32_t reserved;
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
 /* EINVAL if k is not below field_count */

@@ -58,7 +58,9 @@ type Cache struct {
 	bare    source.Source // as opened, without counters
 	source  source.Source // with counters, and the tiers around it
 	tiers   *tier.Set     // part of source; nil: none
-	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
+	// the source, if programs load the samples; else nil
+	programs *tier.Programs
+	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
 	idle idleness // only the janitor uses it
 }
@@ -136,7 +138,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
+	h.read(p, h.tiers)
 	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
@@ -238,6 +240,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
+	case header.Flags&shm.FlagPrograms != 0 != want.Programs:
+		return "programs fill one of the two"
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
 	case have.Policy != want.Policy:
@@ -326,7 +330,7 @@ func (h *Cache) Refill(p *Prepared) error {
 		return fill.ErrEnding
 	}
 	h.tiers = tiers
-	h.bare, h.source, h.ahead = p.source, h.around(p, tiers), p.ahead
+	h.read(p, tiers)
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
@@ -422,17 +426,48 @@ func (h *Cache) CloseSource() { h.closeLater(h.source) }
 
 // openTiers opens the tiers of a cache; nil: it has none.
 func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
-	return tierkinds.Open(p.Options.Tiers, tier.About{Cache: h.Name, Info: p.source.Info(), Log: h.Log,
-		Within: p.Options.ReadTimeout})
+	return tierkinds.Open(p.Options.Tiers, p.about(h.Log))
 }
 
-// around returns the source of a prepared cache with counters, and the tiers around them.
-func (h *Cache) around(p *Prepared, tiers *tier.Set) source.Source {
+// read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
+func (h *Cache) read(p *Prepared, tiers *tier.Set) {
+	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
 	counted := wrap.Count(p.source, &h.counts.source)
-	if tiers == nil {
-		return counted
+	switch {
+	case p.source.Info().Programs:
+		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
+		h.source = h.programs
+	case tiers != nil:
+		h.source = tier.Around(counted, tiers)
+	default:
+		h.source = counted
 	}
-	return tier.Around(counted, tiers)
+}
+
+// Offer takes a sample that a program has loaded, and says whether a tier takes it. The caller has entered. Errors:
+// source.ErrInvalid.
+func (h *Cache) Offer(i int, sample []byte) (bool, error) {
+	if h.programs == nil {
+		return false, fmt.Errorf("%w: the samples of cache %s come from its source", source.ErrInvalid, h.Name)
+	}
+	return h.programs.Offer(i, sample)
+}
+
+// EndLoad ends the load of a sample that a program gives up. The caller has entered.
+func (h *Cache) EndLoad(i int, by any) {
+	if h.programs != nil {
+		h.programs.Fail(i, by)
+	}
+}
+
+// EndLoads ends all loads of a program that is gone.
+func (h *Cache) EndLoads(by any) {
+	if h.Enter() {
+		if h.programs != nil {
+			h.programs.Leave(by)
+		}
+		h.Leave()
+	}
 }
 
 // closeTiers closes tiers in the background, as they write what waits.
