@@ -17,6 +17,8 @@ const (
 	firstLook, longestLook, lookFor = 2 * time.Millisecond, 100 * time.Millisecond, time.Minute
 	// askAgain is how long a program does not ask a server that was away.
 	askAgain = 5 * time.Second
+	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
+	askTimeout = 5 * time.Second
 	// programsVersion is the first version of the protocol that has LOADS and OFFER.
 	programsVersion = 6
 )
@@ -136,6 +138,8 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 
 // askOnce returns a sample, or why the server has none.
 func (s *Served) askOnce(ctx context.Context, i int) (data []byte, code control.Code, err error) {
+	ctx, stop := context.WithTimeout(ctx, askTimeout)
+	defer stop()
 	err = s.fill(ctx, control.Loads, []int{i}, []int{0}, func(_ int, sample []byte) bool {
 		data = append([]byte(nil), sample...)
 		return len(data) == s.SampleBytes()

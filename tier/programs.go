@@ -94,10 +94,8 @@ func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 	return p.set.put(len(p.set.queues), i, sample), nil
 }
 
-// Fail ends the load of a sample that a program gives up.
-func (p *Programs) Fail(i int, by any) {
-	p.end(func(k int, one load) bool { return k == i && one.by == by })
-}
+// Fail ends the load of a sample that a program gives up, on any of its connections.
+func (p *Programs) Fail(i int) { p.end(func(k int, _ load) bool { return k == i }) }
 
 // Leave ends all loads of a program.
 func (p *Programs) Leave(by any) { p.end(func(_ int, one load) bool { return one.by == by }) }

@@ -454,9 +454,9 @@ func (h *Cache) Offer(i int, sample []byte) (bool, error) {
 }
 
 // EndLoad ends the load of a sample that a program gives up. The caller has entered.
-func (h *Cache) EndLoad(i int, by any) {
+func (h *Cache) EndLoad(i int) {
 	if h.programs != nil {
-		h.programs.Fail(i, by)
+		h.programs.Fail(i)
 	}
 }
 

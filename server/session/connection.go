@@ -420,7 +420,7 @@ func (c *Connection) offer(request uint64, m control.OfferBody) {
 	}
 	defer h.Leave()
 	if m.Flags == control.Failed {
-		h.EndLoad(int(m.Index), c)
+		h.EndLoad(int(m.Index))
 		c.out.send(control.AppendOffered(nil, request, false))
 		return
 	}
