@@ -184,6 +184,19 @@ func (r *jobRank) kill() {
 	_ = r.process.Process.Kill()
 }
 
+// goesOn waits until the rank has read one more batch.
+func (r *jobRank) goesOn() {
+	read := func() loader.State {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.at
+	}
+	before := read()
+	for began := time.Now(); read() == before && time.Since(began) < time.Minute && !r.t.Failed(); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (r *jobRank) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,6 +269,9 @@ func TestClusterJobKilled(t *testing.T) {
 			away.Store(true)
 			time.Sleep(10 * time.Second)
 			away.Store(false)
+			for _, r := range ranks { // it is not away for longer than reads are tried
+				r.goesOn()
+			}
 		}
 		if t.Failed() {
 			break
