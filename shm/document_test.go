@@ -168,7 +168,7 @@ func TestDocumentNumbers(t *testing.T) {
 			continue
 		}
 		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast,
-			"reserved": FlagReserved, "named": FlagNamed} {
+			"reserved": FlagReserved, "named": FlagNamed, "programs": FlagPrograms} {
 			m := regexp.MustCompile("bit (\\d) `" + name + "`").FindStringSubmatch(r.cells[3])
 			if m == nil {
 				t.Errorf("flag %s is not in the document", name)

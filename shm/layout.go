@@ -104,7 +104,8 @@ const (
 	FlagUnlinkLast = 1 << 1
 	FlagReserved   = 1 << 2
 	FlagNamed      = 1 << 3
-	FlagsKnown     = 1<<4 - 1
+	FlagPrograms   = 1 << 4
+	FlagsKnown     = 1<<5 - 1
 )
 
 // Offsets of the control words in the file, and of the bytes that clients lock.

@@ -335,12 +335,13 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 		}
 		w.done = true
 	}
+	from := f.source
 	f.mu.Unlock()
 	if result.data != nil {
 		result.data.users.Add(users)
 	}
 	for _, w := range answered {
-		w.request.answer(w, result)
+		w.request.answer(w, loaded(from, w, result))
 	}
 	for _, w := range late {
 		w.request.answer(w, closing)
@@ -353,6 +354,24 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 		result.data.Release()
 	}
 	f.mu.Lock()
+}
+
+// Claimer is a source whose samples programs load, one at a time for each sample.
+type Claimer interface {
+	Claim(ctx context.Context, i int, by any) bool
+}
+
+// loading is the result of a sample that another program or machine loads.
+var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
+
+// loaded says whose program loads a sample that nobody has.
+func loaded(from source.Source, w *waiter, r result) result {
+	programs, ok := from.(Claimer)
+	if ok && r.code == control.CodeLoad && w.request.Loads != nil &&
+		!programs.Claim(context.Background(), w.index, w.request.Loads) {
+		return loading
+	}
+	return r
 }
 
 // clients returns how many clients fetch the sample of these waiters.
@@ -491,6 +510,8 @@ func unread(from source.Source, index int, err error) result {
 		code = control.CodeChanged
 	case errors.Is(err, source.ErrCorrupt):
 		code = control.CodeDamaged
+	case errors.Is(err, source.ErrLoad):
+		code = control.CodeLoad
 	case errors.Is(err, source.ErrClosed):
 		code = control.CodeClosing
 	}

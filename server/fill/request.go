@@ -25,6 +25,8 @@ type Request struct {
 	// those that are READY. Unstored, with Send, says that these need not be stored: other nodes keep them.
 	// FreeOnly says that no sample may lose its slot for these.
 	Send, Unstored, FreeOnly bool
+	// Loads is the program that loads samples that fail with LOAD; nil: none.
+	Loads any
 
 	by      Requester
 	queue   *Queue

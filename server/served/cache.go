@@ -57,7 +57,9 @@ type Cache struct {
 	bare    source.Source // as opened, without counters
 	source  source.Source // with counters, and the tiers around it
 	tiers   *tier.Set     // part of source; nil: none
-	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
+	// the source, if programs load the samples; else nil
+	programs *tier.Programs
+	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
 	idle idleness // only the janitor uses it
 }
@@ -135,7 +137,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
+	h.read(p, h.tiers)
 	var next func(sample, soon uint64) uint64
 	if h.jobs != nil {
 		next = h.jobs.Next
@@ -243,6 +245,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
+	case header.Flags&shm.FlagPrograms != 0 != want.Programs:
+		return "programs fill one of the two"
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
 	case have.Policy != want.Policy:
@@ -340,7 +344,7 @@ func (h *Cache) Refill(p *Prepared) error {
 		return fill.ErrEnding
 	}
 	h.tiers = tiers
-	h.bare, h.source, h.ahead = p.source, h.around(p, tiers), p.ahead
+	h.read(p, tiers)
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
