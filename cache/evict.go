@@ -73,6 +73,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		if !ok {
 			return Full, nil
 		}
+		c.tellLeaving(&victim)
 		if retired, err := c.retire(f, victim.Sample, s); err != nil {
 			return Busy, errors.Join(err, c.abort(f))
 		} else if retired {
@@ -92,6 +93,13 @@ func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.
 	}
 	if left := search.Look(number, s, candidate); left != candidate.Reference {
 		c.seg.SetReference(s, left)
+	}
+}
+
+// tellLeaving tells the program that a sample goes.
+func (c *Cache) tellLeaving(victim *policy.Candidate) {
+	if c.next != nil && c.leaves != nil {
+		c.leaves(victim.Sample, victim.Next)
 	}
 }
 
@@ -131,7 +139,7 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 		c.freeSlot(s, f.sample, "abort.slot", "abort.cursor") // the word does not name it, so abort does not
 		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
 	}
-	c.count(shm.Evicted, 1)
+	c.countEviction()
 	f.memory = false // the slot has its pages
 	return true, nil
 }

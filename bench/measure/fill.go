@@ -73,7 +73,7 @@ func FillPictures(b *Box, picture, build string, n, runs int) (report.Measuremen
 	with := func(name, decoder string) Subject {
 		var cold *servedCache
 		c := b.cache("pictures", s)
-		c.Decode = map[string]any{"resize": []int{224, 224}}
+		c.Decode, c.Parallel = map[string]any{"resize": []int{224, 224}}, 0 // its default with decode
 		return Subject{Name: name, Samples: n,
 			Setup: func() (err error) {
 				if err = os.Setenv("STOCACHED_DECODE", decoder); err == nil {

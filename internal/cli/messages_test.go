@@ -192,7 +192,7 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		configurations[key] = raw + section + ": {KEY: VALUE}"
 	}
 	for _, key := range []string{"size", "policy", "parallel", "dir", "unnamed", "read_timeout", "remove_unused",
-		"decode"} {
+		"side_buffer", "decode"} {
 		configurations["caches."+key] = cache(sources["raw"], ", KEY: VALUE")
 	}
 	configurations["caches.name"] = strings.Replace(raw, "name: pets", "KEY: VALUE", 1)

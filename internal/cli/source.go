@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/internal/cli/table"
-	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
 	imagesource "github.com/stocached/stocached/source/decode"
@@ -119,7 +118,7 @@ func sourceInfo(ctx context.Context, s source.Source, path string, asJSON bool, 
 	if both, ok := s.(*imagesource.Both); ok {
 		for k, note := range d.Notes {
 			if note.Name == imagesource.StoreNote {
-				d.Notes[k].Text = "auto: " + both.Explain(ctx, cacheserver.DefaultParallel)
+				d.Notes[k].Text = "auto: " + both.Explain(ctx, imagesource.Readers())
 			}
 		}
 	}

@@ -57,7 +57,9 @@ type Cache struct {
 	bare    source.Source // as opened, without counters
 	source  source.Source // with counters, and the tiers around it
 	tiers   *tier.Set     // part of source; nil: none
-	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
+	// the source, if programs load the samples; else nil
+	programs *tier.Programs
+	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
 	idle idleness // only the janitor uses it
 }
@@ -135,8 +137,13 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
+	h.read(p, h.tiers)
+	var next func(sample, soon uint64) uint64
+	if h.jobs != nil {
+		next = h.jobs.Next
+	}
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
 	}
@@ -198,6 +205,7 @@ func (h *Cache) attach() error {
 	if h.segment.Policy == shm.PolicyPlanned {
 		h.jobs = jobs.New(h.segment)
 		o.Next = h.jobs.Next
+		o.Leaves = func(sample, next uint64) { h.filler.Leaves(sample, next) }
 	}
 	c, err := cache.Attach(h.segment, o)
 	if err != nil {
@@ -237,6 +245,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
+	case header.Flags&shm.FlagPrograms != 0 != want.Programs:
+		return "programs fill one of the two"
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
 	case have.Policy != want.Policy:
@@ -309,6 +319,15 @@ func (h *Cache) Adjust(o Options) {
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
+	h.filler.SetSide(h.sideBytes(o))
+}
+
+// sideBytes is the size of the side buffer of a cache.
+func (h *Cache) sideBytes(o Options) uint64 {
+	if o.SideBuffer != nil {
+		return *o.SideBuffer
+	}
+	return min(h.segment.PayloadBytes/sidePart, maxSide)
 }
 
 // Refill replaces the source by another one of the same data. Reads under way end with the old one.
@@ -325,11 +344,12 @@ func (h *Cache) Refill(p *Prepared) error {
 		return fill.ErrEnding
 	}
 	h.tiers = tiers
-	h.bare, h.source, h.ahead = p.source, h.around(p, tiers), p.ahead
+	h.read(p, tiers)
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
 	return nil
 }

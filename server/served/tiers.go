@@ -1,16 +1,8 @@
-// Package served has the caches of a server. Each is a segment, the server's own client of it, and
-// the source that fills it.
-//
-// Prepare (prepare.go) opens the source of a cache, so that its size is known, and makes nothing.
-// Serve (cache.go) then creates the segment, or adopts a warm one, and starts the filler. unused.go
-// has the janitor's part, stats.go what operators see. The package imports fill and prefetch, and
-// knows no clients and no sockets.
 package served
 
 import (
 	"fmt"
 
-	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
 	tierkinds "github.com/stocached/stocached/tier/kinds"
@@ -18,17 +10,22 @@ import (
 
 // openTiers opens the tiers of a cache; nil: it has none.
 func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
-	return tierkinds.Open(p.Options.Tiers, tier.About{Cache: h.Name, Info: p.source.Info(), Log: h.Log,
-		Within: p.Options.ReadTimeout})
+	return tierkinds.Open(p.Options.Tiers, p.about(h.Log))
 }
 
-// around returns the source of a prepared cache with counters, and the tiers around them.
-func (h *Cache) around(p *Prepared, tiers *tier.Set) source.Source {
+// read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
+func (h *Cache) read(p *Prepared, tiers *tier.Set) {
+	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
 	counted := wrap.Count(p.source, &h.counts.source)
-	if tiers == nil {
-		return counted
+	switch {
+	case p.source.Info().Programs:
+		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
+		h.source = h.programs
+	case tiers != nil:
+		h.source = tier.Around(counted, tiers)
+	default:
+		h.source = counted
 	}
-	return tier.Around(counted, tiers)
 }
 
 // closeTiers closes tiers in the background, as they write what waits.

@@ -52,7 +52,7 @@ func TestDocumentedKeys(t *testing.T) {
 		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)})
 		accepted[key] = known(t, err)
 	}
-	_, err = source.Remote{Remote: unknown}.Place("s3://bucket/name")
+	_, err = source.Remote{Remote: unknown}.Place(new("s3://bucket/name"))
 	accepted["remote"] = known(t, err)
 	_, err = decode.New(s, unknown)
 	accepted["decode"] = known(t, err)

@@ -17,6 +17,7 @@ type Options struct {
 	CA       string        `key:"ca"`       // file of certificates in PEM that the server's certificate may come from, besides those of the system
 	Stall    time.Duration `key:"stall"`    // an answer without a byte for so long is given up; default 10s
 	Requests int           `key:"requests"` // requests at a time, at most; default 64
+	Hedge    *bool         `key:"hedge"`    // a read that takes long gets a second request; default true
 }
 
 // Read decodes settings into all, which embeds o. It returns what sends requests. Errors: ErrInvalid,
@@ -47,7 +48,6 @@ func (o *Options) check() error {
 func (o *Options) transport() (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Requests
-	t.ResponseHeaderTimeout = o.Stall
 	t.DisableCompression = true // samples are the bytes of the object
 	t.ForceAttemptHTTP2 = false // one connection for each request: a large answer holds up no other
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}

@@ -145,6 +145,13 @@ func (w *window) turn() {
 	w.size = min(w.size, w.ceiling)
 }
 
+// isBusy says whether the server has lately said that it is busy.
+func (w *window) isBusy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.busy) < ceilingLasts
+}
+
 // next begins a round. The caller holds mu.
 func (w *window) next() { w.answers, w.ratios, w.full = 0, 0, len(w.waiting) > 0 }
 
