@@ -177,7 +177,7 @@ def test_get_or_load_and_put_share_samples(nodes, tmp_path):
     def first(node):
         cache = node.attach()
         assert cache.programs
-        for index in range(0, 50):
+        for index in range(50):
             cache.get_or_load(index, load, allow_random=True)
         for index in range(50, 60):
             image, label = sample(index)
