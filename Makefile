@@ -370,8 +370,8 @@ lint-cross:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
 
-.PHONY: lint-generate generate-check
-lint-generate generate-check: ## check that generated files are up to date
+.PHONY: lint-generate
+lint-generate: ## check that generated files are up to date
 	$(GO) generate ./...
 	git diff --exit-code -- '*.h' '*.go' '*.py' go.mod go.sum
 

@@ -228,7 +228,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_workers_read_a_planned_cache(server, reader):
     """Workers count what they read in records of their own. So the loader tells the server how far it is.
-    Two jobs then read less from the source than two that nobody knows."""
+    Two jobs then read less from the source than two jobs that the server does not know."""
     n, epochs = 400, 4
     server.files(jpegs(n), decode=DECODE, size=(4 << 20) + n // 2 * 3100, **PLANNED)
     assert n * 0.45 < server.about()["slots"] < n * 0.55
