@@ -189,8 +189,10 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
 		reference := uint8(0)
-		if slot := c.layout.Place(w) - 1; refer && slot < c.slots {
-			reference = c.seg.Reference(slot) // before the copy, which takes longer than the byte takes to come
+		if refer {
+			if slot := c.layout.Place(w) - 1; slot < c.slots {
+				reference = c.seg.Reference(slot) // before the copy, which takes longer than the byte takes to come
+			}
 		}
 		switch {
 		case c.chains:
