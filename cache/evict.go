@@ -30,6 +30,7 @@ func (c *Cache) setPolicy() {
 	if !kind.NeedsPlans() {
 		c.next = nil
 	}
+	c.saturated = kind.Saturated()
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
 
@@ -170,8 +171,8 @@ func (c *Cache) placed(s uint64) {
 	}
 }
 
-// referred stores what a hit leaves for the policy.
-func (c *Cache) referred(w shm.Word) {
+// referred stores what a hit leaves for the policy. old is the reference byte before.
+func (c *Cache) referred(w shm.Word, old uint8) {
 	s := c.layout.Place(w) - 1
 	var now, draw uint64 // hits load and change no shared word that their policy does not need
 	switch c.seg.Policy {
@@ -180,7 +181,6 @@ func (c *Cache) referred(w shm.Word) {
 	case shm.PolicyLFU:
 		draw = c.draws.Add(1)
 	}
-	old := c.seg.Reference(s)
 	if b := c.rule.Hit(old, now, draw); b != old {
 		c.seg.SetReference(s, b)
 	}

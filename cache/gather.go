@@ -295,7 +295,9 @@ func (g *gather) row(k int) (bool, error) {
 				return false, c.corruptWord(sample, w, m)
 			}
 			if c.references && matches {
-				c.referred(w)
+				if old := c.seg.Reference(c.layout.Place(w) - 1); int(old) != c.saturated {
+					c.referred(w, old)
+				}
 			}
 			return matches, nil
 		}
