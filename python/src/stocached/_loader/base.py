@@ -331,6 +331,10 @@ class BaseLoader(CheckpointedLoader):
         if cached is not None and not isinstance(cached, CachedSamples):
             return self._served_pipeline(cached)
         dataset, indices = unwrapped(self.dataset if cached is None else cached.dataset)
+        if getattr(dataset, "served", False):
+            raise UnsupportedError(
+                "native workers read no Subset of a SourceDataset: give the loader the dataset, and sampler= the indices"
+            )
         if folder is None or not isinstance(dataset, folder.Decoded):
             raise UnsupportedError(
                 f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"

@@ -16,9 +16,9 @@ APART = "worker_init_fn= and multiprocessing_context= are for processes: leave t
 def say_why(dataset: Any, augment: Any, why: str) -> None:
     """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
-    served = getattr(dataset, "served", False)
     for _ in range(_DEEP):  # of a Subset or CachedDataset
-        dataset = dataset if served else getattr(dataset, "dataset", dataset)
+        dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
+    served = getattr(dataset, "served", False)
     ours = steps and isinstance(augment, steps.Step) if served else folder and isinstance(dataset, folder.Decoded)
     if not ours or why in _said:
         return
