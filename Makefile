@@ -11,6 +11,8 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 VERSITYGW_VERSION := v1.8.0
+FAKE_GCS_VERSION := v1.56.1
+AZURITE_VERSION := 3.37.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
@@ -178,6 +180,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 #   MEMORY_ROUNDS=50          rounds of 16 writers in each of five memory cgroups
 #   SERVER_KILLS=500          kills of a server under load
 #   JOB_KILLS=1000            kills of each of three jobs with announced orders, and half as often of their server
+#   CLUSTER_KILLS=200         kills of servers, ranks, nodes of Redis and the storage of a job on three nodes
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
@@ -191,6 +194,7 @@ soak: build/libstocached.so setup-torch ## kill processes at random for hours; t
 	STOCACHED_TEST_EPOCHS=all $(GO) test -count=1 -run '^TestLoss$$' ./internal/verify/arena
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(JOB_KILLS),1000) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestPlannedJobsKilled$$' ./internal/cli
+	STOCACHED_TEST_KILLS=$(or $(CLUSTER_KILLS),200) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestClusterJobKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
@@ -243,7 +247,15 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 
 .PHONY: test-remote
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
+
+# Not a part of `make test`: the libraries and the two servers take minutes to build.
+.PHONY: test-cloud
+test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
+	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
+	CGO_ENABLED=0 STOCACHED_FAKE_GCS='$(CURDIR)/$(TOOLS)/fake-gcs-server' \
+		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
+		$(GO_TEST_AGAIN) -tags cloud -run 'Bucket' ./source/kinds
 
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
@@ -402,6 +414,13 @@ setup-c-tests: setup-system
 setup-versitygw: ## install the S3 server of test-remote into .tools
 	@[ -x $(TOOLS)/versitygw ] || { echo 'stocached: building versitygw, an S3 server for tests (a minute)'; \
 		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); }
+
+.PHONY: setup-cloud
+setup-cloud: ## install the servers of test-cloud into .tools
+	@[ -x $(TOOLS)/fake-gcs-server ] || { echo 'stocached: building fake-gcs-server, for tests (minutes)'; \
+		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION); }
+	@[ -d $(TOOLS)/azurite/node_modules/azurite ] || \
+		npm install --silent --no-audit --no-fund --prefix $(TOOLS)/azurite azurite@$(AZURITE_VERSION)
 
 .PHONY: setup-promtool
 setup-promtool:
