@@ -320,6 +320,11 @@ test-stress: build/libstocached.so setup-python ## kill 1,000 processes at rando
 test-cuda: setup-torch ## test batches in pinned memory; needs a GPU
 	$(PYTEST) python/tests/cuda_machine.py
 
+.PHONY: test-learning
+test-learning: setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
+	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \
+	test -n "$$pictures" && STOCACHED_TEST_PICTURES="$$pictures" $(PYTEST) python/tests/loader/test_native_torch.py -k learns
+
 # TORCH_TESTS=.../pytorch/test and TORCHDATA_TESTS=.../data/test name the folders of the tests.
 .PHONY: test-suites
 test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with our class (an hour)

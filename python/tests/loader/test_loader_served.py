@@ -392,6 +392,32 @@ def test_served_samples_that_c_cannot_augment(server):
     assert augmented(server, augment=image.RandomCrop(20)).worker == "native"
 
 
+def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeypatch, caplog):
+    from torch.utils.data import Subset
+
+    from stocached import image
+    from stocached._loader import worker_choice
+    from stocached.torch import DataLoader, SourceDataset
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    settings = {"num_workers": 2, "augment": image.RandomCrop(20)}
+    for dataset, why in (
+        (SourceDataset(server.name, transform=halved), "the dataset has a transform="),
+        (Subset(SourceDataset(server.name), range(10)), "no Subset of a SourceDataset"),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            loader = DataLoader(dataset, 4, **settings)
+            assert loader.worker == "process"
+            loader.close()
+        assert [why in line for line in caplog.messages] == [True], caplog.messages
+    whole = DataLoader(SourceDataset(server.name), 4, sampler=range(10), **settings)
+    assert whole.worker == "native"
+    assert sum(len(batch["image"]) for batch in whole) == 10
+    whole.close()
+
+
 def halved(sample):
     return {**sample, "image": sample["image"] // 2}
 
