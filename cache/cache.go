@@ -32,6 +32,7 @@ type Cache struct {
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes
 	saturated   int                              // a reference byte that no hit changes; -1: there is none
+	tickShift   int                              // with the policy lru: bits of the hand below a tick; -1: another one
 	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
 	leaves      func(sample, next uint64)        // called before a sample goes; nil: not called
 	seed        uint64                           // of the policy

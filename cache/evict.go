@@ -30,7 +30,7 @@ func (c *Cache) setPolicy() {
 	if !kind.NeedsPlans() {
 		c.next = nil
 	}
-	c.saturated = kind.Saturated()
+	c.saturated, c.tickShift = kind.Saturated(), policy.TickShift(c.rule)
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
 
@@ -169,6 +169,14 @@ func (c *Cache) placed(s uint64) {
 	if c.references {
 		c.seg.SetReference(s, c.rule.Placed(c.seg.Hand().Load()))
 	}
+}
+
+// settled says whether a hit leaves a reference byte as it is, without the call of the rule.
+func (c *Cache) settled(reference uint8) bool {
+	if c.tickShift >= 0 {
+		return uint8(c.seg.Hand().Load()>>c.tickShift) == reference
+	}
+	return int(reference) == c.saturated
 }
 
 // referred stores what a hit leaves for the policy. old is the reference byte before.

@@ -295,7 +295,7 @@ func (g *gather) row(k int) (bool, error) {
 				return false, c.corruptWord(sample, w, m)
 			}
 			if c.references && matches {
-				if old := c.seg.Reference(c.layout.Place(w) - 1); int(old) != c.saturated {
+				if old := c.seg.Reference(c.layout.Place(w) - 1); !c.settled(old) {
 					c.referred(w, old)
 				}
 			}

@@ -214,7 +214,7 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		case !fits:
 			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
-			if refer && int(reference) != c.saturated {
+			if refer && !c.settled(reference) {
 				c.referred(w, reference)
 			}
 			return int(n), true, nil
