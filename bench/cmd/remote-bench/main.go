@@ -155,12 +155,17 @@ func bare(urls []string, connections int) reader {
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.DisableCompression = 0, connections, true
 	client := &http.Client{Transport: transport}
 	return func(i int, dst []byte) error {
-		answer, err := client.Get(urls[i])
+		request, err := http.NewRequest(http.MethodGet, urls[i], nil)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Range", fmt.Sprintf("bytes=0-%d", *size-1)) // as the source does
+		answer, err := client.Do(request)
 		if err != nil {
 			return err
 		}
 		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
+		if answer.StatusCode != http.StatusPartialContent {
 			return fmt.Errorf("%s", answer.Status)
 		}
 		_, err = io.ReadFull(answer.Body, dst[:*size])
