@@ -120,7 +120,9 @@ type driver struct {
 	region    string
 	keys      *credentials.Credentials
 	transport *http.Transport
-	buckets   sync.Map // *url.URL of each bucket, by its name
+
+	signatures signatures
+	buckets    sync.Map // *url.URL of each bucket, by its name
 }
 
 func (d *driver) Close() { d.transport.CloseIdleConnections() }
