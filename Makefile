@@ -180,6 +180,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 #   MEMORY_ROUNDS=50          rounds of 16 writers in each of five memory cgroups
 #   SERVER_KILLS=500          kills of a server under load
 #   JOB_KILLS=1000            kills of each of three jobs with announced orders, and half as often of their server
+#   CLUSTER_KILLS=200         kills of servers, ranks, nodes of Redis and the storage of a job on three nodes
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
@@ -193,6 +194,7 @@ soak: build/libstocached.so setup-torch ## kill processes at random for hours; t
 	STOCACHED_TEST_EPOCHS=all $(GO) test -count=1 -run '^TestLoss$$' ./internal/verify/arena
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(JOB_KILLS),1000) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestPlannedJobsKilled$$' ./internal/cli
+	STOCACHED_TEST_KILLS=$(or $(CLUSTER_KILLS),200) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestClusterJobKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'

@@ -128,6 +128,9 @@ type Place struct {
 
 // Place returns where the files of a path lie. It removes from the path what is Private. Errors: ErrInvalid.
 func (r Remote) Place(at *string) (*Place, error) {
+	if *at == "" {
+		return nil, fmt.Errorf("%w: no path", ErrInvalid)
+	}
 	private := takePrivate(at)
 	path := *at
 	m := address.FindStringSubmatch(path)

@@ -65,15 +65,16 @@ func (s *Set) Problems() (lines []string) {
 	return lines
 }
 
-// put writes a sample to the first n tiers, in the background.
-func (s *Set) put(n, i int, sample []byte) {
+// put writes a sample to the first n tiers, in the background, and says whether one takes it.
+func (s *Set) put(n, i int, sample []byte) (taken bool) {
 	for _, q := range s.queues[:n] {
-		if !q.tier.Accepts(i, len(sample)) || !q.put(i, sample) {
-			if shared, ok := q.tier.(Shared); ok {
-				shared.Release(i)
-			}
+		if q.tier.Accepts(i, len(sample)) && q.put(i, sample) {
+			taken = true
+		} else if shared, ok := q.tier.(Shared); ok {
+			shared.Release(i)
 		}
 	}
+	return taken
 }
 
 // Close writes what is in the queues, for a bounded time, and closes the tiers.

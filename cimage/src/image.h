@@ -77,10 +77,12 @@ typedef void transpose_in_function(uint8_t *dst, const uint8_t *const rows[BAND]
 typedef void transpose_out_function(uint8_t *dst, size_t stride, const uint8_t *src, size_t columns);
 typedef void weigh_function(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
                             uint32_t shift, size_t n);
+typedef void interleave_function(uint8_t *dst, const uint8_t *const rows[3], size_t n);
 struct loops {
     transpose_in_function *transpose_in;   /* BAND rows into columns of BAND bytes */
     transpose_out_function *transpose_out; /* columns of BAND bytes into BAND rows */
     weigh_function *weigh;                 /* weighted sums of rows; n is a multiple of BAND */
+    interleave_function *interleave;       /* rows of three planes into n pixels of three bytes */
     /* value / divisor - mean, divided by std, for n values */
     void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std);
 };

@@ -35,7 +35,14 @@ static void weigh(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *
     }
 }
 
-static const struct loops plain = {transpose_in, transpose_out, weigh, NULL};
+static void interleave(uint8_t *dst, const uint8_t *const rows[3], size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        for (size_t c = 0; c < 3; c++)
+            dst[3 * k + c] = rows[c][k];
+}
+
+static const struct loops plain = {transpose_in, transpose_out, weigh, interleave, NULL};
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -122,6 +129,30 @@ VECTORS static void weigh_vectors(uint8_t *dst, const uint8_t *src, size_t step,
     }
 }
 
+VECTORS static void interleave_vectors(uint8_t *dst, const uint8_t *const rows[3], size_t n)
+{
+    /* Of 16 pixels: byte k of part p is value (16 p + k) / 3 of plane k % 3. The top bit gives 0. */
+    __m128i from[3][3];
+    for (int p = 0; p < 3; p++)
+        for (int c = 0; c < 3; c++) {
+            uint8_t at[16];
+            for (int k = 0; k < 16; k++)
+                at[k] = (16 * p + k) % 3 == c ? (uint8_t)((16 * p + k) / 3) : 0x80;
+            memcpy(&from[p][c], at, sizeof at);
+        }
+    size_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        for (int p = 0; p < 3; p++) {
+            __m128i part = _mm_setzero_si128();
+            for (int c = 0; c < 3; c++) {
+                __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(rows[c] + k));
+                part = _mm_or_si128(part, _mm_shuffle_epi8(row, from[p][c]));
+            }
+            _mm_storeu_si128((__m128i *)(void *)(dst + 3 * k + 16 * p), part);
+        }
+    interleave(dst + 3 * k, (const uint8_t *const[3]){rows[0] + k, rows[1] + k, rows[2] + k}, n - k);
+}
+
 /* a / b, where r is 1 / b: a quotient, corrected by its remainder. put_row checks that it is exact. */
 VECTORS static inline __m256 quotient(__m256 a, __m256 b, __m256 r)
 {
@@ -140,7 +171,8 @@ VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, 
     }
 }
 
-static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors, normalise_vectors};
+static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors, interleave_vectors,
+                                     normalise_vectors};
 
 bool has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 

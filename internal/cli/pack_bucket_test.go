@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 const bucketOut = "s3://" + s3test.Bucket + "/packed"
@@ -33,7 +34,7 @@ func bigSource(t *testing.T) (path string, flags []string, want map[string]strin
 	flags = []string{"--kind", "raw", "--source", "sample_bytes=100000", "--block-size", "1MiB", "--file-size", "24MiB"}
 	local := filepath.Join(t.TempDir(), "packed")
 	ok(t, args("pack", path, local, flags)...)
-	return path, flags, tree(t, local)
+	return path, flags, sourcetest.Tree(t, local)
 }
 
 // sameObjects compares the objects of a packed dataset with local files.

@@ -75,7 +75,7 @@ var serverColumns = table.Columns[*stats]{
 	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
 		return table.Bytes(f.ReadBytes)
 	})),
-	table.Shown("shared_reads", "shared reads", "fetches that got a sample from a read for another client",
+	table.Shown("shared_reads", "shared reads", "fetches that needed no read of the source though the sample had\nno slot",
 		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),

@@ -91,7 +91,12 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	read, stuck := h.Reads()
 	counter("source_reads_total", "Samples read from the source by this server.", read.Samples)
 	counter("source_read_bytes_total", "Bytes of these.", read.Bytes)
-	counter("shared_reads_total", "Fetches that got a sample from a read for another client.", h.SharedReads())
+	counter("shared_reads_total", "Fetches that needed no read of the source though the sample had no slot.",
+		h.SharedReads())
+	if segment.Policy == shm.PolicyPlanned {
+		gauge("side_buffer_bytes", "Bytes of samples without a slot that the server keeps for jobs that read them soon.",
+			float64(h.SideBytes()))
+	}
 	gauge("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind "+
 		"timeout), and have not returned yet.", float64(stuck))
 	for kind, n := range read.Errors {

@@ -39,9 +39,6 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	if o.Path == "" {
-		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
-	}
 	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err

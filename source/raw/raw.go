@@ -66,8 +66,6 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 func (o *settings) schema() (shm.Schema, error) {
 	field := shm.Field{Name: "data", DType: shm.Uint8}
 	switch {
-	case o.Path == "":
-		return shm.Schema{}, fmt.Errorf("%w: no path", source.ErrInvalid)
 	case (o.SampleBytes != 0) == (o.Shape != nil):
 		return shm.Schema{}, fmt.Errorf("%w: give either sample_bytes or shape", source.ErrInvalid)
 	case o.Shape != nil && len(o.Shape) == 0:

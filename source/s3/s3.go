@@ -51,13 +51,7 @@ type settings struct {
 
 func open(s source.Settings, endpoint string) (source.Objects, error) {
 	var o settings
-	if err := s.Decode(&o); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
-	}
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	transport, err := o.Transport()
+	transport, err := o.Read(s, &o)
 	if err != nil {
 		return nil, err
 	}

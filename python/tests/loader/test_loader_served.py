@@ -15,6 +15,8 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
+from stocached.order import WeightedOrder
+
 __all__ = ["by_python"]
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
@@ -111,6 +113,41 @@ def test_loaders_announce_their_orders_to_a_planned_cache(server):
     ]
     reads = (server.reads() - before) / (epochs - 2) / samples
     assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
+
+
+UNANNOUNCED = {
+    "a Subset": ("is a Subset", lambda dataset: torch.utils.data.Subset(dataset, range(50)), {}),
+    "a sampler": ("a sampler of the program", lambda dataset: dataset, {"seed": None}),
+    "weights": (
+        "weights or a mix",
+        lambda dataset: dataset,
+        {"shuffle": False, "seed": None, "order": WeightedOrder(100, [1.0] * 100, seed=1)},
+    ),
+    "an order": ("", lambda dataset: dataset, {}),
+}
+
+
+@pytest.mark.parametrize("case", UNANNOUNCED)
+@pytest.mark.parametrize("policy", ["planned", "lru"])
+def test_a_loader_says_why_it_announces_nothing(server, case, policy, caplog):
+    """Once, and only for a cache that would use the order. The samples come all the same."""
+    from stocached.torch import DataLoader, SourceDataset
+
+    why, made, options = UNANNOUNCED[case]
+    server.records(100, policy=policy, size=(4 << 20) + 50 * 1024)
+    given = {"batch_size": 10, "shuffle": True, "seed": 3, **options}
+    loads = DataLoader(made(SourceDataset(server.name, timeout=60)), **given)
+    for _ in range(2):
+        assert len(rows(loads)) == (50 if case == "a Subset" else 100)
+    told = [record.getMessage() for record in caplog.records if "does not tell its server" in record.getMessage()]
+    if why and policy == "planned":
+        (text,) = told
+        assert why in text
+        assert server.name in text
+    else:
+        assert told == []
+    assert len(server.about().get("jobs", [])) == (case == "an order" and policy == "planned")
+    loads.close()
 
 
 def test_the_next_server_hears_of_the_order_again(server):
