@@ -227,7 +227,7 @@ check-c: setup-compiler
 	@cd cclient && set -e; for test in $(CHECK_C:%=../build/c/test-%); do $$test; done
 
 # These tests leave out torch, and the files whose tests start hundreds of processes.
-SLOW_PYTHON := kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
+SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
 .PHONY: check-python
 check-python: setup-python bin/stocached
 	$(PYTEST) -n $$(nproc) --dist worksteal python/tests -m 'not torch' -k 'not ($(SLOW_PYTHON))'
@@ -320,6 +320,11 @@ test-stress: build/libstocached.so setup-python ## kill 1,000 processes at rando
 test-cuda: setup-torch ## test batches in pinned memory; needs a GPU
 	$(PYTEST) python/tests/cuda_machine.py
 
+.PHONY: test-learning
+test-learning: setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
+	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \
+	test -n "$$pictures" && STOCACHED_TEST_PICTURES="$$pictures" $(PYTEST) python/tests/loader/test_native_torch.py -k learns
+
 # TORCH_TESTS=.../pytorch/test and TORCHDATA_TESTS=.../data/test name the folders of the tests.
 .PHONY: test-suites
 test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with our class (an hour)
@@ -370,8 +375,8 @@ lint-cross:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
 
-.PHONY: lint-generate generate-check
-lint-generate generate-check: ## check that generated files are up to date
+.PHONY: lint-generate
+lint-generate: ## check that generated files are up to date
 	$(GO) generate ./...
 	git diff --exit-code -- '*.h' '*.go' '*.py' go.mod go.sum
 

@@ -69,7 +69,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 #define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
 
 /* copies of a sample that changes during each copy; after that it is a miss */
 #define MAX_COPIES 16

@@ -262,7 +262,7 @@ func TestInTheWay(t *testing.T) {
 			t.Error("a folder is left")
 		}
 	})
-	t.Run("something that comes up meanwhile", func(t *testing.T) {
+	t.Run("something that appears during the work", func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "set")
 		w := s.create(t, folder)
 		s.writeTo(t, w, len(s.samples))

@@ -228,7 +228,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_workers_read_a_planned_cache(server, reader):
     """Workers count what they read in records of their own. So the loader tells the server how far it is.
-    Two jobs then read less from the source than two that nobody knows."""
+    Two jobs then read less from the source than two jobs that the server does not know."""
     n, epochs = 400, 4
     server.files(jpegs(n), decode=DECODE, size=(4 << 20) + n // 2 * 3100, **PLANNED)
     assert n * 0.45 < server.about()["slots"] < n * 0.55
@@ -390,6 +390,32 @@ def test_served_samples_that_c_cannot_augment(server):
         with pytest.raises(InvalidError, match=f'^worker="native": .*{why}'):
             augmented(server, worker="native", **settings)
     assert augmented(server, augment=image.RandomCrop(20)).worker == "native"
+
+
+def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeypatch, caplog):
+    from torch.utils.data import Subset
+
+    from stocached import image
+    from stocached._loader import worker_choice
+    from stocached.torch import DataLoader, SourceDataset
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    settings = {"num_workers": 2, "augment": image.RandomCrop(20)}
+    for dataset, why in (
+        (SourceDataset(server.name, transform=halved), "the dataset has a transform="),
+        (Subset(SourceDataset(server.name), range(10)), "no Subset of a SourceDataset"),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            loader = DataLoader(dataset, 4, **settings)
+            assert loader.worker == "process"
+            loader.close()
+        assert [why in line for line in caplog.messages] == [True], caplog.messages
+    whole = DataLoader(SourceDataset(server.name), 4, sampler=range(10), **settings)
+    assert whole.worker == "native"
+    assert sum(len(batch["image"]) for batch in whole) == 10
+    whole.close()
 
 
 def halved(sample):

@@ -23,9 +23,9 @@ APART = "worker_init_fn= and multiprocessing_context= are for processes: leave t
 def say_why(dataset: Any, augment: Any, why: str) -> None:
     """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
-    served = getattr(dataset, "served", False)
     for _ in range(_DEEP):  # of a Subset or CachedDataset
-        dataset = dataset if served else getattr(dataset, "dataset", dataset)
+        dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
+    served = getattr(dataset, "served", False)
     ours = steps and isinstance(augment, steps.Step) if served else folder and isinstance(dataset, folder.Decoded)
     if not ours or why in _said:
         return
@@ -41,6 +41,10 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
     if cached is not None and not isinstance(cached, CachedSamples):
         return _served_pipeline(cached, augment, by_rows)
     pictures, indices = unwrapped(dataset if cached is None else cached.dataset)
+    if getattr(pictures, "served", False):
+        raise UnsupportedError(
+            "native workers read no Subset of a SourceDataset: give the loader the dataset, and sampler= the indices"
+        )
     if folder is None or not isinstance(pictures, folder.Decoded):
         raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
     if not by_rows:

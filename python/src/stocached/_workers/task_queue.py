@@ -97,7 +97,8 @@ class TaskQueue:
 
     def batches(self, batches: list[tuple[int, int]]) -> ctypes.Array[_native.Batch]:
         """Batches (first position, tasks) for `wait`."""
-        return _One(*batches) if len(batches) == 1 else (_native.Batch * len(batches))(*batches)
+        made = _One if len(batches) == 1 else _native.Batch * len(batches)
+        return made(*(_native.Batch(first, tasks) for first, tasks in batches))
 
     def wait(self, batches: ctypes.Array[_native.Batch], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
