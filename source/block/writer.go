@@ -408,8 +408,7 @@ func (w *Writer) writeDocument() error {
 		err = f.sync()
 	}
 	if err != nil {
-		f.abort()
-		return err
+		return errors.Join(err, f.abort())
 	}
 	fault.At("pack.described")
 	if err := f.commit(); err != nil {

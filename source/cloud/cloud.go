@@ -49,19 +49,13 @@ type provider interface {
 
 func open(s source.Settings, p provider) (source.Objects, error) {
 	var o settings
-	if err := s.Decode(&o); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
-	}
-	if err := o.Check(); err != nil {
+	transport, err := o.Read(s, &o)
+	if err != nil {
 		return nil, err
 	}
 	if o.Credentials != "" && o.Credentials != "auto" && o.Credentials != "none" {
 		return nil, fmt.Errorf("%w: remote.credentials is %q; known for %s:// are: auto, none", source.ErrInvalid,
 			o.Credentials, p.scheme())
-	}
-	transport, err := o.Transport()
-	if err != nil {
-		return nil, err
 	}
 	return remote.NewWritable(&driver{provider: p, transport: transport, anonymous: o.Credentials == "none",
 		buckets: map[string]*blob.Bucket{}}, o.Options), nil

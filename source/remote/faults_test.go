@@ -57,7 +57,7 @@ func records(t *testing.T, s storage, n int, remote map[string]any) (source.Sour
 		settings[key] = value
 	}
 	opened, _, err := kinds.Whole(t.Context(), kinds.Open, source.Settings{"kind": "raw", "path": "s3://photos/records",
-		"sample_bytes": recordBytes, "remote": settings}, nil)
+		"sample_bytes": recordBytes, "remote": settings, "retry": map[string]any{"tries": 5, "seconds": 5}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

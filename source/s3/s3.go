@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/remote"
@@ -71,7 +75,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
 	}
-	return remote.NewWritable(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
+	return remote.NewWritable(&driver{core: core, region: region, keys: keys, transport: transport}, o.Options), nil
 }
 
 // keys returns where the access keys come from.
@@ -106,12 +110,16 @@ func (o *settings) keys() (*credentials.Credentials, error) {
 }
 
 type driver struct {
-	core   *minio.Core
-	region string
-	close  func()
+	core      *minio.Core
+	region    string
+	keys      *credentials.Credentials
+	transport *http.Transport
+
+	signatures signatures
+	buckets    sync.Map // *url.URL of each bucket, by its name
 }
 
-func (d *driver) Close() { d.close() }
+func (d *driver) Close() { d.transport.CloseIdleConnections() }
 
 // split returns bucket and key of an address.
 func split(name string) (scheme, bucket, key string, err error) {
@@ -179,6 +187,9 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, err
 	}
+	if a, answered, err := d.getDirect(ctx, name, bucket, key, offset, n, tag); answered {
+		return a, err
+	}
 	var o minio.GetObjectOptions
 	if err := errors.Join(o.SetRange(offset, offset+int64(n)-1)); err != nil {
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
@@ -192,10 +203,14 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
 	}
-	_, whole, ranged := strings.Cut(header.Get("Content-Range"), "/")
-	bytes := about.Size
-	if ranged {
-		if _, err := fmt.Sscan(whole, &bytes); err != nil {
+	return answered(name, header, about.Size, about.ETag, offset, body)
+}
+
+// answered makes an Answer of what a server says to a request for bytes from offset on.
+func answered(name string, header http.Header, bytes int64, tag string, offset int64, body io.ReadCloser) (remote.Answer, error) {
+	if _, whole, ranged := strings.Cut(header.Get("Content-Range"), "/"); ranged {
+		var err error
+		if bytes, err = strconv.ParseInt(whole, 10, 64); err != nil {
 			body.Close()
 			return remote.Answer{}, fmt.Errorf("%w: %s: the server answered Content-Range %q", source.ErrInvalid, name,
 				header.Get("Content-Range"))
@@ -204,7 +219,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: the server ignored a request for bytes from %d on", source.ErrInvalid, name, offset)
 	}
-	return remote.Answer{Bytes: bytes, Tag: about.ETag, Body: body}, nil
+	return remote.Answer{Bytes: bytes, Tag: tag, Body: body}, nil
 }
 
 func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {

@@ -100,9 +100,16 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err = d.openShards(ctx, paths, &o); err == nil {
 		err = d.describe(&o)
 	}
+	var blocks *remoteDataset
+	if err == nil && place.Objects() != nil {
+		blocks, err = newRemote(ctx, d)
+	}
 	if err != nil {
 		d.Close()
 		return nil, err
+	}
+	if blocks != nil {
+		return blocks, nil
 	}
 	return d, nil
 }

@@ -43,6 +43,8 @@ type Server struct {
 	Requests atomic.Int64 // GETs of objects
 	Bytes    atomic.Int64 // sent in their answers
 
+	running sync.WaitGroup // requests
+
 	behind http.Handler
 	mu     sync.Mutex
 	spoil  Spoil
@@ -154,6 +156,9 @@ func begin(t *testing.T, behind http.Handler) *Server {
 	return s
 }
 
+// Settle waits until the server has counted all it has sent: a client may have the last byte earlier.
+func (s *Server) Settle() { s.running.Wait() }
+
 // IsGet says whether a request is for the bytes of an object.
 func IsGet(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(strings.Trim(r.URL.Path, "/"), "/")
@@ -161,6 +166,8 @@ func IsGet(r *http.Request) bool {
 
 // ServeHTTP answers a request to the server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.running.Add(1)
+	defer s.running.Done()
 	if IsGet(r) {
 		s.Requests.Add(1)
 		w = counted{w, &s.Bytes}
@@ -179,7 +186,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) Put(t *testing.T, key string, data []byte) {
 	t.Helper()
 	if _, err := s.Client.PutObject(t.Context(), Bucket, key, bytes.NewReader(data), int64(len(data)),
-		minio.PutObjectOptions{}); err != nil {
+		minio.PutObjectOptions{DisableMultipart: true}); err != nil {
 		t.Fatal(err)
 	}
 }
