@@ -167,13 +167,13 @@ def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
     from stocached.order import Node, Owners
     from stocached.torch import DataLoader, SourceDataset
 
-    server.records(400)
+    server.records(4000)
     nodes = [Node("a", 1), Node("b", 1)]
-    owned = np.flatnonzero(Owners(nodes, 400).find(np.arange(400)) == 0)
+    owned = np.flatnonzero(Owners(nodes, 4000).find(np.arange(4000)) == 0)
     loads = DataLoader(
         SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
     )
-    assert sum(len(batch) for batch in loads) == 200
+    assert sum(len(batch) for batch in loads) == 2000
     cache = Cache.attach(server.path)
     until(lambda: (cache.states()[owned] == State.READY).all())
     loads.close()
