@@ -83,7 +83,13 @@ def _ask(cache: Attachment, indices: list[int]) -> tuple[dict[int, Any], list[in
         return {}, everything
     stride, wanted = cache._slot_stride, np.array(indices, np.int64)
     raw, had = aligned(len(indices) * stride), np.zeros(len(indices), np.bool_)
-    handle, count, rows, places, hits = cache._handle, len(indices), address_of(raw), address_of(wanted), address_of(had)
+    handle, count, rows, places, hits = (
+        cache._handle,
+        len(indices),
+        address_of(raw),
+        address_of(wanted),
+        address_of(had),
+    )
     try:
         _, failures = _fetch.ask(
             lambda options, error: _native.fetch(handle, places, count, rows, stride, hits, options, error),
