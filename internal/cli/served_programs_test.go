@@ -105,7 +105,8 @@ func TestProgramsLoadOnce(t *testing.T) {
 // and that nobody else has it while it runs.
 func TestProgramsThatFail(t *testing.T) {
 	r := redistest.Start(t)
-	all := programHosts(t, 2, 50, "all", "read_timeout: 2s, tiers: [{kind: cluster, "+on(r)+", lease: 1s}],")
+	tiers := "tiers: [{kind: cluster, " + on(r) + ", lease: 1s}],"
+	all := append(programHosts(t, 2, 50, "all", tiers), programHosts(t, 1, 50, "all", "read_timeout: 2s, "+tiers)...)
 	for _, s := range all {
 		s.start()
 		s.reaches()
@@ -138,6 +139,9 @@ func TestProgramsThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i := 10 + len(name)
 			c, loading, release := all[0].dial(), make(chan struct{}), make(chan struct{})
+			if strings.Contains(name, "too long") {
+				c = all[2].dial()
+			}
 			var slow sync.WaitGroup
 			slow.Go(func() {
 				_, _ = c.GetOrLoad(ctx, i, func(context.Context) ([]byte, error) {
@@ -153,7 +157,11 @@ func TestProgramsThatFail(t *testing.T) {
 			}
 			stop()
 			end(c, release)
+			began := time.Now()
 			l.want(t, there, []int{i})
+			if took := time.Since(began); took > 20*time.Second { // and not a minute, after which it loads without the right
+				t.Errorf("another node waited for %v", took)
+			}
 			if n := l.counts[i].Load(); n > 1 {
 				t.Errorf("%d loads", n)
 			}
