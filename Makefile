@@ -11,6 +11,8 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 VERSITYGW_VERSION := v1.8.0
+FAKE_GCS_VERSION := v1.56.1
+AZURITE_VERSION := 3.37.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
@@ -225,7 +227,7 @@ check-c: setup-compiler
 	@cd cclient && set -e; for test in $(CHECK_C:%=../build/c/test-%); do $$test; done
 
 # These tests leave out torch, and the files whose tests start hundreds of processes.
-SLOW_PYTHON := kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
+SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
 .PHONY: check-python
 check-python: setup-python bin/stocached
 	$(PYTEST) -n $$(nproc) --dist worksteal python/tests -m 'not torch' -k 'not ($(SLOW_PYTHON))'
@@ -245,7 +247,15 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 
 .PHONY: test-remote
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
+
+# Not a part of `make test`: the libraries and the two servers take minutes to build.
+.PHONY: test-cloud
+test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
+	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
+	CGO_ENABLED=0 STOCACHED_FAKE_GCS='$(CURDIR)/$(TOOLS)/fake-gcs-server' \
+		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
+		$(GO_TEST_AGAIN) -tags cloud -run 'Bucket' ./source/kinds
 
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
@@ -310,6 +320,11 @@ test-stress: build/libstocached.so setup-python ## kill 1,000 processes at rando
 test-cuda: setup-torch ## test batches in pinned memory; needs a GPU
 	$(PYTEST) python/tests/cuda_machine.py
 
+.PHONY: test-learning
+test-learning: setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
+	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \
+	test -n "$$pictures" && STOCACHED_TEST_PICTURES="$$pictures" $(PYTEST) python/tests/loader/test_native_torch.py -k learns
+
 # TORCH_TESTS=.../pytorch/test and TORCHDATA_TESTS=.../data/test name the folders of the tests.
 .PHONY: test-suites
 test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with our class (an hour)
@@ -360,8 +375,8 @@ lint-cross:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
 
-.PHONY: lint-generate generate-check
-lint-generate generate-check: ## check that generated files are up to date
+.PHONY: lint-generate
+lint-generate: ## check that generated files are up to date
 	$(GO) generate ./...
 	git diff --exit-code -- '*.h' '*.go' '*.py' go.mod go.sum
 
@@ -399,6 +414,13 @@ setup-c-tests: setup-system
 setup-versitygw: ## install the S3 server of test-remote into .tools
 	@[ -x $(TOOLS)/versitygw ] || { echo 'stocached: building versitygw, an S3 server for tests (a minute)'; \
 		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); }
+
+.PHONY: setup-cloud
+setup-cloud: ## install the servers of test-cloud into .tools
+	@[ -x $(TOOLS)/fake-gcs-server ] || { echo 'stocached: building fake-gcs-server, for tests (minutes)'; \
+		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION); }
+	@[ -d $(TOOLS)/azurite/node_modules/azurite ] || \
+		npm install --silent --no-audit --no-fund --prefix $(TOOLS)/azurite azurite@$(AZURITE_VERSION)
 
 .PHONY: setup-promtool
 setup-promtool:

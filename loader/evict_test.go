@@ -104,7 +104,8 @@ func TestLostHits(t *testing.T) {
 func TestLoaderTellsCosts(t *testing.T) {
 	const samples = 90
 	d := newDataset(samples, 100)
-	d.act = func(_ context.Context, i int) { time.Sleep(time.Duration(1+3*(i%3)) * time.Millisecond) } // 1, 4 and 7 ms
+	// 1, 20 and 120 ms, which other processes on the machine do not blur.
+	d.act = func(_ context.Context, i int) { time.Sleep([]time.Duration{1, 20, 120}[i%3] * time.Millisecond) }
 	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3,
 		Policy: client.PolicyCost})
 	if err != nil {
@@ -115,7 +116,7 @@ func TestLoaderTellsCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples)})
+	l := open(t, from, loader.Options{BatchSize: 10, Order: shuffled(samples), Workers: 8})
 	kept := 0
 	for epoch := 0; kept < samples/3*8/10; epoch++ {
 		if epoch == 50 {

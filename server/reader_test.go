@@ -142,6 +142,10 @@ func TestReadsThatHangAreBounded(t *testing.T) {
 	eventually(t, "it is well again",
 		func() bool { return len(p.fetch(number, 0, shuffled(samples)...).failures) == 0 })
 	for i := range samples {
+		eventually(t, "a read that returned late has stored its sample", func() bool {
+			_, hit, _ := c.View(i)
+			return hit
+		})
 		wantReady(t, c, i, 100)
 	}
 }

@@ -120,7 +120,8 @@ const (
 	AllowanceOffset   = 4864
 	AllowanceWords    = 16
 	SpreadOffset      = 6912
-	ControlLineBytes  = 128 // from word to word
+	LapOffset         = 7040 // of the first of three words on one line
+	ControlLineBytes  = 128  // from word to word
 )
 
 // A client record.
@@ -227,5 +228,6 @@ const (
 	_ = uint(CountersPerStripe - CounterCount)
 	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
 	_ = uint(SpreadOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
-	_ = uint(ClientsOffset - (SpreadOffset + ControlLineBytes))
+	_ = uint(LapOffset - (SpreadOffset + ControlLineBytes))
+	_ = uint(ClientsOffset - (LapOffset + ControlLineBytes))
 )

@@ -74,6 +74,8 @@ type Info struct {
 	// Programs: no files have the samples, programs load them. Read gives ErrLoad.
 	Programs bool
 	Notes    []Note // further notes for an operator, such as the names of classes
+	// Traffic counts the requests to a server; nil: the samples come from local files.
+	Traffic *Traffic
 }
 
 // Note is a line about a dataset.

@@ -10,8 +10,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Patience says how a read waits for the load of another machine.
-type Patience struct {
+// Pauses says how a read waits for the load of another machine.
+type Pauses struct {
 	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
 	Most           time.Duration // of all pauses
 }
@@ -101,11 +101,11 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 	if result != Busy {
 		return result, nil
 	}
-	began, patience := time.Now(), shared.Patience()
+	began, pauses := time.Now(), shared.Waits()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	timer := time.NewTimer(patience.First)
+	timer := time.NewTimer(pauses.First)
 	defer timer.Stop()
-	for pause := patience.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
+	for pause := pauses.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -113,11 +113,11 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 		case <-a.closing:
 			return Out, fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
 		}
-		if time.Since(began) > patience.Most {
-			shared.Impatient()
+		if time.Since(began) > pauses.Most {
+			shared.GaveUp()
 			return Out, nil
 		}
-		pause = min(pause+pause/2, patience.Longest)
+		pause = min(pause+pause/2, pauses.Longest)
 		timer.Reset(pause)
 	}
 	return result, nil

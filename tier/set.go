@@ -17,8 +17,8 @@ type Set struct {
 	shared Shared // the last tier that is shared; nil: none
 }
 
-// flushTime is how long Close writes what is in a queue.
-const flushTime = 5 * time.Second
+// flushTime is how long Close writes what is in a queue. Tests shorten it.
+var flushTime = 5 * time.Second
 
 // writers of a queue: a tier may send what several write at a time with one call.
 const writers = 4

@@ -1514,7 +1514,7 @@ static void the_next_server_hears_of_the_plan(void)
     begin_peer(c, hang_up_at_three, NULL);
     EQUAL(announce(c, 9), 1);
     EQUAL(fetch(c, indices, 2, NULL), 2);
-    struct stoc_fetch_options o = WITHIN(300);
+    struct stoc_fetch_options o = WITHIN(10000);
     EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
     EQUAL(plan_word(40, 8), 9);
     EQUAL(plan_word(80, 8), 0); /* reads before the plan: unchanged */
@@ -1548,7 +1548,7 @@ static void plans_of_older_servers(void)
     for (unsigned version = 1; version <= 2; version++) {
         stoc_cache *c = served();
         int64_t indices[] = {1, 2, 3};
-        struct stoc_fetch_options o = WITHIN(100);
+        struct stoc_fetch_options o = WITHIN(10000);
         begin_peer(c, hang_up_at_three, NULL);
         peer.version = (uint16_t)version;
         EQUAL(announce(c, 1), 0);
@@ -1585,7 +1585,7 @@ static void reads_that_are_told(void)
     EQUAL(plan_word(80, 8), 70);
     EQUAL(plan_word(92, 4), 2);
     EQUAL(atomic_load(&peer.connections), 1);
-    struct stoc_fetch_options o = WITHIN(300);
+    struct stoc_fetch_options o = WITHIN(10000);
     EQUAL(fetch(c, indices + 2, 1, &o), STOC_ENOSERVER);
     EQUAL(plans(), 3 + atomic_load(&peer.connections) - 1);
     EQUAL(plan_word(80, 8), 70);

@@ -95,6 +95,8 @@ type result struct {
 	text   string
 	data   *Buffer // its bytes: if it got no slot, or a waiter may need them
 	stored bool    // it is in the cache; one that evicts may have lost it since
+	// the side buffer had it, and a client has fetched it before
+	fetched bool
 }
 
 // closing is the result of a sample that a closing filler does not read.

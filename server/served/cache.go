@@ -28,7 +28,6 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
-	tierkinds "github.com/stocached/stocached/tier/kinds"
 )
 
 // Cache is a cache of this server. Callers use it between Enter and Leave. After Shut, Enter fails.
@@ -106,7 +105,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		h.segment, err = p.find()
 		switch {
 		case err == nil:
-			fault.At("host.opened")
+			fault.At("served.opened")
 			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
 			if why == "" {
 				err := h.attach()
@@ -130,7 +129,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			if err != nil {
 				return nil, err
 			}
-			fault.At("host.created")
+			fault.At("served.created")
 			if err := h.attach(); err != nil {
 				return nil, err
 			}
@@ -139,7 +138,12 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	h.read(p, h.tiers)
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
+	var next func(sample, soon uint64) uint64
+	if h.jobs != nil {
+		next = h.jobs.Next
+	}
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
 	}
@@ -195,18 +199,19 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
-	fault.At("host.locked")
+	fault.At("served.locked")
 	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
 	h.jobs = nil
 	if h.segment.Policy == shm.PolicyPlanned {
 		h.jobs = jobs.New(h.segment)
 		o.Next = h.jobs.Next
+		o.Leaves = func(sample, next uint64) { h.filler.Leaves(sample, next) }
 	}
 	c, err := cache.Attach(h.segment, o)
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
-	fault.At("host.attached")
+	fault.At("served.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
 		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
@@ -224,7 +229,7 @@ func (h *Cache) replace(why string) error {
 		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
-		fault.At("host.removed")
+		fault.At("served.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }
@@ -314,6 +319,15 @@ func (h *Cache) Adjust(o Options) {
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
+	h.filler.SetSide(h.sideBytes(o))
+}
+
+// sideBytes is the size of the side buffer of a cache.
+func (h *Cache) sideBytes(o Options) uint64 {
+	if o.SideBuffer != nil {
+		return *o.SideBuffer
+	}
+	return min(h.segment.PayloadBytes/sidePart, maxSide)
 }
 
 // Refill replaces the source by another one of the same data. Reads under way end with the old one.
@@ -335,6 +349,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
 	return nil
 }
@@ -423,86 +438,6 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 
 // CloseSource closes the source that Shut has kept open, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
-
-// openTiers opens the tiers of a cache; nil: it has none.
-func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
-	return tierkinds.Open(p.Options.Tiers, p.about(h.Log))
-}
-
-// read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
-func (h *Cache) read(p *Prepared, tiers *tier.Set) {
-	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
-	counted := wrap.Count(p.source, &h.counts.source)
-	switch {
-	case p.source.Info().Programs:
-		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
-		h.source = h.programs
-	case tiers != nil:
-		h.source = tier.Around(counted, tiers)
-	default:
-		h.source = counted
-	}
-}
-
-// Offer takes a sample that a program has loaded, and says whether a tier takes it. The caller has entered. Errors:
-// source.ErrInvalid.
-func (h *Cache) Offer(i int, sample []byte) (bool, error) {
-	if h.programs == nil {
-		return false, fmt.Errorf("%w: the samples of cache %s come from its source", source.ErrInvalid, h.Name)
-	}
-	return h.programs.Offer(i, sample)
-}
-
-// EndLoad ends the load of a sample that a program gives up. The caller has entered.
-func (h *Cache) EndLoad(i int) {
-	if h.programs != nil {
-		h.programs.Fail(i)
-	}
-}
-
-// EndLoads ends all loads of a program that is gone.
-func (h *Cache) EndLoads(by any) {
-	if h.Enter() {
-		if h.programs != nil {
-			h.programs.Leave(by)
-		}
-		h.Leave()
-	}
-}
-
-// closeTiers closes tiers in the background, as they write what waits.
-func (h *Cache) closeTiers(tiers *tier.Set) {
-	if tiers == nil {
-		return
-	}
-	go func() {
-		if err := tiers.Close(); err != nil {
-			h.Log.Warn("closing tiers", "error", err)
-		}
-	}()
-}
-
-// Tiers describes the tiers of the cache. The caller has entered.
-func (h *Cache) Tiers() []tier.Status {
-	if h.tiers == nil {
-		return nil
-	}
-	return h.tiers.Status()
-}
-
-// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
-func (h *Cache) Problems() (lines []string) {
-	if !h.Enter() {
-		return nil
-	}
-	defer h.Leave()
-	if h.tiers != nil {
-		for _, line := range h.tiers.Problems() {
-			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
-		}
-	}
-	return lines
-}
 
 // closeLater closes a source in the background, when its reads have ended. A read that hangs may
 // delay that forever. Then closeLater closes the returned channel.

@@ -51,7 +51,7 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 	if err := p.checkTiers(); err != nil {
 		return nil, errors.Join(err, p.source.Close())
 	}
-	fault.At("host.source")
+	fault.At("served.source")
 	if p.want, err = o.segment(p.source); err == nil {
 		p.Bytes, err = p.want.SegmentBytes()
 	}

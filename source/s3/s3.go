@@ -1,4 +1,4 @@
-// Package s3 reads objects from storage that speaks S3: s3://bucket/name, and gs://bucket/name for
+// Package s3 reads and writes objects of storage that speaks S3: s3://bucket/name, and gs://bucket/name for
 // Google's storage through its S3 endpoint.
 package s3
 
@@ -19,8 +19,12 @@ import (
 )
 
 func init() {
-	source.RegisterScheme("s3", func(s source.Settings) (source.Objects, error) { return open(s, "https://s3.amazonaws.com") })
-	source.RegisterScheme("gs", func(s source.Settings) (source.Objects, error) { return open(s, "https://storage.googleapis.com") })
+	source.RegisterScheme("s3", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://s3.amazonaws.com")
+	})
+	source.RegisterScheme("gs", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://storage.googleapis.com")
+	})
 }
 
 // settings are the keys under `remote`.
@@ -43,13 +47,7 @@ type settings struct {
 
 func open(s source.Settings, endpoint string) (source.Objects, error) {
 	var o settings
-	if err := s.Decode(&o); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
-	}
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	transport, err := o.Transport()
+	transport, err := o.Read(s, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
 	}
-	return remote.New(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
+	return remote.NewWritable(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
 }
 
 // keys returns where the access keys come from.
@@ -129,7 +127,7 @@ func split(name string) (scheme, bucket, key string, err error) {
 func (d *driver) failed(name string, err error) error {
 	said := minio.ToErrorResponse(err)
 	if said.StatusCode == 0 && said.Code == "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return remote.NetworkError(name, err)
+		return fmt.Errorf("%w; remote.endpoint is %s", remote.NetworkError(name, err), d.core.EndpointURL())
 	}
 	text := fmt.Sprintf("%s: %s", said.Code, said.Message)
 	switch said.Code {
@@ -139,8 +137,8 @@ func (d *driver) failed(name string, err error) error {
 	case "NoSuchKey":
 		return remote.StatusError(name, 404, text)
 	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException":
-		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s", source.ErrInvalid, name,
-			said.StatusCode, text, d.region, regionHint(said.Region, d.region))
+		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
+			name, said.StatusCode, text, d.region, regionHint(said.Region, d.region), d.core.EndpointURL())
 	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
 		return remote.StatusError(name, 403, text)
 	case "PreconditionFailed":

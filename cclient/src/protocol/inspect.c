@@ -248,6 +248,7 @@ static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
     stats->retried = sum[STOC_COUNTER_RETRIED];
     stats->corrupt = sum[STOC_COUNTER_CORRUPT];
     stats->passed = sum[STOC_COUNTER_PASSED];
+    stats->replaced = replaced_of(c, stats->hits + stats->misses, stats->evicted);
     return 0;
 }
 
@@ -256,7 +257,8 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     if (!c)
         return STOC_ECLOSED;
     if (!stats ||
-        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes)))
+        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes) &&
+         stats->struct_bytes != offsetof(struct stoc_stats, replaced)))
         return STOC_EINVAL;
     struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
     int code = fill_stats(c, &now);

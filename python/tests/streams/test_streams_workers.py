@@ -175,7 +175,7 @@ def test_timeout_names_the_late_worker():
         yield np.zeros(3)
 
     before = held()
-    for timeout in (0.5, 2.5, 12.5):  # longer than workers take to start
+    for timeout in (0.01, 0.05, 0.5, 2.5, 12.5):  # longer than workers take to start
         batches = iter(streams([2] * 4, 4, 2, read=read, shuffle=False, timeout=timeout))
         with contextlib.suppress(StreamError):
             next(batches)

@@ -176,7 +176,7 @@ class CachedSamples(CacheBacked):
                     self._check_decoding(index, sample)
             try:
                 self._take_cache(cache, replace(options, variable=varies), trial.bytes(), derived)
-            except stores.OtherStoreError:  # another program has made the cache meanwhile
+            except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
                     raise
                 CachedSamples.__init__(self, **arguments)

@@ -458,6 +458,7 @@ class Stats(ctypes.Structure):
         ("clears", c_uint64),
         ("evicted", c_uint64),
         ("arena_free_bytes", c_uint64),
+        ("replaced", c_uint64),
     ]
 
 
