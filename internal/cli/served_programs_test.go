@@ -12,6 +12,8 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
@@ -99,6 +101,48 @@ func TestProgramsLoadOnce(t *testing.T) {
 		t.Errorf("%d loads after a fourth node came", sum)
 	}
 	wantFetch(t, last.dial(), first(n)) // plain fetches have all of them too
+}
+
+// Ensure that Go loaders of two nodes load each sample once together, and what they got from each other is right.
+func TestProgramsWithLoaders(t *testing.T) {
+	const n = 200
+	all := programHosts(t, 2, n, "4500kB", "tiers: [{kind: cluster, "+on(redistest.Start(t))+"}],")
+	l := newLoads(n)
+	var jobs sync.WaitGroup
+	for k, s := range all {
+		s.start()
+		s.reaches()
+		c := s.dial()
+		from := loader.FromCache(c, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+			data, err := l.load(i)(ctx)
+			return append(dst, data...), err
+		})
+		o := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}
+		made, err := loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs.Go(func() {
+			for range 2 {
+				for b, err := range made.Batches(context.Background()) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for k, i := range b.Indices() {
+						if string(b.Sample(k)) != string(servedRecord(i)) {
+							t.Errorf("sample %d is wrong", i)
+						}
+					}
+					b.Release()
+				}
+			}
+		})
+	}
+	jobs.Wait()
+	if sum, again := l.sum(); sum != n || again != 0 {
+		t.Errorf("%d loads of %d samples, %d more than once", sum, n, again)
+	}
 }
 
 // Ensure that a load that fails, panics, or whose program is killed or takes too long goes to another program,
