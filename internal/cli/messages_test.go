@@ -177,7 +177,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}))
 	defer refuses.Close()
 	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files",
-		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
+		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files",
+		"none": "kind: none, samples: 10, fingerprint: version-1, fields: [{name: x}]"}
 	cache := func(source, more string) string {
 		return fmt.Sprintf("caches: [{name: pets, source: {%s}%s}]\n", source, more)
 	}

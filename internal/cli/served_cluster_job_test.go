@@ -283,8 +283,10 @@ func TestClusterJobKilled(t *testing.T) {
 	running.Wait()
 	epochs := 0
 	for _, r := range ranks {
+		c := r.server.dial()
+		o := jobOptions(r.number, uint64(c.Slots()))
 		for epoch, got := range r.read {
-			if want := wantRank(t, r, epoch); !slices.Equal(got, want) {
+			if want := wantRank(t, o, epoch); !slices.Equal(got, want) {
 				t.Errorf("rank %d, epoch %d: %d samples, wanted are %d, which differ", r.number, epoch, len(got), len(want))
 			}
 			epochs++
@@ -302,10 +304,8 @@ func TestClusterJobKilled(t *testing.T) {
 }
 
 // wantRank returns the samples of a rank in an epoch, as the order alone says.
-func wantRank(t *testing.T, r *jobRank, number uint64) (want []int) {
+func wantRank(t *testing.T, o loader.Options, number uint64) (want []int) {
 	t.Helper()
-	c := r.server.dial()
-	o := jobOptions(r.number, uint64(c.Slots()))
 	owners, err := order.NewOwners(o.Nodes, jobSamples)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
@@ -101,11 +103,54 @@ func TestProgramsLoadOnce(t *testing.T) {
 	wantFetch(t, last.dial(), first(n)) // plain fetches have all of them too
 }
 
+// Ensure that Go loaders of two nodes load each sample once together, and what they got from each other is right.
+func TestProgramsWithLoaders(t *testing.T) {
+	const n = 200
+	all := programHosts(t, 2, n, "4500kB", "tiers: [{kind: cluster, "+on(redistest.Start(t))+"}],")
+	l := newLoads(n)
+	var jobs sync.WaitGroup
+	for k, s := range all {
+		s.start()
+		s.reaches()
+		c := s.dial()
+		from := loader.FromCache(c, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+			data, err := l.load(i)(ctx)
+			return append(dst, data...), err
+		})
+		o := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}
+		made, err := loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs.Go(func() {
+			for range 2 {
+				for b, err := range made.Batches(context.Background()) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for k, i := range b.Indices() {
+						if string(b.Sample(k)) != string(servedRecord(i)) {
+							t.Errorf("sample %d is wrong", i)
+						}
+					}
+					b.Release()
+				}
+			}
+		})
+	}
+	jobs.Wait()
+	if sum, again := l.sum(); sum != n || again != 0 {
+		t.Errorf("%d loads of %d samples, %d more than once", sum, n, again)
+	}
+}
+
 // Ensure that a load that fails, panics, or whose program is killed or takes too long goes to another program,
 // and that nobody else has it while it runs.
 func TestProgramsThatFail(t *testing.T) {
 	r := redistest.Start(t)
-	all := programHosts(t, 2, 50, "all", "read_timeout: 2s, tiers: [{kind: cluster, "+on(r)+", lease: 1s}],")
+	tiers := "tiers: [{kind: cluster, " + on(r) + ", lease: 1s}],"
+	all := append(programHosts(t, 2, 50, "all", tiers), programHosts(t, 1, 50, "all", "read_timeout: 2s, "+tiers)...)
 	for _, s := range all {
 		s.start()
 		s.reaches()
@@ -138,6 +183,9 @@ func TestProgramsThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i := 10 + len(name)
 			c, loading, release := all[0].dial(), make(chan struct{}), make(chan struct{})
+			if strings.Contains(name, "too long") {
+				c = all[2].dial()
+			}
 			var slow sync.WaitGroup
 			slow.Go(func() {
 				_, _ = c.GetOrLoad(ctx, i, func(context.Context) ([]byte, error) {
@@ -153,7 +201,11 @@ func TestProgramsThatFail(t *testing.T) {
 			}
 			stop()
 			end(c, release)
+			began := time.Now()
 			l.want(t, there, []int{i})
+			if took := time.Since(began); took > 20*time.Second { // and not a minute, after which it loads without the right
+				t.Errorf("another node waited for %v", took)
+			}
 			if n := l.counts[i].Load(); n > 1 {
 				t.Errorf("%d loads", n)
 			}

@@ -157,6 +157,28 @@ def test_a_server_stores_what_its_node_keeps(server):
         assert kept_of(kept, index)[there].all(), "the server has stored samples that the node does not keep"
 
 
+def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
+    """In the first epoch other nodes read some of what a node owns. Its server reads these samples too, so the second
+    epoch finds them."""
+    import numpy as np
+    from served import until
+
+    from stocached.cache import Cache, State
+    from stocached.order import Node, Owners
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.records(4000)
+    nodes = [Node("a", 1), Node("b", 1)]
+    owned = np.flatnonzero(Owners(nodes, 4000).find(np.arange(4000)) == 0)
+    loads = DataLoader(
+        SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
+    )
+    assert sum(len(batch) for batch in loads) == 2000
+    cache = Cache.attach(server.path)
+    until(lambda: (cache.states()[owned] == State.READY).all())
+    loads.close()
+
+
 def kept_of(kept, index):
     """Whether the bucket of each sample is kept."""
     import numpy as np

@@ -57,6 +57,7 @@ class Affinity:
         self._local_world_size = local_world_size
         self._owners: Owners | None = None
         self._number, self._epochs = next(_numbers), 0
+        self.dealt = 0  # epochs of this loader
 
     def deal(self, shard: Shard, cache: Attachment) -> Deal | Shard:
         """The deal of an epoch for the rank of a shard. One rank alone reads its shard. The cache keeps what
@@ -79,6 +80,7 @@ class Affinity:
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
         if store is not None:
             self._agree(deal, store)
+        self.dealt += 1
         return deal
 
     def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:

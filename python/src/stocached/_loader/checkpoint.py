@@ -195,7 +195,8 @@ class CheckpointedLoader(LoaderOptions):
                 wanted = batches_of(shard, self.batch_size, self.drop_last)
             else:
                 wanted = iter(shard)
-            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
+            first = self._affinity is not None and self._affinity.dealt == 1
+            return wanted, base_seed, key, {"epoch": epoch, "shard": shard, "first_dealt": first}, None
         if order is not None:  # a framework makes the batches
             if self._affinity is not None:
                 raise InvalidError(
