@@ -234,7 +234,8 @@ def test_a_dataset_that_only_its_own_thread_may_ask(filled, tmp_path, monkeypatc
     said = []
     monkeypatch.setattr(_comparison, "_say_failed", lambda name, error: said.append((name, type(error))))
     dataset = Rows()
-    CachedSamples(dataset, name=filled)._comparison.wait()
+    cached = CachedSamples(dataset, name=filled)  # the comparison ends with it
+    cached._comparison.wait()
     assert said == [(filled, sqlite3.ProgrammingError)]
     dataset.rows.close()
 
