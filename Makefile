@@ -79,13 +79,13 @@ bin/stocached:
 # docs/guides/packages.md says what is made. The tests install it where nothing else is.
 .PHONY: dist
 dist: setup-dist ## make wheels, archives, deb and rpm for two architectures in build/dist, and test them
-	@PYTHONPATH=tools $(PY) -m dist build/dist
-	DIST=build/dist $(PYTEST) tools/dist/checks_wheel.py tools/dist/checks_packages.py
+	@PYTHONPATH=tools $(PY) -m release build/dist
+	DIST=build/dist $(PYTEST) tools/release/checks_wheel.py tools/release/checks_packages.py
 
 .PHONY: wheel
 wheel: setup-wheel ## make the wheel for this architecture in build/wheel, with all that it needs inside, and test it
-	@PYTHONPATH=tools $(PY) -m dist --wheel build/wheel
-	DIST=build/wheel $(PYTEST) tools/dist/checks_wheel.py
+	@PYTHONPATH=tools $(PY) -m release --wheel build/wheel
+	DIST=build/wheel $(PYTEST) tools/release/checks_wheel.py
 
 .PHONY: man
 man: bin/stocached ## write the manual pages of all commands to build/man

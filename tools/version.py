@@ -27,9 +27,7 @@ def version() -> str:
 
 def found() -> dict[tuple[str, str], list[str]]:
     """What each place says now."""
-    return {
-        (file, pattern): re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE) for file, pattern in PLACES
-    }
+    return {(file, pattern): re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE) for file, pattern in PLACES}
 
 
 def main() -> None:

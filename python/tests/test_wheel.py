@@ -1,5 +1,5 @@
 """What `pip install ./python` installs: the package with its C libraries, and the commands, or a script that says why
-`stocached` is missing. tools/dist has the tests of the wheels for other machines."""
+`stocached` is missing. tools/release has the tests of the wheels for other machines."""
 
 from __future__ import annotations
 

@@ -17,14 +17,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from dist import native
-from dist.made import DIST, MACHINE, ROOT, VERSION, run, unpacked, wheel
 from test_install import FILES
 
+from release import native
+from release.made import DIST, MACHINE, ROOT, VERSION, run, unpacked, wheel
+
 ARCHITECTURES = list(native.ARCHITECTURES.values())
-QEMU = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"]
-UNITS = {f"/usr/lib/systemd/system/{name}" for name in ("stocached.service", "stocached.socket", "stocached-admin.socket")}
+UNITS = {
+    f"/usr/lib/systemd/system/{name}" for name in ("stocached.service", "stocached.socket", "stocached-admin.socket")
+}
+
+
+def emulator(architecture: str) -> list[str]:
+    """What runs a program of this architecture here."""
+    return [] if architecture == MACHINE else [f"qemu-{architecture}-static", "-L", f"/usr/{architecture}-linux-gnu"]
 
 
 def deb(architecture: native.Architecture) -> Path:
@@ -44,7 +50,8 @@ def test_every_package_is_there_with_its_sum() -> None:
     for architecture in ARCHITECTURES:
         expected |= {wheel(architecture.name).name, archive(architecture).name, deb(architecture).name}
         expected |= {rpm(architecture).name, f"stocached-{VERSION}-linux-{architecture.name}.cdx.json"}
-    sums = dict(reversed(line.split("  ")) for line in (DIST / "SHA256SUMS").read_text().splitlines())
+    lines = (DIST / "SHA256SUMS").read_text().splitlines()
+    sums = {name: sum_ for sum_, name in (line.split("  ") for line in lines)}
     assert set(sums) == expected
     assert {path.name for path in DIST.iterdir() if path.is_file()} == {*expected, "SHA256SUMS"}
     for name, expected_sum in sums.items():
@@ -68,8 +75,7 @@ def test_archive_has_what_make_install_installs(architecture: native.Architectur
     assert files >= FILES
     assert {(member.uid, member.uname) for member in members} == {(0, "root")}
     assert f"Version: {VERSION}\n" in (top / "lib/pkgconfig/stocached.pc").read_text()
-    emulator = [] if architecture.name == MACHINE else QEMU
-    said = run(*emulator, top / "bin/stocached", "version")
+    said = run(*emulator(architecture.name), top / "bin/stocached", "version")
     assert f"version    {VERSION}\n" in said
     assert f"linux/{architecture.go}" in said
     if architecture.name == MACHINE:
@@ -107,7 +113,7 @@ def test_bill_of_materials_names_what_is_inside(architecture: native.Architectur
 
 def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
     """The second build compiles everything again, in another folder."""
-    run(sys.executable, "-m", "dist", tmp_path / "again", cwd=ROOT, env={**os.environ, "PYTHONPATH": "tools"})
+    run(sys.executable, "-m", "release", tmp_path / "again", cwd=ROOT, env={**os.environ, "PYTHONPATH": "tools"})
     assert (tmp_path / "again/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
 
 
@@ -131,7 +137,14 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip("debootstrap needs root")
     packed = native.ROOT / "build/debian-bookworm.tar"
     if not packed.is_file():
-        run("debootstrap", "--variant=minbase", f"--make-tarball={packed}", "bookworm", ROOT / "build/debian-bookworm", mirror())
+        run(
+            "debootstrap",
+            "--variant=minbase",
+            f"--make-tarball={packed}",
+            "bookworm",
+            ROOT / "build/debian-bookworm",
+            mirror(),
+        )
     root = tmp_path_factory.mktemp("debian") / "root"
     run("debootstrap", "--variant=minbase", f"--unpack-tarball={packed}", "bookworm", root, mirror())
     (own,) = (a for a in ARCHITECTURES if a.name == MACHINE)
@@ -143,16 +156,23 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def inside(root: Path, command: str) -> str:
     """Runs a command in the chroot, with a /proc and /dev/shm of its own, and no network."""
-    begin = 'mount -t tmpfs tmpfs "$1/dev/shm" -o mode=1777 && mount -t proc proc "$1/proc" && exec chroot "$1" sh -ec "$2"'
-    script = f'mkdir -p "$1/dev/shm" && {begin}'
-    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-    return run(
-        "unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", script, "sh", root, command, env=variables
+    begin = (
+        'mount -t tmpfs tmpfs "$1/dev/shm" -o mode=1777 && mount -t proc proc "$1/proc" && exec chroot "$1" sh -ec "$2"'
     )
+    script = f'mkdir -p "$1/dev/shm" && {begin}'
+    variables = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/",
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }
+    return run("unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", script, "sh", root, command, env=variables)
 
 
 def test_deb_installs_units_and_user(debian: Path) -> None:
-    assert re.search(r"^stocached:x:\d+:\d+:Caches of training samples:", (debian / "etc/passwd").read_text(), re.MULTILINE)
+    assert re.search(
+        r"^stocached:x:\d+:\d+:Caches of training samples:", (debian / "etc/passwd").read_text(), re.MULTILINE
+    )
     for unit in UNITS:
         assert (debian / unit.lstrip("/")).is_file()
     service = (debian / "usr/lib/systemd/system/stocached.service").read_text()
@@ -183,7 +203,7 @@ def test_service_of_the_deb_serves_as_its_user(debian: Path) -> None:
     said = inside(
         debian,
         "install -d -o stocached /run/stocached; export STOCACHED_SOCKETS_DIR=/run/stocached; "
-        "as() { setpriv --reuid stocached --regid stocached --clear-groups \"$@\"; }; "
+        'as() { setpriv --reuid stocached --regid stocached --clear-groups "$@"; }; '
         "as stocached serve -c /etc/stocached/config.yaml 2>/tmp/log & "
         "for k in $(seq 600); do as stocached ping words >/tmp/ping 2>&1 && break; sleep 0.1; done; "
         "cat /tmp/ping /tmp/log; as stocached warm words; as stocached ls; kill %1 2>/dev/null || true",
@@ -219,7 +239,7 @@ def test_library_for_arm64_runs_the_tests_of_the_protocol(name: str, arm: Path) 
         cc, "-std=gnu11", "-O1", "-pthread", "-I.", "-o", arm / name, f"ctest/{name}.c",
         f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached", cwd=ROOT / "cclient",
     )  # fmt: skip
-    said = run(*QEMU, arm / name, cwd=ROOT / "cclient")
+    said = run(*emulator("aarch64"), arm / name, cwd=ROOT / "cclient")
     assert "FAIL" not in said, said
 
 
@@ -227,5 +247,5 @@ def test_programs_for_arm64_say_their_version(arm: Path) -> None:
     scripts = arm / f"stocached-{VERSION}.data/scripts"
     for name in ("stocached", "stocached-decode"):
         (scripts / name).chmod(0o755)
-    assert f"version    {VERSION}\n" in run(*QEMU, scripts / "stocached", "version")
-    assert "libjpeg-turbo 2.1.5" in run(*QEMU, scripts / "stocached-decode", "--version")
+    assert f"version    {VERSION}\n" in run(*emulator("aarch64"), scripts / "stocached", "version")
+    assert "libjpeg-turbo 2.1.5" in run(*emulator("aarch64"), scripts / "stocached-decode", "--version")

@@ -106,11 +106,11 @@ def system(architecture: Architecture, built: Path, work: Path, folder: Path) ->
                 {"dst": "/etc/stocached", "type": "dir", "file_info": {"mode": 0o755}},
             ],
             "scripts": {
-                name: str(ROOT / "deploy/packages" / f"{name}.sh") for name in ("postinstall", "preremove", "postremove")
+                name: str(ROOT / "deploy/packages" / f"{name}.sh")
+                for name in ("postinstall", "preremove", "postremove")
             },
             "rpm": {"buildhost": "localhost", "group": "System Environment/Daemons"},
         }
         file = work / f"nfpm-{kind}-{architecture.name}.yaml"
         file.write_text(json.dumps(settings, indent=2))  # JSON is YAML
         native.run(native.TOOLS / "nfpm", "package", "-f", file, "-p", kind, "-t", folder)
-

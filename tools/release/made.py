@@ -9,8 +9,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-from dist import native
 from version import version
+
+from release import native
 
 ROOT = native.ROOT
 DIST = (ROOT / os.environ.get("DIST", "build/dist")).resolve()
@@ -32,7 +33,12 @@ def unpacked(package: Path, folder: Path) -> Path:
 def run(*command: str | Path, **options: object) -> str:
     """The output of a command that must not fail."""
     done = subprocess.run(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, **options
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        **options,
     )  # type: ignore[call-overload]
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
     return str(done.stdout)
@@ -44,7 +50,9 @@ def interpreter(version: str) -> str | None:
     for candidate in (f"python{version}", *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))):
         try:
             found = subprocess.run(
-                [candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
+                [candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"],
+                capture_output=True,
+                text=True,
             )
         except OSError:
             continue

@@ -1,4 +1,4 @@
-"""python -m dist [--wheel] FOLDER: makes all packages in FOLDER, or the wheel for this architecture alone.
+"""python -m release [--wheel] FOLDER: makes all packages in FOLDER, or the wheel for this architecture alone.
 
 The same commit gives the same bytes: every time is $SOURCE_DATE_EPOCH, or else the time of the commit. FOLDER/work has
 what the packages are made of."""
@@ -18,7 +18,7 @@ from . import native, notices, packages
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m dist", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("--wheel", action="store_true", help="only the wheel for this architecture")
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
