@@ -11,6 +11,8 @@ PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
 VERSITYGW_VERSION := v1.8.0
+FAKE_GCS_VERSION := v1.56.1
+AZURITE_VERSION := 3.37.0
 
 # What `make test` runs. A space separates groups, which run one after the other. In a group, a plus separates lanes,
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
@@ -190,6 +192,7 @@ charts: setup-torch setup-demo ## measure and draw the timelines in docs/images 
 #   MEMORY_ROUNDS=50          rounds of 16 writers in each of five memory cgroups
 #   SERVER_KILLS=500          kills of a server under load
 #   JOB_KILLS=1000            kills of each of three jobs with announced orders, and half as often of their server
+#   CLUSTER_KILLS=200         kills of servers, ranks, nodes of Redis and the storage of a job on three nodes
 #   PREPARE_KILLS=2000        kills of preparations
 #   LOADER_KILLS=2000         kills of workers of a loader
 #   LOADER_BREAKS=2000        iterations of a loader that stop in the middle
@@ -203,6 +206,7 @@ soak: build/libstocached.so setup-torch ## kill processes at random for hours; t
 	STOCACHED_TEST_EPOCHS=all $(GO) test -count=1 -run '^TestLoss$$' ./internal/verify/arena
 	STOCACHED_TEST_KILLS=$(or $(SERVER_KILLS),500) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestServerKilledUnderLoad$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(JOB_KILLS),1000) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestPlannedJobsKilled$$' ./internal/cli
+	STOCACHED_TEST_KILLS=$(or $(CLUSTER_KILLS),200) CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 1h -run '^TestClusterJobKilled$$' ./internal/cli
 	STOCACHED_TEST_KILLS=$(or $(PREPARE_KILLS),2000) $(PYTEST) python/tests/prepare/test_prepare_kills.py
 	STOCACHED_TEST_KILLS=$(or $(LOADER_KILLS),2000) STOCACHED_TEST_BREAKS=$(or $(LOADER_BREAKS),2000) $(PYTEST) python/tests/loader/test_loader_kills.py \
 		python/tests/loader/test_loader_lifecycle.py -k 'two_hundred or left_in_the_middle'
@@ -235,7 +239,7 @@ check-c: setup-compiler
 	@cd cclient && set -e; for test in $(CHECK_C:%=../build/c/test-%); do $$test; done
 
 # These tests leave out torch, and the files whose tests start hundreds of processes.
-SLOW_PYTHON := kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
+SLOW_PYTHON := native or loader_policies or kills or lifecycle or streams or stateful or processes or views or wheel or memory or loader.py or odd or mistakes or autotune or forks or threads or trace or generators or prepare
 .PHONY: check-python
 check-python: setup-python bin/stocached
 	$(PYTEST) -n $$(nproc) --dist worksteal python/tests -m 'not torch' -k 'not ($(SLOW_PYTHON))'
@@ -255,7 +259,15 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 
 .PHONY: test-remote
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
+
+# Not a part of `make test`: the libraries and the two servers take minutes to build.
+.PHONY: test-cloud
+test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
+	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
+	CGO_ENABLED=0 STOCACHED_FAKE_GCS='$(CURDIR)/$(TOOLS)/fake-gcs-server' \
+		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
+		$(GO_TEST_AGAIN) -tags cloud -run 'Bucket' ./source/kinds
 
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
@@ -320,6 +332,11 @@ test-stress: build/libstocached.so setup-python ## kill 1,000 processes at rando
 test-cuda: setup-torch ## test batches in pinned memory; needs a GPU
 	$(PYTEST) python/tests/cuda_machine.py
 
+.PHONY: test-learning
+test-learning: setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
+	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \
+	test -n "$$pictures" && STOCACHED_TEST_PICTURES="$$pictures" $(PYTEST) python/tests/loader/test_native_torch.py -k learns
+
 # TORCH_TESTS=.../pytorch/test and TORCHDATA_TESTS=.../data/test name the folders of the tests.
 .PHONY: test-suites
 test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with our class (an hour)
@@ -371,8 +388,8 @@ lint-cross:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build ./...
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
 
-.PHONY: lint-generate generate-check
-lint-generate generate-check: ## check that generated files are up to date
+.PHONY: lint-generate
+lint-generate: ## check that generated files are up to date
 	$(GO) generate ./...
 	$(PYTHON) tools/version.py
 	git diff --exit-code -- '*.h' '*.go' '*.py' '*.yaml' '*Containerfile' go.mod go.sum
@@ -417,6 +434,13 @@ setup-wheel: setup-c-tests setup-python
 	@tools/setup.sh wheel
 setup-dist: setup-wheel
 	@tools/setup.sh dist
+
+.PHONY: setup-cloud
+setup-cloud: ## install the servers of test-cloud into .tools
+	@[ -x $(TOOLS)/fake-gcs-server ] || { echo 'stocached: building fake-gcs-server, for tests (minutes)'; \
+		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/fsouza/fake-gcs-server@$(FAKE_GCS_VERSION); }
+	@[ -d $(TOOLS)/azurite/node_modules/azurite ] || \
+		npm install --silent --no-audit --no-fund --prefix $(TOOLS)/azurite azurite@$(AZURITE_VERSION)
 
 .PHONY: setup-promtool
 setup-promtool:

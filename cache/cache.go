@@ -31,7 +31,10 @@ type Cache struct {
 	rule        policy.Rule                      // which sample goes; nil if none ever goes
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes
+	saturated   int                              // a reference byte that no hit changes; -1: there is none
+	tickShift   int                              // with the policy lru: bits of the hand below a tick; -1: another one
 	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
+	leaves      func(sample, next uint64)        // called before a sample goes; nil: not called
 	seed        uint64                           // of the policy
 	readOnly    bool
 
@@ -49,6 +52,7 @@ type Cache struct {
 	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
 	draws      atomic.Uint64                            // hits of this handle, with the policy lfu
+	evictions  atomic.Uint64                            // of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all
 	closing    sync.Mutex                               // protects closeErr and lets a second Close wait for the first
@@ -85,8 +89,8 @@ func (l *stripe) inside() uint64 {
 	return l.entered.Load() - ended
 }
 
-// tally counts reads that did not enter one by one. The caller has entered.
-func (l *stripe) tally(hits, misses int) {
+// count counts reads that did not enter one by one. The caller has entered.
+func (l *stripe) count(hits, misses int) {
 	l.entered.Add(uint64(hits + misses))
 	l.hits.Add(uint64(hits))
 	l.misses.Add(uint64(misses))
@@ -173,6 +177,16 @@ func (c *Cache) ReadOnly() bool { return c.readOnly }
 // NeedsCosts says whether the policy decides by what loads took, so that callers of SetLoaded should
 // measure it.
 func (c *Cache) NeedsCosts() bool { return c.costs }
+
+// Life counts the clears of the cache; 0 if it is closed.
+func (c *Cache) Life() uint64 {
+	l, err := c.enter()
+	if err != nil {
+		return 0
+	}
+	defer l.leave()
+	return shm.Phase(c.seg.Phase().Load()).Epoch()
+}
 
 // Evicts says whether a set into a full cache may give the slot of another sample to its own.
 func (c *Cache) Evicts() bool { return c.evicts() }

@@ -254,6 +254,7 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 		if !ok {
 			return Full, nil
 		}
+		c.tellLeaving(&victim)
 		if r, err := c.remove(victim.Sample); r != Full || err != nil {
 			return r, err
 		}
@@ -291,7 +292,7 @@ func (c *Cache) remove(victim uint64) (Result, error) {
 	if !emptied {
 		return Busy, c.corrupt("sample %d changed during its eviction", victim)
 	}
-	c.count(shm.Evicted, 1)
+	c.countEviction()
 	return Stored, nil
 }
 

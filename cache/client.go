@@ -21,8 +21,12 @@ type Options struct {
 	// Next says in how many reads a sample is read next, for the policy planned: policy.Candidate. Of a sample
 	// that is read before soon, it may return any number below soon. nil: it is not known, and this client
 	// evicts nothing from such a cache. Any goroutine may call it.
-	Next  func(sample, soon uint64) uint64
-	Locks shm.Locks // nil: opened from the segment. Tests end a client as its death would, by closing its locks
+	Next func(sample, soon uint64) uint64
+	// Leaves is called before a sample goes for another one, if Next is given: with what Next said of it. The
+	// sample is READY, and Copy of this client may copy it. The eviction may still fail. Any goroutine may
+	// call it.
+	Leaves func(sample, next uint64)
+	Locks  shm.Locks // nil: opened from the segment. Tests end a client as its death would, by closing its locks
 }
 
 // adoptAtAttach bounds how long Attach works on a clear in which the last owner of its record died.
@@ -38,7 +42,8 @@ const adoptAtAttach = time.Second
 func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(),
-		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks, next: o.Next}
+		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks,
+		next: o.Next, leaves: o.Leaves}
 	if c.slots > 0 {
 		c.units = 0
 		c.setPolicy()

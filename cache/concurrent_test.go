@@ -299,7 +299,7 @@ func TestDeadClientOfManyGoroutines(t *testing.T) {
 		intentOfFifth.Store(a)
 		locks.Close()
 		if n, err := c.Recover(); n != 20 || err != nil {
-			t.Errorf("took back %d claims, %v; want 20", n, err)
+			t.Errorf("reclaimed %d claims, %v; want 20", n, err)
 		}
 		checkSound(t, seg)
 		for i := range 40 {

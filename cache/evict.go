@@ -30,6 +30,7 @@ func (c *Cache) setPolicy() {
 	if !kind.NeedsPlans() {
 		c.next = nil
 	}
+	c.saturated, c.tickShift = kind.Saturated(), policy.TickShift(c.rule)
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
 
@@ -73,6 +74,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 		if !ok {
 			return Full, nil
 		}
+		c.tellLeaving(&victim)
 		if retired, err := c.retire(f, victim.Sample, s); err != nil {
 			return Busy, errors.Join(err, c.abort(f))
 		} else if retired {
@@ -92,6 +94,13 @@ func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.
 	}
 	if left := search.Look(number, s, candidate); left != candidate.Reference {
 		c.seg.SetReference(s, left)
+	}
+}
+
+// tellLeaving tells the program that a sample goes.
+func (c *Cache) tellLeaving(victim *policy.Candidate) {
+	if c.next != nil && c.leaves != nil {
+		c.leaves(victim.Sample, victim.Next)
 	}
 }
 
@@ -131,7 +140,7 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 		c.freeSlot(s, f.sample, "abort.slot", "abort.cursor") // the word does not name it, so abort does not
 		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
 	}
-	c.count(shm.Evicted, 1)
+	c.countEviction()
 	f.memory = false // the slot has its pages
 	return true, nil
 }
@@ -162,8 +171,16 @@ func (c *Cache) placed(s uint64) {
 	}
 }
 
-// referred stores what a hit leaves for the policy.
-func (c *Cache) referred(w shm.Word) {
+// settled says whether a hit leaves a reference byte as it is, without the call of the rule.
+func (c *Cache) settled(reference uint8) bool {
+	if c.tickShift >= 0 {
+		return uint8(c.seg.Hand().Load()>>c.tickShift) == reference
+	}
+	return int(reference) == c.saturated
+}
+
+// referred stores what a hit leaves for the policy. old is the reference byte before.
+func (c *Cache) referred(w shm.Word, old uint8) {
 	s := c.layout.Place(w) - 1
 	var now, draw uint64 // hits load and change no shared word that their policy does not need
 	switch c.seg.Policy {
@@ -172,7 +189,6 @@ func (c *Cache) referred(w shm.Word) {
 	case shm.PolicyLFU:
 		draw = c.draws.Add(1)
 	}
-	old := c.seg.Reference(s)
 	if b := c.rule.Hit(old, now, draw); b != old {
 		c.seg.SetReference(s, b)
 	}

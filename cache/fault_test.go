@@ -215,7 +215,7 @@ func dieAt(t *testing.T, d death, kind, point string) {
 		t.Errorf("%d bytes of the arena are lost, stats are %+v", lost, s)
 	}
 	if wants := point == "claim.word" || point == "extent.intent" || point == "slot.taken" || point == "write.half" || point == "publish.meta"; wants && s.Recovered != 1 {
-		t.Errorf("%d claims were taken back, want 1", s.Recovered)
+		t.Errorf("%d claims were reclaimed, want 1", s.Recovered)
 	}
 	for i := range int(seg.Samples) {
 		if r, err := next.Set(i, payload(i, 9, faultBytes), 0); err != nil || r == cache.Busy {
@@ -499,7 +499,7 @@ func TestStoppedWriter(t *testing.T) {
 					set(t, c, 3, payload(3, 2, faultBytes), cache.Overwrite, cache.Busy)
 				}
 				if n, err := c.Recover(); n != 0 || err != nil {
-					t.Errorf("took back %d claims of a live client, %v", n, err)
+					t.Errorf("reclaimed %d claims of a live client, %v", n, err)
 				}
 				next, err := cache.Attach(seg, cache.Options{})
 				if err != nil {

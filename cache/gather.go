@@ -205,10 +205,10 @@ func (g *gather) do(l *stripe, threads, rowBytes int) (int, error) {
 	g.wait.Wait()
 	hits := int(g.hits.Load())
 	if err := g.fault.Load(); err != nil {
-		l.tally(hits, 0)
+		l.count(hits, 0)
 		return hits, g.end(*err)
 	}
-	l.tally(hits, n-hits)
+	l.count(hits, n-hits)
 	return hits, g.end(nil)
 }
 
@@ -295,7 +295,9 @@ func (g *gather) row(k int) (bool, error) {
 				return false, c.corruptWord(sample, w, m)
 			}
 			if c.references && matches {
-				c.referred(w)
+				if old := c.seg.Reference(c.layout.Place(w) - 1); !c.settled(old) {
+					c.referred(w, old)
+				}
 			}
 			return matches, nil
 		}

@@ -150,14 +150,14 @@ func TestChildInheritsDescriptors(t *testing.T) {
 		t.Errorf("the grandchild should have the data descriptor and no other of the cache, has %v\n%s", err, links)
 	}
 	if n, err := c.Recover(); n != 0 || err != nil {
-		t.Errorf("took back %d claims of a live client, %v", n, err)
+		t.Errorf("reclaimed %d claims of a live client, %v", n, err)
 	}
 	p.kill()
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Fatal("the grandchild is gone:", err)
 	}
 	if n, err := c.Recover(); n != 1 || err != nil {
-		t.Errorf("took back %d claims, %v, want 1", n, err)
+		t.Errorf("reclaimed %d claims, %v, want 1", n, err)
 	}
 	checkSound(t, seg)
 }
@@ -415,7 +415,7 @@ func TestPIDNamespaces(t *testing.T) {
 	}
 	children[0].ask("BUSY <nil>", "set 1 1 500")
 	if n, err := c.Recover(); n != 0 || err != nil {
-		t.Errorf("took back %d claims of the living, %v", n, err)
+		t.Errorf("reclaimed %d claims of the living, %v", n, err)
 	}
 	children[1].kill()
 	children[0].ask("STORED <nil>", "set 1 1 500")

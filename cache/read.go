@@ -188,6 +188,12 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		n := c.length(m)
 		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
+		reference := uint8(0)
+		if refer {
+			if slot := c.layout.Place(w) - 1; slot < c.slots {
+				reference = c.seg.Reference(slot) // before the copy, which takes longer than the byte takes to come
+			}
+		}
 		switch {
 		case c.chains:
 			placed = n <= c.sampleBytes && (!fits || c.copyChain(dst[:n], w))
@@ -208,8 +214,8 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		case !fits:
 			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
-			if refer {
-				c.referred(w)
+			if refer && !c.settled(reference) {
+				c.referred(w, reference)
 			}
 			return int(n), true, nil
 		}

@@ -25,6 +25,9 @@ type Stats struct {
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
 	Evicted     uint64 `json:"evicted"`      // samples that went for others
+	// Of these, those of the last lap, for as many reads as there are samples: docs/spec/segment.md. 0 before the
+	// cache was read so often.
+	Replaced uint64 `json:"replaced"`
 
 	Ready      uint64 `json:"ready"`       // samples that are READY now
 	ReadyBytes uint64 `json:"ready_bytes"` // bytes of these samples
@@ -95,6 +98,7 @@ func (c *Cache) Stats() (Stats, error) {
 		s.ArenaNextBytes = next * shm.UnitBytes
 		s.ArenaLostBytes = (next - min(named, next)) * shm.UnitBytes // named may exceed next, which was loaded later
 	}
+	s.Replaced = c.replaced(lapSums{s.Hits + s.Misses, s.Evicted})
 	s.Costs = costs.stats()
 	s.Costs.LoadSeconds = time.Duration(loads).Seconds()
 	s.Clears = shm.Phase(c.seg.Phase().Load()).Epoch()

@@ -225,6 +225,10 @@ struct stoc_info {
     /* "": samples are as they lie. Else the first field has the bytes of picture files, and this says how to decode
      * them (docs/spec/stores.md). stoc_info leaves it out for programs whose struct ends before this member */
     char decode[136];
+    /* 1: its samples come from programs, and its server knows which other programs have: STOC_FETCH_LOADS. Left
+     * out like decode */
+    uint32_t programs;
+    uint32_t reserved;
 };
 STOC_API int stoc_info(const stoc_cache *cache, struct stoc_info *info);
 /* EINVAL if k is not below field_count */
@@ -382,7 +386,9 @@ enum stoc_remote {
     STOC_REMOTE_CLOSING = 12,   /* the server ends, or removes this cache */
     STOC_REMOTE_INTERNAL = 13,  /* an internal error of the server */
     STOC_REMOTE_INVALID = 14,   /* an announced order that is none of this cache; only stoc_announce meets it */
-    STOC_REMOTE_BAD = 15        /* its file does not decode; the message gives the file and the reason */
+    STOC_REMOTE_BAD = 15,       /* its file does not decode; the message gives the file and the reason */
+    STOC_REMOTE_LOAD = 16,      /* no program has loaded it: the caller does, see STOC_FETCH_LOADS */
+    STOC_REMOTE_LOADING = 17    /* another program or machine loads it: ask again */
 };
 
 /* One sample that a fetch could not get. 1024 bytes. */
@@ -396,6 +402,14 @@ struct stoc_failure {
 /* Count neither hits nor misses, because the caller has probed the cache before (with stoc_gather,
  * say). stoc_fetch leaves rows unchanged if hit says 1 (unless hit is NULL). */
 #define STOC_FETCH_UNCOUNTED 1u
+
+/* For caches whose samples come from programs (stoc_info: programs). The caller loads the samples that fail with
+ * STOC_REMOTE_LOAD, stores them (stoc_set), and MUST end each load with stoc_offer; the end of the process does so too.
+ * Other programs and machines wait for it, for a minute at most. A call waits for samples that others load. But if it
+ * has samples to load, it does not: samples that others load fail with STOC_REMOTE_LOADING, and the caller asks for
+ * them again after its own loads. Without this flag, samples that no program has loaded fail with STOC_REMOTE_LOAD, and
+ * no program waits. */
+#define STOC_FETCH_LOADS 2u
 
 struct stoc_fetch_options {
     uint64_t struct_bytes; /* sizeof(struct stoc_fetch_options) */
@@ -443,6 +457,13 @@ STOC_API void stoc_fetch_end(struct stoc_fetch_options *options, void **data, si
  * in the cache, as far as its queue has space. Errors as stoc_fetch. */
 STOC_API int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
                                struct stoc_error *error);
+
+/* Offers a sample that the caller has loaded to other machines: its parts, one after the other, have sample_bytes.
+ * count 0: the load of the sample has failed, and another program may load it. 1: a tier takes the sample. 0: none does.
+ * EINVAL for a cache whose samples a server reads from a source, EINDEX, ESCHEMA, and the connection's errors of
+ * stoc_fetch. timeout_ms as in stoc_fetch_options. */
+STOC_API int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms,
+                        struct stoc_error *error);
 
 /* Attaches to a cache through its server, which passes the segment. Use it for caches that this
  * process cannot open by name (another mount namespace or directory). sockets_dir NULL: as above;
@@ -789,6 +810,9 @@ struct stoc_stats {
     /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
      * out */
     uint64_t arena_free_bytes;
+    /* of the evicted, those of the last lap, for as many reads as there are samples; 0 before the cache was read so
+     * often. May be left out, too */
+    uint64_t replaced;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);
 

@@ -1,10 +1,11 @@
 /*
- * stocached-decode: decodes and resizes pictures for a server, one at a time. It has two lanes, each a
- * socket and shared memory: while it works on a picture of one lane, the server writes the next one into
- * the other. docs/spec/decode.md has the frames, which source/decode/helper.go has too.
+ * stocached-decode: decodes and resizes pictures for a server, one at a time. It has two lanes. Each has
+ * a socket and shared memory. While this process works on a picture of one lane, the server writes the
+ * next picture into the other lane. docs/spec/decode.md has the frames; source/decode/helper.go is the
+ * server's side.
  *
- * It ends when the server closes the socket or dies. Only the server may end it: signals of a terminal
- * or of a service manager reach it, too, and it must not end before the pictures of the server.
+ * It ends when the server closes the socket or dies. It ignores the signals of a terminal or of a service
+ * manager, because it must not end before the server has its pictures.
  */
 #define _GNU_SOURCE
 #include "stocached_image.h"

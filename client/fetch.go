@@ -43,7 +43,7 @@ func (s *Served) Fetch(ctx context.Context, indices []int, dst []byte, stride in
 			missing = append(missing, k)
 		}
 	}
-	return s.fill(ctx, indices, missing, func(k int, data []byte) bool {
+	return s.fill(ctx, 0, indices, missing, func(k int, data []byte) bool {
 		if len(data) != size {
 			return false
 		}
@@ -65,7 +65,7 @@ func (s *Served) FetchMisses(ctx context.Context, indices []int, place func(k, n
 	for k := range missing {
 		missing[k] = k
 	}
-	return s.fill(ctx, indices, missing, func(k int, data []byte) bool {
+	return s.fill(ctx, 0, indices, missing, func(k int, data []byte) bool {
 		if !s.Variable() && len(data) != s.SampleBytes() {
 			return false
 		}
@@ -114,7 +114,7 @@ func (s *Served) FetchSamples(ctx context.Context, indices []int) ([][]byte, err
 	if len(missing) == 0 {
 		return samples, nil
 	}
-	return samples, s.fill(ctx, indices, missing, func(k int, data []byte) bool {
+	return samples, s.fill(ctx, 0, indices, missing, func(k int, data []byte) bool {
 		samples[k] = bytes.Clone(data)
 		return true
 	}, func(k int) (bool, error) { return get(k, s.c.Copy) })
@@ -194,7 +194,8 @@ func (m *miss) group() int {
 // and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
 // a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server
 // goes away, fill waits for the next one and asks it for the rest.
-func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k int, data []byte) bool,
+// flags are more flags of FETCH.
+func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))
 	for n, k := range missing {
@@ -220,7 +221,7 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 			if other := slices.IndexFunc(part, func(w *miss) bool { return w.group() != part[0].group() }); other > 0 {
 				part = part[:other]
 			}
-			err = s.fillPart(ctx, c, indices, part, take, get, &failed)
+			err = s.fillPart(ctx, c, flags, indices, part, take, get, &failed)
 		}
 		if errors.Is(err, errEnded) && breaks < fetchBreaks {
 			breaks++
@@ -238,7 +239,7 @@ func (s *Served) fill(ctx context.Context, indices, missing []int, take func(k i
 }
 
 // fillPart is fill for one request.
-func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*miss,
+func (s *Served) fillPart(ctx context.Context, c *conn, flags uint32, indices []int, part []*miss,
 	take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
 	positions := make([]int, len(part))
 	for position, w := range part {
@@ -257,14 +258,16 @@ func (s *Served) fillPart(ctx context.Context, c *conn, indices []int, part []*m
 			}
 		}
 	}
-	flags := uint32(0)
+	if c.version < programsVersion {
+		flags = 0
+	}
 	switch {
 	case take == nil:
 		flags = control.SlotsOnly
 	case part[0].unstored && c.version >= 5:
-		flags = control.Unstored
+		flags |= control.Unstored
 	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
-		flags = control.Send
+		flags |= control.Send
 	}
 	p, err := c.do(ctx, control.Fetch, flags, numbers, sample)
 	if err := errors.Join(err, wrong); err != nil {

@@ -29,5 +29,5 @@ func (s *Served) Fill(ctx context.Context, indices []int) error {
 	if s.Evicts() {
 		there = func(int) (bool, error) { return true, nil } // it was, when the server stored it
 	}
-	return s.fill(ctx, indices, missing, nil, there)
+	return s.fill(ctx, 0, indices, missing, nil, there)
 }

@@ -91,7 +91,7 @@ type pending struct {
 	done     chan struct{} // closed when the fields below are final
 	failures []control.Failure
 	queued   int  // samples that the server queued for a prefetch
-	used     bool // the server uses a plan
+	used     bool // the server uses a plan, or a tier takes a sample
 	err      error
 }
 
@@ -437,6 +437,8 @@ func (c *conn) take(h control.Header, body []byte) (err error) {
 		p.failures, err = control.ParseFetched(body, p.n)
 	case control.Announced:
 		p.used, err = control.ParseAnnounced(body)
+	case control.Offered:
+		p.used, err = control.ParseOffered(body)
 	case control.Prefetched:
 		p.queued, err = control.ParsePrefetched(body)
 	case control.Error:

@@ -156,7 +156,7 @@ func wantDescriptors(t *testing.T, before int) {
 }
 
 // No descriptor stays open, in any number and with any frame.
-func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
+func TestUnexpectedDescriptors(t *testing.T) {
 	for _, with := range [][2]int{{0, 1}, {0, 2}, {0, 5}, {1, 1}, {2, 0}, {0, 0}} {
 		p := &peer{greet: func(p *peer, socket *net.UnixConn, _ int) bool { return p.welcome(socket, with[0], with[1]) }}
 		startPeer(t, p)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/stocached/stocached/cache"
@@ -20,6 +21,7 @@ import (
 type Served struct {
 	*Cache
 	link *link
+	away atomic.Int64 // when the server of programs was away last, in nanoseconds since 1970
 }
 
 // DialOptions say how to find a server. The zero value finds the user's default server.

@@ -22,10 +22,12 @@ const (
 	CodeInternal
 	CodeInvalid
 	CodeBad
+	CodeLoad    // no program has it: the client loads it itself
+	CodeLoading // another program loads it
 )
 
 var codeNames = [...]string{"", "PROTOCOL", "VERSION", "DENIED", "NOT_FOUND", "LIMIT", "INDEX", "READ",
-	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD"}
+	"CHANGED", "DAMAGED", "NO_SLOT", "CANCELLED", "CLOSING", "INTERNAL", "INVALID", "BAD", "LOAD", "LOADING"}
 
 func (c Code) String() string {
 	if c > 0 && int(c) < len(codeNames) {

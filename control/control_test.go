@@ -50,6 +50,10 @@ var every = []struct {
 		&control.RemoteError{Code: control.CodeLimit, Text: "too much"}},
 	{control.AppendAnnounce(nil, 12, announced), func(b []byte) (any, error) { return control.ParseAnnounce(b) }, announced},
 	{control.AppendAnnounced(nil, 13, true), func(b []byte) (any, error) { return control.ParseAnnounced(b) }, true},
+	{control.AppendOffer(nil, 14, control.OfferBody{Cache: 1, Index: 1 << 40, Sample: []byte("abc")}),
+		func(b []byte) (any, error) { return control.ParseOffer(b) },
+		control.OfferBody{Cache: 1, Index: 1 << 40, Sample: []byte("abc")}},
+	{control.AppendOffered(nil, 15, true), func(b []byte) (any, error) { return control.ParseOffered(b) }, true},
 }
 
 // announced has another value in each field.
@@ -78,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 // A body that is cut or has a byte too many is refused, unless its end is text or a sample.
 func TestWrongLengths(t *testing.T) {
 	open := map[control.Type]bool{control.Hello: true, control.Attach: true, control.Sample: true, control.Error: true,
-		control.Cancel: true}
+		control.Cancel: true, control.Offer: true}
 	for k, c := range every {
 		name := control.Type(k + 1)
 		body := c.frame[control.HeaderBytes:]
@@ -106,16 +110,31 @@ func TestHeaders(t *testing.T) {
 		"too long": {control.Header{Length: control.MaxClientBody + 1, Type: control.Fetch}, true,
 			"at most 1048576"},
 		"largest sample": {control.Header{Length: 1<<32 - 1, Type: control.Sample}, false, ""},
+		"largest offer":  {control.Header{Length: 1<<32 - 1, Type: control.Offer}, true, ""},
 		"too long an answer": {control.Header{Length: control.MaxServerBody + 1, Type: control.Fetched}, false,
 			"at most 4194304"},
 		"no type":      {control.Header{}, true, "type 0"},
-		"unknown type": {control.Header{Type: 14}, true, "type 14"},
+		"unknown type": {control.Header{Type: 16}, true, "type 16"},
 	} {
 		_, err := control.ReadHeader(bytes.NewReader(control.AppendHeader(nil, c.header)), c.fromClient)
 		if c.want == "" && err != nil || c.want != "" &&
 			(!errors.Is(err, control.ErrProtocol) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+	for flags, good := range map[uint32]bool{control.Loads: true, control.Loads | control.Send: true,
+		control.Loads | control.Unstored: true, control.Loads | control.SlotsOnly: false, 16: false} {
+		body := control.AppendFetch(nil, control.Fetch, 1, control.FetchBody{Flags: flags, Indices: []int64{1}})
+		if _, err := control.ParseFetch(control.Fetch, body[control.HeaderBytes:]); (err == nil) != good {
+			t.Errorf("flags %d: %v", flags, err)
+		}
+	}
+	failed := control.AppendOffer(nil, 1, control.OfferBody{Flags: control.Failed, Sample: []byte("a")})
+	if _, err := control.ParseOffer(failed[control.HeaderBytes:]); !errors.Is(err, control.ErrProtocol) {
+		t.Errorf("a failed offer with a sample: %v", err)
+	}
+	if _, err := control.ParseOffer(make([]byte, 15)); !errors.Is(err, control.ErrProtocol) {
+		t.Errorf("a short offer: %v", err)
 	}
 	reserved := control.AppendHeader(nil, control.Header{Type: control.Fetch})
 	reserved[6] = 1
@@ -183,8 +202,8 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	found = row.FindAllStringSubmatch(codes, -1)
-	if len(found) != int(control.CodeBad) {
-		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeBad))
+	if len(found) != int(control.CodeLoading) {
+		t.Errorf("%d codes in the document, %d in the code", len(found), int(control.CodeLoading))
 	}
 	for k, m := range found {
 		if code := control.Code(k + 1); m[1] != fmt.Sprint(k+1) || m[2] != code.String() {

@@ -9,14 +9,14 @@ import (
 
 // Version is the highest version of the protocol, and OldestVersion the lowest that both sides speak.
 const (
-	Version       = 5
+	Version       = 6
 	OldestVersion = 1
 )
 
 // Limits of docs/spec/control.md.
 const (
 	HeaderBytes    = 16
-	MaxClientBody  = 1 << 20 // of a frame from a client
+	MaxClientBody  = 1 << 20 // of a frame from a client, except OFFER
 	MaxServerBody  = 4 << 20 // of a frame from the server, except SAMPLE
 	MaxIndices     = 65536   // of a request
 	MaxRequests    = 64      // inflight on a connection
@@ -45,11 +45,13 @@ const (
 	Error
 	Announce
 	Announced
+	Offer
+	Offered
 	typeEnd
 )
 
 var typeNames = [...]string{"", "HELLO", "WELCOME", "ATTACH", "ATTACHED", "FETCH", "SAMPLE", "FETCHED",
-	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR", "ANNOUNCE", "ANNOUNCED"}
+	"PREFETCH", "PREFETCHED", "CANCEL", "ERROR", "ANNOUNCE", "ANNOUNCED", "OFFER", "OFFERED"}
 
 func (t Type) String() string {
 	if t > 0 && int(t) < len(typeNames) {
@@ -60,7 +62,8 @@ func (t Type) String() string {
 
 // FromClient says whether clients send frames of this type.
 func (t Type) FromClient() bool {
-	return t == Hello || t == Attach || t == Fetch || t == Prefetch || t == Cancel || t == Announce
+	return t == Hello || t == Attach || t == Fetch || t == Prefetch || t == Cancel || t == Announce ||
+		t == Offer
 }
 
 // Header begins a frame.
@@ -80,9 +83,9 @@ func ParseHeader(b [HeaderBytes]byte, fromClient bool) (Header, error) {
 		binary.LittleEndian.Uint64(b[8:])}
 	limit := uint32(MaxServerBody)
 	switch {
-	case fromClient:
+	case fromClient && h.Type != Offer:
 		limit = MaxClientBody
-	case h.Type == Sample:
+	case h.Type == Sample || h.Type == Offer:
 		limit = 1<<32 - 1
 	}
 	switch {

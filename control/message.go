@@ -98,11 +98,15 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 	return AttachedBody{binary.LittleEndian.Uint32(body), [16]byte(body[8:])}, nil
 }
 
-// Flags of FETCH, which exclude each other.
+// Flags of FETCH. The first three exclude each other.
 const (
 	SlotsOnly = 1 // the server does not send samples without a slot
 	Send      = 2 // the server sends all samples, also those that are READY; since version 2
 	Unstored  = 4 // as Send, and the server stores none for this request; since version 5
+
+	// Loads may come with Send and Unstored: the client loads samples that fail with CodeLoad, and ends each load
+	// with an OFFER; since version 6
+	Loads = 8
 )
 
 // FetchBody is the body of FETCH and PREFETCH. PREFETCH has no flags.
@@ -132,7 +136,8 @@ func ParseFetch(t Type, body []byte) (FetchBody, error) {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("8, and 8 for each of 1 to %d indices", MaxIndices))
 	}
 	m := FetchBody{binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:]), make([]int64, n)}
-	known := m.Flags == 0 || m.Flags == SlotsOnly || m.Flags == Send || m.Flags == Unstored
+	how := m.Flags &^ Loads
+	known := m.Flags == SlotsOnly || how == 0 || how == Send || how == Unstored
 	if !known || t == Prefetch && m.Flags != 0 {
 		return FetchBody{}, wrongBody(t, body, fmt.Sprintf("flags %#x", m.Flags))
 	}
@@ -294,22 +299,74 @@ func ParseAnnounce(body []byte) (m AnnounceBody, err error) {
 
 // AppendAnnounced appends a frame that says whether the cache keeps what jobs read soonest.
 func AppendAnnounced(b []byte, request uint64, used bool) []byte {
-	return appendFrame(b, Announced, request, func(b []byte) []byte {
+	return appendAnswer(b, Announced, request, used)
+}
+
+// ParseAnnounced decodes a body. It returns ErrProtocol.
+func ParseAnnounced(body []byte) (used bool, err error) { return parseAnswer(Announced, body) }
+
+func appendAnswer(b []byte, t Type, request uint64, yes bool) []byte {
+	return appendFrame(b, t, request, func(b []byte) []byte {
 		v := uint32(0)
-		if used {
+		if yes {
 			v = 1
 		}
 		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v), 0)
 	})
 }
 
-// ParseAnnounced decodes a body. It returns ErrProtocol.
-func ParseAnnounced(body []byte) (used bool, err error) {
+func parseAnswer(t Type, body []byte) (yes bool, err error) {
 	if len(body) != 8 || binary.LittleEndian.Uint32(body) > 1 || binary.LittleEndian.Uint32(body[4:]) != 0 {
-		return false, wrongBody(Announced, body, "it has 8")
+		return false, wrongBody(t, body, "it has 8")
 	}
 	return body[0] == 1, nil
 }
+
+// Failed is the flag of an OFFER without a sample: its load has failed, or the client gives it up.
+const Failed = 1
+
+// OfferBody is the body of OFFER: a sample that the client has loaded.
+type OfferBody struct {
+	Cache  uint32
+	Flags  uint32
+	Index  int64
+	Sample []byte // empty with Failed
+}
+
+// OfferBytes is the number of bytes before the sample in the body of OFFER.
+const OfferBytes = 16
+
+// AppendOffer appends a frame.
+func AppendOffer(b []byte, request uint64, m OfferBody) []byte {
+	return appendFrame(b, Offer, request, func(b []byte) []byte {
+		b = binary.LittleEndian.AppendUint32(b, m.Cache)
+		b = binary.LittleEndian.AppendUint32(b, m.Flags)
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.Index))
+		return append(b, m.Sample...)
+	})
+}
+
+// ParseOffer decodes a body, and copies nothing. It returns ErrProtocol. It does not compare the sample with a
+// cache.
+func ParseOffer(body []byte) (m OfferBody, err error) {
+	if len(body) < OfferBytes {
+		return m, wrongBody(Offer, body, "cache, flags and index come first")
+	}
+	le := binary.LittleEndian
+	m = OfferBody{le.Uint32(body), le.Uint32(body[4:]), int64(le.Uint64(body[8:])), body[OfferBytes:]}
+	if m.Flags > Failed || m.Flags == Failed && len(m.Sample) > 0 {
+		return m, wrongBody(Offer, body, fmt.Sprintf("flags %#x", m.Flags))
+	}
+	return m, nil
+}
+
+// AppendOffered appends a frame that says whether a tier takes the sample.
+func AppendOffered(b []byte, request uint64, taken bool) []byte {
+	return appendAnswer(b, Offered, request, taken)
+}
+
+// ParseOffered decodes a body. It returns ErrProtocol.
+func ParseOffered(body []byte) (taken bool, err error) { return parseAnswer(Offered, body) }
 
 // AppendCancel appends a frame that cancels a request.
 func AppendCancel(b []byte, request uint64) []byte {

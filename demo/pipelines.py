@@ -1,5 +1,6 @@
-"""The pictures as a training on images reads them, without the training: a random part of each, resized to
-224 x 224, flipped or not, and normalised, in batches of float32. Pillow and NumPy do it, then stocached.image."""
+"""Reads the pictures as a training on images does, without the training. A sample is a random part of a
+picture, resized to 224 x 224, flipped or not, and normalised, in float32. Pillow and NumPy make such
+batches first, then stocached.image."""
 
 from __future__ import annotations
 

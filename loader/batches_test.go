@@ -13,6 +13,7 @@ import (
 	"github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/loader"
 	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // For any source of samples, number of goroutines and batches ahead, batches are the same, in the
@@ -264,7 +265,7 @@ func TestWrongSize(t *testing.T) {
 	for _, n := range []int{0, 9, 11} {
 		l := open(t, loader.FromCache(c, func(_ context.Context, i int, dst []byte) ([]byte, error) {
 			if i == 3 {
-				return append(dst, content(i, n)...), nil
+				return append(dst, sourcetest.Content(i, n)...), nil
 			}
 			return append(dst, d.want(i)...), nil
 		}), loader.Options{BatchSize: 2})

@@ -104,8 +104,8 @@ func TestLostHits(t *testing.T) {
 func TestLoaderTellsCosts(t *testing.T) {
 	const samples = 90
 	d := newDataset(samples, 100)
-	// 1, 10 and 40 ms, which other processes on the machine do not blur.
-	d.act = func(_ context.Context, i int) { time.Sleep([]time.Duration{1, 10, 40}[i%3] * time.Millisecond) }
+	// 1, 20 and 120 ms, which other processes on the machine do not blur.
+	d.act = func(_ context.Context, i int) { time.Sleep([]time.Duration{1, 20, 120}[i%3] * time.Millisecond) }
 	c, err := client.Create("", client.Options{Samples: samples, SampleBytes: 100, Slots: samples / 3,
 		Policy: client.PolicyCost})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"go.uber.org/goleak"
 )
@@ -43,18 +44,6 @@ func newDataset(samples, bytes int) *dataset {
 		gates: map[int]chan struct{}{}, fails: map[int]error{}}
 }
 
-// content returns the n bytes of sample i.
-func content(i, n int) []byte {
-	data := make([]byte, n)
-	for k := range min(n, 3*256) {
-		data[k] = byte(i>>(8*(k%3)) + k/3)
-	}
-	for k := 3 * 256; k < n; k *= 2 {
-		copy(data[k:], data[:k]) // it repeats; the race detector makes a loop over all bytes slow
-	}
-	return data
-}
-
 func (d *dataset) size(i int) int {
 	if d.bytes > 0 {
 		return d.bytes
@@ -62,7 +51,7 @@ func (d *dataset) size(i int) int {
 	return ((i*7919)%200 + i%3) * max(d.scale, 1) // some have none
 }
 
-func (d *dataset) want(i int) []byte { return content(i, d.size(i)) }
+func (d *dataset) want(i int) []byte { return sourcetest.Content(i, d.size(i)) }
 
 func (d *dataset) Info() source.Info {
 	field := shm.Field{Name: "data", DType: shm.Uint8, Dims: []uint64{uint64(d.bytes)}}

@@ -71,7 +71,21 @@ func FromSource(s source.Source) Samples {
 // Other processes that miss a sample at the same time load it too; the cache keeps the
 // first result.
 func FromCache(c Cache, load Load) Samples {
-	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, load: load}
+	return Samples{samples: c.Samples(), bytes: c.SampleBytes(), variable: c.Variable(), cache: c, load: shared(c, load)}
+}
+
+// shared returns a Load that asks the server of a cache of programs first, and offers it what load gives.
+func shared(c Cache, load Load) Load {
+	s, ok := c.(interface {
+		Programs() bool
+		LoadMissed(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error)
+	})
+	if !ok || !s.Programs() {
+		return load
+	}
+	return func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+		return s.LoadMissed(ctx, i, func(ctx context.Context) ([]byte, error) { return load(ctx, i, dst) })
+	}
 }
 
 // FromCacheAndSource is FromCache with a source to load from. It returns ErrInvalid if the samples

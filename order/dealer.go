@@ -7,9 +7,9 @@ const (
 	probes  = 64 // indices that stand for an order in a digest
 )
 
-// Dealer deals each global batch of an epoch to the nodes of a job: a sample goes to the node that
-// owns it, and the surplus of a node to those that lack some. So each rank has its exact batch size,
-// and each global batch has the samples of the plain order. It is safe for concurrent use.
+// Dealer deals each global batch of an epoch to the nodes of a job. A sample goes to the node that owns
+// it. A node that owns too many gives the rest to nodes that lack some. So each rank has its exact batch
+// size, and each global batch has the samples of the plain order. It is safe for concurrent use.
 type Dealer struct {
 	epoch  *Epoch
 	owners *Owners

@@ -189,8 +189,8 @@ func (k *Kept) Has(index uint64) bool {
 	return k[bucket/8]>>(bucket%8)&1 == 1
 }
 
-// Keep returns the buckets that the cache of a node keeps: those that the node owns, and copies of
-// others if it has room for more. capacity: samples that the cache holds; 0: not known, it keeps all.
+// Keep returns the buckets that the cache of a node keeps. They are those that the node owns, and copies
+// of others if there is space. capacity: samples that the cache holds. 0: unknown, so it keeps all.
 func (o *Owners) Keep(node int, capacity uint64) *Kept {
 	kept, room := new(Kept), Buckets
 	if capacity > 0 {

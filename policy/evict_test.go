@@ -216,6 +216,9 @@ func TestReferences(t *testing.T) {
 			if !kind.NeedsHits() && (hit != reference || looked != reference) {
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
 			}
+			if b == kind.Saturated() && hit != reference {
+				t.Errorf("%d is saturated, and a hit makes it %d", b, hit)
+			}
 			if kind != policy.KindLRU && (hit < reference || looked > reference) { // of lru it is a time
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
 			}

@@ -17,6 +17,14 @@ func newLRU(slots, seed uint64) Rule {
 
 func (l *lru) tick(now uint64) uint8 { return uint8(now >> l.shift) }
 
+// TickShift returns by how many bits a rule shifts the hand to the time of a hit; -1: hits leave no time.
+func TickShift(r Rule) int {
+	if l, ok := r.(*lru); ok {
+		return l.shift
+	}
+	return -1
+}
+
 func (*lru) Looks() int { return looks }
 
 // Worth takes a byte that is a few ticks ahead for a fresh one: the hand has moved on since the look

@@ -18,6 +18,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"golang.org/x/sys/unix"
@@ -130,7 +131,7 @@ func TestMetricsOfCosts(t *testing.T) {
 	c := view(t, seg)
 	for i := range 4 {
 		took := time.Duration(i+1) * 10 * time.Millisecond
-		if _, err := c.SetLoaded(i, [][]byte{content(i, 1000)}, 0, took); err != nil {
+		if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, 1000)}, 0, took); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +160,7 @@ func TestMetricsOfAnArena(t *testing.T) {
 	_, seg := dial(t, s.Dir()).attach("pets") // slots of 64 bytes
 	c := view(t, seg)
 	for i := range 4 {
-		if _, err := c.Set(i, content(i, 500), 0); err != nil {
+		if _, err := c.Set(i, sourcetest.Content(i, 500), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,7 +204,7 @@ func TestPredictedAndObserved(t *testing.T) {
 			if _, hit, err := c.Get(i, dst); err != nil {
 				t.Fatal(err)
 			} else if !hit {
-				if _, err := c.SetLoaded(i, [][]byte{content(i, 100)}, 0, takes[i]); err != nil {
+				if _, err := c.SetLoaded(i, [][]byte{sourcetest.Content(i, 100)}, 0, takes[i]); err != nil {
 					t.Fatal(err)
 				}
 			}

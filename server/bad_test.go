@@ -8,6 +8,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +57,7 @@ func TestBadSamples(t *testing.T) {
 	wantMetric(t, s, `stocached_bad_samples{cache="pets"} 3`)
 	wantMetric(t, s, `stocached_source_errors_total{cache="pets",kind="corrupt"} 5`)
 	// A client may store the sample.
-	if stored, err := c.Set(4, content(4, 1000), 0); stored != cache.Stored || err != nil {
+	if stored, err := c.Set(4, sourcetest.Content(4, 1000), 0); stored != cache.Stored || err != nil {
 		t.Fatal(stored, err)
 	}
 	if a := p.fetch(number, 0, 4); len(a.failures) != 0 {

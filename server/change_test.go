@@ -24,6 +24,7 @@ import (
 	"github.com/stocached/stocached/server/config"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,7 +75,7 @@ func (m *marked) Read(ctx context.Context, i int, dst []byte) (int, error) {
 }
 
 func (m *marked) content(i int) []byte {
-	data := content(i, m.bytes)
+	data := sourcetest.Content(i, m.bytes)
 	for k := range data {
 		data[k] ^= byte(m.id)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/server"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // once calls do when a point is passed for the first time, in the goroutine that passes it.
@@ -34,7 +35,7 @@ func TestPointStoredByAClientMeanwhile(t *testing.T) {
 	number, seg := p.attach("pets")
 	c := view(t, seg)
 	once(t, "fill.read", func() {
-		if r, err := c.Set(3, content(3, 1000), 0); r != cache.Stored || err != nil {
+		if r, err := c.Set(3, sourcetest.Content(3, 1000), 0); r != cache.Stored || err != nil {
 			t.Error(r, err)
 		}
 	})
@@ -65,7 +66,7 @@ func TestPointClaimedByAClientMeanwhile(t *testing.T) {
 	})
 	for range 2 {
 		a := p.fetch(number, 0, 3, 4)
-		if len(a.failures) != 0 || len(a.samples) != 1 || string(a.samples[0]) != string(content(3, 1000)) {
+		if len(a.failures) != 0 || len(a.samples) != 1 || string(a.samples[0]) != string(sourcetest.Content(3, 1000)) {
 			t.Errorf("%+v", a)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // last reads to the end of a connection, and returns the error at its end; nil: none.
@@ -243,7 +244,7 @@ func TestDamagedConversations(t *testing.T) {
 	eventually(t, "all are forgotten", func() bool { return s.Connections() == 1 })
 	ready := 0
 	for i := range samples {
-		if data, hit, err := c.View(i); err != nil || hit && !bytes.Equal(data, content(i, size)) {
+		if data, hit, err := c.View(i); err != nil || hit && !bytes.Equal(data, sourcetest.Content(i, size)) {
 			t.Errorf("sample %d: %v", i, err)
 		} else if hit {
 			ready++

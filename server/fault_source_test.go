@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/wrap/faults"
 
 	"golang.org/x/sys/unix"
@@ -183,7 +184,7 @@ func TestStuckReads(t *testing.T) {
 		t.Errorf("all that took %v", took)
 	}
 	c := view(t, seg) // hits go on as well
-	if r, err := c.Set(19, content(19, 1000), 0); r != cache.Stored || err != nil {
+	if r, err := c.Set(19, sourcetest.Content(19, 1000), 0); r != cache.Stored || err != nil {
 		t.Error(r, err)
 	}
 	wantReady(t, c, 19, 1000)

@@ -420,7 +420,7 @@ func TestJanitor(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	locks.Close() // as the kernel does when it dies
-	eventually(t, "the claim of the dead is taken back", func() bool {
+	eventually(t, "the claim of the dead is reclaimed", func() bool {
 		state, err := live.State(1)
 		return err == nil && state == cache.StateEmpty
 	})

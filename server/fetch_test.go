@@ -15,6 +15,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,7 +82,7 @@ func TestWithoutASlot(t *testing.T) {
 	for k, i := range indices {
 		if data, sent := a.samples[uint32(k)]; !sent {
 			wantReady(t, c, int(i), size)
-		} else if !bytes.Equal(data, content(int(i), size)) {
+		} else if !bytes.Equal(data, sourcetest.Content(int(i), size)) {
 			t.Errorf("sample %d came wrong", i)
 		}
 	}
@@ -101,8 +102,8 @@ func TestWithoutASlot(t *testing.T) {
 			full = i
 		}
 	}
-	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], content(full, size)) ||
-		!bytes.Equal(a.samples[1], content(full, size)) {
+	if a = p.fetch(number, 0, int64(full), int64(full)); !bytes.Equal(a.samples[0], sourcetest.Content(full, size)) ||
+		!bytes.Equal(a.samples[1], sourcetest.Content(full, size)) {
 		t.Error("one sample asked for twice came wrong")
 	}
 }

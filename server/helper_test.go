@@ -16,6 +16,7 @@ import (
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"go.uber.org/goleak"
 )
@@ -38,18 +39,6 @@ type memory struct {
 func newMemory(samples, bytes int) *memory {
 	return &memory{samples: samples, bytes: bytes, fingerprint: "memory-1", reads: make([]atomic.Int32, samples),
 		gate: map[int]chan struct{}{}, fails: map[int]error{}}
-}
-
-// content returns the bytes of sample i: every byte depends on i.
-func content(i, n int) []byte {
-	data := make([]byte, n)
-	for k := range min(n, 3*256) {
-		data[k] = byte(i>>(8*(k%3)) + k/3)
-	}
-	for k := 3 * 256; k < n; k *= 2 {
-		copy(data[k:], data[:k]) // it repeats; the race detector makes a loop over all bytes slow
-	}
-	return data
 }
 
 func (m *memory) Info() source.Info {
@@ -93,7 +82,7 @@ func (m *memory) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	if m.latency > 0 {
 		time.Sleep(m.latency)
 	}
-	return copy(dst, content(i, m.size(i))), failure
+	return copy(dst, sourcetest.Content(i, m.size(i))), failure
 }
 
 func (m *memory) Where(i int) string { return fmt.Sprintf("memory %d", i) }
@@ -185,7 +174,7 @@ func view(t *testing.T, seg *shm.Segment) *cache.Cache {
 // wantReady checks that the cache has the sample with the right bytes.
 func wantReady(t *testing.T, c *cache.Cache, i, n int) {
 	t.Helper()
-	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, content(i, n)) {
+	if got, hit, err := c.View(i); !hit || err != nil || !bytes.Equal(got, sourcetest.Content(i, n)) {
 		t.Errorf("sample %d: hit %v, %v, %d bytes", i, hit, err, len(got))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // startFetch sends a FETCH and does not wait.
@@ -192,7 +193,7 @@ func TestEndsBesideAClientThatTakesItsTime(t *testing.T) {
 	release()
 	eventually(t, "all reads have ended", func() bool { return s.Readers("pets") == 0 })
 	time.Sleep(50 * time.Millisecond) // nothing may be dropped in this time
-	if a := p.answer(first, 1); len(a.failures) != 0 || !bytes.Equal(a.samples[0], content(1, size)) {
+	if a := p.answer(first, 1); len(a.failures) != 0 || !bytes.Equal(a.samples[0], sourcetest.Content(1, size)) {
 		t.Errorf("%d failed, %d came", len(a.failures), len(a.samples))
 	}
 	if a := p.answer(second, 1); len(a.failures) != 1 || a.failures[0].Code != control.CodeClosing {

@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/order"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,7 +74,7 @@ func (j *training) read(ctx context.Context, epoch, from, to uint64) (uint64, er
 			return from, err
 		}
 		for k, i := range indices[:n] {
-			if !bytes.Equal(rows[k], content(i, j.m.size(i))) {
+			if !bytes.Equal(rows[k], sourcetest.Content(i, j.m.size(i))) {
 				return from, fmt.Errorf("sample %d has other bytes", i)
 			}
 		}
@@ -404,6 +405,72 @@ func TestSharedReads(t *testing.T) {
 	if _, text := ask(t, s, "/metrics"); !strings.Contains(text, `stocached_shared_reads_total{cache="pets"} 1`+"\n") ||
 		!strings.Contains(text, `stocached_jobs{cache="pets"} 0`+"\n") {
 		t.Error(text)
+	}
+}
+
+// Ensure that one read of the source is enough for two jobs of the same order, one 500 reads before the
+// other, though the cache has slots for 40 samples only; that the side buffer stays in its limit, and is
+// empty when the jobs have ended and after a clear.
+func TestSideBuffer(t *testing.T) {
+	const samples, slots, between, step, epochs = 4000, 40, 500, 100, 2
+	for _, c := range []struct {
+		bytes     uint64
+		variable  bool
+		least, up float64 // of the dataset, in an epoch of both jobs
+	}{{1 << 20, false, 1, 1.1}, {1 << 20, true, 1, 1.1}, {100 << 10, false, 1.5, 1.95}, {0, false, 1.8, 2.01}} {
+		t.Run(fmt.Sprint(c.bytes, c.variable), func(t *testing.T) {
+			m := newMemoryOf(samples, 1024, c.variable)
+			o := options(t, m, server.CacheOptions{Size: sizeFor(t, m, slots), Policy: shm.PolicyPlanned, SideBuffer: &c.bytes})
+			s, _ := start(t, o)
+			all := []*training{newTraining(t, m, s.Dir(), 1), newTraining(t, m, s.Dir(), 1)}
+			at := [2]uint64{}
+			read := func(job int) {
+				t.Helper()
+				epoch, from := at[job]/samples, at[job]%samples
+				if from == 0 {
+					if err := all[job].announce(t.Context(), epoch, 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				next, err := all[job].read(t.Context(), epoch, from, from+step)
+				if err != nil {
+					t.Fatal(err)
+				}
+				at[job] += next - from
+			}
+			for at[0] < between {
+				read(0)
+			}
+			read(1)
+			most := uint64(0)
+			for at[0] < epochs*samples {
+				read(0)
+				read(1)
+				most = max(most, uint64(about(t, s)["side_buffer_bytes"].(float64)))
+			}
+			reads := float64(m.total()) / epochs / samples
+			shared := about(t, s)["shared_reads"].(float64) / epochs / samples
+			t.Logf("%.3f of the dataset is read and %.3f shared in an epoch of both jobs; at most %d bytes are kept", reads,
+				shared, most)
+			if reads < c.least-0.1 || reads > c.up || most > c.bytes || shared > 2-reads || c.bytes > 500<<10 && shared < 0.6 {
+				t.Errorf("%.3f of the dataset is read, and %.3f shared; want %g to %g; %d bytes are kept", reads, shared, c.least,
+					c.up, most)
+			}
+			if _, err := all[0].s.Clear(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := m.total()
+			read(1)
+			if n := m.total() - before; n < step {
+				t.Errorf("after a clear, %d samples are read from the source for %d", n, step)
+			}
+			for _, j := range all {
+				j.s.Close()
+			}
+			eventually(t, "the server keeps nothing for jobs that have ended", func() bool {
+				return about(t, s)["side_buffer_bytes"] == 0.0
+			})
+		})
 	}
 }
 

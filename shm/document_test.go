@@ -122,7 +122,8 @@ func TestDocumentNumbers(t *testing.T) {
 	doc := tables(t)
 	control := map[string]uint64{"phase": PhaseOffset, "free_from": FreeFromOffset, "arena_next": ArenaNextOffset,
 		"clients_high": ClientsHighOffset, "(no word)": UsersLockByte, "hand": HandOffset,
-		"allowance": AllowanceOffset, "spread": SpreadOffset, "reserved to 8,192": SpreadOffset + ControlLineBytes}
+		"allowance": AllowanceOffset, "spread": SpreadOffset, "lap_reads": LapOffset,
+		"lap_evicted": LapOffset + 8, "lap_replaced": LapOffset + 16, "reserved to 8,192": LapOffset + ControlLineBytes}
 	for _, r := range doc["Control, 4,096 bytes at 4,096"] {
 		if want, ok := control[r.cells[1]]; !ok || want != number(t, r.cells[0]) {
 			t.Errorf("control word %q at %s, in the code at %d", r.cells[1], r.cells[0], want)
@@ -167,7 +168,7 @@ func TestDocumentNumbers(t *testing.T) {
 			continue
 		}
 		for name, flag := range map[string]uint32{"variable": FlagVariable, "unlink_last": FlagUnlinkLast,
-			"reserved": FlagReserved, "named": FlagNamed} {
+			"reserved": FlagReserved, "named": FlagNamed, "programs": FlagPrograms} {
 			m := regexp.MustCompile("bit (\\d) `" + name + "`").FindStringSubmatch(r.cells[3])
 			if m == nil {
 				t.Errorf("flag %s is not in the document", name)

@@ -104,7 +104,8 @@ const (
 	FlagUnlinkLast = 1 << 1
 	FlagReserved   = 1 << 2
 	FlagNamed      = 1 << 3
-	FlagsKnown     = 1<<4 - 1
+	FlagPrograms   = 1 << 4
+	FlagsKnown     = 1<<5 - 1
 )
 
 // Offsets of the control words in the file, and of the bytes that clients lock.
@@ -119,7 +120,8 @@ const (
 	AllowanceOffset   = 4864
 	AllowanceWords    = 16
 	SpreadOffset      = 6912
-	ControlLineBytes  = 128 // from word to word
+	LapOffset         = 7040 // of the first of three words on one line
+	ControlLineBytes  = 128  // from word to word
 )
 
 // A client record.
@@ -226,5 +228,6 @@ const (
 	_ = uint(CountersPerStripe - CounterCount)
 	_ = uint(HeaderBytes - (HeaderFields + MaxFields*FieldBytes))
 	_ = uint(SpreadOffset - (AllowanceOffset + AllowanceWords*ControlLineBytes))
-	_ = uint(ClientsOffset - (SpreadOffset + ControlLineBytes))
+	_ = uint(LapOffset - (SpreadOffset + ControlLineBytes))
+	_ = uint(ClientsOffset - (LapOffset + ControlLineBytes))
 )

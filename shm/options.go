@@ -99,6 +99,8 @@ type Options struct {
 	ClientRecords uint32 // clients at a time, at most 4,095. 0: 1,024
 	Fingerprint   string // of dataset and transform, at most 64 bytes of UTF-8. "": none
 	Decode        string // what Header.Decode is, at most 128 bytes of UTF-8
+	// Programs says that programs fill the cache, and ask its server first which samples others have.
+	Programs bool
 	// Progress is called in this goroutine while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
 }
@@ -237,7 +239,8 @@ func (o *Options) plan() (Header, Geometry, error) {
 	for _, f := range []struct {
 		on   bool
 		flag uint32
-	}{{o.Variable, FlagVariable}, {o.UnlinkLast, FlagUnlinkLast}, {o.Reserve, FlagReserved}, {o.Name != "", FlagNamed}} {
+	}{{o.Variable, FlagVariable}, {o.UnlinkLast, FlagUnlinkLast}, {o.Reserve, FlagReserved}, {o.Name != "", FlagNamed},
+		{o.Programs, FlagPrograms}} {
 		if f.on {
 			h.Flags |= f.flag
 		}

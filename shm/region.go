@@ -75,6 +75,12 @@ func (r *Region) Hand() *atomic.Uint64 { return word(r.control, HandOffset) }
 // Spread is the word that says how the costs of all loads are spread.
 func (r *Region) Spread() *atomic.Uint64 { return word(r.control, SpreadOffset) }
 
+// Lap returns the words of the present lap: the reads and the evictions of all clients when it began, and what the
+// lap before has replaced.
+func (r *Region) Lap() (reads, evicted, replaced *atomic.Uint64) {
+	return word(r.control, LapOffset), word(r.control, LapOffset+8), word(r.control, LapOffset+16)
+}
+
 // Reference returns the reference byte of a slot. Only if Policy.References.
 func (r *Region) Reference(slot uint64) uint8 {
 	at := r.ReferenceOffset + slot

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Objects are the named objects of a bucket or of a web server. A name is a whole address, such as
@@ -22,15 +25,74 @@ type Objects interface {
 	// List calls each for the objects whose names begin with prefix, in the byte order of the names.
 	// It returns the first error of each, and ErrInvalid if these objects cannot be listed.
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
+	// Traffic returns what reads have cost so far. It is updated by them.
+	Traffic() *Traffic
 	// Close closes idle connections. No call may be running.
 	Close()
+}
+
+// Writable are Objects that can also be written.
+type Writable interface {
+	Objects
+	// Create begins to write an object of about so many bytes. It appears, whole, with Commit. goOn
+	// keeps the parts that an interrupted Upload of the same bytes has sent: they are not sent again.
+	// Otherwise they are removed. ctx is that of the whole Upload.
+	Create(ctx context.Context, name string, bytes int64, goOn bool) (Upload, error)
+	// Remove removes an object, if it exists.
+	Remove(ctx context.Context, name string) error
+}
+
+// Upload writes an object. Only one goroutine may use it.
+type Upload interface {
+	io.Writer
+	// Commit makes the object appear, and ends the Upload. With only it is fs.ErrExist if there is such
+	// an object, on servers that can tell.
+	Commit(only bool) error
+	// Close ends an Upload without an object. What was sent stays for the next one.
+	Close() error
+}
+
+// Traffic counts requests for parts of objects.
+type Traffic struct {
+	Requests  atomic.Uint64 // sent, also those that failed
+	Bytes     atomic.Uint64 // received
+	Hedged    atomic.Uint64 // second requests for reads that took long, among Requests
+	HedgesWon atomic.Uint64 // of these, those that were faster than the first
 }
 
 // ErrUnavailable is the error of a remote source that does not answer now. Another try may succeed.
 var ErrUnavailable = errors.New("the source does not answer now")
 
-// OpenObjects makes the Objects of a scheme. settings are the keys under `remote`.
-type OpenObjects func(settings Settings) (Objects, error)
+// OpenObjects makes the Objects of a scheme. settings are the keys under `remote`. private was a part of an
+// address of a web server.
+type OpenObjects func(settings Settings, private Private) (Objects, error)
+
+// Private is what an address may have that must be in no message: user and password, and a query such as a
+// signature. Both go to the server with each request.
+type Private struct{ User, Password, Query string }
+
+// takePrivate removes what is private from the address of a web server.
+func takePrivate(path *string) (p Private) {
+	scheme, rest, _ := strings.Cut(*path, "://")
+	if scheme != "http" && scheme != "https" {
+		return p
+	}
+	rest, p.Query, _ = strings.Cut(rest, "?")
+	host, name, named := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		p.User, p.Password, _ = strings.Cut(host[:at], ":")
+		for _, text := range []*string{&p.User, &p.Password} {
+			if plain, err := url.PathUnescape(*text); err == nil {
+				*text = plain
+			}
+		}
+		host = host[at+1:]
+	}
+	if *path = scheme + "://" + host; named {
+		*path += "/" + name
+	}
+	return p
+}
 
 var schemes struct {
 	sync.Mutex
@@ -64,8 +126,13 @@ type Place struct {
 	objects Objects // nil: local files
 }
 
-// Place returns where the files of a path lie. Errors: ErrInvalid.
-func (r Remote) Place(path string) (*Place, error) {
+// Place returns where the files of a path lie. It removes from the path what is Private. Errors: ErrInvalid.
+func (r Remote) Place(at *string) (*Place, error) {
+	if *at == "" {
+		return nil, fmt.Errorf("%w: no path", ErrInvalid)
+	}
+	private := takePrivate(at)
+	path := *at
 	m := address.FindStringSubmatch(path)
 	if m == nil {
 		if r.Remote != nil {
@@ -85,7 +152,7 @@ func (r Remote) Place(path string) (*Place, error) {
 		return nil, fmt.Errorf("%w: %s: there is no reader for %s://; known are: %s; download the files, and give a local path",
 			ErrInvalid, path, m[1], strings.Join(known, ", "))
 	}
-	objects, err := open(r.Remote)
+	objects, err := open(r.Remote, private)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +161,14 @@ func (r Remote) Place(path string) (*Place, error) {
 
 // Objects returns the objects of an address, and nil for local files.
 func (p *Place) Objects() Objects { return p.objects }
+
+// Traffic returns what reads of the objects have cost; nil: local files.
+func (p *Place) Traffic() *Traffic {
+	if p.objects == nil {
+		return nil
+	}
+	return p.objects.Traffic()
+}
 
 // Open opens a file for reading. Errors: those of OpenFile and of Objects.Stamp.
 func (p *Place) Open(ctx context.Context, path string) (*File, error) {

@@ -45,16 +45,16 @@ func (f *File) ReadExtents(ctx context.Context, extents []Extent) error {
 	})
 }
 
-// mostRemoteGap is the largest gap between two extents of an object that is read to save a request.
+// MostGap is the largest gap between two extents of an object that is read to save a request.
 // A request takes about as long as 2 MiB at 1 Gbit/s and 20 ms, but the gap costs the bytes of a link
 // that others use too.
-const mostRemoteGap = 64 << 10
+const MostGap = 64 << 10
 
 // readRemoteExtents is ReadExtents for an object: one request for extents that lie close together.
 func (f *File) readRemoteExtents(ctx context.Context, extents []Extent) error {
 	for len(extents) > 0 {
 		n, end := 1, extents[0].Offset+int64(len(extents[0].Dst))
-		for n < len(extents) && extents[n].Offset >= end && extents[n].Offset-end <= mostRemoteGap {
+		for n < len(extents) && extents[n].Offset >= end && extents[n].Offset-end <= MostGap {
 			end = extents[n].Offset + int64(len(extents[n].Dst))
 			n++
 		}

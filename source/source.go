@@ -71,7 +71,11 @@ type Info struct {
 	Fingerprint string
 	// Decode says how clients make pictures of the files in the first field, as shm.Header.Decode does.
 	Decode string
-	Notes  []Note // further notes for an operator, such as the names of classes
+	// Programs: no files have the samples, programs load them. Read gives ErrLoad.
+	Programs bool
+	Notes    []Note // further notes for an operator, such as the names of classes
+	// Traffic counts the requests to a server; nil: the samples come from local files.
+	Traffic *Traffic
 }
 
 // Note is a line about a dataset.
@@ -85,6 +89,8 @@ var (
 	ErrCorrupt = errors.New("the data is damaged")
 	ErrClosed  = errors.New("the source is closed")
 	ErrInvalid = errors.New("invalid source")
+	// ErrLoad: the sample comes from programs, and none has loaded it yet.
+	ErrLoad = errors.New("no program has loaded it yet; load it yourself, such as with CachedDataset")
 )
 
 // BadError is the error of a sample that is damaged and that clients may leave out. It wraps ErrCorrupt.

@@ -10,8 +10,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Patience says how a read waits for the load of another machine.
-type Patience struct {
+// Pauses says how a read waits for the load of another machine.
+type Pauses struct {
 	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
 	Most           time.Duration // of all pauses
 }
@@ -30,32 +30,47 @@ type around struct {
 	closing chan struct{}
 }
 
-// Read is part of source.Source.
-func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
+// begin checks a Read, and returns the size of the sample, and memory for it and Spare more bytes. The caller
+// calls done after its last use.
+func (a *around) begin(ctx context.Context, i int, dst []byte) (size int, room []byte, done func(), err error) {
 	select {
 	case <-a.closing:
-		return 0, fmt.Errorf("%w, with its tiers", source.ErrClosed)
+		return 0, nil, nil, fmt.Errorf("%w, with its tiers", source.ErrClosed)
 	default:
 	}
-	size, err := a.Source.Size(i)
-	if err != nil {
-		return 0, err
+	if size, err = a.Source.Size(i); err != nil {
+		return 0, nil, nil, err
 	}
 	if err := source.CheckRead(ctx, i, a.Info().Samples, size, dst); err != nil {
-		return 0, err
+		return 0, nil, nil, err
 	}
-	room := dst
-	if len(room) < size+Spare {
-		b := a.take(size + Spare)
-		defer a.scratch.Put(b)
-		room = *b
+	if len(dst) >= size+Spare {
+		return size, dst[:size+Spare], func() {}, nil
 	}
-	room = room[:size+Spare]
+	b := a.take(size + Spare)
+	return size, *b, func() { a.scratch.Put(b) }, nil
+}
+
+// get asks the tiers for a sample, and writes it to those before the one that has it.
+func (a *around) get(ctx context.Context, i, size int, room []byte) bool {
 	for k, q := range a.set.queues {
 		if q.tier.Get(ctx, i, size, room) == Hit {
 			a.set.put(k, i, room[:size])
-			return copy(dst, room[:size]), nil
+			return true
 		}
+	}
+	return false
+}
+
+// Read is part of source.Source.
+func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	size, room, done, err := a.begin(ctx, i, dst)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if a.get(ctx, i, size, room) {
+		return copy(dst, room[:size]), nil
 	}
 	claimed := false
 	if shared := a.set.shared; shared != nil {
@@ -86,11 +101,11 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 	if result != Busy {
 		return result, nil
 	}
-	began, patience := time.Now(), shared.Patience()
+	began, pauses := time.Now(), shared.Waits()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	timer := time.NewTimer(patience.First)
+	timer := time.NewTimer(pauses.First)
 	defer timer.Stop()
-	for pause := patience.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
+	for pause := pauses.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -98,11 +113,11 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 		case <-a.closing:
 			return Out, fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
 		}
-		if time.Since(began) > patience.Most {
-			shared.Impatient()
+		if time.Since(began) > pauses.Most {
+			shared.GaveUp()
 			return Out, nil
 		}
-		pause = min(pause+pause/2, patience.Longest)
+		pause = min(pause+pause/2, pauses.Longest)
 		timer.Reset(pause)
 	}
 	return result, nil

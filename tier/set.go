@@ -17,8 +17,8 @@ type Set struct {
 	shared Shared // the last tier that is shared; nil: none
 }
 
-// flushTime is how long Close writes what is in a queue.
-const flushTime = 5 * time.Second
+// flushTime is how long Close writes what is in a queue. Tests shorten it.
+var flushTime = 5 * time.Second
 
 // writers of a queue: a tier may send what several write at a time with one call.
 const writers = 4
@@ -65,15 +65,16 @@ func (s *Set) Problems() (lines []string) {
 	return lines
 }
 
-// put writes a sample to the first n tiers, in the background.
-func (s *Set) put(n, i int, sample []byte) {
+// put writes a sample to the first n tiers, in the background, and says whether one takes it.
+func (s *Set) put(n, i int, sample []byte) (taken bool) {
 	for _, q := range s.queues[:n] {
-		if !q.tier.Accepts(i, len(sample)) || !q.put(i, sample) {
-			if shared, ok := q.tier.(Shared); ok {
-				shared.Release(i)
-			}
+		if q.tier.Accepts(i, len(sample)) && q.put(i, sample) {
+			taken = true
+		} else if shared, ok := q.tier.(Shared); ok {
+			shared.Release(i)
 		}
 	}
+	return taken
 }
 
 // Close writes what is in the queues, for a bounded time, and closes the tiers.

@@ -39,10 +39,10 @@ type Shared interface {
 	Claim(ctx context.Context, i, n int, dst []byte) Result
 	// Release gives the right to load a sample back. It does not wait.
 	Release(i int)
-	// Patience counts a read that waits for another machine, and says how it waits.
-	Patience() Patience
-	// Impatient counts a read that has waited for too long.
-	Impatient()
+	// Waits counts a read that waits for another machine, and says how it waits.
+	Waits() Pauses
+	// GaveUp counts a read that has waited for too long.
+	GaveUp()
 }
 
 // Spare is how many bytes a Get needs beyond the sample: for lengths and checksums of a tier, and

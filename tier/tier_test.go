@@ -174,6 +174,8 @@ func TestOrder(t *testing.T) {
 // Ensure that a tier whose writes hang drops what its queue has no room for, delays no read, and delays
 // the end for a bounded time only.
 func TestSlowWrites(t *testing.T) {
+	defer func(was time.Duration) { flushTime = was }(flushTime)
+	flushTime = 500 * time.Millisecond
 	slow, from := newMemory(), &made{}
 	slow.wait = make(chan struct{})
 	set := New([]Tier{slow}, []int64{10*size + 1})
@@ -191,7 +193,7 @@ func TestSlowWrites(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	began = time.Now()
-	if err := s.Close(); err != nil || time.Since(began) < flushTime/2 || time.Since(began) > 2*flushTime {
+	if err := s.Close(); err != nil || time.Since(began) < flushTime/2 || time.Since(began) > 20*flushTime {
 		t.Errorf("closed after %v: %v", time.Since(began), err)
 	}
 }

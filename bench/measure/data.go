@@ -28,9 +28,6 @@ type Data struct {
 // Records is a dataset: the number and the size of its samples.
 type Records struct{ Samples, Bytes int }
 
-// Remove removes the files.
-func (d *Data) Remove() error { return os.RemoveAll(d.Dir) }
-
 // once makes a file or folder once, and waits until it is on the disk, so that writing it back does
 // not disturb the measurements.
 func (d *Data) once(name string, make func(path string) error) (path string, err error) {

@@ -31,12 +31,12 @@ func FetchOne(b *Box, r Records, size string, program []string, runs int) (all [
 	order := r.order()
 	buffer := make([]byte, r.Bytes)
 	var theirs, ours, others []float64
-	var h *hostedCache
+	var h *servedCache
 	var out *os.File
 	var other *asked
 	return Latencies("server/fetch-one", size, runs,
 		Subject{Name: "Fetch", Samples: len(order), Times: &ours,
-			Setup: func() (err error) { h, err = b.hosted("one", b.cache("one", s)); return err },
+			Setup: func() (err error) { h, err = b.serveOne("one", b.cache("one", s)); return err },
 			Run: func() error {
 				return timed(&ours, order,
 					func(i int) error { return h.client.Fetch(context.Background(), []int{i}, buffer, r.Bytes) })
@@ -93,7 +93,7 @@ func FetchBatch(b *Box, r Records, size string, batch, runs int) (m report.Measu
 		return m, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	h, err := b.hosted("batches", b.cache("batches", s))
+	h, err := b.serveOne("batches", b.cache("batches", s))
 	if err != nil {
 		return m, err
 	}
@@ -151,7 +151,7 @@ func FetchSlow(b *Box, r Records, size string, batch, runs int) (m report.Measur
 	}
 	defer func() { err = errors.Join(err, slow.Close()) }()
 	settings["limits"] = map[string]any(device)
-	h, err := b.hosted("slow", b.cache("slow", settings))
+	h, err := b.serveOne("slow", b.cache("slow", settings))
 	if err != nil {
 		return m, err
 	}
@@ -178,7 +178,7 @@ func FetchHits(b *Box, r Records, size string, batch, runs int) (m report.Measur
 	if err != nil {
 		return m, err
 	}
-	h, err := b.hosted("hits", b.cache("hits", s))
+	h, err := b.serveOne("hits", b.cache("hits", s))
 	if err != nil {
 		return m, err
 	}

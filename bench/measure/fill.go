@@ -71,13 +71,13 @@ func FillPictures(b *Box, picture, build string, n, runs int) (report.Measuremen
 	}
 	order := Records{Samples: n}.order()
 	with := func(name, decoder string) Subject {
-		var cold *hostedCache
+		var cold *servedCache
 		c := b.cache("pictures", s)
-		c.Decode = map[string]any{"resize": []int{224, 224}}
+		c.Decode, c.Parallel = map[string]any{"resize": []int{224, 224}}, 0 // its default with decode
 		return Subject{Name: name, Samples: n,
 			Setup: func() (err error) {
 				if err = os.Setenv("STOCACHED_DECODE", decoder); err == nil {
-					cold, err = b.hosted("pictures", c)
+					cold, err = b.serveOne("pictures", c)
 				}
 				return err
 			},
@@ -154,8 +154,8 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	order := r.order()
-	var cold *hostedCache
-	warm, err := b.hosted("filled", b.cache("filled", s))
+	var cold *servedCache
+	warm, err := b.serveOne("filled", b.cache("filled", s))
 	if err != nil {
 		return m, err
 	}
@@ -181,7 +181,7 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 	again.Name += ", into pages that are there"
 	return Alternate(name, size, runs,
 		Subject{Name: "server", Samples: r.Samples,
-			Setup: func() (err error) { cold, err = b.hosted("cold", b.cache("cold", s)); return err },
+			Setup: func() (err error) { cold, err = b.serveOne("cold", b.cache("cold", s)); return err },
 			Run: func() error {
 				return fillAll(cold.client, order)
 			}, Clean: func() error { return cold.end() }, Helper: func() int { return cold.pid() }},
@@ -196,25 +196,25 @@ func (b *Box) fill(name, size string, r Records, s source.Settings, runs int, op
 // order returns a random order of all samples, always the same one.
 func (r Records) order() []int { return Size{Samples: r.Samples}.order() }
 
-// hostedCache is a server with one cache, and a client of it.
-type hostedCache struct {
+// servedCache is a server with one cache, and a client of it.
+type servedCache struct {
 	*server
 	client *client.Served
 }
 
-func (b *Box) hosted(name string, c served) (*hostedCache, error) {
+func (b *Box) serveOne(name string, c served) (*servedCache, error) {
 	s, err := b.serve(name, c)
 	if err != nil {
 		return nil, err
 	}
-	h := &hostedCache{server: s}
+	h := &servedCache{server: s}
 	if h.client, err = s.dial(c.Name); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
 	return h, nil
 }
 
-func (h *hostedCache) end() error { return errors.Join(h.client.Close(), h.server.end()) }
+func (h *servedCache) end() error { return errors.Join(h.client.Close(), h.server.end()) }
 
 // fillAll lets a server fill all samples of an order, batch by batch.
 func fillAll(c *client.Served, order []int) error {

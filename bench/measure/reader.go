@@ -129,7 +129,7 @@ func (b *Box) shared(r Records) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.hosted("shared", b.cache("shared", s))
+	h, err := b.serveOne("shared", b.cache("shared", s))
 	if err != nil {
 		return nil, err
 	}

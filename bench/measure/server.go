@@ -38,7 +38,7 @@ type served struct {
 	Source   source.Settings `json:"source"`
 	Decode   map[string]any  `json:"decode,omitempty"`
 	Size     any             `json:"size"`
-	Parallel int             `json:"parallel"`
+	Parallel int             `json:"parallel,omitempty"`
 	Dir      string          `json:"dir"`
 }
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
-from picture_loaders import BATCH, CACHED, MEAN, SIDE, STD, random_box
+from picture_setting import BATCH, CACHED, MEAN, SIDE, STD, random_box
 
 ROOT = Path(__file__).resolve().parents[2]
 RING = 6  # batches, as many as the memory of a loader's batches

@@ -4,7 +4,6 @@ there what it needs. Loaders of other projects are set up for speed as their doc
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import threading
@@ -16,10 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from loaders import tree
+from picture_setting import BATCH, CACHED, MEAN, RATIO, SCALE, SIDE, STD, random_box
 
-BATCH, SIDE, CACHED = 64, 224, 256
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 CONTROL = 4_300_000  # bytes of a segment besides its samples, about
 SMALL_BYTES, WHOLE_BYTES = 3 * CACHED * CACHED + 64, 600_000  # of a cached sample
 
@@ -88,18 +85,6 @@ class Loader:
             mean = mean or float(array.mean())
         self.clear()
         return mean
-
-
-def random_box(rows: int, columns: int) -> tuple[int, int, int, int]:
-    """That of RandomResizedCrop: y, x, height and width. torchvision's function takes 50 us, and others would wait for
-    it."""
-    for _ in range(10):
-        area, ratio = rows * columns * random.uniform(*SCALE), math.exp(random.uniform(*map(math.log, RATIO)))
-        width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < width <= columns and 0 < height <= rows:
-            return random.randint(0, rows - height), random.randint(0, columns - width), height, width
-    side = min(rows, columns)
-    return (rows - side) // 2, (columns - side) // 2, side, side
 
 
 # ------------------------------------------------------------------------------------------------ ours

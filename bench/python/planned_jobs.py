@@ -1,7 +1,7 @@
 """Epoch times of loaders that read one served cache of half the pictures, each in its own order:
 the policy planned beside first-come, in turn. The server decodes JPEGs.
 
-    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs] [--rounds N] [--jobs 2]
+    PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/planned_jobs.py [pictures] [epochs] [--rounds N] [--jobs 2] [--native] [--side none]
 
 --unequal: two jobs with the policy planned, the second at most half as fast as the first is alone. Each round compares
 the epochs of both with those of each job alone, beside a cache of half the slots.
@@ -44,10 +44,13 @@ def make_pictures(folder: Path, n: int) -> None:
         picture.save(folder / "a" / f"{k:05}.jpg", quality=90)
 
 
-def job(name: str, seed: int, epochs: int, together: Any, times: Any) -> None:
+def job(name: str, seed: int, epochs: int, together: Any, times: Any, native: bool) -> None:
+    from stocached import image
     from stocached.torch import DataLoader, SourceDataset
 
-    loader = DataLoader(SourceDataset(name, timeout=60), batch_size=16, shuffle=True, seed=seed)
+    steps = image.Compose([image.RandomCrop(SMALL - 16), image.RandomHorizontalFlip()])
+    how: dict[str, Any] = {"worker": "native", "num_workers": 1, "augment": steps} if native else {}
+    loader = DataLoader(SourceDataset(name, timeout=60), batch_size=16, shuffle=True, seed=seed, **how)
     for _ in range(epochs):
         together.wait()
         start = time.monotonic()
@@ -80,13 +83,23 @@ def reads(sockets: Path, name: str) -> dict[str, Any]:
     return answer
 
 
-def serve(policy: str, pictures: Path, slots: int, folder: Path) -> tuple[subprocess.Popen[str], str, Path]:
+def serve(
+    policy: str, pictures: Path, slots: int, folder: Path, side: str | None = None
+) -> tuple[subprocess.Popen[str], str, Path]:
     """A server of a new cache: the process, the name of the cache, and the folder of the sockets."""
     name, sockets = f"bench-{policy}-{os.getpid()}", folder / policy
     sockets.mkdir(mode=0o700, exist_ok=True)
     size = (4 << 20) + slots * SMALL * SMALL * 3
     source = {"kind": "dir", "path": str(pictures)}
-    cache = {"name": name, "source": source, "decode": {"resize": [SMALL, SMALL]}, "size": size, "policy": policy}
+    cache: dict[str, Any] = {
+        "name": name,
+        "source": source,
+        "decode": {"resize": [SMALL, SMALL]},
+        "size": size,
+        "policy": policy,
+    }
+    if side is not None and policy == "planned":
+        cache["side_buffer"] = side
     config = folder / f"{policy}.yaml"
     config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(sockets)}}))
     os.environ["STOCACHED_SOCKETS_DIR"] = str(sockets)
@@ -142,12 +155,14 @@ def unequal(pictures: Path, n: int, epochs: int, folder: Path, rounds: int) -> N
         print(f"the {what} job takes {statistics.median(of):.3f} ({min(of):.3f} to {max(of):.3f}) of its time alone")
 
 
-def measure(policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs: int) -> tuple[float, ...]:
+def measure(
+    policy: str, pictures: Path, n: int, epochs: int, folder: Path, jobs: int, native: bool, side: str | None
+) -> tuple[float, ...]:
     """Of an epoch of all jobs, without those that fill the cache: the median of the seconds, the processor
     seconds, and the reads of the source and the shared ones in datasets."""
-    server, name, sockets = serve(policy, pictures, n // 2, folder)
+    server, name, sockets = serve(policy, pictures, n // 2, folder, side)
     together, times = Barrier(jobs + 1), Queue()
-    running = [Process(target=job, args=(name, seed, epochs, together, times)) for seed in range(1, jobs + 1)]
+    running = [Process(target=job, args=(name, seed, epochs, together, times, native)) for seed in range(1, jobs + 1)]
     for one in running:
         one.start()
     taken, cpu = [], 0.0
@@ -181,6 +196,8 @@ def main() -> None:
     parser.add_argument("epochs", type=int, nargs="?", default=6, help=f"more than {FIRST}, which fill the cache")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--native", action="store_true", help="a native worker for each job, which crops and flips")
+    parser.add_argument("--side", help="side_buffer of the cache with planned, such as none")
     parser.add_argument("--unequal", action="store_true", help="two jobs of unequal speed, with planned")
     chosen = parser.parse_args()
     if chosen.epochs <= FIRST or min(chosen.rounds, chosen.jobs) < 1:
@@ -195,7 +212,16 @@ def main() -> None:
         for number in range(chosen.rounds):
             for policy in found if number % 2 == 0 else reversed(list(found)):
                 found[policy].append(
-                    measure(policy, folder / "pictures", chosen.pictures, chosen.epochs, folder, chosen.jobs)
+                    measure(
+                        policy,
+                        folder / "pictures",
+                        chosen.pictures,
+                        chosen.epochs,
+                        folder,
+                        chosen.jobs,
+                        chosen.native,
+                        chosen.side,
+                    )
                 )
     for policy, runs in found.items():
         seconds, cpu, part, shared = (statistics.median(column) for column in zip(*runs))

@@ -133,7 +133,7 @@ static bool introduced(int fd)
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
     CHECK(header[4] == HELLO && length >= 8 && length <= 8 + 63 && request == 1 && receive(fd, body, length));
-    CHECK(memcmp(body, "STOC\5\0\2\0", 8) == 0);
+    CHECK(memcmp(body, "STOC\6\0\2\0", 8) == 0);
     CHECK(receive(fd, header, 16));
     memcpy(&length, header, 4);
     memcpy(&request, header + 8, 8);
@@ -237,8 +237,10 @@ static void *converse(void *argument)
             break;
         }
         r.flags = head[1];
-        CHECK(head[0] == 7 && (r.flags == 0 || (r.flags == 2 && r.type == FETCH && peer.version >= 2) ||
-                               (r.flags == 4 && r.type == FETCH && peer.version >= 5)));
+        uint32_t how = r.flags & ~8u;
+        CHECK(head[0] == 7 && (how == 0 || (how == 2 && r.type == FETCH && peer.version >= 2) ||
+                               (how == 4 && r.type == FETCH && peer.version >= 5)));
+        CHECK(how == r.flags || (r.type == FETCH && peer.version >= 6));
         atomic_fetch_add(&peer.sending, r.flags == 2);
         atomic_fetch_add(&peer.unstored, r.flags == 4);
         atomic_fetch_add(&peer.requests, 1);
@@ -278,7 +280,7 @@ static void begin_peer(stoc_cache *c, void (*answer)(struct request *), void (*g
     peer.answer = answer;
     peer.greet = greet;
     peer.max_indices = 65536;
-    peer.version = 5;
+    peer.version = 6;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/data.sock", scratch);
     unlink(address.sun_path);
     peer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -572,7 +574,7 @@ static void greet_badly(int fd)
     static const char *const texts[] = {"\3\0\0\0this server\t belongs to user id 7",
                                         "\4\0\0\0this server has no cache", "\2\0\0\0versions 2 to 5"};
     switch (greeting) {
-    case 0: welcome(fd, 6, 100); break;
+    case 0: welcome(fd, 7, 100); break;
     case 1: welcome(fd, 1, 0); break;
     case 2: welcome(fd, 1, UINT32_MAX); break;
     case 3: welcome(fd, 1, 100), attached(fd, 0, false); break; /* no descriptor */
@@ -1006,6 +1008,61 @@ static void samples_that_are_not_kept(void)
         stoc_close(c);
         end_peer();
     }
+}
+
+/* Sample 1 is for the caller to load. Another program loads samples 2 and 3, and has them after some requests. */
+static void some_are_loaded(struct request *r)
+{
+    uint32_t positions[SAMPLES], n = 0;
+    uint16_t codes[SAMPLES];
+    CHECK((r->flags & 8) != 0);
+    for (size_t k = 0; k < r->n; k++) {
+        int64_t i = r->indices[k];
+        bool elsewhere = (i == 2 || i == 3) && atomic_load(&peer.requests) < 5;
+        if (i == 1 || elsewhere) {
+            positions[n] = (uint32_t)k;
+            codes[n++] = i == 1 ? STOC_REMOTE_LOAD : STOC_REMOTE_LOADING;
+        } else {
+            put(peer.cache, i, BYTES, 1, STOC_WAIT);
+        }
+    }
+    say_failed(r, positions, codes, n, "not there");
+}
+
+/* A caller that has samples to load does not wait for others, who may wait for it. Without any, it waits. */
+static void samples_that_programs_load(void)
+{
+    int64_t indices[] = {0, 1, 2, 3, 4};
+    struct iovec part = {.iov_base = NULL, .iov_len = 0};
+    struct stoc_error error;
+    stoc_cache *c = served();
+    struct stoc_fetch_options o = WITHIN(5000);
+    begin_peer(c, some_are_loaded, NULL);
+    o.flags = STOC_FETCH_LOADS;
+    EQUAL(fetch(c, indices, 5, &o), 2);
+    EQUAL(atomic_load(&peer.requests), 1);
+    EQUAL(o.failed, 3);
+    EQUAL(o.failures[0].code, STOC_REMOTE_LOAD);
+    EQUAL(o.failures[1].code, STOC_REMOTE_LOADING);
+    EQUAL(o.failures[2].index, 3);
+    stoc_fetch_end(&o, NULL, 0);
+    EQUAL(fetch(c, indices + 2, 2, &o), 2);
+    CHECK(atomic_load(&peer.requests) >= 5);
+    CHECK(row_is(0, 2) && row_is(1, 3));
+    /* until the time is up */
+    atomic_store(&peer.requests, 0);
+    indices[0] = 2;
+    EQUAL(stoc_clear(peer.cache, 5000), STOC_STORED);
+    peer.answer = some_are_loaded;
+    o.timeout_ms = 1;
+    int64_t had = fetch(c, indices, 1, &o);
+    CHECK(had == STOC_ETIMEOUT || had == 1 || (had == 0 && o.failures[0].code == STOC_REMOTE_LOADING));
+    stoc_fetch_end(&o, NULL, 0);
+    EQUAL(stoc_offer(c, 1, &part, 1, 100, &error), STOC_EINVAL); /* the server has a source */
+    CHECK(strstr(error.message, "source: {kind: none}"));
+    EQUAL(stoc_offer(NULL, 1, NULL, 0, 100, &error), STOC_ECLOSED);
+    stoc_close(c);
+    end_peer();
 }
 
 /* In a cache that evicts, a request for more than a quarter of the slots has all samples sent at
@@ -1652,6 +1709,7 @@ int main(int argc, char **argv)
     RUN(leaves_at_once);
     RUN(gone_before_the_copy);
     RUN(samples_that_are_not_kept);
+    RUN(samples_that_programs_load);
     RUN(more_than_a_cache_keeps);
     RUN(children_have_their_own);
     RUN(child_of_a_busy_parent);

@@ -239,7 +239,7 @@ static void deal_line(const char *line)
     stoc_owners_close(d.owners);
 }
 
-/* Who owns a sample is who a deal gives it to, while nobody has too many. */
+/* Who owns a sample is who a deal gives it to, while no node has too many. */
 static void owners(void)
 {
     const uint64_t ranks[] = {1, 1};

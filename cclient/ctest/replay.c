@@ -5,21 +5,21 @@
  * internal/verify/model/replay_c_test.go builds and drives it, and compares the output. Compiled
  * together with the library, with -DSTOC_FAULT_POINTS. It reads lines from standard input:
  *
- *   cache <first-come|first-indices|fifo|clock|lru|arena|chains> <samples> <places> <records> <bytes of a place>
+ *   cache <first-come|first-indices|fifo|clock|lru|lfu|cost|planned|arena|chains> <samples> <places> <records> <bytes of a place>
  *         <limit in bytes>                 (on one line)
  *   client <joined|late|reader>            clients in their order; the first operation of a late
  *                                          client is register
  *   thread <client> <operation> ...        threads in their order. An operation is register, clear,
  *   setup <operation> ...                  clear-now, recover, get:<sample>, or
- *                                          set|overwrite|abort:<sample>:<value>:<number of places>
+ *                                          set|overwrite|abort:<sample>:<value>:<number of places>:<ns of its load>
  *   run <thread> <event>                   runs it to its next fault point, or to the end of its
  *                                          operation. If that is not the event, the program ends
  *   die <client>                           stops its threads for ever, and closes all its descriptors
  *
  * After setup, run and die it prints the event ("ready", "at <point>", "end <result>", "dead") and a
- * line of words in hexadecimal: phase, free_from (with chains that of the first group), arena_next,
+ * line of words in hexadecimal: seed, spread, phase, free_from (with chains that of the first group), arena_next,
  * clients_high, hand; word and meta of each sample; the checksum of each sample of an arena; the slot
- * table of a cache that has one; the reference bytes of the slots with clock and lru;
+ * table of a cache that has one; the reference bytes of the slots with clock, lru and lfu;
  * sample, intent and victim of each claim entry; the payload's bytes. One thread runs at a time.
  */
 #define _GNU_SOURCE 1
@@ -46,6 +46,7 @@ enum { CLIENTS = 4, THREADS = 4, OPERATIONS = 8, DESCRIPTORS = 1024, TIMEOUT_S =
 struct operation {
     char name[16];
     unsigned sample, value, places;
+    uint64_t nanoseconds;
 };
 
 struct actor {
@@ -145,7 +146,8 @@ static void perform(int client, const struct operation *o, char event[64])
         if (!(clients[client] = join()))
             result = "ECLIENTS";
     } else if (strcmp(o->name, "set") == 0) {
-        result = result_name(stoc_set(c, o->sample, bytes, length, 0));
+        struct iovec part = {bytes, length};
+        result = result_name(stoc_set_loaded(c, o->sample, &part, 1, 0, o->nanoseconds));
     } else if (strcmp(o->name, "overwrite") == 0) {
         result = result_name(stoc_set(c, o->sample, bytes, length, STOC_OVERWRITE));
     } else if (strcmp(o->name, "abort") == 0) {
@@ -212,7 +214,8 @@ static void tell(const char *event)
 {
     uint64_t index = word_at(STOC_HEADER_INDEX_OFFSET), table = word_at(STOC_HEADER_SLOT_TABLE_OFFSET),
              payload = word_at(STOC_HEADER_PAYLOAD_OFFSET);
-    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event, word_at(STOC_PHASE_OFFSET),
+    printf("%s\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64, event,
+           word_at(STOC_HEADER_UUID), word_at(STOC_SPREAD_OFFSET), word_at(STOC_PHASE_OFFSET),
            word_at(chains ? word_at(STOC_HEADER_GROUPS_OFFSET) : STOC_FREE_FROM_OFFSET),
            word_at(STOC_ARENA_NEXT_OFFSET), word_at(STOC_CLIENTS_HIGH_OFFSET),
            word_at(STOC_HAND_OFFSET));
@@ -243,7 +246,9 @@ static uint32_t policy_of(const char *kind)
         const char *kind;
         uint32_t policy;
     } all[] = {{"first-indices", STOC_POLICY_FIRST_INDICES}, {"fifo", STOC_POLICY_FIFO}, {"chains", STOC_POLICY_FIFO},
-               {"clock", STOC_POLICY_CLOCK},                 {"lru", STOC_POLICY_LRU}};
+               {"clock", STOC_POLICY_CLOCK},                 {"lru", STOC_POLICY_LRU},
+               {"lfu", STOC_POLICY_LFU},                     {"cost", STOC_POLICY_COST},
+               {"planned", STOC_POLICY_PLANNED}};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         if (strcmp(kind, all[k].kind) == 0)
             return all[k].policy;
@@ -274,7 +279,7 @@ static void create(uint64_t limit)
 static struct operation parse(const char *text)
 {
     struct operation o = {.places = 1};
-    if (sscanf(text, "%15[^:]:%u:%u:%u", o.name, &o.sample, &o.value, &o.places) < 1)
+    if (sscanf(text, "%15[^:]:%u:%u:%u:%" SCNu64, o.name, &o.sample, &o.value, &o.places, &o.nanoseconds) < 1)
         fail("no operation: %s", text);
     return o;
 }
@@ -292,7 +297,7 @@ int main(void)
             unsigned long long limit;
             chains = strcmp(word, "chains") == 0, variable = chains || strcmp(word, "arena") == 0;
             policy = policy_of(word);
-            references = policy == STOC_POLICY_CLOCK || policy == STOC_POLICY_LRU;
+            references = policy == STOC_POLICY_CLOCK || policy == STOC_POLICY_LRU || policy == STOC_POLICY_LFU;
             if (sscanf(rest, "%u %u %u %zu %llu", &samples, &places, &records, &place_bytes, &limit) != 5)
                 fail("cache: %s", rest);
             create(limit);

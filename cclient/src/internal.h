@@ -69,7 +69,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the segment is little
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 #define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
 
 /* copies of a sample that changes during each copy; after that it is a miss */
 #define MAX_COPIES 16
@@ -172,6 +171,7 @@ struct stoc_cache {
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
     _Atomic uint64_t draws;         /* hits, if they change reference bytes */
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
+    _Atomic uint64_t evictions;     /* of this handle */
     _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
     /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
     _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];

@@ -496,6 +496,35 @@ static void vectors_and_plain_code_agree(void)
     }
 }
 
+/* A worker keeps the weights of the last sizes. They are moved to the box, so equal sizes at another place, or flipped,
+ * must not use them as they are. */
+static void weights_are_kept_for_equal_arguments_alone(void)
+{
+    struct stoc_image_picture p = picture(90, 80, 3, STOC_IMAGE_CHW);
+    struct stoc_image_augment how = {.box_width = 40, .box_height = 30, .resized_width = 24, .resized_height = 20,
+                                     .width = 16, .height = 12, .divisor = 1, .std = {1, 1, 1}};
+    size_t n = size_of(&p, &how);
+    uint8_t *kept = malloc(n), *fresh = malloc(n);
+    for (int k = 0; k < 400; k++) {
+        if (below(2))
+            how.box_x = (int32_t)below(51), how.box_y = (int32_t)below(51);
+        if (below(4) == 0)
+            how.flip ^= 1;
+        if (below(4) == 0)
+            how.window_x = below(9), how.window_y = below(9);
+        if (below(8) == 0)
+            how.filter ^= STOC_IMAGE_BICUBIC;
+        stoc_image_worker *other = stoc_image_worker_new();
+        EQUAL(stoc_image_augment(worker, &p, &how, kept, n), 0);
+        EQUAL(stoc_image_augment(other, &p, &how, fresh, n), 0);
+        stoc_image_worker_free(other);
+        if (memcmp(kept, fresh, n) != 0)
+            COMPLAIN("round %d: box at %d, %d, flip %u, filter %u", k, how.box_x, how.box_y, how.flip, how.filter);
+    }
+    free(kept), free(fresh);
+    release_picture(&p);
+}
+
 static void layouts_agree(void)
 {
     for (int k = 0; k < 300; k++) {
@@ -697,6 +726,7 @@ int main(int argc, char **argv)
         RUN(bombs);
         RUN(files_that_are_no_jpeg);
         RUN(vectors_and_plain_code_agree);
+        RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);
         RUN(what_a_resize_keeps);
         RUN(where_a_picture_goes);

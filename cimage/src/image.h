@@ -30,6 +30,7 @@ struct weights {
     uint32_t *first;
     int16_t *values;
     struct buffer memory;
+    uint32_t made_of[6]; /* the arguments of make_weights; the first is 0 after other changes */
 };
 
 /* One resize: source rows go in, in bands, and rows of channel planes come out. */
@@ -77,10 +78,17 @@ typedef void transpose_in_function(uint8_t *dst, const uint8_t *const rows[BAND]
 typedef void transpose_out_function(uint8_t *dst, size_t stride, const uint8_t *src, size_t columns);
 typedef void weigh_function(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
                             uint32_t shift, size_t n);
+typedef void weigh_columns_function(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
+                                    uint32_t channels);
+typedef void interleave_function(uint8_t *dst, const uint8_t *const rows[3], size_t n);
 struct loops {
     transpose_in_function *transpose_in;   /* BAND rows into columns of BAND bytes */
     transpose_out_function *transpose_out; /* columns of BAND bytes into BAND rows */
     weigh_function *weigh;                 /* weighted sums of rows; n is a multiple of BAND */
+    /* results of a band: column k of channel c goes to dst + c * plane + k * BAND. Sources are columns from low on, of
+     * channels columns each. */
+    weigh_columns_function *weigh_columns;
+    interleave_function *interleave;       /* rows of three planes into n pixels of three bytes */
     /* value / divisor - mean, divided by std, for n values */
     void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std);
 };

@@ -331,8 +331,8 @@ static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, b
 {
     const struct resize *r = &w->resize;
     size_t width = how->width, plane = width * how->height;
-    if (!reserve(&w->row, r->stride))
-        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for a row of %zu bytes", r->stride);
+    if (!reserve(&w->row, 3 * r->stride))
+        return fail(w, STOC_IMAGE_EMEMORY, "too little memory for rows of %zu bytes", r->stride);
     bool chw = how->layout == STOC_IMAGE_CHW;
     if (how->fit == STOC_IMAGE_PAD)
         for (size_t c = 0; c < 3; c++)
@@ -340,6 +340,16 @@ static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, b
                 dst[chw ? c * plane + k : 3 * k + c] = how->fill[c];
     size_t pixel = chw ? 1 : 3, row_step = width * pixel;
     size_t along = transpose ? row_step : r->channels == 1 ? 1 : pixel, beside = transpose ? pixel : row_step; /* of the resize's rows */
+    if (!chw && !transpose && r->channels == 3) {
+        uint8_t *to = dst + t->y * row_step + t->x * pixel;
+        for (uint32_t k = 0; k < r->down.count; k++, to += row_step) {
+            const uint8_t *rows[3];
+            for (uint32_t c = 0; c < 3; c++)
+                rows[c] = resize_row(w, c, k, w->row.bytes + c * r->stride);
+            loops_of(w)->interleave(to, rows, r->across.count);
+        }
+        return STOC_IMAGE_OK;
+    }
     for (uint32_t c = 0; c < r->channels; c++) {
         uint8_t *to = dst + c * (chw ? plane : 1) + t->y * row_step + t->x * pixel;
         for (uint32_t k = 0; k < r->down.count; k++, to += beside) {

@@ -75,16 +75,15 @@ void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channe
     const struct table *t = &w->table;
     size_t width = how->width, plane = width * how->height;
     bool chw = how->layout == STOC_IMAGE_CHW || channels == 1;
+    if (how->dtype == STOC_IMAGE_UINT8 && !chw) {
+        loops_of(w)->interleave((uint8_t *)dst + y * width * 3, rows, width);
+        return;
+    }
     for (uint32_t c = 0; c < channels; c++) {
         size_t at = chw ? c * plane + y * width : y * width * channels + c, step = chw ? 1 : channels, x = 0;
         const uint8_t *row = rows[c];
         if (how->dtype == STOC_IMAGE_UINT8) {
-            uint8_t *to = (uint8_t *)dst + at;
-            if (step == 1)
-                memcpy(to, row, width);
-            else
-                for (; x < width; x++)
-                    to[x * step] = row[x];
+            memcpy((uint8_t *)dst + at, row, width);
         } else if (how->dtype == STOC_IMAGE_FLOAT32) {
             float *to = (float *)dst + at;
             if (step == 1 && t->exact) {

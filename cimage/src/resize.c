@@ -59,12 +59,7 @@ void resize_band(stoc_image_worker *w, const uint8_t *const rows[BAND], uint32_t
     uint32_t channels = hwc ? r->channels : 1;
     loops->transpose_in(r->turned.bytes, all, (size_t)across->low * channels,
                         (size_t)(across->high - across->low) * channels);
-    for (uint32_t k = 0; k < across->count; k++)
-        for (uint32_t c = 0; c < channels; c++)
-            loops->weigh(r->summed.bytes + (c * r->stride + k) * BAND,
-                         r->turned.bytes + ((size_t)(across->first[k] - across->low) * channels + c) * BAND,
-                         (size_t)channels * BAND, across->values + (size_t)k * across->taps, across->taps,
-                         across->shift, BAND);
+    loops->weigh_columns(r->summed.bytes, r->stride * BAND, r->turned.bytes, across, channels);
     for (uint32_t c = 0; c < channels; c++)
         loops->transpose_out(middle_row(r, plane + c, y), r->stride, r->summed.bytes + c * r->stride * BAND,
                              across->count);

@@ -35,7 +35,24 @@ static void weigh(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *
     }
 }
 
-static const struct loops plain = {transpose_in, transpose_out, weigh, NULL};
+static void weigh_columns(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
+                          uint32_t channels)
+{
+    for (uint32_t k = 0; k < weights->count; k++)
+        for (uint32_t c = 0; c < channels; c++)
+            weigh(dst + c * plane + (size_t)k * BAND,
+                  src + ((size_t)(weights->first[k] - weights->low) * channels + c) * BAND, (size_t)channels * BAND,
+                  weights->values + (size_t)k * weights->taps, weights->taps, weights->shift, BAND);
+}
+
+static void interleave(uint8_t *dst, const uint8_t *const rows[3], size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        for (size_t c = 0; c < 3; c++)
+            dst[3 * k + c] = rows[c][k];
+}
+
+static const struct loops plain = {transpose_in, transpose_out, weigh, weigh_columns, interleave, NULL};
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -97,29 +114,78 @@ VECTORS static void transpose_out_vectors(uint8_t *dst, size_t stride, const uin
     }
 }
 
+/* The weighted sums of 32 bytes. */
+VECTORS static inline __m256i weighed(const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
+                                      __m256i half, __m128i by)
+{
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i s0 = half, s1 = half, s2 = half, s3 = half;
+    for (const int16_t *end = weights + taps; weights < end; weights += 2, src += 2 * step) {
+        int32_t pair;
+        memcpy(&pair, weights, sizeof pair);
+        __m256i w = _mm256_set1_epi32(pair);
+        __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)src);
+        __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(src + step));
+        __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+        s0 = _mm256_add_epi32(s0, _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), w));
+        s1 = _mm256_add_epi32(s1, _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), w));
+        s2 = _mm256_add_epi32(s2, _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), w));
+        s3 = _mm256_add_epi32(s3, _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), w));
+    }
+    __m256i low = _mm256_packs_epi32(_mm256_sra_epi32(s0, by), _mm256_sra_epi32(s1, by));
+    __m256i high = _mm256_packs_epi32(_mm256_sra_epi32(s2, by), _mm256_sra_epi32(s3, by));
+    return _mm256_packus_epi16(low, high);
+}
+
 VECTORS static void weigh_vectors(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
                                   uint32_t shift, size_t n)
 {
-    const __m256i zero = _mm256_setzero_si256(), half = _mm256_set1_epi32(1 << (shift - 1));
+    const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
     const __m128i by = _mm_cvtsi32_si128((int)shift);
-    for (size_t at = 0; at < n; at += BAND) {
-        __m256i s0 = half, s1 = half, s2 = half, s3 = half;
-        for (uint32_t t = 0; t < taps; t += 2) {
-            int32_t pair;
-            memcpy(&pair, weights + t, sizeof pair);
-            __m256i w = _mm256_set1_epi32(pair);
-            __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(src + t * step + at));
-            __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(src + (t + 1) * step + at));
-            __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-            s0 = _mm256_add_epi32(s0, _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), w));
-            s1 = _mm256_add_epi32(s1, _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), w));
-            s2 = _mm256_add_epi32(s2, _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), w));
-            s3 = _mm256_add_epi32(s3, _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), w));
-        }
-        __m256i low = _mm256_packs_epi32(_mm256_sra_epi32(s0, by), _mm256_sra_epi32(s1, by));
-        __m256i high = _mm256_packs_epi32(_mm256_sra_epi32(s2, by), _mm256_sra_epi32(s3, by));
-        _mm256_storeu_si256((__m256i *)(void *)(dst + at), _mm256_packus_epi16(low, high));
+    for (size_t at = 0; at < n; at += BAND)
+        _mm256_storeu_si256((__m256i *)(void *)(dst + at), weighed(src + at, step, weights, taps, half, by));
+}
+
+VECTORS static void weigh_columns_vectors(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
+                                          uint32_t channels)
+{
+    const __m256i half = _mm256_set1_epi32(1 << (weights->shift - 1));
+    const __m128i by = _mm_cvtsi32_si128((int)weights->shift);
+    const size_t step = (size_t)channels * BAND;
+    for (uint32_t k = 0; k < weights->count; k++, dst += BAND) {
+        const int16_t *values = weights->values + (size_t)k * weights->taps;
+        const uint8_t *from = src + (weights->first[k] - weights->low) * step;
+        uint32_t taps = weights->taps;
+        while (taps > 2 && !values[taps - 1] && !values[taps - 2])
+            taps -= 2;
+        for (uint32_t c = 0; c < channels; c++)
+            _mm256_storeu_si256((__m256i *)(void *)(dst + c * plane),
+                                weighed(from + c * BAND, step, values, taps, half, by));
     }
+}
+
+VECTORS static void interleave_vectors(uint8_t *dst, const uint8_t *const rows[3], size_t n)
+{
+    /* Of 16 pixels: byte k of part p is value (16 p + k) / 3 of plane k % 3. The top bit gives 0. */
+    __m128i from[3][3];
+    for (int p = 0; p < 3; p++)
+        for (int c = 0; c < 3; c++) {
+            uint8_t at[16];
+            for (int k = 0; k < 16; k++)
+                at[k] = (16 * p + k) % 3 == c ? (uint8_t)((16 * p + k) / 3) : 0x80;
+            memcpy(&from[p][c], at, sizeof at);
+        }
+    size_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        for (int p = 0; p < 3; p++) {
+            __m128i part = _mm_setzero_si128();
+            for (int c = 0; c < 3; c++) {
+                __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(rows[c] + k));
+                part = _mm_or_si128(part, _mm_shuffle_epi8(row, from[p][c]));
+            }
+            _mm_storeu_si128((__m128i *)(void *)(dst + 3 * k + 16 * p), part);
+        }
+    interleave(dst + 3 * k, (const uint8_t *const[3]){rows[0] + k, rows[1] + k, rows[2] + k}, n - k);
 }
 
 /* a / b, where r is 1 / b: a quotient, corrected by its remainder. put_row checks that it is exact. */
@@ -140,7 +206,8 @@ VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, 
     }
 }
 
-static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors, normalise_vectors};
+static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors,
+                                     weigh_columns_vectors, interleave_vectors, normalise_vectors};
 
 bool has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 

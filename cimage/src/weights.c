@@ -55,7 +55,7 @@ static void sources(uint32_t in, double center, double support, uint32_t *first,
     *last = end < in ? (uint32_t)end : in;
 }
 
-bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
+static bool make(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
 {
     if (in == out)
         return make_identity(w, from, count, flip);
@@ -100,10 +100,23 @@ bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, u
     return true;
 }
 
+bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
+{
+    const uint32_t made_of[] = {in, out, from, count, (uint32_t)filter, flip};
+    if (memcmp(w->made_of, made_of, sizeof made_of) == 0)
+        return true; /* pictures often have the size of the one before */
+    w->made_of[0] = 0;
+    if (!make(w, in, out, from, count, filter, flip))
+        return false;
+    memcpy(w->made_of, made_of, sizeof made_of);
+    return true;
+}
+
 void move_weights(struct weights *w, uint32_t by)
 {
     for (uint32_t k = 0; k < w->count; k++)
         w->first[k] += by;
+    w->made_of[0] = by ? 0 : w->made_of[0];
     w->low += by;
     w->high += by;
 }

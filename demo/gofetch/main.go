@@ -19,7 +19,7 @@ import (
 	"github.com/stocached/stocached/client"
 )
 
-const patience = time.Minute // the most time that a batch may take
+const timeout = time.Minute // of a batch
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -67,7 +67,7 @@ func read(c *client.Served, seed uint64, batch int, out io.Writer) error {
 			}
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		err := c.Fetch(ctx, indices, rows, c.SampleBytes())
 		cancel()
 		waited += time.Since(began)

@@ -192,8 +192,8 @@ func strictly(t *testing.T, path string, v any) (text string) {
 	return string(b)
 }
 
-// Ensure that the alert rules use existing metrics, that their texts use existing labels, and that
-// the file for promtool has a case for each alert in which it fires and one in which it does not.
+// Ensure that the alert rules use existing metrics, and their texts existing labels. For each alert, the
+// file for promtool has a case in which it fires and one in which it does not.
 func TestAlerts(t *testing.T) {
 	_, metrics := scrape(t)
 	var all rules

@@ -286,8 +286,8 @@ func (c *container) await(text string) {
 	}
 }
 
-// Ensure that the image's steps make a root file system in which the server runs as the image says:
-// not as root, with read-only files, and with the CA certificates that lie in it. The server fills
+// Ensure that the image's steps make a root file system in which the server runs as the image says. It is
+// not root, files are read-only, and it uses the CA certificates of the image. The server fills
 // samples from an HTTPS server, is healthy, and ends with SIGTERM. Another pod shares its memory if
 // it has the same user. What a container engine adds is not tested here.
 func TestImageRuns(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package check holds only tests of what is in deploy/: the alerts and the dashboard use metrics that
-// a server has, the root file system of the image runs, and the chart and the Compose file are what
-// Kubernetes, Docker and the server accept. No test needs a network, a cluster or a container engine.
+// Package check tests the files of deploy/. Alerts and dashboard use metrics that a server has. The root
+// file system of the image runs. Kubernetes, Docker and the server accept the chart and the Compose file.
+// No test needs a network, a cluster or a container engine.
 package check

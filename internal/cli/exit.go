@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -109,4 +112,12 @@ func exitStatus(codes ...int) string {
 		}
 	}
 	return b.String()
+}
+
+// interruptible returns a context that ends at the first Ctrl-C. The second Ctrl-C ends the
+// process.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }

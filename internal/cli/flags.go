@@ -78,3 +78,19 @@ func plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// defaultReaders is the number of goroutines that read: enough to keep a disk busy, and few enough
+// for any disk.
+const defaultReaders = 8
+
+func readersFlag(c *cobra.Command, readers *int) {
+	c.Flags().IntVarP(readers, "jobs", "j", defaultReaders,
+		"samples to read at a time; more are faster on slow disks and networks")
+}
+
+func checkReaders(n int) error {
+	if n < 1 || n > 4096 {
+		return usage("--jobs %d is not in 1..4096", n)
+	}
+	return nil
+}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // internals are words of Go, its libraries and cobra that mean nothing to users.
@@ -175,7 +177,8 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}))
 	defer refuses.Close()
 	sources := map[string]string{"raw": "kind: raw, path: records, sample_bytes: 10", "dir": "kind: dir, path: files",
-		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files"}
+		"tar": "kind: tar, path: shard.tar", "npy": "kind: npy, path: records", "block": "kind: block, path: files",
+		"none": "kind: none, samples: 10, fingerprint: version-1, fields: [{name: x}]"}
 	cache := func(source, more string) string {
 		return fmt.Sprintf("caches: [{name: pets, source: {%s}%s}]\n", source, more)
 	}
@@ -190,13 +193,13 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		configurations[key] = raw + section + ": {KEY: VALUE}"
 	}
 	for _, key := range []string{"size", "policy", "parallel", "dir", "unnamed", "read_timeout", "remove_unused",
-		"decode"} {
+		"side_buffer", "decode"} {
 		configurations["caches."+key] = cache(sources["raw"], ", KEY: VALUE")
 	}
 	configurations["caches.name"] = strings.Replace(raw, "name: pets", "KEY: VALUE", 1)
 	configurations["caches.source"] = "caches: [{name: pets, KEY: VALUE}]"
 	configurations["source.kind"] = cache("path: records, KEY: VALUE", "")
-	for heading, keys := range documentedKeys(t) {
+	for heading, keys := range sourcetest.Documented(t, "../..") {
 		for _, key := range keys {
 			of, where := sources[heading], heading+"."+key
 			switch {
@@ -265,23 +268,4 @@ func TestMessagesOfConfigurations(t *testing.T) {
 		contains(t, stderr, want)
 		wantOurWords(t, text, stderr)
 	}
-}
-
-// documentedKeys returns the keys of sources, by the heading above their table in
-// docs/spec/sources.md. (Package kinds tests that the document has all of them.)
-func documentedKeys(t *testing.T) map[string][]string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/spec/sources.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "#") {
-			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
-		} else if m := row.FindStringSubmatch(line); m != nil {
-			keys[heading] = append(keys[heading], m[1])
-		}
-	}
-	return keys
 }

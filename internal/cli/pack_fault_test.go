@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/fault"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // packPoints are the points at which a pack dies in these tests; @n: at the n-th pass.
@@ -77,7 +78,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 		}
 		undisturbed := filepath.Join(t.TempDir(), "out")
 		ok(t, pack(undisturbed)...)
-		want := tree(t, undisturbed)
+		want := sourcetest.Tree(t, undisturbed)
 		for _, point := range packPoints {
 			t.Run(point+" "+compress, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "out")
@@ -109,7 +110,7 @@ func TestPackKilledAtEveryPoint(t *testing.T) {
 				}
 				wantFields(t, got, jsonObject{"samples": samples, "kept_samples": kept,
 					"bytes": (samples - kept) * recordBytes})
-				if files := tree(t, out); !maps.Equal(files, want) {
+				if files := sourcetest.Tree(t, out); !maps.Equal(files, want) {
 					t.Errorf("%v, want %v: or other bytes", slices.Sorted(maps.Keys(files)),
 						slices.Sorted(maps.Keys(want)))
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
 // recordBytes is the size of a record in the sources of these tests.
@@ -64,24 +65,6 @@ func wantRecords(t testing.TB, folder string, n int) {
 	}
 }
 
-// tree returns the files of a folder by name.
-func tree(t testing.TB, folder string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[e.Name()] = string(b)
-	}
-	return files
-}
-
 func args(parts ...any) (all []string) {
 	for _, p := range parts {
 		switch p := p.(type) {
@@ -113,7 +96,7 @@ func TestPack(t *testing.T) {
 			t.Error("something is left:", err)
 		}
 		if c.compress == "none" {
-			if files := tree(t, out); first == nil {
+			if files := sourcetest.Tree(t, out); first == nil {
 				first = files
 			} else if !maps.Equal(files, first) {
 				t.Error("other bytes with other readers")
@@ -160,7 +143,7 @@ func TestPackAgain(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	pack := args("pack", path, out, flags, smallBlocks)
 	ok(t, pack...)
-	before := tree(t, out)
+	before := sourcetest.Tree(t, out)
 	contains(t, ok(t, pack...), "is already complete")
 	wantFields(t, decode[jsonObject](t, ok(t, append(pack, "--json", "--verify", "--resume")...)),
 		jsonObject{"kept_samples": 100, "bytes": 0, "verified": true, "bytes_per_second": 0})
@@ -169,7 +152,7 @@ func TestPackAgain(t *testing.T) {
 	fails(t, exitExists, []string{"something else is in the way"}, args("pack", path, out, flags, "--restart")...)
 	other, otherFlags := rawSource(t, 101)
 	fails(t, exitExists, []string{"other data or otherwise"}, args("pack", other, out, otherFlags, smallBlocks)...)
-	if !maps.Equal(tree(t, out), before) {
+	if !maps.Equal(sourcetest.Tree(t, out), before) {
 		t.Error("the dataset was changed")
 	}
 	// --verify finds damage, and names the sample.

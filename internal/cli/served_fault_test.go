@@ -108,9 +108,10 @@ func (d *doomed) fill() {
 // connect makes the client, and fetches samples.
 func (d *doomed) connect() {
 	d.t.Helper()
-	// the timeout when the server is dead
-	c, err := stocclient.Dial(context.Background(), "pets",
-		stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	c, err := untilServed(func() (*stocclient.Served, error) { // the timeout is for the dead server; a live one may need longer
+		return stocclient.Dial(context.Background(), "pets",
+			stocclient.DialOptions{SocketsDir: d.sockets, Timeout: 500 * time.Millisecond})
+	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -263,22 +264,22 @@ type serverDeath struct {
 }
 
 var (
-	hostPath = []string{"serve.listening", "host.source", "host.locked", "register.locked", "register.done",
-		"host.attached", "serve.ready"}
+	servedPath = []string{"serve.listening", "served.source", "served.locked", "register.locked", "register.done",
+		"served.attached", "serve.ready"}
 	fillPath = []string{"fill.taken", "fill.read", "claim.entry", "claim.phase", "claim.word", "write.half",
 		"write.done", "publish.meta", "publish.word", "publish.entry", "fill.stored", "fill.answered"}
-	slotPath   = []string{"slot.intent", "slot.taken", "slot.named"}
-	extentPath = []string{"extent.intent", "extent.taken", "extent.named"}
-	backPath   = []string{"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"}
-	drainPath  = []string{"drain.begun", "drain.sockets", "drain.fillers", "drain.clients", "drain.caches"}
+	slotPath    = []string{"slot.intent", "slot.taken", "slot.named"}
+	extentPath  = []string{"extent.intent", "extent.taken", "extent.named"}
+	reclaimPath = []string{"reclaim.slot", "reclaim.cursor", "reclaim.word", "reclaim.entry"}
+	drainPath   = []string{"drain.begun", "drain.sockets", "drain.fillers", "drain.clients", "drain.caches"}
 )
 
 var serverDeaths = []serverDeath{
-	{"it makes a cache", slotted, append([]string{"host.created"}, hostPath...), dieStarting},
-	{"it adopts one", slotted, append([]string{"host.opened"}, hostPath...), dieAdopting},
-	{"it adopts one and takes back what its predecessor had claimed", slotted, backPath, dieTakingBack},
-	{"it takes back what a client had claimed", slotted, []string{"reclaim.slot", "reclaim.entry"}, dieInJanitor},
-	{"it replaces one", slotted, []string{"host.removed", "host.created", "host.locked", "host.attached",
+	{"it makes a cache", slotted, append([]string{"served.created"}, servedPath...), dieStarting},
+	{"it adopts one", slotted, append([]string{"served.opened"}, servedPath...), dieAdopting},
+	{"it adopts one and reclaims what its predecessor had claimed", slotted, reclaimPath, dieReclaiming},
+	{"it reclaims what a client had claimed", slotted, []string{"reclaim.slot", "reclaim.entry"}, dieInJanitor},
+	{"it replaces one", slotted, []string{"served.removed", "served.created", "served.locked", "served.attached",
 		"serve.ready"}, dieReplacing},
 	{"it fills", slotted, slices.Concat(fillPath, slotPath), dieFilling},
 	{"it fills an arena", pile,
@@ -289,8 +290,8 @@ var serverDeaths = []serverDeath{
 	{"it ends", dragging, drainPath, dieEnding},
 	{"an operator removes the cache", slotted, []string{"change.unlinked"}, dieRemoving},
 	{"an operator makes it another size", slotted,
-		[]string{"change.shut", "host.removed", "host.created", "host.attached"}, dieExchanging},
-	{"it empties an unused cache", fleeting, []string{"change.left", "host.created@2", "host.locked@2"},
+		[]string{"change.shut", "served.removed", "served.created", "served.attached"}, dieExchanging},
+	{"it empties an unused cache", fleeting, []string{"change.left", "served.created@2", "served.locked@2"},
 		dieEmptying},
 	{"it keeps an index of a tar file", shard, []string{"index.opened", "index.locked", "index.part", "index.synced",
 		"index.renamed"}, dieStarting},
@@ -398,7 +399,7 @@ func dieAdopting(d *doomed, point string) {
 	d.goesOn(doomedFilled, doomedSamples)
 }
 
-func dieTakingBack(d *doomed, point string) {
+func dieReclaiming(d *doomed, point string) {
 	d.obeying(fmt.Sprintf("write.half@%d=kill", doomedFilled+1))
 	d.connect()
 	d.refused(between(doomedFilled, doomedFilled+10))
@@ -511,7 +512,7 @@ func dieRemoving(d *doomed, point string) {
 
 func dieExchanging(d *doomed, point string) {
 	d.fill()
-	if point == "host.attached" {
+	if point == "served.attached" {
 		point += "@2"
 	}
 	d.obeying(point + "=kill")
@@ -594,7 +595,7 @@ func TestServerKilledWhileItMakesACache(t *testing.T) {
 	made := 0
 	for k := range 12 {
 		d := newDoomed(t, slotted)
-		d.obey("host.source=stop") // its next step makes the segment
+		d.obey("served.source=stop") // its next step makes the segment
 		stopped(t, d.process.Process.Pid)
 		d.process.Process.Signal(syscall.SIGCONT)
 		time.Sleep(time.Duration(k) * 150 * time.Microsecond)

@@ -213,11 +213,11 @@ func TestServerOfHostileClients(t *testing.T) {
 			other("before")
 			memory, handles := s.ownMemory(), s.descriptors()
 			s.flooded = time.Now().Add(500 * time.Millisecond)
-			ended := t.Run("meanwhile", func(t *testing.T) { // its end closes their connections
+			ended := t.Run("during it", func(t *testing.T) { // its end closes their connections
 				one := *s
 				one.t = t
 				h.do(&one)
-				other("meanwhile")
+				other("during it")
 				most, deadline := 0, time.Now().Add(300*time.Millisecond)
 				for time.Now().Before(deadline) {
 					most = max(most, s.ownMemory())

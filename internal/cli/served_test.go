@@ -198,7 +198,7 @@ func (s *served) dial() *stocclient.Served {
 
 // servedChildren are further programs that a process of these tests can be, beside stocached and
 // child.
-var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock}
+var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "stay": stay, "knock": knock, "rank": rank}
 
 // fetchAll is "fetch SOCKETS": a client that fetches every sample of the cache and ends.
 func fetchAll(args []string) error {

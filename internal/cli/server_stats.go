@@ -13,6 +13,7 @@ import (
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/internal/advise"
 	"github.com/stocached/stocached/internal/cli/table"
+	cacheserver "github.com/stocached/stocached/server/served"
 	"github.com/stocached/stocached/tier"
 )
 
@@ -30,6 +31,7 @@ type serverStats struct {
 	Bad       uint64         `json:"bad_samples"`
 	Store     string         `json:"store"`
 	Why       string         `json:"store_reason"`
+	Remote    *remoteCounts  `json:"remote"`
 	Tiers     tierCounts     `json:"tiers"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
@@ -73,7 +75,7 @@ var serverColumns = table.Columns[*stats]{
 	table.Listed("source_read_bytes", "bytes read", "of these", fromServer(func(f *serverStats) any {
 		return table.Bytes(f.ReadBytes)
 	})),
-	table.Shown("shared_reads", "shared reads", "fetches that got a sample from a read for another client",
+	table.Shown("shared_reads", "shared reads", "fetches that needed no read of the source though the sample had\nno slot",
 		fromServer(func(f *serverStats) any { return table.Count(f.Shared) })),
 	table.Shown("source_errors", "source errors", "reads that failed, after all tries, by kind",
 		fromServer(func(f *serverStats) any { return f.Errors })),
@@ -83,6 +85,9 @@ var serverColumns = table.Columns[*stats]{
 		fromServer(func(f *serverStats) any { return known(f.Store) })),
 	table.Listed("store_reason", "because", "why the server chose it (decode: {store: auto})",
 		fromServer(func(f *serverStats) any { return known(f.Why) })),
+	table.Listed("remote", "remote", "requests to the server of a remote source, bytes received, and second requests "+
+		"for slow reads (hedged), with those that were faster (hedges_won)",
+		fromServer(func(f *serverStats) any { return f.Remote.orNone() })),
 	table.Listed("tiers", "tiers", "samples that each tier had and had not, and what else it counts",
 		fromServer(func(f *serverStats) any { return f.Tiers.orNone() })),
 	table.Listed("fill_mean_seconds", "fill mean", "from the begin of a sample's read until it was stored",
@@ -184,6 +189,22 @@ func (a *asker) ask(name, uuid string) (answer func() (*serverStats, error)) {
 		}
 		return &f, nil
 	}
+}
+
+// remoteCounts are the counters of a remote source.
+type remoteCounts cacheserver.Remote
+
+// orNone returns the counters; nil: the source is local.
+func (r *remoteCounts) orNone() any {
+	if r == nil {
+		return nil
+	}
+	return *r
+}
+
+func (r remoteCounts) String() string {
+	return fmt.Sprintf("%v requests, %v, hedged %v (%v faster)", table.Count(r.Requests), table.Bytes(r.Bytes),
+		table.Count(r.Hedged), table.Count(r.HedgesWon))
 }
 
 // tierCounts are the counters of the tiers of a cache, from fast to slow.

@@ -52,6 +52,8 @@ var simulateColumns = table.Columns[simulated]{
 	table.InJSON("reads", "of all jobs", func(s simulated) any { return table.Count(s.result().Reads) }),
 	table.InJSON("hits", "reads of samples that the cache had",
 		func(s simulated) any { return table.Count(s.result().Hits) }),
+	table.InJSON("shared", "of the hits, those of samples without a slot; with --served only",
+		func(s simulated) any { return table.Count(s.result().Shared) }),
 	table.Shown("hit_rate", "hit rate", "hits of all reads",
 		func(s simulated) any { return table.Ratio(s.result().HitRate()) }),
 	table.Shown("time_saved", "time saved", "part of the time to load all reads that hits saved",
@@ -67,6 +69,7 @@ type simulateFlags struct {
 	policies    []string
 	epochs      int
 	jobs        int
+	served      int
 	seed        uint64
 	order       string
 	weights     string
@@ -97,6 +100,8 @@ time.`,
 --hints, and with planned, the simulator counts bytes only.`,
 			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
 replayed. Further epochs read the same samples in shuffled orders.`,
+			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
+the sample in that time, and counts once. With planned, the server also has a side buffer.`,
 			`With --nodes, one job reads the dataset on several nodes. Each node has a cache of --size, and what it
 does not have comes from the cluster tier, else from the source. The table has one line without affinity
 (each rank reads its own part of the order), and one with it.`,
@@ -137,6 +142,8 @@ rate as a mark.`,
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs (default 8; with --trace those of a timeline, or 1);\nother "+
 		"traces are divided into so many equal parts\n")
 	flags.IntVar(&f.jobs, "jobs", 1, "jobs that read the dataset side by side, each in its own order")
+	flags.IntVar(&f.served, "served", 0,
+		"the jobs read through a server, in batches of so many samples (default: no server)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the orders, of the costs and of the policies")
 	flags.StringVar(&f.order, "order", "shuffled",
 		"shuffled, sequential, windows:SAMPLES or blocks:SAMPLES:BLOCKS (blocks shuffled together)")
@@ -149,7 +156,7 @@ rate as a mark.`,
 	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
 	jsonFlag(c, &f.json)
 	f.add(c)
-	for _, flag := range []string{"samples", "order", "weights", "jobs"} {
+	for _, flag := range []string{"samples", "order", "weights", "jobs", "served"} {
 		exclusive(c, "trace", flag)
 	}
 	for flag, values := range map[string][]string{"policy": slices.Concat(ours, others), "size": {"25%", "50%"},
@@ -175,6 +182,8 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 		return nil, usage("--epochs is %d; there is at least 1", f.epochs)
 	case f.jobs < 1:
 		return nil, usage("--jobs is %d; there is at least 1", f.jobs)
+	case f.served < 1 && given("served"):
+		return nil, usage("--served is %d; a batch has at least 1 sample", f.served)
 	case !(f.noise >= 0 && f.noise <= 3):
 		return nil, usage("--noise is %g, which is not in 0..3", f.noise)
 	case f.weights != "" && given("order"):
@@ -367,7 +376,7 @@ func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*
 	reads := len(t.Accesses)
 	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
 	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Hints: f.hints}
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Hints: f.hints, Served: f.served}
 	done := 0
 	for _, name := range policies {
 		for _, s := range sizes {

@@ -62,6 +62,14 @@ var statsColumns = table.Columns[*stats]{
 		func(s *stats) any { return s.policy() }),
 	table.Shown("evicted", "evicted", "samples that went for others",
 		func(s *stats) any { return table.Count(s.Evicted) }),
+	table.Listed("replaced", "replaced",
+		"of these, in the last lap: about as many reads as there are samples, such as an epoch",
+		func(s *stats) any {
+			if s.Hits+s.Misses < s.Samples {
+				return nil
+			}
+			return table.Count(s.Replaced)
+		}),
 	table.Listed("known_costs", "known costs",
 		"samples whose load was measured, cached or not; with the policy cost, as the next two",
 		func(s *stats) any { return s.ofCosts(table.Count(s.Costs.Known)) }),

@@ -58,6 +58,10 @@ type policyCache struct {
 	// plans and nextReads replace next for the policy planned over a trace; see searchPlanned.
 	plans     *future
 	nextReads []uint32 // position of the next read of the sample in each slot; 0: the slot holds nothing
+	// of a server: a sample that was read in the last behind reads of all jobs counts as read soon
+	behind    uint32
+	lastReads []uint32            // number of the last read of each sample, from 1; nil: no server
+	lost      func(sample uint32) // called when a sample has lost its slot; nil: not called
 }
 
 type entry struct {
@@ -119,16 +123,22 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 		}
 		c.costs[sample], c.spread = c.costs[sample].Loaded(ns, c.spread, policy.Random(c.options.Seed, c.loads))
 	}
+	c.store(sample)
+	return false
+}
+
+// store gives a sample a slot, if the policy has one for it.
+func (c *policyCache) store(sample uint32) {
 	verdict, home := c.policy.Admit(uint64(sample))
 	size := c.trace.size(sample)
 	if verdict == policy.Never || size > c.room {
-		return false
+		return
 	}
 	if verdict == policy.Home {
 		if c.used+size <= c.room {
 			c.place(sample, int32(home))
 		}
-		return false
+		return
 	}
 	for range maxVictims {
 		if c.used+size <= c.room {
@@ -139,7 +149,6 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 			break
 		}
 	}
-	return false
 }
 
 // maxVictims is the most samples that go for one.
@@ -192,6 +201,9 @@ func (c *policyCache) evict(sample uint32) bool {
 	}
 	c.used -= c.trace.size(victim)
 	c.free = append(c.free, int32(slot))
+	if c.lost != nil {
+		c.lost(victim)
+	}
 	return true
 }
 
@@ -232,9 +244,14 @@ func (c *policyCache) searchPlanned(sample uint32) (slot uint64, ok bool) {
 	for looks := c.rule.Looks(); looks > 0 && last < unread; looks-- { // a sample that is not read again ends it
 		k := policy.RandomSlot(c.options.Seed, c.hand, slots)
 		c.hand++
-		if read := c.nextReads[k]; read > last {
+		if read := c.nextReads[k]; read > last && !(c.behind > 0 && read > 0 && c.underWay(c.entries[k].sample)) {
 			last, slot = read, k
 		}
 	}
-	return slot, c.plans.of[sample] < last
+	return slot, c.plans.of[sample] < last || last > 0 && c.underWay(sample)
+}
+
+// underWay says whether a sample was read in the last reads of a batch.
+func (c *policyCache) underWay(sample uint32) bool {
+	return c.behind > 0 && c.lastReads[sample] > 0 && uint32(c.plans.at)-c.lastReads[sample] < c.behind
 }

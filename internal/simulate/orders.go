@@ -43,7 +43,7 @@ func (j Jobs) Trace() (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{Samples: int(samples), Once: j.Weights == nil && j.Jobs == 1,
+	t := &Trace{Samples: int(samples), Once: j.Weights == nil && j.Jobs == 1, Jobs: j.Jobs,
 		Accesses: make([]uint32, int(samples)*j.Epochs*j.Jobs)}
 	part := make([]int, samples)
 	for number := range j.Epochs {

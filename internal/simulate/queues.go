@@ -47,8 +47,8 @@ func (l *list) pop() uint32 {
 	return sample
 }
 
-// sieve is SIEVE (Zhang and others, NSDI 2024): a hand from the oldest to the newest evicts the first
-// sample that had no hit, and takes the mark from those that had one.
+// sieve is SIEVE (Zhang and others, NSDI 2024). A hand goes from the oldest sample to the newest. It
+// evicts the first one that had no hit, and removes the mark of those that had one.
 type sieve struct {
 	counted
 	list
@@ -90,8 +90,8 @@ func (c *sieve) access(sample uint32, _ int) bool {
 	return false
 }
 
-// s3FIFO is S3-FIFO (Yang and others, SOSP 2023): a small queue of a tenth for new samples, a main
-// queue, and a ghost queue of the samples that left the small one.
+// s3FIFO is S3-FIFO (Yang and others, SOSP 2023). New samples go to a small queue, a tenth of the space.
+// There is a main queue, and a ghost queue of the samples that left the small one.
 type s3FIFO struct {
 	counted
 	small, main, ghost list
@@ -160,8 +160,8 @@ func (c *s3FIFO) evict() {
 	}
 }
 
-// twoQueues is 2Q (Johnson and Shasha, VLDB 1994) as golang-lru has it, with arrays in place of maps: one
-// queue for what was read once, one for the rest, and a ghost queue of samples that left the first.
+// twoQueues is 2Q (Johnson and Shasha, VLDB 1994) as golang-lru has it, with arrays in place of maps. The
+// first queue has what was read once, the second the rest. A ghost queue has what left the first.
 type twoQueues struct {
 	counted
 	recent, frequent, ghost list

@@ -20,11 +20,15 @@ type Options struct {
 	Noise  float64 // standard deviation of the logarithm of a measured time
 	Stalls bool    // 1 load in 200 takes 20 times as long
 	Hints  bool    // a cache knows which samples this epoch has read already
+	// Served: the jobs read through a server, in batches of so many samples; 0: without one. Samples have one size
+	// then.
+	Served int
 }
 
 // Epoch is what a policy did in one epoch.
 type Epoch struct {
 	Reads, Hits uint64
+	Shared      uint64  // hits of samples without a slot, with Options.Served
 	Replaced    uint64  // samples that went for others
 	Seconds     float64 // to load all samples that were read
 	Saved       float64 // of these, by hits
@@ -85,6 +89,10 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 		e := &epochs[number]
 		before := c.replaced()
 		e.Reads = uint64(end - at)
+		server, _ := c.(*served)
+		if server != nil {
+			server.shared = 0
+		}
 		for ; at < end; at++ {
 			if at&0xffff == 0 && progress != nil {
 				if err := progress(at); err != nil {
@@ -100,12 +108,18 @@ func (t *Trace) Run(name string, room uint64, o Options, progress func(reads int
 			}
 		}
 		e.Replaced = c.replaced() - before
+		if server != nil {
+			e.Shared = server.shared
+		}
 	}
 	return epochs, nil
 }
 
 func (t *Trace) cache(name string, room uint64, o *Options) cache {
 	if kind, err := policy.Parse(name); err == nil {
+		if o.Served > 0 && t.Jobs > 0 && t.Sizes == nil {
+			return newServed(t, o, kind, room)
+		}
 		if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && !o.Hints && room < t.Room() {
 			return newArenaCache(t, o, kind, room)
 		}

@@ -23,6 +23,7 @@ type Trace struct {
 	Accesses []uint32 // samples, of all epochs
 	Ends     []int    // of each epoch in Accesses
 	Once     bool     // one job reads each sample once an epoch
+	Jobs     int      // that read in turn; 0: unknown
 
 	Seconds     []float64 // to load each sample; nil: alike
 	Sizes       []uint64  // bytes of each sample; nil: alike

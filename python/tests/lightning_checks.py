@@ -186,6 +186,31 @@ def check_stages_with_an_order_of_ours(folder: Path) -> None:
         assert run.predict_dataloaders.batch_sampler.sampler.world_size == ranks()
 
 
+def check_affinity(folder: Path) -> None:
+    """Lightning keeps the sampler of a loader with affinity=: each global batch is that of the plain order."""
+    from stocached import Order
+
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    os.environ["STOCACHED_NODE"] = f"node-{rank}"
+    for by in ("hook", "direct"):
+        settings = {"shuffle": True, "seed": 7, "affinity": "node"}
+        loader = ours(Samples(), BATCH, **settings)
+        model = Model({"train": lambda: ours(Samples(), BATCH, **settings)} if by == "hook" else None)
+        trainer(folder).fit(model, None if by == "hook" else loader)
+        for epoch in range(2):
+            mine: list[Any] = [model.of("train", epoch)]
+            if torch.distributed.is_initialized():
+                mine = [None] * ranks()
+                torch.distributed.all_gather_object(mine, model.of("train", epoch))
+            order, ends = Order(N, seed=7).epoch(epoch), "pad" if ranks() > 1 else "uneven"
+            plain = [order.shard(number, ranks(), ends=ends).indices().tolist() for number in range(ranks())]
+            for step, batches in enumerate(zip(*mine)):
+                wanted = [part[step * BATCH : (step + 1) * BATCH] for part in plain]
+                assert [len(batch) for batch in batches] == [len(part) for part in wanted], (by, epoch, step)
+                assert sorted(joined(batches)) == sorted(joined(wanted)), (by, epoch, step)
+    del os.environ["STOCACHED_NODE"]
+
+
 def check_overfitting(folder: Path) -> None:
     """Lightning puts a SequentialSampler into the loader."""
     for settings in ({}, {"seed": 7}, {"order": "shuffled", "ends": "drop"}):

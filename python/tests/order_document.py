@@ -3,8 +3,10 @@ library must do what the document says."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import frexp, isqrt
+from operator import itemgetter
 
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = 2**64
@@ -181,6 +183,23 @@ def fnv(name: str) -> int:
     return h
 
 
+@functools.cache
+def bucket_hashes() -> list[int]:
+    return [mix(k + GOLDEN) for k in range(65536)]
+
+
+@functools.cache
+def scores(key: int) -> list[int]:
+    """Of all buckets, for the node with this key."""
+    return [mix(key ^ number) for number in bucket_hashes()]
+
+
+@functools.cache
+def by_score(key: int) -> list[int]:
+    """The buckets; of equal scores, the lowest bucket first."""
+    return sorted(range(65536), key=scores(key).__getitem__)
+
+
 class Nodes:
     """names, ranks, capacities: of the nodes; a name of "" and a capacity of 0 mean none."""
 
@@ -209,14 +228,13 @@ class Nodes:
                 left -= self.most[i]
                 open_nodes.remove(i)
         self.owner, owned = [len(ranks)] * 65536, [0] * len(ranks)
-        pairs = [(self.score(k, i), k, self.keys[i], i) for k in range(65536) for i in nodes]
-        for _, k, _, i in sorted(pairs):
+        self.scores = [scores(key) for key in self.keys]
+        by_key = sorted(nodes, key=lambda i: self.keys[i])
+        pairs = [(self.scores[i][k], k, i) for k in range(65536) for i in by_key]
+        for _, k, i in sorted(pairs, key=itemgetter(0)):  # equal scores stay in the order of k, then of the key
             if self.owner[k] == len(ranks) and owned[i] < self.quota[i]:
                 self.owner[k] = i
                 owned[i] += 1
-
-    def score(self, k: int, i: int) -> int:
-        return mix(self.keys[i] ^ mix(k + GOLDEN))
 
     def owner_of(self, index: int) -> int:
         return self.owner[mix(index + GOLDEN) % 65536]
@@ -224,8 +242,8 @@ class Nodes:
     def keep(self, i: int, capacity: int) -> set[int]:
         room = min(65536, capacity * 65536 // self.n) if capacity else 65536
         kept = {k for k in range(65536) if self.owner[k] == i}
-        others = sorted((self.score(k, i), k) for k in range(65536) if k not in kept)
-        return kept | {k for _, k in others[: max(0, room - len(kept))]}
+        others = [k for k in by_score(self.keys[i]) if k not in kept]
+        return kept.union(others[: max(0, room - len(kept))])
 
     def deal(self, at: Callable[[int], int], length: int, b: int, start: int, pad: bool, g: int) -> list[list[int]]:
         """The samples of each rank in a global batch. at: the index at a position."""

@@ -45,12 +45,12 @@ def write_records(path: Path, n: int, size: int = 1000) -> None:
 
 class Server:
     """`stocached serve` with one cache, whose segment lies in a folder of its own. No other test
-    uses its name."""
+    uses its name. sockets: of a server that the clients of this process do not find."""
 
-    def __init__(self, segments: Path) -> None:
+    def __init__(self, segments: Path, sockets: Path | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="served-", dir="/tmp"))
         self.segments = segments
-        self.sockets = Path(os.environ["STOCACHED_SOCKETS_DIR"])  # set in conftest.py
+        self.sockets = sockets or Path(os.environ["STOCACHED_SOCKETS_DIR"])  # set in conftest.py
         self.data = self.folder / "data"  # the source
         self.name = f"served-{os.getpid()}-{os.urandom(4).hex()}"
         self.process: subprocess.Popen[str] | None = None
@@ -89,7 +89,8 @@ class Server:
     def start(self) -> None:
         with open(self.folder / "log", "a") as log:
             command = [program(), "serve", "-c", self.folder / "config.yaml"]
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            environment = os.environ | {"STOCACHED_SOCKETS_DIR": str(self.sockets)}
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("serving"), f"{line}\n{self.log()}"

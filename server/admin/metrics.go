@@ -91,7 +91,12 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	read, stuck := h.Reads()
 	counter("source_reads_total", "Samples read from the source by this server.", read.Samples)
 	counter("source_read_bytes_total", "Bytes of these.", read.Bytes)
-	counter("shared_reads_total", "Fetches that got a sample from a read for another client.", h.SharedReads())
+	counter("shared_reads_total", "Fetches that needed no read of the source though the sample had no slot.",
+		h.SharedReads())
+	if segment.Policy == shm.PolicyPlanned {
+		gauge("side_buffer_bytes", "Bytes of samples without a slot that the server keeps for jobs that read them soon.",
+			float64(h.SideBytes()))
+	}
 	gauge("stuck_reads", "Reads of the source that took too long, were given up (and counted as errors of kind "+
 		"timeout), and have not returned yet.", float64(stuck))
 	for kind, n := range read.Errors {
@@ -99,6 +104,13 @@ func collect(h *served.Cache, out chan<- prometheus.Metric) {
 	}
 	gauge("bad_samples", "Samples that do not decode, of those read so far. With bad_samples: skip only.",
 		float64(h.Bad()))
+	if remote := h.Remote(); remote != nil {
+		counter("remote_requests_total", "Requests for parts of objects, sent to the server of a remote source.",
+			remote.Requests)
+		counter("remote_bytes_total", "Bytes of objects received from it.", remote.Bytes)
+		counter("remote_hedged_total", "Second requests for reads that took longer than 99 of 100.", remote.Hedged)
+		counter("remote_hedges_won_total", "Of these, those that were faster than the first request.", remote.HedgesWon)
+	}
 	tiers(h.Tiers(), gauge, counter)
 	upTo, count, sum := h.FillTimes()
 	out <- prometheus.MustNewConstHistogram(prometheus.NewDesc("stocached_fill_seconds", "Time from the begin of a "+

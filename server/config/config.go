@@ -52,7 +52,8 @@ type Cache struct {
 	Tiers    []map[string]any `key:"tiers"`
 	Size     Size             `key:"size"`
 	Policy   string           `key:"policy"`
-	Parallel *int             `key:"parallel"` // nil: the default
+	Side     *Side            `key:"side_buffer"` // nil: the default
+	Parallel *int             `key:"parallel"`    // nil: the default
 	Dir      string           `key:"dir"`
 	Unnamed  bool             `key:"unnamed"`
 
@@ -71,6 +72,9 @@ type Limits struct {
 
 // Bound is a number of bytes; 0 is "none".
 type Bound uint64
+
+// Side is the size of a side buffer in bytes; 0 is "none".
+type Side uint64
 
 // Amount is a number of bytes that is not 0.
 type Amount uint64
@@ -185,6 +189,8 @@ func readBytes(from, to reflect.Type, value any) (any, error) {
 		word, meaning = "all", "capacity for every sample"
 	case reflect.TypeFor[Bound]():
 		word, meaning = "none", "no bound"
+	case reflect.TypeFor[Side]():
+		word, meaning = "none", "no side buffer"
 	case reflect.TypeFor[Amount]():
 		word, meaning = "512MiB", "the default"
 	default:
@@ -324,6 +330,9 @@ func (c *Cache) check() (complaints []string) {
 	if _, err := shm.ParsePolicy(c.Policy); err != nil {
 		complain("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
+	if c.Side != nil && c.Policy != shm.PolicyPlanned.String() {
+		complain("side_buffer: only a cache with policy: planned has one; this one has %s", c.Policy)
+	}
 	if c.Parallel != nil && (*c.Parallel < 1 || *c.Parallel > shm.ClaimsPerClient) {
 		complain("parallel: %d reads at a time are not in 1..%d", *c.Parallel, shm.ClaimsPerClient)
 	}
@@ -367,8 +376,12 @@ func (c *Config) cacheOptions(one *Cache) server.CacheOptions {
 		tiers = append(tiers, c.tier(t))
 	}
 	policy, _ := shm.ParsePolicy(one.Policy) // check has seen it
+	var side *uint64
+	if one.Side != nil {
+		side = new(uint64(*one.Side))
+	}
 	return server.CacheOptions{Name: one.Name, Source: settings, Decode: one.Decode, Tiers: tiers, Size: uint64(one.Size),
-		Policy: policy, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
+		Policy: policy, SideBuffer: side, Parallel: one.parallel(), Dir: one.Dir, Unnamed: one.Unnamed,
 		ReadTimeout: one.ReadTimeout, RemoveUnused: one.RemoveUnused}
 }
 

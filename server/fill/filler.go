@@ -38,6 +38,7 @@ type Filler struct {
 	log   *slog.Logger
 	stats *Stats
 	bad   bad
+	side  sideBuffer
 
 	mu         sync.Mutex // protects the fields below, and samples, waiters and readers
 	source     source.Source
@@ -95,14 +96,37 @@ func (s *sample) remove(w *waiter) bool {
 	return true
 }
 
-// New makes a filler with the given number of readers.
-func New(c *cache.Cache, from source.Source, parallel int, stats *Stats, log *slog.Logger) *Filler {
+// New makes a filler with the given number of readers. next is that of the cache's options. If it is
+// not nil, the filler keeps samples without a slot aside, after SetSide.
+func New(c *cache.Cache, from source.Source, parallel int, next func(sample, soon uint64) uint64, stats *Stats,
+	log *slog.Logger) *Filler {
 	f := &Filler{cache: c, source: from, log: log, stats: stats, inflight: map[int]*sample{},
+		side:    sideBuffer{next: next, life: c.Life, places: map[int]int{}},
 		readers: readers{all: map[*reader]bool{}, left: make(chan struct{})}}
 	f.wake.L = &f.mu
 	f.buffers.New = func() any { return new([]byte) }
 	f.Resize(parallel)
 	return f
+}
+
+// SetSide sets how many bytes of samples without a slot the filler keeps for jobs that read them soon.
+func (f *Filler) SetSide(most uint64) { f.side.resize(most) }
+
+// Side returns how many bytes of such samples it keeps.
+func (f *Filler) Side() uint64 { return f.side.held() }
+
+// ExpireSide drops those that no job reads soon any more. The cache is open.
+func (f *Filler) ExpireSide() { f.side.expire() }
+
+// Leaves is for cache.Options: it keeps a victim aside, if a job reads it soon.
+func (f *Filler) Leaves(sample, next uint64) {
+	if next == 0 || next > sideReads || f.side.off() {
+		return
+	}
+	if r, ok := f.copy(int(sample)); ok {
+		f.side.keep(int(sample), r.data, true)
+		r.data.Release()
+	}
 }
 
 // Submit puts the waiters of a request into its queue, and returns their number. It answers at once
@@ -256,7 +280,7 @@ func (f *Filler) serve(r *reader) {
 		f.mu.Lock()
 		if r.sample = nil; r.givenUp {
 			if result.data != nil {
-				result.data.giveUp()
+				result.data.Release()
 			}
 			return
 		}
@@ -273,18 +297,22 @@ func (f *Filler) serve(r *reader) {
 			result = closing
 		}
 		delete(f.inflight, w.index)
-		f.complete(s.waiters, result)
+		f.complete(w.index, s.waiters, result)
 	}
 }
 
 // complete answers the waiters of a sample. The caller holds mu; complete unlocks it
 // while it answers.
-func (f *Filler) complete(waiters []*waiter, result result) {
-	if result.code == 0 {
-		f.stats.Shared.Add(others(waiters))
+func (f *Filler) complete(index int, waiters []*waiter, result result) {
+	fetches := clients(waiters)
+	if result.code == 0 && fetches > 0 {
+		f.stats.Shared.Add(uint64(fetches))
+		if !result.fetched {
+			f.stats.Shared.Add(^uint64(0)) // the first one is why the source was read
+		}
 	}
 	var answered, late []*waiter
-	users := int32(1)
+	users := int32(0)
 	for _, w := range waiters {
 		needs := w.needs(result)
 		// It came during a read that kept no bytes, or that was left out because no slot was free.
@@ -307,33 +335,54 @@ func (f *Filler) complete(waiters []*waiter, result result) {
 		}
 		w.done = true
 	}
+	from := f.source
 	f.mu.Unlock()
 	if result.data != nil {
-		result.data.users.Store(users)
+		result.data.users.Add(users)
 	}
 	for _, w := range answered {
-		w.request.answer(w, result)
+		w.request.answer(w, loaded(from, w, result))
 	}
 	for _, w := range late {
 		w.request.answer(w, closing)
 	}
 	fault.At("fill.answered")
 	if result.data != nil {
+		if !result.stored {
+			f.side.keep(index, result.data, result.fetched || fetches > 0)
+		}
 		result.data.Release()
 	}
 	f.mu.Lock()
 }
 
-// others returns how many clients but one fetch the sample of these waiters.
-func others(waiters []*waiter) uint64 {
-	n := uint64(0)
+// Claimer is a source whose samples programs load, one at a time for each sample.
+type Claimer interface {
+	Claim(ctx context.Context, i int, by any) bool
+}
+
+// loading is the result of a sample that another program or machine loads.
+var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
+
+// loaded says whose program loads a sample that nobody has.
+func loaded(from source.Source, w *waiter, r result) result {
+	programs, ok := from.(Claimer)
+	if ok && r.code == control.CodeLoad && w.request.Loads != nil &&
+		!programs.Claim(context.Background(), w.index, w.request.Loads) {
+		return loading
+	}
+	return r
+}
+
+// clients returns how many clients fetch the sample of these waiters.
+func clients(waiters []*waiter) (n int) {
 	for k, w := range waiters {
 		same := func(other *waiter) bool { return other.request.queue == w.request.queue }
 		if !w.request.queue.prefetch && !slices.ContainsFunc(waiters[:k], same) {
 			n++
 		}
 	}
-	return max(n, 1) - 1
+	return n
 }
 
 // read reads a sample into a buffer and stores it with one write. Measured for 150,528 bytes in the
@@ -358,12 +407,15 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		}
 	}
 	began := time.Now()
-	var buffer *[]byte
-	var data []byte
+	data, fetched := f.side.take(index)
+	kept := data != nil
 	var err error
-	took := loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
-		buffer, data, err = f.load(ctx, from, index)
-	})
+	took := time.Duration(0)
+	if !kept {
+		took = loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
+			data, err = f.load(ctx, from, index)
+		})
+	}
 	if e := (*source.BadError)(nil); errors.As(err, &e) {
 		f.bad.add(f.log, index, e, time.Now())
 		return failed(control.CodeBad, e)
@@ -373,13 +425,13 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	}
 	fault.At("fill.read")
 	if why.unstored {
-		return result{data: f.buffer(buffer, data)}
+		return result{data: data, fetched: fetched}
 	}
 	var stored cache.Result
 	if why.freeOnly {
-		stored, err = f.cache.SetFree(index, data, took)
+		stored, err = f.cache.SetFree(index, data.Bytes, took)
 	} else {
-		parts := [1][]byte{data}
+		parts := [1][]byte{data.Bytes}
 		stored, err = f.cache.SetLoaded(index, parts[:], 0, took)
 	}
 	fault.At("fill.stored")
@@ -389,29 +441,31 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	} else if err != nil {
 		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
 	}
-	if there {
+	if there && kept {
+		f.side.forget(index)
+	} else if there {
 		f.stats.Fills.add(time.Since(began))
 	}
 	if there && !why.send && !f.cache.Evicts() { // else a waiter that comes later might have it read again
-		f.buffers.Put(buffer)
+		data.Release()
 		return result{stored: true}
 	}
-	return result{data: f.buffer(buffer, data), stored: there}
+	return result{data: data, stored: there, fetched: fetched}
 }
 
-// load reads a sample from its source into a buffer, which the caller gives back if err is nil.
-func (f *Filler) load(ctx context.Context, from source.Source, index int) (buffer *[]byte, data []byte, err error) {
+// load reads a sample from its source. The caller releases it if err is nil.
+func (f *Filler) load(ctx context.Context, from source.Source, index int) (*Buffer, error) {
 	size, err := from.Size(index)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	buffer = f.take(size + source.Spare)
+	buffer := f.take(size + source.Spare)
 	n, err := from.Read(ctx, index, *buffer)
 	if err != nil {
 		f.buffers.Put(buffer)
-		return nil, nil, err
+		return nil, err
 	}
-	return buffer, (*buffer)[:n], nil
+	return f.buffer(buffer, (*buffer)[:n]), nil
 }
 
 // copy copies a sample of the cache. false: it is not there any more.
@@ -439,9 +493,11 @@ func (f *Filler) take(n int) *[]byte {
 	return buffer
 }
 
-// buffer makes the Buffer of bytes in a buffer that take has returned.
+// buffer makes the Buffer of bytes in a buffer that take has returned. Its one user is the caller.
 func (f *Filler) buffer(buffer *[]byte, data []byte) *Buffer {
-	return &Buffer{Bytes: data, giveUp: func() { f.buffers.Put(buffer) }}
+	b := &Buffer{Bytes: data, giveUp: func() { f.buffers.Put(buffer) }}
+	b.users.Store(1)
+	return b
 }
 
 // unread is the result of a sample that the source could not read.
@@ -454,6 +510,8 @@ func unread(from source.Source, index int, err error) result {
 		code = control.CodeChanged
 	case errors.Is(err, source.ErrCorrupt):
 		code = control.CodeDamaged
+	case errors.Is(err, source.ErrLoad):
+		code = control.CodeLoad
 	case errors.Is(err, source.ErrClosed):
 		code = control.CodeClosing
 	}

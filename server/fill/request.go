@@ -25,6 +25,8 @@ type Request struct {
 	// those that are READY. Unstored, with Send, says that these need not be stored: other nodes keep them.
 	// FreeOnly says that no sample may lose its slot for these.
 	Send, Unstored, FreeOnly bool
+	// Loads is the program that loads samples that fail with LOAD; nil: none.
+	Loads any
 
 	by      Requester
 	queue   *Queue
@@ -93,6 +95,8 @@ type result struct {
 	text   string
 	data   *Buffer // its bytes: if it got no slot, or a waiter may need them
 	stored bool    // it is in the cache; one that evicts may have lost it since
+	// the side buffer had it, and a client has fetched it before
+	fetched bool
 }
 
 // closing is the result of a sample that a closing filler does not read.

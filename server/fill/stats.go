@@ -11,7 +11,7 @@ import (
 type Stats struct {
 	Fills   Histogram
 	GivenUp atomic.Uint64 // reads that took too long
-	Shared  atomic.Uint64 // fetches that got a sample from a read for another client
+	Shared  atomic.Uint64 // fetches that needed no read of the source: another client's, or an earlier one, had read it
 }
 
 // Histogram counts how long fills took.

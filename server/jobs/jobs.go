@@ -121,9 +121,9 @@ func (j *Jobs) replace(list []*Job, old *Job) {
 	}
 }
 
-// Next returns in how many reads of the fastest job a sample is read, by any job: 1 if it is the next
-// read. policy.Unread: no job is known to read it. 0: there are no jobs, so it is unknown. It asks no
-// further jobs when one reads the sample before soon.
+// Next returns how soon any job reads a sample, in reads of the fastest job. 1: it is the next read.
+// policy.Unread: no job is known to read it. 0: there are no jobs, so it is unknown. Next stops at the
+// first job that reads the sample before soon.
 func (j *Jobs) Next(sample, soon uint64) uint64 {
 	list := *j.list.Load()
 	if len(list) == 0 {

@@ -69,7 +69,7 @@ func (a *Ahead) run(ctx context.Context) {
 	defer timer.Stop()
 	measured, moved := time.Now(), time.Now()
 	for {
-		pause := timer.C
+		pause, changed := timer.C, false
 		if len(a.jobs.List()) == 0 {
 			pause = nil // until one comes
 		}
@@ -77,7 +77,7 @@ func (a *Ahead) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.jobs.Changed():
-			measured, moved = time.Now(), time.Now()
+			measured, moved, changed = time.Now(), time.Now(), true
 		case <-pause:
 		case <-a.wake:
 		}
@@ -88,7 +88,9 @@ func (a *Ahead) run(ctx context.Context) {
 			a.jobs.Measure(passed)
 			measured = time.Now()
 		}
-		a.cancelAll((*jobs.Job).Over)
+		if a.cancelAll((*jobs.Job).Over); changed {
+			a.cache.Filler().ExpireSide()
+		}
 		if a.step() {
 			moved = time.Now()
 		}

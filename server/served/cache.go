@@ -28,7 +28,6 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/wrap"
 	"github.com/stocached/stocached/tier"
-	tierkinds "github.com/stocached/stocached/tier/kinds"
 )
 
 // Cache is a cache of this server. Callers use it between Enter and Leave. After Shut, Enter fails.
@@ -58,7 +57,9 @@ type Cache struct {
 	bare    source.Source // as opened, without counters
 	source  source.Source // with counters, and the tiers around it
 	tiers   *tier.Set     // part of source; nil: none
-	ahead   wrap.Ahead    // part of the source; nil: it does not read ahead
+	// the source, if programs load the samples; else nil
+	programs *tier.Programs
+	ahead    wrap.Ahead // part of the source; nil: it does not read ahead
 
 	idle idleness // only the janitor uses it
 }
@@ -104,7 +105,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		h.segment, err = p.find()
 		switch {
 		case err == nil:
-			fault.At("host.opened")
+			fault.At("served.opened")
 			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
 			if why == "" {
 				err := h.attach()
@@ -128,7 +129,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			if err != nil {
 				return nil, err
 			}
-			fault.At("host.created")
+			fault.At("served.created")
 			if err := h.attach(); err != nil {
 				return nil, err
 			}
@@ -136,8 +137,13 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			return nil, err // another user's, or not a segment: do not remove an unknown file
 		}
 	}
-	h.bare, h.source, h.ahead = p.source, h.around(p, h.tiers), p.ahead
-	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, &h.counts.fill, log)
+	h.read(p, h.tiers)
+	var next func(sample, soon uint64) uint64
+	if h.jobs != nil {
+		next = h.jobs.Next
+	}
+	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
 	}
@@ -193,18 +199,19 @@ func (h *Cache) attach() error {
 	if err != nil {
 		return errors.Join(err, locks.Close(), h.segment.Close())
 	}
-	fault.At("host.locked")
+	fault.At("served.locked")
 	o := cache.Options{Label: "stocached serve", Kind: shm.KindServer, Locks: locks}
 	h.jobs = nil
 	if h.segment.Policy == shm.PolicyPlanned {
 		h.jobs = jobs.New(h.segment)
 		o.Next = h.jobs.Next
+		o.Leaves = func(sample, next uint64) { h.filler.Leaves(sample, next) }
 	}
 	c, err := cache.Attach(h.segment, o)
 	if err != nil {
 		return errors.Join(err, h.segment.Close())
 	}
-	fault.At("host.attached")
+	fault.At("served.attached")
 	if n, err := c.Recover(); err == nil && n > 0 {
 		h.Log.Info("reclaimed the claims of dead clients", "samples", n)
 	}
@@ -222,7 +229,7 @@ func (h *Cache) replace(why string) error {
 		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
-		fault.At("host.removed")
+		fault.At("served.removed")
 	}
 	return errors.Join(err, h.segment.Close())
 }
@@ -238,6 +245,8 @@ func differs(header *shm.Header, have *shm.Geometry, want *shm.Options) string {
 		return fmt.Sprintf("it has %d samples, the source has %d", have.Samples, want.Samples)
 	case header.Limit != want.Limit:
 		return fmt.Sprintf("its size is %d bytes, the configuration says %d", header.Limit, want.Limit)
+	case header.Flags&shm.FlagPrograms != 0 != want.Programs:
+		return "programs fill one of the two"
 	case have.Variable() != want.Variable:
 		return "one of the two is of variable size"
 	case have.Policy != want.Policy:
@@ -310,6 +319,15 @@ func (h *Cache) Adjust(o Options) {
 	h.options = o
 	h.use.Unlock()
 	h.filler.Resize(o.Parallel)
+	h.filler.SetSide(h.sideBytes(o))
+}
+
+// sideBytes is the size of the side buffer of a cache.
+func (h *Cache) sideBytes(o Options) uint64 {
+	if o.SideBuffer != nil {
+		return *o.SideBuffer
+	}
+	return min(h.segment.PayloadBytes/sidePart, maxSide)
 }
 
 // Refill replaces the source by another one of the same data. Reads under way end with the old one.
@@ -326,11 +344,12 @@ func (h *Cache) Refill(p *Prepared) error {
 		return fill.ErrEnding
 	}
 	h.tiers = tiers
-	h.bare, h.source, h.ahead = p.source, h.around(p, tiers), p.ahead
+	h.read(p, tiers)
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
 	h.filler.Resize(p.Options.Parallel)
+	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
 	return nil
 }
@@ -419,55 +438,6 @@ func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
 
 // CloseSource closes the source that Shut has kept open, in the background.
 func (h *Cache) CloseSource() { h.closeLater(h.source) }
-
-// openTiers opens the tiers of a cache; nil: it has none.
-func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
-	return tierkinds.Open(p.Options.Tiers, tier.About{Cache: h.Name, Info: p.source.Info(), Log: h.Log,
-		Within: p.Options.ReadTimeout})
-}
-
-// around returns the source of a prepared cache with counters, and the tiers around them.
-func (h *Cache) around(p *Prepared, tiers *tier.Set) source.Source {
-	counted := wrap.Count(p.source, &h.counts.source)
-	if tiers == nil {
-		return counted
-	}
-	return tier.Around(counted, tiers)
-}
-
-// closeTiers closes tiers in the background, as they write what waits.
-func (h *Cache) closeTiers(tiers *tier.Set) {
-	if tiers == nil {
-		return
-	}
-	go func() {
-		if err := tiers.Close(); err != nil {
-			h.Log.Warn("closing tiers", "error", err)
-		}
-	}()
-}
-
-// Tiers describes the tiers of the cache. The caller has entered.
-func (h *Cache) Tiers() []tier.Status {
-	if h.tiers == nil {
-		return nil
-	}
-	return h.tiers.Status()
-}
-
-// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
-func (h *Cache) Problems() (lines []string) {
-	if !h.Enter() {
-		return nil
-	}
-	defer h.Leave()
-	if h.tiers != nil {
-		for _, line := range h.tiers.Problems() {
-			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
-		}
-	}
-	return lines
-}
 
 // closeLater closes a source in the background, when its reads have ended. A read that hangs may
 // delay that forever. Then closeLater closes the returned channel.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/decode"
 )
 
 // Options are one cache of a server.
@@ -16,13 +17,16 @@ type Options struct {
 	Name string // clients attach by this name
 	// where samples come from: kind and the kind's own keys; also limits, retry and read_ahead of
 	// package wrap
-	Source   source.Settings
-	Decode   map[string]any    // how to decode images, for package decode; nil: not at all
-	Tiers    []source.Settings // between segment and source, from fast to slow: kind and its keys
-	Size     uint64            // bytes that the segment never exceeds. 0: capacity for every sample
-	Policy   shm.Policy        // which samples it keeps
-	Parallel int               // reads at a time, at most 32. 0: 4
-	Dir      string            // an existing folder on a tmpfs. "": the folder of all caches
+	Source source.Settings
+	Decode map[string]any    // how to decode images, for package decode; nil: not at all
+	Tiers  []source.Settings // between segment and source, from fast to slow: kind and its keys
+	Size   uint64            // bytes that the segment never exceeds. 0: capacity for every sample
+	Policy shm.Policy        // which samples it keeps
+	// SideBuffer is the most bytes of samples without a slot that the server keeps for jobs that read them
+	// soon, with the policy planned. 0: none. nil: a sixteenth of the payload, at most 64 MiB.
+	SideBuffer *uint64
+	Parallel   int    // reads at a time, at most 32. 0: 4; with Decode, decode.Readers
+	Dir        string // an existing folder on a tmpfs. "": the folder of all caches
 	// Unnamed makes a segment without a name in a folder. It ends with its last process, so it is
 	// cold after a restart. Clients get it from the server; no process can truncate it.
 	Unnamed bool
@@ -37,8 +41,14 @@ type Options struct {
 // maxParallel: the server is one client of the segment, and a client has so many claims at most.
 const maxParallel = shm.ClaimsPerClient
 
+// The default of SideBuffer.
 const (
-	DefaultParallel    = 4
+	sidePart = 16
+	maxSide  = 64 << 20
+)
+
+const (
+	defaultParallel    = 4
 	defaultReadTimeout = time.Minute
 )
 
@@ -47,7 +57,11 @@ func (o *Options) Check() error {
 	if err := shm.CheckName(o.Name); err != nil {
 		return err
 	}
-	o.Parallel = cmp.Or(o.Parallel, DefaultParallel)
+	if o.Parallel == 0 {
+		if o.Parallel = defaultParallel; o.Decode != nil {
+			o.Parallel = decode.Readers()
+		}
+	}
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	switch {
 	case o.Unnamed && o.Dir != "":
@@ -66,7 +80,8 @@ func (o *Options) Check() error {
 
 // sameData says whether both options give the same samples in the same segment.
 func (o Options) sameData(other Options) bool {
-	other.Parallel, other.ReadTimeout, other.RemoveUnused = o.Parallel, o.ReadTimeout, o.RemoveUnused
+	other.Parallel, other.ReadTimeout, other.RemoveUnused, other.SideBuffer =
+		o.Parallel, o.ReadTimeout, o.RemoveUnused, o.SideBuffer
 	return reflect.DeepEqual(o, other)
 }
 
@@ -91,7 +106,7 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 	info := s.Info()
 	want := shm.Options{Name: o.Name, Dir: o.Dir, Samples: uint64(info.Samples), Limit: o.Size,
 		Fields: info.Schema.Fields, Variable: info.Schema.Variable, Policy: o.Policy,
-		Fingerprint: info.Fingerprint, Decode: info.Decode}
+		Fingerprint: info.Fingerprint, Decode: info.Decode, Programs: info.Programs}
 	if o.Unnamed {
 		want.Name = ""
 	}

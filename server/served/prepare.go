@@ -51,7 +51,7 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 	if err := p.checkTiers(); err != nil {
 		return nil, errors.Join(err, p.source.Close())
 	}
-	fault.At("host.source")
+	fault.At("served.source")
 	if p.want, err = o.segment(p.source); err == nil {
 		p.Bytes, err = p.want.SegmentBytes()
 	}
@@ -67,7 +67,25 @@ func (p *Prepared) checkTiers() error {
 		return fmt.Errorf("%w: read_ahead and tiers do not go together: it would read from the source what a tier has",
 			source.ErrInvalid)
 	}
-	return tierkinds.Check(p.Options.Tiers, tier.About{Info: p.source.Info(), Within: p.Options.ReadTimeout})
+	if p.source.Info().Programs {
+		for _, key := range []string{"limits", "retry", "read_ahead"} {
+			if _, there := p.Options.Source[key]; there {
+				return fmt.Errorf("%w: source.%s: programs load the samples, so there is nothing to read; leave it out",
+					source.ErrInvalid, key)
+			}
+		}
+	}
+	return tierkinds.Check(p.Options.Tiers, p.about(nil))
+}
+
+// about is what tiers know of the cache. The fingerprint of programs is a text of the user, so what it goes with
+// stands in theirs.
+func (p *Prepared) about(log *slog.Logger) tier.About {
+	info := p.source.Info()
+	if info.Programs {
+		info.Fingerprint = source.Fingerprint(info.Kind, fmt.Sprint(info.Fingerprint, info.Samples, info.Schema.Fields))
+	}
+	return tier.About{Cache: p.Options.Name, Info: info, Log: log, Within: p.Options.ReadTimeout}
 }
 
 // choose returns the form of a source that the cache keeps, with store: auto. An existing cache keeps its store.
@@ -167,7 +185,6 @@ func Examine(ctx context.Context, o Options, open OpenFunc) ([][]tier.Finding, e
 	if err != nil {
 		return nil, err
 	}
-	found, err := tierkinds.Examine(ctx, o.Tiers, tier.About{Cache: o.Name, Info: p.source.Info(),
-		Log: slog.New(slog.DiscardHandler)})
+	found, err := tierkinds.Examine(ctx, o.Tiers, p.about(slog.New(slog.DiscardHandler)))
 	return found, errors.Join(err, p.source.Close())
 }

@@ -29,8 +29,10 @@ type Stats struct {
 	Queued    int    `json:"queue_depth"`  // samples that have waiters and whose read has not begun
 	Connected int    `json:"connected"`    // clients that could ask for samples now
 	Reads     uint64 `json:"source_reads"` // samples read
-	// fetches that got a sample from a read that another client had asked for
+	// fetches that needed no read of the source though the sample had no slot: a read for another client was
+	// under way, or the server had kept the sample
 	Shared    uint64 `json:"shared_reads"`
+	Side      uint64 `json:"side_buffer_bytes"` // of samples without a slot, kept for jobs that read them soon
 	ReadBytes uint64 `json:"source_read_bytes"`
 	// failed reads, after all tries, by kind; only kinds that occurred
 	Errors map[string]uint64 `json:"source_errors"`
@@ -54,7 +56,10 @@ func (h *Cache) Reads() (read wrap.Snapshot, stuck int) {
 // Bad returns how many samples of the source were found not to decode.
 func (h *Cache) Bad() int { return h.filler.Bad() }
 
-// SharedReads returns how many fetches got a sample from a read for another client.
+// SideBytes returns how many bytes of samples without a slot the server keeps.
+func (h *Cache) SideBytes() uint64 { return h.filler.Side() }
+
+// SharedReads returns how many fetches needed no read of the source though the sample had no slot.
 func (h *Cache) SharedReads() uint64 { return h.counts.fill.Shared.Load() }
 
 // Jobs returns how many jobs have announced what they read, with the policy planned.
@@ -68,7 +73,7 @@ func (h *Cache) Jobs() int {
 func (h *Cache) stats() Stats {
 	read, stuck := h.Reads()
 	f := Stats{Queued: h.filler.Queued(), Connected: int(h.connected.Load()), Stuck: stuck, Reads: read.Samples,
-		Shared: h.SharedReads(), Bad: h.Bad(),
+		Shared: h.SharedReads(), Side: h.SideBytes(), Bad: h.Bad(),
 		ReadBytes: read.Bytes, Errors: map[string]uint64{}}
 	for kind, n := range read.Errors {
 		if n > 0 {
@@ -143,6 +148,8 @@ type Status struct {
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
 	Counters cache.Stats   `json:"stats"`
+	// with a remote source: requests since it was opened
+	Remote *Remote `json:"remote,omitempty"`
 	// the tiers between segment and source, from fast to slow
 	Tiers []tier.Status `json:"tiers,omitempty"`
 	Stats
@@ -162,7 +169,24 @@ func (h *Cache) Status() (Status, error) {
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
 		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+}
+
+// Remote counts the requests to the server of a remote source. Fields are never renamed.
+type Remote struct {
+	Requests  uint64 `json:"requests"` // for parts of objects, also those that failed
+	Bytes     uint64 `json:"bytes"`    // received
+	Hedged    uint64 `json:"hedged"`   // second requests for reads that took long
+	HedgesWon uint64 `json:"hedges_won"`
+}
+
+// Remote returns the counters of a remote source; nil: the source is local. The caller has entered.
+func (h *Cache) Remote() *Remote {
+	t := h.source.Info().Traffic
+	if t == nil {
+		return nil
+	}
+	return &Remote{t.Requests.Load(), t.Bytes.Load(), t.Hedged.Load(), t.HedgesWon.Load()}
 }
 
 // note returns the text of a note of a source; "": it has none of that name.

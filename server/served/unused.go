@@ -29,6 +29,12 @@ func (h *Cache) Clean() (unused bool) {
 		h.Log.Error("reads took too long and were given up", "reads", n, "read_timeout", h.options.ReadTimeout,
 			"not_returned_yet", h.filler.Stuck())
 	}
+	if h.programs != nil {
+		if n := h.programs.Expire(); n > 0 {
+			h.Log.Warn("programs took too long for their loads; others may load these samples", "loads", n,
+				"read_timeout", h.options.ReadTimeout)
+		}
+	}
 	if h.options.RemoveUnused == 0 {
 		h.idle = idleness{}
 		return false

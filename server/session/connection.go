@@ -136,12 +136,12 @@ func (c *Connection) Waiting() int {
 // buffer of that size.
 const smallBody = 64 << 10
 
-// reserve takes memory for a request of n indices, and waits until there is some. false: the server
-// ends, or the client is gone.
+// reserve takes n bytes for a request, and waits until there are some. false: the server ends, or the
+// client is gone.
 func (c *Connection) reserve(n int) bool {
-	ok := c.out.reserve(n * indexBytes)
+	ok := c.out.reserve(n)
 	if ok {
-		c.reserved = n * indexBytes
+		c.reserved = n
 	}
 	return ok
 }
@@ -200,7 +200,13 @@ func (c *Connection) read() error {
 			return err
 		}
 		if h.Length > smallBody { // memory for the frame and for its request
-			if !c.reserve(int(h.Length) / 8) {
+			n := int(h.Length) / 8 * indexBytes
+			if h.Type == control.Offer {
+				if n, err = c.offered(h); err != nil {
+					return err
+				}
+			}
+			if !c.reserve(n) {
 				return io.EOF
 			}
 			// its time starts here
@@ -287,6 +293,15 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 			return fmt.Errorf("%w: an ANNOUNCE with TOLD, which version %d does not have", control.ErrProtocol, c.version)
 		}
 		c.announce(h.Request, m)
+	case control.Offer:
+		m, err := control.ParseOffer(body)
+		if err != nil {
+			return err
+		}
+		if c.version < 6 {
+			return fmt.Errorf("%w: an OFFER, which version %d does not have", control.ErrProtocol, c.version)
+		}
+		c.offer(h.Request, m)
 	case control.Cancel:
 		if len(body) != 0 {
 			return fmt.Errorf("%w: a CANCEL of %d bytes", control.ErrProtocol, len(body))
@@ -337,6 +352,7 @@ func (c *Connection) attach(request uint64, name string) {
 func (c *Connection) forget() {
 	for _, h := range c.caches {
 		h.EndPlan(c.jobs[h], c)
+		h.EndLoads(c)
 		h.Disconnect()
 	}
 }
@@ -376,16 +392,59 @@ func (c *Connection) announce(request uint64, m control.AnnounceBody) {
 	}
 }
 
+// offered returns the bytes of a large OFFER. ErrProtocol: no sample of an attached cache has so many.
+func (c *Connection) offered(h control.Header) (int, error) {
+	most := uint64(0)
+	for _, one := range c.caches {
+		if one.Enter() {
+			most = max(most, one.Segment().Header.SampleBytes)
+			one.Leave()
+		}
+	}
+	if uint64(h.Length) > control.OfferBytes+most {
+		return 0, fmt.Errorf("%w: an OFFER of %d bytes; samples have %d at most", control.ErrProtocol, h.Length, most)
+	}
+	return int(h.Length), nil
+}
+
+// offer handles an OFFER.
+func (c *Connection) offer(request uint64, m control.OfferBody) {
+	if m.Cache >= uint32(len(c.caches)) {
+		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+		return
+	}
+	h := c.caches[m.Cache]
+	if !h.Enter() {
+		c.refuse(request, control.CodeClosing, "the server is ending, or has removed this cache")
+		return
+	}
+	defer h.Leave()
+	if m.Flags == control.Failed {
+		h.EndLoad(int(m.Index))
+		c.out.send(control.AppendOffered(nil, request, false))
+		return
+	}
+	taken, err := h.Offer(int(m.Index), m.Sample)
+	if err != nil {
+		c.refuse(request, control.CodeInvalid, "%v", err)
+		return
+	}
+	c.out.send(control.AppendOffered(nil, request, taken))
+}
+
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
-	if m.Flags == control.Send && c.version < 2 {
+	if m.Flags&control.Loads != 0 && c.version < 6 {
+		return fmt.Errorf("%w: flag LOADS, which version %d does not have", control.ErrProtocol, c.version)
+	}
+	if m.Flags&control.Send != 0 && c.version < 2 {
 		return fmt.Errorf("%w: flag SEND, which version %d does not have", control.ErrProtocol, c.version)
 	}
-	if m.Flags == control.Unstored && c.version < 5 {
+	if m.Flags&control.Unstored != 0 && c.version < 5 {
 		return fmt.Errorf("%w: flag UNSTORED, which version %d does not have", control.ErrProtocol, c.version)
 	}
 	cached := c.caches[m.Cache]
@@ -396,8 +455,11 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		queue = c.queues[cached].prefetches
 	}
 	r.samples = fill.NewRequest(r, queue, m.Indices)
-	r.samples.Unstored = m.Flags == control.Unstored
-	r.samples.Send, r.samples.FreeOnly = m.Flags == control.Send || r.samples.Unstored, r.prefetch || r.slotsOnly
+	r.samples.Unstored = m.Flags&control.Unstored != 0
+	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
+	if m.Flags&control.Loads != 0 {
+		r.samples.Loads = c
+	}
 	c.mu.Lock()
 	requests, indices := len(c.requests), c.underWay
 	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
@@ -420,7 +482,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return nil
 	}
 	c.mu.Unlock()
-	if c.reserved == 0 && !c.reserve(len(m.Indices)) {
+	if c.reserved == 0 && !c.reserve(len(m.Indices)*indexBytes) {
 		return io.EOF
 	}
 	r.reserved, c.reserved = c.reserved, 0

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sort"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -38,14 +39,11 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	if o.Path == "" {
-		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
-	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}
-	return openAt(ctx, place, o.Path, o.Verify == nil || *o.Verify)
+	return OpenAt(ctx, place, o.Path, o.Verify == nil || *o.Verify)
 }
 
 // Dataset is a source of samples in block files. It is a source.Blocks.
@@ -67,17 +65,20 @@ var _ source.Blocks = (*Dataset)(nil)
 // Open opens the dataset in a folder. With verify each Read compares the sample with its checksum.
 // Errors: ErrCorrupt, ErrInvalid, the cause of ctx, errors of the system.
 func Open(ctx context.Context, folder string, verify bool) (*Dataset, error) {
-	return openAt(ctx, &source.Place{}, folder, verify)
+	return OpenAt(ctx, &source.Place{}, folder, verify)
 }
 
-// openAt is Open for a folder of a place, which the dataset closes.
-func openAt(ctx context.Context, place *source.Place, folder string, verify bool) (*Dataset, error) {
+// OpenAt is Open for a folder of a place, which the dataset closes.
+func OpenAt(ctx context.Context, place *source.Place, folder string, verify bool) (*Dataset, error) {
+	if place.Objects() != nil {
+		folder = strings.TrimRight(folder, "/")
+	}
 	doc, description, id, err := readDocument(ctx, place, folder)
 	if err != nil {
-		place.Close()
 		if errors.Is(err, fs.ErrNotExist) {
-			err = missing(folder, err)
+			err = missing(ctx, place, folder, err)
 		}
+		place.Close()
 		return nil, err
 	}
 	d := &Dataset{folder: folder, place: place, description: description, verify: verify}
@@ -91,14 +92,18 @@ func openAt(ctx context.Context, place *source.Place, folder string, verify bool
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
 	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
-		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes}
+		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes,
+		Traffic: place.Traffic()}
 	return d, nil
 }
 
 // missing says why dataset.json is missing.
-func missing(folder string, err error) error {
-	if _, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0))); gone == nil ||
-		filepath.Ext(folder) == partSuffix {
+func missing(ctx context.Context, place *source.Place, folder string, err error) error {
+	_, gone := source.StampOf(filepath.Join(folder+partSuffix, fileName(0)))
+	if place.Objects() != nil {
+		_, gone = place.Stamp(ctx, folder+"/"+fileName(0))
+	}
+	if gone == nil || filepath.Ext(folder) == partSuffix {
 		return fmt.Errorf("%w: the dataset is not whole: run again what was writing it, and it goes on where it stopped", err)
 	}
 	return fmt.Errorf("%w: no dataset in block files, such as stocached pack makes", err)
@@ -134,7 +139,7 @@ func (d *Dataset) openFiles(ctx context.Context, doc *document, id identity) err
 	}
 	if uint64(largest) != doc.SampleBytes {
 		return damaged("%s says %d bytes for the largest sample, and it has %d",
-			filepath.Join(d.folder, datasetName), doc.SampleBytes, largest)
+			d.folder+"/"+datasetName, doc.SampleBytes, largest)
 	}
 	return nil
 }

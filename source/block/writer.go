@@ -8,13 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
@@ -38,6 +35,8 @@ type Options struct {
 	// Restart removes the files of an interrupted writer of another dataset. Otherwise they are an
 	// error.
 	Restart bool
+	// Place has the bucket of an address, and is closed with the Writer; nil: the folder is local.
+	Place *source.Place
 	// Kept may be nil. It is called with the number of complete samples of an interrupted writer,
 	// while they are verified.
 	Kept func(samples int)
@@ -64,9 +63,7 @@ func (inTheWay) Is(target error) bool { return target == fs.ErrExist }
 // which does not exist yet. The next Writer of the same source continues there. Only Pack is safe
 // for concurrent use.
 type Writer struct {
-	folder      string // of the complete dataset
-	part        string // of the incomplete dataset
-	lock        *os.File
+	out         output
 	description Description
 	text        json.RawMessage // of the description
 	id          identity
@@ -75,7 +72,7 @@ type Writer struct {
 	largest     uint64
 
 	// The current block file.
-	file    *os.File // nil: not begun
+	file    outputFile // nil: not begun
 	spans   []span
 	entries []entry
 	end     int64 // of the blocks that are written to it
@@ -91,26 +88,22 @@ type Writer struct {
 // source: Next says where. The parent folder must exist. Errors: ErrWhole, ErrInTheWay, ErrBusy,
 // ErrInvalid for invalid options, the cause of ctx, errors of the system.
 func Create(ctx context.Context, folder string, o Options) (*Writer, error) {
-	w, err := newWriter(folder, o)
+	w, err := newWriter(ctx, folder, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkTarget(); err != nil {
-		return nil, err
-	}
-	if err := w.lockPart(ctx); err != nil {
-		return nil, err
+	if err := w.out.begin(ctx, w.check); err != nil {
+		return nil, errors.Join(err, w.out.release())
 	}
 	if err := w.goOn(ctx, o); err != nil {
-		w.lock.Close()
-		return nil, err
+		return nil, errors.Join(err, w.out.release())
 	}
 	fault.At("pack.begin")
 	return w, nil
 }
 
-func newWriter(folder string, o Options) (*Writer, error) {
-	folder, err := filepath.Abs(folder)
+func newWriter(ctx context.Context, folder string, o Options) (*Writer, error) {
+	out, err := newOutput(ctx, folder, o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,112 +117,31 @@ func newWriter(folder string, o Options) (*Writer, error) {
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", source.ErrInvalid, err)
 	}
-	w := &Writer{folder: folder, part: folder + partSuffix, description: d}
+	w := &Writer{out: out, description: d}
 	w.text, w.id, err = d.encode()
 	return w, err
 }
 
-// checkTarget returns nil if the folder does not exist or is empty, else ErrWhole or ErrInTheWay.
-func (w *Writer) checkTarget() error {
-	entries, err := os.ReadDir(w.folder)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%w: %s is not a folder", ErrInTheWay, w.folder)
-	case err != nil:
-		return err
-	case len(entries) == 0:
-		return w.checkEmpty()
-	}
-	_, _, id, err := readDocument(context.Background(), &source.Place{}, w.folder)
+// check returns ErrWhole if a place has the same dataset, complete, ErrInTheWay if it has another one, and
+// nil if it has none that can be read.
+func (w *Writer) check(ctx context.Context, place *source.Place, folder string) error {
+	_, _, id, err := readDocument(ctx, place, folder)
 	switch {
 	case err == nil && id == w.id && w.description.Source.Fingerprint != "":
-		return fmt.Errorf("%w: %s", ErrWhole, w.folder)
+		return fmt.Errorf("%w: %s", ErrWhole, folder)
 	case err == nil:
 		return fmt.Errorf("%w: %s is a dataset in block files made from other data or otherwise; "+
 			"remove it, or write elsewhere",
-			ErrInTheWay, w.folder)
-	}
-	return fmt.Errorf("%w: %s is a folder with something in it; write elsewhere", ErrInTheWay, w.folder)
-}
-
-// checkEmpty returns ErrInTheWay for an empty folder that a rename cannot replace. Finish would
-// find that only after all the work.
-func (w *Writer) checkEmpty() error {
-	var own, above unix.Stat_t
-	if err := errors.Join(unix.Lstat(w.folder, &own), unix.Stat(filepath.Dir(w.folder), &above)); err != nil {
-		return err
-	}
-	switch {
-	case own.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return fmt.Errorf("%w: %s is a symbolic link; write to where it leads", ErrInTheWay, w.folder)
-	case own.Dev != above.Dev:
-		return fmt.Errorf("%w: %s is a mount point; write to a folder in it", ErrInTheWay, w.folder)
+			ErrInTheWay, folder)
 	}
 	return nil
 }
 
-// lockDeadline bounds the wait for another writer: a killed writer keeps its lock until its last
-// write has ended.
-const lockDeadline = time.Second
-
-// lockPart makes the folder of the incomplete dataset, and takes the lock of its only writer.
-func (w *Writer) lockPart(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < lockDeadline; time.Sleep(5 * time.Millisecond) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := os.Mkdir(w.part, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		fd, err := unix.Open(w.part, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		switch err {
-		case nil:
-		case unix.ENOENT, unix.EINTR:
-			continue
-		case unix.ENOTDIR, unix.ELOOP:
-			return fmt.Errorf("%w: %s is not a folder", ErrInTheWay, w.part)
-		default:
-			return &os.PathError{Op: "open", Path: w.part, Err: err}
-		}
-		w.lock = os.NewFile(uintptr(fd), w.part)
-		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-		mine, statErr := w.lock.Stat()
-		there, thereErr := os.Stat(w.part)
-		// the folder may have been renamed before the lock
-		if err == nil && errors.Join(statErr, thereErr) == nil && os.SameFile(mine, there) {
-			return w.locked()
-		}
-		w.lock.Close()
-		if err != nil && err != unix.EINTR && err != unix.EWOULDBLOCK {
-			return &os.PathError{Op: "lock", Path: w.part, Err: err}
-		}
-	}
-	return fmt.Errorf("%w: %s", ErrBusy, w.part)
-}
-
-// locked checks the target again under the lock: the previous writer may have finished.
-func (w *Writer) locked() error {
-	err := w.checkTarget()
-	if err != nil {
-		os.Remove(w.part) // fails if it is not empty
-		w.lock.Close()
-	}
-	return err
-}
-
 // goOn keeps the complete files of an interrupted writer and removes its other files.
 func (w *Writer) goOn(ctx context.Context, o Options) error {
-	left, err := os.ReadDir(w.part)
+	left, err := w.out.left(ctx)
 	if err != nil {
 		return err
-	}
-	for _, e := range left {
-		if !ours(e.Name()) || !e.Type().IsRegular() {
-			return fmt.Errorf("%w: %s is not of an interrupted writer; write elsewhere, or remove %s",
-				ErrInTheWay, filepath.Join(w.part, e.Name()), w.part)
-		}
 	}
 	for k := 0; ; k++ {
 		kept, err := w.keep(ctx, k, o)
@@ -247,14 +159,14 @@ func (w *Writer) goOn(ctx context.Context, o Options) error {
 	for _, f := range w.files {
 		keep[f.Name] = true
 	}
-	for _, e := range left {
-		if !keep[e.Name()] {
-			if err := os.Remove(filepath.Join(w.part, e.Name())); err != nil {
+	for _, name := range left {
+		if !keep[name] {
+			if err := w.out.remove(ctx, name); err != nil {
 				return err
 			}
 		}
 	}
-	return w.lock.Sync()
+	return w.out.sync()
 }
 
 // ours says whether a name is that of a writer's file.
@@ -269,12 +181,12 @@ func ours(name string) bool {
 
 // keep keeps the k-th block file if it is valid and continues the previous one.
 func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
-	path := filepath.Join(w.part, fileName(k))
+	place, folder := w.out.place()
 	l := limitsOf(&w.description.Schema, w.description.Compression)
 	if w.description.Schema.Variable {
 		l.most = shm.MaxSampleBytes
 	}
-	f, largest, err := openFile(ctx, &source.Place{}, path, l)
+	f, largest, err := openFile(ctx, place, folder+"/"+fileName(k), l)
 	switch {
 	case errors.Is(err, source.ErrCorrupt), errors.Is(err, source.ErrInvalid), errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -285,12 +197,15 @@ func (w *Writer) keep(ctx context.Context, k int, o Options) (bool, error) {
 	if f.id != w.id && k == 0 && !o.Restart && w.description.Source.Fingerprint != "" {
 		return false, fmt.Errorf("%w: %s was left by an interrupted writer of other data, or with other options; "+
 			"start again with --restart, or remove it",
-			ErrInTheWay, w.part)
+			ErrInTheWay, folder)
 	}
 	if f.id != w.id || f.first != w.next || f.number != k || w.description.Source.Fingerprint == "" {
 		return false, nil
 	}
 	for b := range f.blocks {
+		if place.Objects() != nil {
+			break // a bucket has compared the bytes with checksums when they came
+		}
 		h, err := f.read(ctx, b)
 		if err == nil {
 			err = f.each(h, true, func(int, []byte) error { return nil })
@@ -321,7 +236,10 @@ func (w *Writer) Whole() int {
 }
 
 // Folder returns the folder of the incomplete dataset.
-func (w *Writer) Folder() string { return w.part }
+func (w *Writer) Folder() string {
+	_, folder := w.out.place()
+	return folder
+}
 
 // Packed is a sample in its stored form.
 type Packed struct {
@@ -386,8 +304,7 @@ func (w *Writer) Append(p Packed) error {
 // endBlock writes the current block.
 func (w *Writer) endBlock() error {
 	if w.file == nil {
-		f, err := os.OpenFile(filepath.Join(w.part, fileName(len(w.files))+partSuffix),
-			os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+		f, err := w.out.create(fileName(len(w.files)), w.description.FileBytes+int64(w.description.BlockBytes))
 		if err != nil {
 			return err
 		}
@@ -416,33 +333,20 @@ func (w *Writer) endFile() error {
 		return err
 	}
 	fault.At("pack.footer")
-	if err := w.file.Sync(); err != nil {
+	if err := w.file.sync(); err != nil {
 		return err
 	}
 	fault.At("pack.synced")
-	err := w.file.Close()
+	err := w.file.commit()
 	w.file = nil
 	if err != nil {
 		return err
 	}
-	name := fileName(len(w.files))
-	if err := w.rename(name); err != nil {
-		return err
-	}
 	fault.At("pack.file")
-	w.files = append(w.files, fileRecord{name, w.end + int64(len(footer)), t.samples, t.blocks,
+	w.files = append(w.files, fileRecord{fileName(len(w.files)), w.end + int64(len(footer)), t.samples, t.blocks,
 		fmt.Sprintf("%08x", t.crc)})
 	w.spans, w.entries, w.first, w.end = w.spans[:0], w.entries[:0], 0, 0
 	return nil
-}
-
-// rename renames a file to its final name and syncs the folder.
-func (w *Writer) rename(name string) error {
-	path := filepath.Join(w.part, name)
-	if err := os.Rename(path+partSuffix, path); err != nil {
-		return err
-	}
-	return w.lock.Sync()
 }
 
 // Finish completes the dataset: its folder appears. Errors: ErrInvalid when no sample was written,
@@ -459,8 +363,8 @@ func (w *Writer) Finish() error {
 	if w.err != nil {
 		return w.err
 	}
-	w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)
-	return w.lock.Close()
+	w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.name())
+	return w.out.release()
 }
 
 func (w *Writer) finish() error {
@@ -475,20 +379,7 @@ func (w *Writer) finish() error {
 	if err := w.writeDocument(); err != nil {
 		return err
 	}
-	if err := unix.Rename(w.part, w.folder); err != nil { // this may replace an empty folder, and nothing else
-		if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOTDIR {
-			return fmt.Errorf("%w: another program made %s; the dataset is whole in %s, and can be renamed",
-				ErrInTheWay, w.folder, w.part)
-		}
-		return fmt.Errorf("the dataset is whole in %s, but: %w", w.part,
-			&os.LinkError{Op: "rename", Old: w.part, New: w.folder, Err: err})
-	}
-	above, err := os.Open(filepath.Dir(w.folder))
-	if err != nil {
-		return err
-	}
-	defer above.Close()
-	if err := above.Sync(); err != nil {
+	if err := w.out.finish(); err != nil {
 		return err
 	}
 	fault.At("pack.whole")
@@ -509,16 +400,18 @@ func (w *Writer) writeDocument() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(w.part, datasetName+partSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	f, err := w.out.create(datasetName, int64(len(text)))
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	if _, err = f.Write(text); err == nil {
+		err = f.sync()
+	}
+	if err != nil {
+		return errors.Join(err, f.abort())
 	}
 	fault.At("pack.described")
-	if err := w.rename(datasetName); err != nil {
+	if err := f.commit(); err != nil {
 		return err
 	}
 	fault.At("pack.dataset")
@@ -529,20 +422,13 @@ func (w *Writer) writeDocument() error {
 func (w *Writer) Close() error {
 	var err error
 	if w.file != nil {
-		err = w.file.Close()
+		err = w.file.abort()
 		w.file = nil
-		os.Remove(filepath.Join(w.part, fileName(len(w.files))+partSuffix)) // otherwise the next Writer removes it
-	}
-	if w.lock.Fd() != ^uintptr(0) {
-		os.Remove(w.part) // fails if it is not empty
 	}
 	if w.err == nil {
-		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.folder)
+		w.err = fmt.Errorf("%w: %s", source.ErrClosed, w.out.name())
 	}
-	if closeErr := w.lock.Close(); err == nil && !errors.Is(closeErr, os.ErrClosed) {
-		err = closeErr
-	}
-	return err
+	return errors.Join(err, w.out.release())
 }
 
 // partSuffix ends the names of incomplete files and folders.

@@ -16,25 +16,8 @@ import (
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
+	"github.com/stocached/stocached/source/sourcetest"
 )
-
-// tree is the files of a folder, by name.
-func tree(t testing.TB, folder string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[e.Name()] = string(b)
-	}
-	return files
-}
 
 // sameTree compares folders byte by byte.
 func sameTree(t testing.TB, got, want map[string]string) {
@@ -75,7 +58,7 @@ func (s shape) writeTo(t testing.TB, w *block.Writer, n int) {
 func TestGoingOn(t *testing.T) {
 	for name, s := range shapes(t) {
 		t.Run(name, func(t *testing.T) {
-			want := tree(t, s.write(t))
+			want := sourcetest.Tree(t, s.write(t))
 			most := 0
 			for n := range len(s.samples) + 1 {
 				folder := filepath.Join(t.TempDir(), "set")
@@ -109,7 +92,7 @@ func TestGoingOn(t *testing.T) {
 				if err := w.Finish(); err != nil {
 					t.Fatal(err)
 				}
-				sameTree(t, tree(t, folder), want)
+				sameTree(t, sourcetest.Tree(t, folder), want)
 			}
 			if most == 0 && len(want) > 2 {
 				t.Error("nothing was ever kept")
@@ -121,7 +104,7 @@ func TestGoingOn(t *testing.T) {
 // Ensure that a file that is incomplete, or not the next one, is not kept, nor the files after it.
 func TestWhatIsNotKept(t *testing.T) {
 	s := shapes(t)["fixed"]
-	want := tree(t, s.write(t))
+	want := sourcetest.Tree(t, s.write(t))
 	for name, c := range map[string]struct {
 		damage func(part string)
 		next   int
@@ -147,7 +130,7 @@ func TestWhatIsNotKept(t *testing.T) {
 			if err := w.Finish(); err != nil {
 				t.Fatal(err)
 			}
-			sameTree(t, tree(t, folder), want)
+			sameTree(t, sourcetest.Tree(t, folder), want)
 		})
 	}
 }
@@ -279,7 +262,7 @@ func TestInTheWay(t *testing.T) {
 			t.Error("a folder is left")
 		}
 	})
-	t.Run("something that comes up meanwhile", func(t *testing.T) {
+	t.Run("something that appears during the work", func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "set")
 		w := s.create(t, folder)
 		s.writeTo(t, w, len(s.samples))
@@ -361,7 +344,7 @@ func TestFullDisk(t *testing.T) {
 	for i := range 160 {
 		s.samples = append(s.samples, noise(40+i, 1000))
 	}
-	want := tree(t, s.write(t))
+	want := sourcetest.Tree(t, s.write(t))
 	folder := filepath.Join(dir, "set")
 	w := s.create(t, folder)
 	var err error
@@ -393,14 +376,14 @@ func TestFullDisk(t *testing.T) {
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	sameTree(t, tree(t, folder), want)
+	sameTree(t, sourcetest.Tree(t, folder), want)
 }
 
 // Ensure that samples packed by several goroutines, in any order, are the same as from one: the
 // compressor keeps no state.
 func TestPackIsAFunction(t *testing.T) {
 	s := shapes(t)["fixed zstd"]
-	want := tree(t, s.write(t))
+	want := sourcetest.Tree(t, s.write(t))
 	folder := filepath.Join(t.TempDir(), "set")
 	w := s.create(t, folder)
 	packed := make([]block.Packed, len(s.samples))
@@ -427,7 +410,7 @@ func TestPackIsAFunction(t *testing.T) {
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	sameTree(t, tree(t, folder), want)
+	sameTree(t, sourcetest.Tree(t, folder), want)
 }
 
 // Ensure the rules of the layout, with numbers that can be checked by hand.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
 
@@ -28,6 +29,13 @@ type seat struct {
 	starting sync.Mutex // held while a process starts
 	process  *process   // nil: none. helpers.mu protects it, as the next
 	busy     int        // pictures that have a lane here, or will have one
+}
+
+// Readers returns how many samples a server reads at a time, if its configuration does not say so. Each
+// process has a picture in each lane, and a reader beside them reads the next file or stores pixels.
+func Readers() int {
+	const least, most = 4, shm.ClaimsPerClient
+	return max(least, min((lanes+1)*runtime.GOMAXPROCS(0), most))
 }
 
 // mostLosses bounds how many processes may die before they take a picture.

@@ -143,8 +143,8 @@ func mostMemoryOf(t *testing.T, process any) (bytes int64) {
 	return bytes << 10
 }
 
-// Ensure that a header of 65,500 x 65,500 is refused before memory is taken for the pixels: by Go, by
-// the server before it asks the helper, and by the helper if the server did not look.
+// Ensure that each decoder refuses a header of 65,500 x 65,500 before it takes memory for the pixels: Go,
+// the server before it asks the helper, and the helper if the server did not look.
 func TestHeaderBombs(t *testing.T) {
 	refused := func(t *testing.T, process any, refuse func(file []byte) error) {
 		t.Helper()

@@ -76,8 +76,8 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 	return &p
 }
 
-// Ensure that of two pictures of a process that dies or hangs, the one that the process works on is
-// to blame, and not the one that waits for it.
+// Ensure that only the picture that a process works on gets an error when the process dies or hangs. The
+// picture in its other lane does not.
 func TestHelperLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not under the race detector: one goroutine makes a large picture")

@@ -161,7 +161,7 @@ func TestHelperMemory(t *testing.T) {
 		}
 	}
 	var shared unix.Stat_t
-	if err := unix.Stat(descriptors(t, "/memfd:stocached-decode")[0], &shared); err != nil || shared.Blocks != 0 {
+	if err := unix.Stat(sourcetest.Descriptors(t, "/memfd:stocached-decode")[0], &shared); err != nil || shared.Blocks != 0 {
 		t.Errorf("%d blocks of shared memory are kept after a picture of 12 MB, %v", shared.Blocks, err)
 	}
 }
@@ -302,12 +302,12 @@ func TestHelperCost(t *testing.T) {
 	}
 }
 
-// Ensure, under kills of helpers at random moments, that every sample that is read is right, and
-// that no process and no descriptor is left after the end of the sources.
+// Ensure that samples are right while helpers are killed at random moments. After the end of the sources, no
+// process and no descriptor is left.
 func TestHelpersKilled(t *testing.T) {
 	helper(t)
-	before := len(descriptors(t, ""))
-	reads, least := 150, 20 // of each goroutine; kills
+	before := len(sourcetest.Descriptors(t, ""))
+	reads, least := 150, int64(20) // of each goroutine; kills. A busy machine needs more reads for so many kills
 	if testing.Short() {
 		reads, least = 50, 5
 	}
@@ -339,7 +339,7 @@ func TestHelpersKilled(t *testing.T) {
 	})
 	for g := range 8 {
 		readers.Go(func() {
-			for k := range reads {
+			for k := 0; k < reads || kills.Load() < least && k < 100*reads; k++ {
 				i := (k*5 + g) % len(names)
 				got, err := readOne(s, i)
 				switch {
@@ -359,7 +359,7 @@ func TestHelpersKilled(t *testing.T) {
 	close(done)
 	killer.Wait()
 	t.Logf("%d kills; %d pictures were right, %d failed", kills.Load(), good.Load(), failed.Load())
-	if kills.Load() < int64(least) || failed.Load() > kills.Load()/2 || good.Load()+failed.Load() != int64(8*reads) {
+	if kills.Load() < least || failed.Load() > kills.Load()/2 {
 		t.Error("too few kills, or too many failures")
 	}
 	if err := s.Close(); err != nil {
@@ -368,25 +368,9 @@ func TestHelpersKilled(t *testing.T) {
 	if left := processes(t); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
-	if after := len(descriptors(t, "")); after > before {
+	if after := len(sourcetest.Descriptors(t, "")); after > before {
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
-}
-
-// descriptors returns those sockets, pipes and memory files of this process whose name begins so.
-func descriptors(t *testing.T, name string) (paths []string) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		path := "/proc/self/fd/" + e.Name()
-		if to, _ := os.Readlink(path); strings.HasPrefix(to, name) {
-			paths = append(paths, path)
-		}
-	}
-	return paths
 }
 
 // processes returns the helpers of this process.

@@ -195,8 +195,8 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// Ensure that a picture takes no more memory in the helper than is said, and that the estimate is not
-// far too high for a file that is one scan.
+// Ensure that a picture takes at most the estimated memory in the helper. For a file of one scan the estimate
+// is not far too high.
 func TestHelperNeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not under the race detector: one goroutine makes large pictures")

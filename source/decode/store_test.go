@@ -207,8 +207,8 @@ func (s slow) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return s.memory.Read(ctx, i, dst)
 }
 
-// Ensure that the measurement of a slow source and of a fast one, and the choice from it, are right; that the form
-// that is taken reads; and that a source without a picture is measured too.
+// Ensure that slow and fast sources are measured right, and that the choice follows from it. The chosen form
+// reads. A source without a picture is measured, too.
 func TestAuto(t *testing.T) {
 	file := read(t, "500x375.jpg")
 	many := slices.Repeat([][]byte{file}, 200)
@@ -219,13 +219,24 @@ func TestAuto(t *testing.T) {
 			name, wait = "slow", max(20*time.Millisecond, time.Duration(3*decodes*float64(time.Second)))
 		}
 		t.Run(name, func(t *testing.T) {
-			s, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), wait},
-				map[string]any{"resize": []int{224, 224}, "store": "auto"})
-			if err != nil {
-				t.Fatal(err)
+			var both *decode.Both
+			var m decode.Measured
+			var ok bool
+			for range 5 {
+				s, err := decode.New(slow{newMemory(t, fieldsOf("data"), many...), wait},
+					map[string]any{"resize": []int{224, 224}, "store": "auto"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				both = s.(*decode.Both)
+				if m, ok = both.Measure(context.Background(), 2); !encoded || m.Read > 2*m.Decode {
+					break
+				}
+				wait = time.Duration(4 * m.Decode * float64(time.Second)) // the machine has become busy
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
 			}
-			both := s.(*decode.Both)
-			m, ok := both.Measure(context.Background(), 2)
 			if !ok || m.Samples != 200 || m.DecodedBytes != 150528 || m.Decode < 1e-4 || m.Read < wait.Seconds()/2 ||
 				int(m.EncodedBytes) != (len(file)+63)/64*64 || len(m.Sizes) < 3 {
 				t.Fatalf("%+v %v", m, ok)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,7 @@ func TestDescriptors(t *testing.T) {
 	const files = 40
 	root := numbered(t, files)
 	for _, kept := range []int{0, 1, 2, 7, files, 1000} {
-		before := openFiles(t)
+		before := len(sourcetest.Descriptors(t, ""))
 		s := mustOpen(t, root, source.Settings{"descriptors": kept})
 		var readers sync.WaitGroup
 		for range 8 {
@@ -45,11 +46,11 @@ func TestDescriptors(t *testing.T) {
 			})
 		}
 		readers.Wait()
-		if n := openFiles(t) - before; n != min(kept, files) {
+		if n := len(sourcetest.Descriptors(t, "")) - before; n != min(kept, files) {
 			t.Errorf("%d kept: %d files are open", kept, n)
 		}
 		s.Close()
-		if n := openFiles(t) - before; n != 0 {
+		if n := len(sourcetest.Descriptors(t, "")) - before; n != 0 {
 			t.Errorf("%d kept: %d files are open after Close", kept, n)
 		}
 	}
@@ -59,14 +60,14 @@ func TestDescriptors(t *testing.T) {
 func TestDescriptorsByDefault(t *testing.T) {
 	for files, want := range map[int]int{256: 256, 257: 0} {
 		root := numbered(t, files)
-		before := openFiles(t)
+		before := len(sourcetest.Descriptors(t, ""))
 		s := mustOpen(t, root, nil)
 		for i := range files {
 			if _, err := readAll(s, i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := openFiles(t) - before; n != want {
+		if n := len(sourcetest.Descriptors(t, "")) - before; n != want {
 			t.Errorf("%d files, of which %d are open", files, n)
 		}
 	}
@@ -147,7 +148,7 @@ func TestFullTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	low := limit
-	low.Cur = uint64(openFiles(t) + 10)
+	low.Cur = uint64(len(sourcetest.Descriptors(t, "")) + 10)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestFullTable(t *testing.T) {
 // Close waits for reads, and other reads continue after one has failed.
 func TestCloseWithKeptFiles(t *testing.T) {
 	root := numbered(t, 30)
-	before := openFiles(t)
+	before := len(sourcetest.Descriptors(t, ""))
 	for range 20 {
 		s := mustOpen(t, root, source.Settings{"descriptors": 4})
 		var readers sync.WaitGroup
@@ -219,7 +220,7 @@ func TestCloseWithKeptFiles(t *testing.T) {
 		s.Close()
 		readers.Wait()
 	}
-	if n := openFiles(t) - before; n != 0 {
+	if n := len(sourcetest.Descriptors(t, "")) - before; n != 0 {
 		t.Errorf("%d files are open after Close", n)
 	}
 }

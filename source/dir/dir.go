@@ -78,7 +78,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,8 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes()}}
+		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
+			Traffic: place.Traffic()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
 		if err := t.tryDirect(); err != nil {
@@ -243,14 +244,17 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 	if err != nil {
 		return nil, err
 	}
-	named := make([]source.Named, l.files.len())
-	for i := range named {
-		named[i] = source.Named{Name: l.files.name(i), Stamp: l.files.stamp(i)}
-		if l.files.labelled() {
-			named[i].Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is part of the data
+	l.Fingerprint = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
+		for i := range l.files.len() {
+			named := source.Named{Name: l.files.name(i), Stamp: l.files.stamp(i)}
+			if l.files.labelled() {
+				named.Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is part of the data
+			}
+			if !yield(named) {
+				return
+			}
 		}
-	}
-	l.Fingerprint = source.Fingerprint(kind, o.Labels, named...)
+	})
 	return l, nil
 }
 

@@ -45,6 +45,69 @@ func newFiles(names []string, stamps []source.Stamp, labels []int64) (f files) {
 	return f
 }
 
+// builder makes files from a listing. It keeps their arrays in pieces, because a slice that grows is
+// copied, and then takes more than twice its memory.
+type builder struct {
+	stamps, ends, labels, names pieces
+	end                         uint64
+}
+
+// add adds a file. It keeps nothing of name.
+func (b *builder) add(name string, stamp source.Stamp, label int64) {
+	b.end += uint64(len(name))
+	b.stamps.word(uint64(stamp.Bytes))
+	b.stamps.word(uint64(stamp.ModifiedNs))
+	b.ends.word(b.end)
+	b.labels.word(uint64(label))
+	copy(b.names.grow(len(name)), name)
+}
+
+// files returns the files. The builder is empty then.
+func (b *builder) files(labelled bool) (f files) {
+	if !labelled {
+		b.labels = nil
+	}
+	f = files{stamps: b.stamps.join(), ends: b.ends.join(), names: b.names.join()}
+	if labelled {
+		f.labels = b.labels.join()
+	}
+	return f
+}
+
+// pieces are parts of a byte array.
+type pieces [][]byte
+
+const pieceBytes = 1 << 20
+
+// grow returns the next n bytes.
+func (p *pieces) grow(n int) []byte {
+	last := len(*p) - 1
+	if last < 0 || cap((*p)[last])-len((*p)[last]) < n {
+		*p = append(*p, make([]byte, 0, max(pieceBytes, n)))
+		last++
+	}
+	piece := (*p)[last]
+	(*p)[last] = piece[:len(piece)+n]
+	return (*p)[last][len(piece):]
+}
+
+func (p *pieces) word(v uint64) { binary.LittleEndian.PutUint64(p.grow(wordBytes), v) }
+
+// join returns the array, and frees each part when it is copied.
+func (p *pieces) join() []byte {
+	n := 0
+	for _, piece := range *p {
+		n += len(piece)
+	}
+	all := make([]byte, 0, n)
+	for k, piece := range *p {
+		all = append(all, piece...)
+		(*p)[k] = nil
+	}
+	*p = nil
+	return all
+}
+
 func (f *files) len() int { return len(f.ends) / wordBytes }
 
 func (f *files) labelled() bool { return f.labels != nil }

@@ -152,16 +152,6 @@ func touch(t testing.TB, path string) {
 	}
 }
 
-// openFiles counts the descriptors of this process.
-func openFiles(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 // long returns a content of bytesOf bytes that differs from place to place.
 func long(bytesOf int, seed byte) string {
 	b := make([]byte, bytesOf)

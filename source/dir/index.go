@@ -174,8 +174,8 @@ func counts(head []byte) (n, names, rest, labels uint64) {
 	return u(48), u(56), u(64), u(72)
 }
 
-// encodeIndex returns the bytes of an index.
-func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
+// encodeIndex returns the parts of an index, one after the other in the file.
+func encodeIndex(l *listing, key [32]byte) ([][]byte, error) {
 	rest, err := json.Marshal(l.rest)
 	if err != nil {
 		return nil, err
@@ -191,9 +191,13 @@ func encodeIndex(l *listing, key [32]byte) ([]byte, error) {
 	for k, v := range []uint64{uint64(l.files.len()), uint64(len(l.files.names)), uint64(len(rest)), labelled} {
 		binary.LittleEndian.PutUint64(head[48+8*k:], v)
 	}
-	b := slices.Concat(head, l.files.stamps, l.files.ends, l.files.labels, l.files.names, rest)
-	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
-	return b, nil
+	parts := [][]byte{head, l.files.stamps, l.files.ends, l.files.labels, l.files.names, rest}
+	sum := crc32.Checksum(head[16:], castagnoli)
+	for _, part := range parts[1:] {
+		sum = crc32.Update(sum, castagnoli, part)
+	}
+	binary.LittleEndian.PutUint32(head[12:], sum)
+	return parts, nil
 }
 
 // decodeIndex decodes an index and checks all of it. The listing keeps b.
@@ -267,7 +271,7 @@ func (x *index) save(l *listing) error {
 	if err := x.mayReplace(); err != nil {
 		return err
 	}
-	b, err := encodeIndex(l, x.key)
+	parts, err := encodeIndex(l, x.key)
 	if err != nil {
 		return err
 	}
@@ -277,7 +281,11 @@ func (x *index) save(l *listing) error {
 		return err
 	}
 	fault.At("index.created")
-	_, err = f.Write(b)
+	for _, part := range parts {
+		if err == nil {
+			_, err = f.Write(part)
+		}
+	}
 	fault.At("index.written")
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {

@@ -22,10 +22,9 @@ func classesOf(folders []folder) (classes []string) {
 }
 
 // labelsByFolder gives each file the number of the first folder of its path, or -1 if that is no
-// class. empty lists the classes without files.
-func labelsByFolder(names, classes []string) (labels []int64, empty []string) {
-	labels = make([]int64, len(names))
-	used := make([]bool, len(classes))
+// class. used says for each class whether it has files.
+func labelsByFolder(names, classes []string) (labels []int64, used []bool) {
+	labels, used = make([]int64, len(names)), make([]bool, len(classes))
 	for i, name := range names {
 		class, _, inside := strings.Cut(name, "/")
 		k, ok := slices.BinarySearch(classes, class)
@@ -35,12 +34,7 @@ func labelsByFolder(names, classes []string) (labels []int64, empty []string) {
 		}
 		labels[i], used[k] = int64(k), true
 	}
-	for k, ok := range used {
-		if !ok {
-			empty = append(empty, classes[k])
-		}
-	}
-	return labels, empty
+	return labels, used
 }
 
 // labelsOf reads the labels of a manifest. If all are numbers, they are the labels. If all are

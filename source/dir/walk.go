@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,18 +50,30 @@ func (o *settings) label(l *listing, names, classes []string) (inside []string, 
 	inside = names
 	if o.Labels == labelsOfFolders {
 		inside = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
-		if outside := len(names) - len(inside); outside > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "without a class",
-				Text: fmt.Sprintf("%d files outside folders were left out", outside)})
-		}
 		l.Classes = classes
-		var empty []string
-		if labels, empty = labelsByFolder(inside, classes); len(empty) > 0 {
-			l.Notes = append(l.Notes, source.Note{Name: "classes without files",
-				Text: fmt.Sprintf("%d, the first is %s", len(empty), empty[0])})
-		}
+		var used []bool
+		labels, used = labelsByFolder(inside, classes)
+		o.noteClasses(l, used, len(names)-len(inside))
 	}
 	return inside, labels
+}
+
+// noteClasses adds notes: how many files lie outside folders, and which classes no file has used.
+func (o *settings) noteClasses(l *listing, used []bool, outside int) {
+	if outside > 0 {
+		l.Notes = append(l.Notes, source.Note{Name: "without a class",
+			Text: fmt.Sprintf("%d files outside folders were left out", outside)})
+	}
+	first, empty := "", 0
+	for k, ok := range used {
+		if !ok {
+			first, empty = cmp.Or(first, l.Classes[k]), empty+1
+		}
+	}
+	if empty > 0 {
+		l.Notes = append(l.Notes, source.Note{Name: "classes without files",
+			Text: fmt.Sprintf("%d, the first is %s", empty, first)})
+	}
 }
 
 // nothing returns the error for a tree without samples.

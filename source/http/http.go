@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -26,55 +25,56 @@ type settings struct {
 	remote.Options `key:",squash"`
 }
 
-func open(s source.Settings) (source.Objects, error) {
+func open(s source.Settings, private source.Private) (source.Objects, error) {
 	var o settings
-	if err := s.Decode(&o); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
-	}
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	transport, err := o.Transport()
+	transport, err := o.Read(s, &o)
 	if err != nil {
 		return nil, err
 	}
-	return remote.New(&driver{http.Client{Transport: transport}}, o.Options), nil
+	return remote.New(&driver{http.Client{Transport: transport, CheckRedirect: redirect}, private}, o.Options), nil
 }
 
-type driver struct{ client http.Client }
+type driver struct {
+	client  http.Client
+	private source.Private
+}
 
 func (d *driver) Close() { d.client.CloseIdleConnections() }
 
-// send sends a request. name has no user and password in messages.
-func (d *driver) send(ctx context.Context, method, name string, header map[string]string) (*http.Response, string, error) {
-	shown := Shown(name)
+// redirect follows a redirect as net/http does, but never from https to http.
+func redirect(to *http.Request, from []*http.Request) error {
+	switch last := from[len(from)-1].URL; {
+	case len(from) >= 10:
+		return fmt.Errorf("%w: the server redirects more than 10 times, lately to %s", source.ErrInvalid, to.URL.Host)
+	case last.Scheme == "https" && to.URL.Scheme != "https":
+		return fmt.Errorf("%w: the server redirects from https to %s://%s; give an address that stays with https",
+			source.ErrInvalid, to.URL.Scheme, to.URL.Host)
+	}
+	return nil
+}
+
+// send sends a request.
+func (d *driver) send(ctx context.Context, method, name string, header map[string]string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, name, nil)
 	if err != nil {
-		return nil, shown, fmt.Errorf("%w: %s is no address", source.ErrInvalid, shown)
+		return nil, fmt.Errorf("%w: %s is no address", source.ErrInvalid, name)
+	}
+	if r.URL.RawQuery = d.private.Query; d.private.User != "" {
+		r.SetBasicAuth(d.private.User, d.private.Password)
 	}
 	for key, value := range header {
 		r.Header.Set(key, value)
 	}
 	a, err := d.client.Do(r)
 	if err != nil {
-		return nil, shown, remote.NetworkError(shown, err)
+		return nil, remote.NetworkError(name, err)
 	}
 	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusPartialContent {
 		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // a part of the text is better than none
 		a.Body.Close()
-		return nil, shown, remote.StatusError(shown, a.StatusCode, fmt.Sprintf("%q", text))
+		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", text))
 	}
-	return a, shown, nil
-}
-
-// Shown returns an address without its user, password and query, for messages.
-func Shown(name string) string {
-	u, err := url.Parse(name)
-	if err != nil {
-		return "the address"
-	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
-	return u.String()
+	return a, nil
 }
 
 // tagOf returns the tag of an answer.
@@ -86,13 +86,13 @@ func tagOf(h http.Header) string {
 }
 
 func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
-	a, shown, err := d.send(ctx, http.MethodHead, name, nil)
+	a, err := d.send(ctx, http.MethodHead, name, nil)
 	if err != nil {
 		return remote.Answer{}, err
 	}
 	a.Body.Close()
 	if a.ContentLength < 0 {
-		return remote.Answer{}, fmt.Errorf("%w: %s: the server does not say how many bytes it has", source.ErrInvalid, shown)
+		return remote.Answer{}, fmt.Errorf("%w: %s: the server does not say how many bytes it has", source.ErrInvalid, name)
 	}
 	return remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header)}, nil
 }
@@ -102,7 +102,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if strings.HasPrefix(tag, `"`) { // If-Match takes strong tags only
 		header["If-Match"] = tag
 	}
-	a, shown, err := d.send(ctx, http.MethodGet, name, header)
+	a, err := d.send(ctx, http.MethodGet, name, header)
 	if err != nil {
 		return remote.Answer{}, err
 	}
@@ -114,7 +114,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	}
 	if err != nil {
 		a.Body.Close()
-		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, shown, err)
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
 	return answer, nil
 }
@@ -133,5 +133,5 @@ func total(text string, offset int64) (int64, error) {
 
 func (d *driver) List(_ context.Context, prefix string, _ func(string, int64, string) error) error {
 	return fmt.Errorf("%w: a web server does not list its files; name those below %s: "+
-		"shards by braces, as in train-{000..012}.tar, files by a manifest", source.ErrInvalid, Shown(prefix))
+		"shards by braces, as in train-{000..012}.tar, files by a manifest", source.ErrInvalid, prefix)
 }

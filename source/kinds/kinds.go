@@ -10,6 +10,7 @@ import (
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/block"
 	"github.com/stocached/stocached/source/dir"
+	"github.com/stocached/stocached/source/none"
 	"github.com/stocached/stocached/source/npy"
 	"github.com/stocached/stocached/source/raw"
 	"github.com/stocached/stocached/source/tar"
@@ -22,6 +23,7 @@ import (
 var All = []source.Kind{
 	block.Kind,
 	dir.Kind,
+	none.Kind,
 	npy.Kind,
 	raw.Kind,
 	tar.Kind,

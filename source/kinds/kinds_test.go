@@ -13,26 +13,9 @@ import (
 	"github.com/stocached/stocached/source/decode"
 	"github.com/stocached/stocached/source/kinds"
 	"github.com/stocached/stocached/source/raw"
+	"github.com/stocached/stocached/source/sourcetest"
 	"github.com/stocached/stocached/source/wrap"
 )
-
-// documented returns the keys in the tables of docs/spec/sources.md, by heading.
-func documented(t *testing.T) map[string][]string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/spec/sources.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "#") {
-			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
-		} else if m := row.FindStringSubmatch(line); m != nil {
-			keys[heading] = append(keys[heading], m[1])
-		}
-	}
-	return keys
-}
 
 // known returns the keys that an error about an unknown key lists.
 func known(t *testing.T, err error) []string {
@@ -49,7 +32,7 @@ func known(t *testing.T, err error) []string {
 
 // Ensure that docs/spec/sources.md lists the keys of all kinds and wrappers, and no others.
 func TestDocumentedKeys(t *testing.T) {
-	documented := documented(t)
+	documented := sourcetest.Documented(t, "../..")
 	unknown := source.Settings{"no such key": 1}
 	accepted := map[string][]string{}
 	for _, k := range kinds.All {
@@ -69,7 +52,7 @@ func TestDocumentedKeys(t *testing.T) {
 		_, err := wrap.Apply(s, map[string]any{key: map[string]any(unknown)})
 		accepted[key] = known(t, err)
 	}
-	_, err = source.Remote{Remote: unknown}.Place("s3://bucket/name")
+	_, err = source.Remote{Remote: unknown}.Place(new("s3://bucket/name"))
 	accepted["remote"] = known(t, err)
 	_, err = decode.New(s, unknown)
 	accepted["decode"] = known(t, err)

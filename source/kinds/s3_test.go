@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,94 +16,21 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
-
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/stocached/stocached/source/s3/s3test"
+	"github.com/stocached/stocached/source/sourcetest"
 )
 
-const (
-	accessKey = "AKIASTOCACHEDTEST"
-	secretKey = "do-not-show-this-secret"
-	bucket    = "photos"
-)
+const bucket = s3test.Bucket
 
-// bucketOf is a bucket on a server that speaks S3.
+// bucketOf is a bucket on a server.
 type bucketOf struct {
-	url    string
-	client *minio.Client
+	at     string         // its address, such as s3://photos
+	remote map[string]any // how to reach it
+	put    func(t *testing.T, key string, data []byte)
+	remove func(t *testing.T, key string)
 }
 
-// servers are the servers that the tests run against. versitygw checks signatures. `make test-remote`
-// installs it and sets STOCACHED_VERSITYGW.
-func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
-	t.Helper()
-	t.Setenv("AWS_ACCESS_KEY_ID", accessKey)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", secretKey)
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	all := map[string]func(t *testing.T) bucketOf{"gofakes3": func(t *testing.T) bucketOf {
-		server := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
-		t.Cleanup(server.Close)
-		return newBucket(t, server.URL)
-	}}
-	if program := os.Getenv("STOCACHED_VERSITYGW"); program != "" {
-		all["versitygw"] = func(t *testing.T) bucketOf { return newBucket(t, startVersitygw(t, program)) }
-	}
-	return all
-}
-
-// startVersitygw starts the server over a new folder on a free port of the loopback device.
-func startVersitygw(t *testing.T, program string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	var log bytes.Buffer
-	c := exec.Command(program, "--port", address, "--region", "eu-test-1", "posix", t.TempDir())
-	c.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+accessKey, "ROOT_SECRET_KEY="+secretKey)
-	c.Stdout, c.Stderr = &log, &log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	t.Setenv("AWS_REGION", "eu-test-1")
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			conn.Close()
-			return "http://" + address
-		}
-		if time.Now().After(end) {
-			t.Fatalf("versitygw does not listen at %s: %s", address, log.String())
-		}
-	}
-}
-
-func newBucket(t *testing.T, url string) bucketOf {
-	t.Helper()
-	client, err := minio.New(strings.TrimPrefix(url, "http://"),
-		&minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Region: os.Getenv("AWS_REGION")})
-	if err == nil {
-		err = client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bucketOf{url, client}
-}
-
-func (b bucketOf) put(t *testing.T, key string, data []byte) {
-	t.Helper()
-	if _, err := b.client.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)),
-		minio.PutObjectOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// upload puts all files of a folder, and returns the key of each.
+// upload puts all files of a folder, under the key data/.
 func (b bucketOf) upload(t *testing.T, folder string) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -124,8 +48,28 @@ func (b bucketOf) upload(t *testing.T, folder string) {
 	}
 }
 
+// more are the servers of the build tag cloud.
+var more = func(*testing.T) map[string]func(t *testing.T) bucketOf { return nil }
+
+// servers are the servers that the tests run against.
+func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
+	t.Helper()
+	all := map[string]func(t *testing.T) bucketOf{}
+	for name, start := range s3test.Servers(t) {
+		all[name] = func(t *testing.T) bucketOf {
+			s := start(t)
+			return bucketOf{"s3://" + bucket, map[string]any{"endpoint": s.URL}, s.Put, s.Remove}
+		}
+	}
+	maps.Copy(all, more(t))
+	return all
+}
+
 func (b bucketOf) open(path string, more source.Settings) (source.Source, error) {
-	s := source.Settings{"path": path, "remote": map[string]any{"endpoint": b.url}}
+	s := source.Settings{"path": path}
+	if b.remote != nil {
+		s["remote"] = b.remote
+	}
 	maps.Copy(s, more)
 	return kinds.Open(context.Background(), s)
 }
@@ -143,8 +87,55 @@ func readAll(t *testing.T, s source.Source, want [][]byte) {
 	}
 }
 
-// Ensure that all kinds read from a bucket, that an object that is replaced is ErrChanged, and that the
-// data then has another fingerprint.
+// Ensure that all kinds read from a bucket as from a disk.
+func TestConformanceOverABucket(t *testing.T) {
+	for name, start := range servers(t) {
+		b := start(t)
+		for _, d := range datasets() {
+			t.Run(name+"/"+d.kind, func(t *testing.T) {
+				sourcetest.Run(t, func(t *testing.T) sourcetest.Fixture {
+					folder := t.TempDir()
+					want, files := d.make(t, folder)
+					there := map[string]bool{}
+					sync := func(t *testing.T) { // keys are paths, so that errors name the files
+						t.Helper()
+						now := map[string]bool{}
+						err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+							if err != nil || e.IsDir() {
+								return err
+							}
+							data, err := os.ReadFile(path)
+							if err != nil {
+								return err
+							}
+							now[path] = true
+							if !there[path] || slices.Contains(files, path) {
+								b.put(t, path[1:], data)
+							}
+							return nil
+						})
+						if err != nil {
+							t.Fatal(err)
+						}
+						for path := range there {
+							if !now[path] {
+								b.remove(t, path[1:])
+							}
+						}
+						there = now
+					}
+					sync(t)
+					return sourcetest.Fixture{Want: want, Files: files, Sync: sync, Open: func(*testing.T) (source.Source, error) {
+						return b.open(b.at+folder+d.path, mergedWith(d.extra, "kind", d.kind))
+					}}
+				})
+			})
+		}
+	}
+}
+
+// Ensure that all kinds read a bucket twice alike, that an object that is replaced is ErrChanged, and that
+// the data then has another fingerprint.
 func TestBucket(t *testing.T) {
 	for name, start := range servers(t) {
 		for _, d := range datasets() {
@@ -155,7 +146,7 @@ func TestBucket(t *testing.T) {
 				b.upload(t, folder)
 				open := func() source.Source {
 					t.Helper()
-					s, err := b.open("s3://"+bucket+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
+					s, err := b.open(b.at+"/data"+d.path, mergedWith(d.extra, "kind", d.kind))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -223,7 +214,7 @@ func TestBucketIsListedAsAFolder(t *testing.T) {
 				defer local.Close()
 				index := filepath.Join(t.TempDir(), "index")
 				for range 2 { // the second time from the index
-					remote, err := b.open("s3://"+bucket+"/data", mergedWith(settings, "index", index))
+					remote, err := b.open(b.at+"/data", mergedWith(settings, "index", index))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -273,13 +264,13 @@ func TestPatternOfShardsInABucket(t *testing.T) {
 			write(t, folder+"/train-x/other.tar", []byte("not matched: * stays within a name"))
 			write(t, folder+"/val-0.tar", []byte("no shard"))
 			b.upload(t, folder)
-			s, err := b.open("s3://"+bucket+"/data/train-*.tar", source.Settings{"kind": "tar"})
+			s, err := b.open(b.at+"/data/train-*.tar", source.Settings{"kind": "tar"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
 			readAll(t, s, want)
-			if _, err := b.open("s3://"+bucket+"/data/none-*.tar", source.Settings{"kind": "tar"}); !errors.Is(err, source.ErrInvalid) ||
+			if _, err := b.open(b.at+"/data/none-*.tar", source.Settings{"kind": "tar"}); !errors.Is(err, source.ErrInvalid) ||
 				!strings.Contains(err.Error(), "no object matches") {
 				t.Errorf("a pattern that matches nothing: %v", err)
 			}
@@ -296,7 +287,7 @@ func TestWrongCredentials(t *testing.T) {
 	b := start(t)
 	b.put(t, "data/records", make([]byte, 100))
 	open := func() error {
-		s, err := b.open("s3://"+bucket+"/data/records", source.Settings{"kind": "raw", "sample_bytes": 10})
+		s, err := b.open(b.at+"/data/records", source.Settings{"kind": "raw", "sample_bytes": 10})
 		if err == nil {
 			s.Close()
 		}

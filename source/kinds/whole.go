@@ -26,7 +26,7 @@ func Whole(ctx context.Context, kind func(context.Context, source.Settings) (sou
 		}
 	}
 	if path, ok := own["path"].(string); ok && source.IsRemote(path) && wrapped["retry"] == nil {
-		wrapped["retry"] = map[string]any{} // a network fails at times
+		wrapped["retry"] = map[string]any{"tries": 50} // for half a minute: a network fails, a storage restarts
 	}
 	if s, err = kind(ctx, own); err != nil {
 		return nil, nil, err

@@ -32,10 +32,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	if o.Path == "" {
-		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
-	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +47,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		place.Close()
 		return nil, err
 	}
-	r.From = place
+	r.From, r.About.Traffic = place, place.Traffic()
 	return r, nil
 }
 

@@ -39,7 +39,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
 	return &records{source.Rows{File: f, From: place, Offset: o.Offset,
-		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema,
+		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(),
 			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
 				source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
 }
@@ -66,8 +66,6 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 func (o *settings) schema() (shm.Schema, error) {
 	field := shm.Field{Name: "data", DType: shm.Uint8}
 	switch {
-	case o.Path == "":
-		return shm.Schema{}, fmt.Errorf("%w: no path", source.ErrInvalid)
 	case (o.SampleBytes != 0) == (o.Shape != nil):
 		return shm.Schema{}, fmt.Errorf("%w: give either sample_bytes or shape", source.ErrInvalid)
 	case o.Shape != nil && len(o.Shape) == 0:

@@ -10,122 +10,54 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/s3/s3test"
 	"github.com/stocached/stocached/source/wrap"
-
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// storage is an S3 server in this process whose answers a test can spoil.
-type storage struct {
-	url    string
-	client *minio.Client
-
-	mu       sync.Mutex
-	spoil    func(w http.ResponseWriter, r *http.Request, next http.Handler) // nil: not at all
-	requests atomic.Int64                                                    // GETs of objects
-	bytes    atomic.Int64                                                    // sent in their bodies
-}
+// storage is an S3 server in this process.
+type storage struct{ *s3test.Server }
 
 // spoilNext spoils the next n requests for objects.
-func (s *storage) spoilNext(n int, how func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if n--; n < 0 {
-			s.mu.Unlock()
-			next.ServeHTTP(w, r)
-			s.mu.Lock()
+func (s storage) spoilNext(n int64, how s3test.Spoil) {
+	left := atomic.Int64{}
+	left.Store(n)
+	s.Spoil(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if s3test.IsGet(r) && left.Add(-1) >= 0 {
+			how(w, r, next)
 			return
 		}
-		s.mu.Unlock()
-		defer s.mu.Lock()
-		how(w, r, next)
-	}
+		next.ServeHTTP(w, r)
+	})
 }
 
-type counted struct {
-	http.ResponseWriter
-	n *atomic.Int64
-}
-
-func (c counted) Write(b []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(b)
-	c.n.Add(int64(n))
-	return n, err
-}
-
-func newStorage(t *testing.T, bucket string) *storage {
+func newStorage(t *testing.T) storage {
 	t.Helper()
-	s := &storage{}
-	fake := gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || strings.Count(strings.Trim(r.URL.Path, "/"), "/") == 0 {
-			fake.ServeHTTP(w, r)
-			return
-		}
-		s.requests.Add(1)
-		w = counted{w, &s.bytes}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.spoil != nil {
-			s.spoil(w, r, fake)
-			return
-		}
-		s.mu.Unlock()
-		defer s.mu.Lock()
-		fake.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	s.url = server.URL
-	t.Setenv("AWS_ACCESS_KEY_ID", "key")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	var err error
-	s.client, err = minio.New(strings.TrimPrefix(s.url, "http://"),
-		&minio.Options{Creds: credentials.NewStaticV4("key", "secret", ""), Region: "us-east-1"})
-	if err == nil {
-		err = s.client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func (s *storage) put(t *testing.T, name string, data []byte) {
-	t.Helper()
-	bucket, key, _ := strings.Cut(name, "/")
-	if _, err := s.client.PutObject(t.Context(), bucket, key, bytes.NewReader(data), int64(len(data)),
-		minio.PutObjectOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s3test.Environment(t)
+	return storage{s3test.Fake(t)}
 }
 
 const recordBytes = 300_000
 
 // records puts an object of n records, and opens it with the retry that users have.
-func records(t *testing.T, s *storage, n int, remote map[string]any) (source.Source, [][]byte) {
+func records(t *testing.T, s storage, n int, remote map[string]any) (source.Source, [][]byte) {
 	t.Helper()
 	want := make([][]byte, n)
 	for i := range want {
 		want[i] = bytes.Repeat(fmt.Appendf(nil, "%08d", i), recordBytes/8)
 	}
-	s.put(t, "data/records", bytes.Join(want, nil))
-	settings := map[string]any{"endpoint": s.url}
+	s.Put(t, "records", bytes.Join(want, nil))
+	settings := map[string]any{"endpoint": s.URL}
 	for key, value := range remote {
 		settings[key] = value
 	}
-	opened, _, err := kinds.Whole(t.Context(), kinds.Open, source.Settings{"kind": "raw", "path": "s3://data/records",
-		"sample_bytes": recordBytes, "remote": settings}, nil)
+	opened, _, err := kinds.Whole(t.Context(), kinds.Open, source.Settings{"kind": "raw", "path": "s3://photos/records",
+		"sample_bytes": recordBytes, "remote": settings, "retry": map[string]any{"tries": 5, "seconds": 5}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +69,7 @@ func records(t *testing.T, s *storage, n int, remote map[string]any) (source.Sou
 // breaks off is continued, not begun again.
 func TestFaultsOfAnswers(t *testing.T) {
 	hijack := func(w http.ResponseWriter) {
-		conn, _, err := http.NewResponseController(w.(counted).ResponseWriter).Hijack()
+		conn, _, err := http.NewResponseController(w).Hijack()
 		if err == nil {
 			conn.Close()
 		}
@@ -151,7 +83,7 @@ func TestFaultsOfAnswers(t *testing.T) {
 			}
 			w.WriteHeader(answer.Code)
 			_, _ = w.Write(answer.Body.Bytes()[:n])
-			_ = http.NewResponseController(w.(counted).ResponseWriter).Flush()
+			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler) // ends the connection in the middle of the body
 		}
 	}
@@ -168,7 +100,7 @@ func TestFaultsOfAnswers(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		times int
+		times int64
 		how   func(w http.ResponseWriter, r *http.Request, next http.Handler)
 		extra int64 // bytes that may be sent more than the sample has
 	}{
@@ -178,18 +110,18 @@ func TestFaultsOfAnswers(t *testing.T) {
 		{"hung", 1, hang, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStorage(t, "data")
+			s := newStorage(t)
 			src, want := records(t, s, 3, map[string]any{"stall": "500ms"})
 			if c.times == 3 && c.name != "slow down" {
 				c.times = 2 // the rest of 300,000 bytes after two answers of 100,000
 			}
-			s.bytes.Store(0)
+			s.Bytes.Store(0)
 			s.spoilNext(c.times, c.how)
 			got := make([]byte, recordBytes)
 			if _, err := src.Read(t.Context(), 1, got); err != nil || !bytes.Equal(got, want[1]) {
 				t.Fatalf("%v", err)
 			}
-			if sent := s.bytes.Load(); sent > recordBytes+c.extra*int64(c.times) {
+			if sent := s.Bytes.Load(); sent > recordBytes+c.extra*c.times {
 				t.Errorf("%d bytes were sent for a sample of %d", sent, recordBytes)
 			}
 		})
@@ -229,11 +161,11 @@ func TestAnswersThatLie(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStorage(t, "data")
+			s := newStorage(t)
 			src, _ := records(t, s, 3, nil)
 			s.spoilNext(100, change(c.edit))
 			_, err := src.Read(t.Context(), 1, make([]byte, recordBytes))
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "s3://data/records") {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "s3://photos/records") {
 				t.Errorf("%v; want %v that names the object", err, c.want)
 			}
 		})
@@ -242,9 +174,9 @@ func TestAnswersThatLie(t *testing.T) {
 
 // Ensure that an object that was replaced is ErrChanged, also in the middle of a read.
 func TestReplacedObject(t *testing.T) {
-	s := newStorage(t, "data")
+	s := newStorage(t)
 	src, want := records(t, s, 3, nil)
-	s.put(t, "data/records", bytes.Repeat([]byte{1}, len(want)*recordBytes))
+	s.Put(t, "records", bytes.Repeat([]byte{1}, len(want)*recordBytes))
 	if _, err := src.Read(t.Context(), 1, make([]byte, recordBytes)); !errors.Is(err, source.ErrChanged) {
 		t.Errorf("%v; want ErrChanged", err)
 	}
@@ -252,8 +184,8 @@ func TestReplacedObject(t *testing.T) {
 
 // Ensure that settings that cannot work are errors with the setting and the answer, and have no secret.
 func TestBadRemoteSettings(t *testing.T) {
-	s := newStorage(t, "data")
-	s.put(t, "data/records", make([]byte, 100))
+	s := newStorage(t)
+	s.Put(t, "records", make([]byte, 100))
 	ca := t.TempDir() + "/ca.pem"
 	if err := os.WriteFile(ca, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
@@ -266,19 +198,19 @@ func TestBadRemoteSettings(t *testing.T) {
 		is     error
 		want   string
 	}{
-		{"s3://none/records", map[string]any{"endpoint": s.url}, fs.ErrNotExist, "s3://none/records"},
-		{"s3://data/none", map[string]any{"endpoint": s.url}, fs.ErrNotExist, "s3://data/none"},
-		{"s3:///x", map[string]any{"endpoint": s.url}, source.ErrInvalid, "names no bucket"},
-		{"s3://data/x", map[string]any{"endpoint": "somewhere"}, source.ErrInvalid, "remote.endpoint"},
-		{"s3://data/x", map[string]any{"endpoint": "http://user:hidden@127.0.0.1"}, source.ErrInvalid, "remote.endpoint"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "credentials": "guess"}, source.ErrInvalid, "environment, file, iam, none"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "ca": ca}, source.ErrInvalid, "no certificate in PEM"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "ca": ca + ".none"}, fs.ErrNotExist, "remote.ca"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "stall": "1ms"}, source.ErrInvalid, "remote.stall"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "requests": 2000}, source.ErrInvalid, "remote.requests"},
-		{"s3://data/x", map[string]any{"endpoint": s.url, "key": "x"}, source.ErrInvalid, "unknown key"},
+		{"s3://none/records", map[string]any{"endpoint": s.URL}, fs.ErrNotExist, "s3://none/records"},
+		{"s3://photos/none", map[string]any{"endpoint": s.URL}, fs.ErrNotExist, "s3://photos/none"},
+		{"s3:///x", map[string]any{"endpoint": s.URL}, source.ErrInvalid, "names no bucket"},
+		{"s3://photos/x", map[string]any{"endpoint": "somewhere"}, source.ErrInvalid, "remote.endpoint"},
+		{"s3://photos/x", map[string]any{"endpoint": "http://user:hidden@127.0.0.1"}, source.ErrInvalid, "remote.endpoint"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "credentials": "guess"}, source.ErrInvalid, "environment, file, iam, none"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "ca": ca}, source.ErrInvalid, "no certificate in PEM"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "ca": ca + ".none"}, fs.ErrNotExist, "remote.ca"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "stall": "1ms"}, source.ErrInvalid, "remote.stall"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "requests": 2000}, source.ErrInvalid, "remote.requests"},
+		{"s3://photos/x", map[string]any{"endpoint": s.URL, "key": "x"}, source.ErrInvalid, "unknown key"},
 		{"https://" + strings.TrimPrefix(tls.URL, "https://") + "/x", nil, source.ErrInvalid, "remote.ca"},
-		{"http://me:hidden@" + strings.TrimPrefix(s.url, "http://") + "/none/x?token=hidden", nil, fs.ErrNotExist, "/none/x"},
+		{"http://me:hidden@" + strings.TrimPrefix(s.URL, "http://") + "/none/x?token=hidden", nil, fs.ErrNotExist, "/none/x"},
 		{"ftp://b/x", nil, source.ErrInvalid, "gs://, http://, https://, s3://"},
 		{"/tmp", map[string]any{"stall": "1s"}, source.ErrInvalid, "local path"},
 	} {
@@ -296,13 +228,13 @@ func TestBadRemoteSettings(t *testing.T) {
 
 // Ensure that only errors that may pass are tried again.
 func TestRetryableStatus(t *testing.T) {
-	s := newStorage(t, "data")
+	s := newStorage(t)
 	src, _ := records(t, s, 3, nil)
 	for status, again := range map[int]bool{403: false, 404: false, 412: false, 429: true, 500: true, 503: true} {
 		s.spoilNext(100, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) })
-		before := s.requests.Load()
+		before := s.Requests.Load()
 		_, err := src.Read(t.Context(), 0, make([]byte, recordBytes))
-		if requests := s.requests.Load() - before; err == nil || wrap.Retryable(err) != again || (requests > 1) != again {
+		if requests := s.Requests.Load() - before; err == nil || wrap.Retryable(err) != again || (requests > 1) != again {
 			t.Errorf("status %d: %d requests, %v", status, requests, err)
 		}
 	}

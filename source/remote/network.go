@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 
 	"github.com/stocached/stocached/source"
@@ -19,6 +20,14 @@ func NetworkError(name string, err error) error {
 	if errors.As(err, &certificate) {
 		return fmt.Errorf("%w: %s: the certificate of the server does not verify: %v; give the file of its CA as remote.ca",
 			source.ErrInvalid, name, certificate.Err)
+	}
+	if errors.Is(err, source.ErrInvalid) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "proxyconnect" {
+		return fmt.Errorf("%w: %s: no connection to the proxy that HTTP_PROXY or HTTPS_PROXY names: %w",
+			source.ErrUnavailable, name, dial.Err)
 	}
 	return fmt.Errorf("%w: %s: %w", source.ErrUnavailable, name, err)
 }

@@ -17,10 +17,23 @@ type Options struct {
 	CA       string        `key:"ca"`       // file of certificates in PEM that the server's certificate may come from, besides those of the system
 	Stall    time.Duration `key:"stall"`    // an answer without a byte for so long is given up; default 10s
 	Requests int           `key:"requests"` // requests at a time, at most; default 64
+	Hedge    *bool         `key:"hedge"`    // a read that takes long gets a second request; default true
 }
 
-// Check fills in defaults. It returns ErrInvalid.
-func (o *Options) Check() error {
+// Read decodes settings into all, which embeds o. It returns what sends requests. Errors: ErrInvalid,
+// errors of the file.
+func (o *Options) Read(s source.Settings, all any) (*http.Transport, error) {
+	if err := s.Decode(all); err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o.transport()
+}
+
+// check fills in defaults. It returns ErrInvalid.
+func (o *Options) check() error {
 	o.Stall, o.Requests = cmp.Or(o.Stall, defaultStall), cmp.Or(o.Requests, defaultMost)
 	switch {
 	case o.Stall < 100*time.Millisecond:
@@ -31,12 +44,10 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Transport returns what sends requests. It takes the proxy from the environment. Errors: ErrInvalid,
-// errors of the file.
-func (o *Options) Transport() (*http.Transport, error) {
+// transport takes the proxy from the environment.
+func (o *Options) transport() (*http.Transport, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, o.Requests
-	t.ResponseHeaderTimeout = o.Stall
 	t.DisableCompression = true // samples are the bytes of the object
 	t.ForceAttemptHTTP2 = false // one connection for each request: a large answer holds up no other
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/stocached/stocached/source"
@@ -17,6 +18,10 @@ type Store struct {
 	driver Driver
 	stall  time.Duration // an answer without a byte for so long is given up
 	window *window
+	hedge  hedge
+
+	traffic source.Traffic
+	running sync.WaitGroup // second requests
 }
 
 // The default of the key stall, and the tries of a request that reads no sample.
@@ -27,11 +32,18 @@ const (
 
 // New returns a Store. It owns the driver.
 func New(driver Driver, o Options) *Store {
-	return &Store{driver: driver, stall: o.Stall, window: newWindow(o.Requests)}
+	return &Store{driver: driver, stall: o.Stall, window: newWindow(o.Requests),
+		hedge: hedge{off: o.Hedge != nil && !*o.Hedge, tokens: mostHedges}}
 }
 
 // Close is part of source.Objects.
-func (s *Store) Close() { s.driver.Close() }
+func (s *Store) Close() {
+	s.running.Wait()
+	s.driver.Close()
+}
+
+// Traffic is part of source.Objects.
+func (s *Store) Traffic() *source.Traffic { return &s.traffic }
 
 // Stamp is part of source.Objects.
 func (s *Store) Stamp(ctx context.Context, name string) (source.Stamp, error) {
@@ -95,7 +107,7 @@ func (s *Store) ReadAt(ctx context.Context, name string, state source.Stamp, dst
 		return err
 	}
 	begun := time.Now()
-	err := s.read(ctx, name, state, dst, offset)
+	err := s.hedged(ctx, name, state, dst, offset)
 	s.window.leave(begun, len(dst), err)
 	return err
 }
@@ -126,6 +138,8 @@ func (s *Store) part(ctx context.Context, name string, state source.Stamp, dst [
 	n int, now string, err error) {
 	ctx, timer := s.watch(ctx, name)
 	defer timer.end()
+	s.traffic.Requests.Add(1)
+	defer func() { s.traffic.Bytes.Add(uint64(n)) }()
 	a, err := s.driver.Get(ctx, name, offset, len(dst), tag)
 	if err != nil {
 		return 0, tag, timer.cause(ctx, err)

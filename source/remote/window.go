@@ -10,13 +10,13 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// window limits the requests at a time to what the server and the link can do. It follows TCP Vegas:
-// the fastest answers show how long one takes without a queue, so the mean of the others shows how many
+// window limits the requests at a time to what the server and the link can do. It follows TCP Vegas. The
+// fastest answers show how long one takes without a queue. So the mean of all answers shows how many
 // requests only wait in a queue. The window grows while these are few, and shrinks when they are many.
-// When the server says that it is busy, the window shrinks at once, and stays below the width at which
-// that happened for a while.
+// When the server says that it is busy, the window shrinks at once. For a while, it then stays below the
+// width at which that happened.
 //
-// Answers take the longer the more bytes they have, so each class of sizes has a fastest answer.
+// Answers with more bytes take longer, so each class of sizes has a fastest answer of its own.
 type window struct {
 	mu      sync.Mutex
 	most    int // requests at a time that the settings allow
@@ -143,6 +143,13 @@ func (w *window) turn() {
 		w.size = max(1, w.size-1)
 	}
 	w.size = min(w.size, w.ceiling)
+}
+
+// isBusy says whether the server has lately said that it is busy.
+func (w *window) isBusy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Since(w.busy) < ceilingLasts
 }
 
 // next begins a round. The caller holds mu.

@@ -79,8 +79,8 @@ func fixed(size int) *window {
 	return w
 }
 
-// Ensure that the window finds, within 5 seconds, a width that gives at least 0.85 of the best fixed
-// one, and keeps it; and that it is no wider than the link needs by much.
+// Ensure that within 5 seconds the window finds a width that gives at least 0.85 of the best fixed one. It
+// keeps this width, which is not much more than the link needs.
 func TestWindowFindsTheLink(t *testing.T) {
 	for _, c := range []struct {
 		name    string

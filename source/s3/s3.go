@@ -1,4 +1,4 @@
-// Package s3 reads objects from storage that speaks S3: s3://bucket/name, and gs://bucket/name for
+// Package s3 reads and writes objects of storage that speaks S3: s3://bucket/name, and gs://bucket/name for
 // Google's storage through its S3 endpoint.
 package s3
 
@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/remote"
@@ -19,8 +23,12 @@ import (
 )
 
 func init() {
-	source.RegisterScheme("s3", func(s source.Settings) (source.Objects, error) { return open(s, "https://s3.amazonaws.com") })
-	source.RegisterScheme("gs", func(s source.Settings) (source.Objects, error) { return open(s, "https://storage.googleapis.com") })
+	source.RegisterScheme("s3", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://s3.amazonaws.com")
+	})
+	source.RegisterScheme("gs", func(s source.Settings, _ source.Private) (source.Objects, error) {
+		return open(s, "https://storage.googleapis.com")
+	})
 }
 
 // settings are the keys under `remote`.
@@ -43,13 +51,7 @@ type settings struct {
 
 func open(s source.Settings, endpoint string) (source.Objects, error) {
 	var o settings
-	if err := s.Decode(&o); err != nil {
-		return nil, fmt.Errorf("remote: %w", err)
-	}
-	if err := o.Check(); err != nil {
-		return nil, err
-	}
-	transport, err := o.Transport()
+	transport, err := o.Read(s, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
 	}
-	return remote.New(&driver{core, region, transport.CloseIdleConnections}, o.Options), nil
+	return remote.NewWritable(&driver{core: core, region: region, keys: keys, transport: transport}, o.Options), nil
 }
 
 // keys returns where the access keys come from.
@@ -108,12 +110,16 @@ func (o *settings) keys() (*credentials.Credentials, error) {
 }
 
 type driver struct {
-	core   *minio.Core
-	region string
-	close  func()
+	core      *minio.Core
+	region    string
+	keys      *credentials.Credentials
+	transport *http.Transport
+
+	signatures signatures
+	buckets    sync.Map // *url.URL of each bucket, by its name
 }
 
-func (d *driver) Close() { d.close() }
+func (d *driver) Close() { d.transport.CloseIdleConnections() }
 
 // split returns bucket and key of an address.
 func split(name string) (scheme, bucket, key string, err error) {
@@ -129,7 +135,7 @@ func split(name string) (scheme, bucket, key string, err error) {
 func (d *driver) failed(name string, err error) error {
 	said := minio.ToErrorResponse(err)
 	if said.StatusCode == 0 && said.Code == "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return remote.NetworkError(name, err)
+		return fmt.Errorf("%w; remote.endpoint is %s", remote.NetworkError(name, err), d.core.EndpointURL())
 	}
 	text := fmt.Sprintf("%s: %s", said.Code, said.Message)
 	switch said.Code {
@@ -139,8 +145,8 @@ func (d *driver) failed(name string, err error) error {
 	case "NoSuchKey":
 		return remote.StatusError(name, 404, text)
 	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException":
-		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s", source.ErrInvalid, name,
-			said.StatusCode, text, d.region, regionHint(said.Region, d.region))
+		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
+			name, said.StatusCode, text, d.region, regionHint(said.Region, d.region), d.core.EndpointURL())
 	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
 		return remote.StatusError(name, 403, text)
 	case "PreconditionFailed":
@@ -181,6 +187,9 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, err
 	}
+	if a, answered, err := d.getDirect(ctx, name, bucket, key, offset, n, tag); answered {
+		return a, err
+	}
 	var o minio.GetObjectOptions
 	if err := errors.Join(o.SetRange(offset, offset+int64(n)-1)); err != nil {
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
@@ -194,10 +203,14 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
 	}
-	_, whole, ranged := strings.Cut(header.Get("Content-Range"), "/")
-	bytes := about.Size
-	if ranged {
-		if _, err := fmt.Sscan(whole, &bytes); err != nil {
+	return answered(name, header, about.Size, about.ETag, offset, body)
+}
+
+// answered makes an Answer of what a server says to a request for bytes from offset on.
+func answered(name string, header http.Header, bytes int64, tag string, offset int64, body io.ReadCloser) (remote.Answer, error) {
+	if _, whole, ranged := strings.Cut(header.Get("Content-Range"), "/"); ranged {
+		var err error
+		if bytes, err = strconv.ParseInt(whole, 10, 64); err != nil {
 			body.Close()
 			return remote.Answer{}, fmt.Errorf("%w: %s: the server answered Content-Range %q", source.ErrInvalid, name,
 				header.Get("Content-Range"))
@@ -206,7 +219,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 		body.Close()
 		return remote.Answer{}, fmt.Errorf("%w: %s: the server ignored a request for bytes from %d on", source.ErrInvalid, name, offset)
 	}
-	return remote.Answer{Bytes: bytes, Tag: about.ETag, Body: body}, nil
+	return remote.Answer{Bytes: bytes, Tag: tag, Body: body}, nil
 }
 
 func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {

@@ -4,8 +4,76 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 )
+
+// Documented returns the keys in the tables of docs/spec/sources.md, by heading. root is the path of
+// the repository.
+func Documented(t testing.TB, root string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/spec/sources.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, keys, heading := regexp.MustCompile("^\\| `([a-z_0-9]+)` \\|"), map[string][]string{}, ""
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
+		} else if m := row.FindStringSubmatch(line); m != nil {
+			keys[heading] = append(keys[heading], m[1])
+		}
+	}
+	return keys
+}
+
+// Tree returns the contents of the files of a folder, by name.
+func Tree(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(b)
+	}
+	return files
+}
+
+// Descriptors returns the paths in /proc of those descriptors of this process whose files have names
+// that begin so.
+func Descriptors(t testing.TB, name string) (paths []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		path := "/proc/self/fd/" + e.Name()
+		if to, _ := os.Readlink(path); strings.HasPrefix(to, name) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// Content returns n bytes that differ from sample to sample.
+func Content(sample, n int) []byte {
+	data := make([]byte, n)
+	for k := range min(n, 3*256) {
+		data[k] = byte(sample>>(8*(k%3)) + k/3)
+	}
+	for k := 3 * 256; k < n; k *= 2 {
+		copy(data[k:], data[:k]) // it repeats; the race detector makes a loop over all bytes slow
+	}
+	return data
+}
 
 // Helper builds stocached-decode and returns its path. root is the path of the repository. Without
 // the headers of libjpeg, it skips the test.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/sourcetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,27 +28,12 @@ func manyShards(t *testing.T, shards int) (folder string) {
 	return folder
 }
 
-// openedIn counts the descriptors of this process for archives in a folder.
-func openedIn(t *testing.T, folder string) (n int) {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range all {
-		if path, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(path, folder) {
-			n++
-		}
-	}
-	return n
-}
-
 // Readers of many shards keep at most the given number open, and no shard is closed during a read.
 func TestOpenFilesAreBounded(t *testing.T) {
 	const shards, limit, readers = 40, 3, 8
 	folder := manyShards(t, shards)
 	s := mustOpen(t, source.Settings{"path": filepath.Join(folder, "*.tar"), "open_files": limit})
-	if n := openedIn(t, folder); n != 0 {
+	if n := len(sourcetest.Descriptors(t, folder)); n != 0 {
 		t.Errorf("%d files are open before the first read", n)
 	}
 	var all sync.WaitGroup
@@ -68,18 +54,18 @@ func TestOpenFilesAreBounded(t *testing.T) {
 		})
 	}
 	for range 200 {
-		if n := openedIn(t, folder); n > limit+2*readers { // each reader uses one, or closes one that it has dropped
+		if n := len(sourcetest.Descriptors(t, folder)); n > limit+2*readers { // each reader uses one, or closes one that it has dropped
 			t.Errorf("%d files are open", n)
 		}
 	}
 	all.Wait()
-	if n := openedIn(t, folder); n != limit {
+	if n := len(sourcetest.Descriptors(t, folder)); n != limit {
 		t.Errorf("%d files stay open, want %d", n, limit)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := openedIn(t, folder); n != 0 {
+	if n := len(sourcetest.Descriptors(t, folder)); n != 0 {
 		t.Errorf("%d files are open after Close", n)
 	}
 }

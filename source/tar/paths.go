@@ -19,9 +19,6 @@ var url = regexp.MustCompile(`^(pipe:|file:|[a-z][a-z0-9+.-]*://)`)
 // existing files, sorted by name. It returns ErrInvalid when a pattern matches no file, when a path
 // occurs twice, or when it is no path.
 func shardPaths(ctx context.Context, place *source.Place, pattern string) ([]string, error) {
-	if pattern == "" {
-		return nil, fmt.Errorf("%w: no path", source.ErrInvalid)
-	}
 	remote := place.Objects() != nil
 	if st, err := os.Stat(pattern); !remote && err == nil {
 		if st.IsDir() {

@@ -46,13 +46,16 @@ func (d *dataset) find(i int, w *work) (*shard, error) {
 	s := d.shards[k]
 	err := s.in.look(func() error {
 		if _, lacks := d.chosen[k].find(s.index, number, w); lacks >= 0 {
-			return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again",
-				source.ErrChanged, s.path)
+			return changedIndex(s)
 		}
 		return nil
 	})
 	d.shape(w)
 	return s, err
+}
+
+func changedIndex(s *shard) error {
+	return fmt.Errorf("%w: the index of %s was changed while it was in use; open the source again", source.ErrChanged, s.path)
 }
 
 // shape fills in the shapes of the fields.
@@ -85,22 +88,35 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	defer d.work.Put(w)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s, err := d.find(i, w)
+	s, spans, total, err := d.plan(ctx, i, dst, w)
 	if err != nil {
 		return 0, err
 	}
-	spans, total, err := d.info.Schema.Begin(dst, w.dims)
+	err = d.readExtents(ctx, s, w.extents)
+	clear(w.extents) // the pool must not keep the caller's buffer alive
+	if err != nil {
+		return 0, err
+	}
+	return total, d.parseNumbers(i, dst, spans, w)
+}
+
+// plan finds the bytes of a sample in its shard, and where they go: w.extents, in the order of the shard.
+func (d *dataset) plan(ctx context.Context, i int, dst []byte, w *work) (s *shard, spans []shm.Span, total int, err error) {
+	if s, err = d.find(i, w); err != nil {
+		return nil, nil, 0, err
+	}
+	spans, total, err = d.info.Schema.Begin(dst, w.dims)
 	if err := source.CheckRead(ctx, i, d.info.Samples, total, dst); err != nil {
-		return 0, err
+		return nil, nil, 0, err
 	}
 	if err != nil {
-		return 0, err
+		return nil, nil, 0, err
 	}
 	for k, m := range w.members {
 		to := dst[spans[k].Start:spans[k].End]
 		if d.fields[k].number {
 			if m.bytes > mostDigits {
-				return 0, fmt.Errorf("%w: %s: field %s has %d bytes, too many for a number", source.ErrCorrupt,
+				return nil, nil, 0, fmt.Errorf("%w: %s: field %s has %d bytes, too many for a number", source.ErrCorrupt,
 					d.where(i), d.fields[k].name, m.bytes)
 			}
 			to = w.numbers[k*mostDigits:][:m.bytes]
@@ -108,12 +124,7 @@ func (d *dataset) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		w.extents[k] = source.Extent{Offset: m.at, Dst: to}
 	}
 	slices.SortFunc(w.extents, func(a, b source.Extent) int { return cmp.Compare(a.Offset, b.Offset) })
-	err = d.readExtents(ctx, s, w.extents)
-	clear(w.extents) // the pool must not keep the caller's buffer alive
-	if err != nil {
-		return 0, err
-	}
-	return total, d.parseNumbers(i, dst, spans, w)
+	return s, spans, total, nil
 }
 
 // readExtents reads from a shard, and opens it if necessary.

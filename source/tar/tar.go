@@ -82,7 +82,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err := s.Decode(&o); err != nil {
 		return nil, err
 	}
-	place, err := o.Place(o.Path)
+	place, err := o.Place(&o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +100,16 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	if err = d.openShards(ctx, paths, &o); err == nil {
 		err = d.describe(&o)
 	}
+	var blocks *remoteDataset
+	if err == nil && place.Objects() != nil {
+		blocks, err = newRemote(ctx, d)
+	}
 	if err != nil {
 		d.Close()
 		return nil, err
+	}
+	if blocks != nil {
+		return blocks, nil
 	}
 	return d, nil
 }
@@ -193,7 +200,7 @@ func (d *dataset) describe(o *settings) error {
 	for _, f := range d.fields {
 		read += fmt.Sprintf(" %q %t", f.names, f.number)
 	}
-	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(),
+	d.info = source.Info{Kind: kind, Samples: samples, Schema: schema, Notes: d.notes(), Traffic: d.place.Traffic(),
 		Fingerprint: source.Fingerprint(kind, read, files...)}
 	return nil
 }

@@ -112,7 +112,7 @@ func (l *lines) String() string {
 // connect puts a tier before a source. It waits until the tier knows its servers, if wait is set.
 func connect(t testing.TB, from source.Source, wait bool, servers []*redistest.Server, more source.Settings) *host {
 	t.Helper()
-	settings := source.Settings{"addresses": addresses(servers)}
+	settings := source.Settings{"addresses": addresses(servers), "timeout": "20s"} // an engine on a busy machine is slow
 	for key, value := range more {
 		settings[key] = value
 	}
@@ -282,8 +282,8 @@ func TestOnceAtTheSameTime(t *testing.T) {
 	})
 }
 
-// Ensure that a host that dies while it loads a sample delays others by its lease, that a load that
-// fails frees it at once, and that a load longer than a lease keeps it.
+// Ensure that a host that dies during a load delays others only until its lease ends. A load that fails frees
+// its lease at once, and one that is longer than a lease keeps it.
 func TestLeases(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t)}
 	const size = 1000
@@ -478,6 +478,32 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
+// Ensure that a node that is left out ends all requests to it, also one that has waited for a part of the timeout.
+func TestOpeningEndsRequests(t *testing.T) {
+	const n, size, timeout = 300, 1000, 3 * time.Second
+	server := redistest.Start(t)
+	h := connect(t, newCounted(n, size), true, []*redistest.Server{server}, source.Settings{"timeout": timeout.String()})
+	for range 5 { // over as many connections as it may have
+		h.read(t, size, upTo(n)...)
+		h.written(t)
+	}
+	server.Stop()
+	defer server.Continue()
+	var ends [2]time.Time
+	var reads sync.WaitGroup
+	for i := range ends {
+		reads.Go(func() {
+			h.read(t, size, i)
+			ends[i] = time.Now()
+		})
+		time.Sleep(timeout / 2)
+	}
+	reads.Wait()
+	if between := ends[1].Sub(ends[0]); between > timeout/4 || h.tier.Status().Openings != 1 {
+		t.Errorf("the later read ended %v after the earlier one: %+v", between, h.tier.Status())
+	}
+}
+
 // Ensure that a value that is not the sample is noticed, counted, removed and loaded again.
 func TestPoison(t *testing.T) {
 	engines(t, func(t *testing.T, servers []*redistest.Server) {
@@ -558,7 +584,7 @@ func TestFull(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t, "--maxmemory", "4mb")}
 	const n, size = 200, 50000
 	from := newCounted(n, size)
-	h := connect(t, from, true, servers, source.Settings{"timeout": "20s"}) // on a busy machine too
+	h := connect(t, from, true, servers, nil)
 	h.read(t, size, upTo(n)...)
 	h.written(t)
 	first := h.set.Status()[0].Refused // of all that were under way

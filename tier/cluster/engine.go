@@ -22,7 +22,7 @@ type engine struct {
 func (s *settings) options(address string) *redis.Options {
 	return &redis.Options{Addr: address, Protocol: 2, CredentialsProviderContext: s.credentials, MaxRetries: -1,
 		DialTimeout: s.Timeout, DialerRetries: 1, ReadTimeout: -1, WriteTimeout: -1, ContextTimeoutEnabled: true,
-		PoolSize: lanes + 2, ReadBufferSize: s.buffer, PipelineReadBufferSize: s.buffer, PipelinePoolSize: lanes + 1,
+		PoolSize: pipelines + 2, ReadBufferSize: s.buffer, PipelineReadBufferSize: s.buffer, PipelinePoolSize: pipelines + 1,
 		DisableIdentity: true, MaintNotificationsConfig: silent()}
 }
 

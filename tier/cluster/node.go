@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// lanes is how many pipelines of a node are under way at most. While they are, requests gather for
+	// pipelines is how many pipelines of a node are under way at most. While they are, requests gather for
 	// the next one.
-	lanes = 2
+	pipelines = 2
 	// A pipeline has at most so many requests, and so many bytes, but at least one request.
 	pipelineRequests = 64
 	pipelineBytes    = 4 << 20
@@ -88,7 +88,7 @@ func (n *node) send(r *request) {
 		return
 	}
 	n.waiting = append(n.waiting, r)
-	if n.running < lanes {
+	if n.running < pipelines {
 		n.running++
 		go n.drain()
 	}

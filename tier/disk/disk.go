@@ -112,8 +112,8 @@ func (t *Tier) try() error {
 	defer t.mu.Unlock()
 	t.seg, t.cache = seg, c
 	if replaced != "" {
-		t.note = "its file began anew: " + replaced
-		t.about.Log.Warn("a tier has begun its file anew", "tier", kindName, "because", replaced)
+		t.note = "its file was made again: " + replaced
+		t.about.Log.Warn("a tier has made its file again", "tier", kindName, "because", replaced)
 	}
 	return nil
 }

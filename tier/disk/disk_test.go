@@ -209,7 +209,7 @@ func TestChangedBytes(t *testing.T) {
 	}
 }
 
-// Ensure that another source, other settings, or a file that is no segment begin the file anew, and say so.
+// Ensure that another source, other settings, or a file that is no segment make the file again, and say so.
 func TestAnotherFile(t *testing.T) {
 	from := settingsOf(t.TempDir(), nil)
 	fill := func(about tier.About) *Tier {

@@ -4,13 +4,17 @@
 //	remote-bench VERSITYGW                        16 at a time, over the loopback device
 //	remote-bench -delay 20ms -rate 125 VERSITYGW  through a link of 20 ms and 125 MB/s: fixed numbers of
 //	                                              requests beside the source, which finds its own
+//	remote-bench -delay 20ms -shards VERSITYGW    through the link, 4 requests at a time: single objects beside
+//	                                              tar shards of them that are read in shuffled windows
 //
 // The link is a TCP proxy that delays each byte by half of -delay in each direction. Runs alternate.
 package main
 
 import (
+	"archive/tar"
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -33,6 +37,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/wrap"
 )
 
 var (
@@ -42,6 +47,7 @@ var (
 	readers = flag.Int("readers", 16, "at a time, without -delay")
 	delay   = flag.Duration("delay", 0, "of the link, there and back")
 	rate    = flag.Float64("rate", 125, "of the link, in MB/s, with -delay")
+	shards  = flag.Bool("shards", false, "compare single objects with tar shards")
 	seconds = flag.Duration("time", 8*time.Second, "of a run, with -delay")
 )
 
@@ -91,7 +97,10 @@ func run(program string) error {
 	if err != nil {
 		return err
 	}
-	if *delay > 0 {
+	switch {
+	case *shards:
+		return compareShards(dir)
+	case *delay > 0:
 		return compareWidths(urls)
 	}
 	return compare(urls)
@@ -146,12 +155,17 @@ func bare(urls []string, connections int) reader {
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.DisableCompression = 0, connections, true
 	client := &http.Client{Transport: transport}
 	return func(i int, dst []byte) error {
-		answer, err := client.Get(urls[i])
+		request, err := http.NewRequest(http.MethodGet, urls[i], nil)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Range", fmt.Sprintf("bytes=0-%d", *size-1)) // as the source does
+		answer, err := client.Do(request)
 		if err != nil {
 			return err
 		}
 		defer answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
+		if answer.StatusCode != http.StatusPartialContent {
 			return fmt.Errorf("%s", answer.Status)
 		}
 		_, err = io.ReadFull(answer.Body, dst[:*size])
@@ -264,6 +278,91 @@ func compareWidths(urls []string) error {
 	fmt.Printf("source s3: %.1f MB/s in the first 5 s, %.1f MB/s after them, %.3f of the best fixed number\n", median(early),
 		median(found), median(found)/best)
 	return nil
+}
+
+const (
+	fewRequests  = 4
+	windowLength = 1000 // samples
+)
+
+// compareShards compares single objects in random order with shards in shuffled windows.
+func compareShards(dir string) error {
+	for k := 0; k < *objects; k += windowLength {
+		if err := shard(dir, k, min(k+windowLength, *objects)); err != nil {
+			return err
+		}
+	}
+	remote := map[string]any{"requests": fewRequests}
+	open := func(s source.Settings) (source.Source, wrap.Ahead, error) {
+		s["remote"] = remote
+		return kinds.Whole(context.Background(), kinds.Open, s, nil)
+	}
+	single, _, err := open(source.Settings{"kind": "dir", "path": "s3://" + bucket, "glob": "*.bin"})
+	if err != nil {
+		return err
+	}
+	defer single.Close()
+	packed, ahead, err := open(source.Settings{"kind": "tar", "path": "s3://" + bucket + "/train-*.tar", "index": dir,
+		"read_ahead": map[string]any{"size": "256MiB", "readers": fewRequests, "blocks": true}})
+	if err != nil {
+		return err
+	}
+	defer packed.Close()
+	var ratios, singles, windows []float64
+	for range *runs {
+		rate, _ := read(func(i int, dst []byte) error { _, err := single.Read(context.Background(), i, dst); return err },
+			fewRequests, *seconds, nil)
+		singles = append(singles, rate)
+		var order []int
+		for k := 0; k < *objects; k += windowLength {
+			for _, i := range mathrand.Perm(min(windowLength, *objects-k)) {
+				order = append(order, k+i)
+			}
+		}
+		ahead.Prefetch(order)
+		began, next := time.Now(), atomic.Int64{}
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() {
+				dst := make([]byte, *size+source.Spare)
+				for k := int(next.Add(1)) - 1; k < len(order); k = int(next.Add(1)) - 1 {
+					if _, err := packed.Read(context.Background(), order[k], dst); err != nil {
+						log.Fatal(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		windows = append(windows, float64(*objects**size)/time.Since(began).Seconds()/1e6)
+		ratios = append(ratios, windows[len(windows)-1]/rate)
+	}
+	slices.Sort(ratios)
+	fmt.Printf("%d requests at a time, %d runs: single objects %.1f MB/s; shards in windows of %d %.1f MB/s, %.3f of the link; "+
+		"ratio %.2f (%.2f to %.2f)\n", fewRequests, *runs, median(singles), windowLength, median(windows), median(windows) / *rate,
+		median(ratios), ratios[0], ratios[len(ratios)-1])
+	return nil
+}
+
+// shard makes a tar file of the objects [from, to).
+func shard(dir string, from, to int) error {
+	f, err := os.Create(filepath.Join(dir, bucket, fmt.Sprintf("train-%03d.tar", from/windowLength)))
+	if err != nil {
+		return err
+	}
+	w := tar.NewWriter(f)
+	for i := from; i < to; i++ {
+		data, err := os.ReadFile(filepath.Join(dir, bucket, name(i)))
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name(i), Size: int64(len(data)), Mode: 0o600}); err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Close(), f.Close())
 }
 
 // link starts the proxy and returns its address.

@@ -22,11 +22,14 @@ enum frame_type {
     FRAME_CANCEL,
     FRAME_ERROR,
     FRAME_ANNOUNCE,
-    FRAME_ANNOUNCED
+    FRAME_ANNOUNCED,
+    FRAME_OFFER,
+    FRAME_OFFERED
 };
 
-/* Flags of FETCH: send all samples, also those that are READY, since version 2; as that, and store none, since version 5. */
-enum { FETCH_SEND = 2, FETCH_UNSTORED = 4 };
+/* Flags of FETCH: send all samples, also those that are READY, since version 2; as that, and store none, since version
+ * 5; the caller loads what no program has, since version 6. */
+enum { FETCH_SEND = 2, FETCH_UNSTORED = 4, FETCH_LOADS = 8 };
 
 #define FRAME_BYTES 16                 /* of its header */
 #define PLAN_BYTES 96                  /* of the body of ANNOUNCE */
@@ -52,6 +55,7 @@ struct frame {
 
 INTERNAL struct deadline deadline_of(uint32_t timeout_ms, struct stoc_error *error);
 INTERNAL void put_header(unsigned char *frame, size_t length, enum frame_type type, uint64_t request);
+INTERNAL int wait_for(int fd, short events, uint64_t until, struct deadline *p);
 INTERNAL int send_all(struct link *l, const unsigned char *data, size_t n, struct deadline *p);
 INTERNAL int receive_all(struct link *l, void *data, size_t n, bool descriptor, struct deadline *p);
 __attribute__((format(printf, 2, 3))) INTERNAL int garbled(struct stoc_error *error, const char *format, ...);

@@ -9,8 +9,15 @@
 #define LOST_FROM 4
 #define FETCH_BREAKS 4 /* how many connections may end in a call without one sample between them */
 
-/* values of wanted.hit while a call runs; NOT_TO_BE_HAD becomes 0 at the end */
-enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2 };
+/* How a caller waits for the loads of others: pauses between two looks, each 1.5 times the one before, and the longest
+ * wait. After that it loads the samples itself. */
+#define FIRST_LOOK_NS UINT64_C(2000000)
+#define LONGEST_LOOK_NS UINT64_C(100000000)
+#define LOOK_FOR_NS UINT64_C(60000000000)
+
+/* values of wanted.hit while a call runs; those above HAD become 0 at the end. LOADED_ELSEWHERE: another program or
+ * machine loads it */
+enum { NOT_HAD = 0, HAD = 1, NOT_TO_BE_HAD = 2, LOADED_ELSEWHERE = 3 };
 
 struct missing {
     size_t position; /* in the indices of the call */
@@ -31,6 +38,8 @@ struct wanted {
     size_t missing_count;
     struct stoc_failure *failures;
     size_t failed, failed_capacity;
+    bool loads;                /* STOC_FETCH_LOADS */
+    size_t to_load, elsewhere; /* failures that the caller loads; samples that others load */
     struct deadline deadline;
 };
 
@@ -206,7 +215,11 @@ static int take_failures(struct wanted *w, const unsigned char *body, size_t len
         if (remote == STOC_REMOTE_CLOSING) {
             closing = true;
             fail(error, BROKEN, 0, "%.*s", (int)text, (const char *)body + at);
+        } else if (remote == STOC_REMOTE_LOADING && w->loads) {
+            w->hit[k] = LOADED_ELSEWHERE;
+            w->elsewhere++;
         } else {
+            w->to_load += remote == STOC_REMOTE_LOAD;
             int code = mark_failed(w, k, remote, (const char *)body + at, text);
             if (code < 0)
                 return code;
@@ -231,6 +244,8 @@ static int fetch_part(struct wanted *w, struct link *l, size_t m)
     uint64_t fit = w->cache->chains ? w->cache->slots / 32 : w->cache->slots;
     bool send = l->version >= 2 && (w->missing[0].tries > 0 || (w->cache->evicts && m > fit / LOST_FROM));
     uint32_t flags = is_unstored(w, l, 0) ? FETCH_UNSTORED : send ? FETCH_SEND : 0;
+    if (w->loads && l->version >= 6)
+        flags |= FETCH_LOADS;
     int code = send_request(l, FRAME_FETCH, flags, w->indices, w->missing, m, &w->deadline);
     for (struct frame f; code == 0;) {
         if ((code = receive_answer(l, &f, &w->deadline)) < 0)
@@ -321,6 +336,54 @@ static int fetch_missing(struct wanted *w)
     }
 }
 
+/* Lists the samples of the call that have this value in hit; those that need not be stored are at the end. */
+static void list_missing(struct wanted *w, uint8_t value, size_t count)
+{
+    size_t first = 0, end = count;
+    for (size_t k = 0; k < w->n; k++)
+        if (w->hit[k] == value) {
+            w->hit[k] = NOT_HAD;
+            w->missing[is_left_out(w->cache, (uint64_t)w->indices[k]) ? --end : first++] = (struct missing){.position = k};
+        }
+    w->missing_count = count;
+}
+
+/* Samples that others load become failures with a code. */
+static int fail_elsewhere(struct wanted *w, int remote, const char *text)
+{
+    for (size_t k = 0; k < w->n; k++)
+        if (w->hit[k] == LOADED_ELSEWHERE) {
+            int code = mark_failed(w, k, remote, text, strlen(text));
+            if (code < 0)
+                return code;
+        }
+    return 0;
+}
+
+/* As fetch_missing. Waits for samples that others load, unless the caller has some to load itself: others may wait for
+ * these. */
+static int fetch_or_wait(struct wanted *w)
+{
+    uint64_t end = now_ns() + LOOK_FOR_NS;
+    for (uint64_t pause = FIRST_LOOK_NS;; pause = MIN(pause + pause / 2, LONGEST_LOOK_NS)) {
+        int code = fetch_missing(w);
+        if (code < 0 || w->elsewhere == 0)
+            return code;
+        if (w->to_load)
+            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine loads it; ask again");
+        if (now_ns() >= end)
+            return fail_elsewhere(w, STOC_REMOTE_LOAD, "another program has not loaded it in a minute; load it yourself");
+        code = wait_for(-1, 0, MIN(now_ns() + pause, w->deadline.at), &w->deadline);
+        if (code != STOC_ETIMEOUT)
+            return code;
+        no_error(w->deadline.error);
+        if (now_ns() >= w->deadline.at)
+            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine still loads it; ask again");
+        list_missing(w, LOADED_ELSEWHERE, w->elsewhere);
+        w->elsewhere = 0;
+    }
+}
+
 static int by_position(const void *a, const void *b)
 {
     uint64_t left = ((const struct stoc_failure *)a)->position, right = ((const struct stoc_failure *)b)->position;
@@ -339,12 +402,10 @@ static int64_t finish_fetch(struct wanted *w, struct stoc_fetch_options *options
         w->missing = calloc(w->missing_count, sizeof *w->missing);
         if (!w->missing)
             code = no_memory(w->deadline.error, w->missing_count * sizeof *w->missing);
-        size_t i = 0, end = w->missing_count; /* those that need not be stored are at the end */
-        for (size_t k = 0; k < w->n && code == 0; k++)
-            if (w->hit[k] == NOT_HAD)
-                w->missing[is_left_out(w->cache, (uint64_t)w->indices[k]) ? --end : i++].position = k;
-        if (code == 0)
-            code = fetch_missing(w);
+        if (code == 0) {
+            list_missing(w, NOT_HAD, w->missing_count);
+            code = fetch_or_wait(w);
+        }
         free(w->missing);
     }
     for (size_t k = 0; k < w->n; k++) {
@@ -390,7 +451,7 @@ static int begin_fetch(stoc_cache *c, const int64_t *indices, size_t n, struct s
     if (options) {
         options->failed = 0;
         options->failures = NULL;
-        if ((options->flags & ~STOC_FETCH_UNCOUNTED) || options->reserved)
+        if ((options->flags & ~(STOC_FETCH_UNCOUNTED | STOC_FETCH_LOADS)) || options->reserved)
             return fail(error, STOC_EINVAL, 0, "flags: %#x and reserved: %u; unknown ones must be 0", options->flags,
                         options->reserved);
     }
@@ -421,7 +482,8 @@ int64_t stoc_fetch(stoc_cache *c, const int64_t *indices, size_t n, void *dst, s
     if (!hit && !own)
         return no_memory(error, n);
     struct wanted w = {.cache = c, .indices = indices, .n = n, .dst = dst, .stride = row_stride,
-                       .hit = hit ? hit : own, .deadline = deadline_of_options(o, error)};
+                       .hit = hit ? hit : own, .loads = (o->flags & STOC_FETCH_LOADS) != 0,
+                       .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     if (!(o->flags & STOC_FETCH_UNCOUNTED)) {
         had = stoc_gather(c, indices, n, -1, dst, row_stride, w.hit, o->threads);
@@ -457,6 +519,7 @@ int64_t stoc_fetch_each(stoc_cache *c, const int64_t *indices, size_t n, void **
     if (!hit)
         return no_memory(error, n);
     struct wanted w = {.cache = c, .indices = indices, .n = n, .data = data, .lengths = lengths, .hit = hit,
+                       .loads = (o->flags & STOC_FETCH_LOADS) != 0,
                        .deadline = deadline_of_options(o, error)};
     int64_t had = 0;
     for (size_t k = 0; k < n && had >= 0; k++)
@@ -553,4 +616,65 @@ int64_t stoc_prefetch(stoc_cache *c, const int64_t *indices, size_t n, struct st
     int64_t queued = prefetch_all(c, kept, m, p, error);
     free(kept);
     return queued;
+}
+
+/* Sends one OFFER, of parts (count 0: the load has failed). Returns whether a tier takes the sample, or an error. */
+static int offer_on(struct link *l, int64_t index, const struct iovec *parts, int count, size_t length,
+                    struct deadline *p)
+{
+    unsigned char head[FRAME_BYTES + 16], body[8];
+    struct frame f;
+    put_header(head, 16 + length, FRAME_OFFER, ++l->request);
+    put32(head, FRAME_BYTES, l->cache);
+    put32(head, FRAME_BYTES + 4, count == 0);
+    put64(head, FRAME_BYTES + 8, (uint64_t)index);
+    int code = send_all(l, head, sizeof head, p);
+    for (int k = 0; k < count && code == 0; k++)
+        code = send_all(l, parts[k].iov_base, parts[k].iov_len, p);
+    if (code == 0)
+        code = receive_answer(l, &f, p);
+    if (code < 0)
+        return code;
+    if (f.type != FRAME_OFFERED || f.length != sizeof body)
+        return garbled(p->error, "a frame of type %d, %u bytes, in answer to OFFER", (int)f.type, f.length);
+    code = receive_all(l, body, sizeof body, false, p);
+    return code < 0 ? code : get32(body, 0) == 1;
+}
+
+int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms,
+               struct stoc_error *error)
+{
+    size_t length = 0;
+    no_error(error);
+    if (!c)
+        return fail(error, STOC_ECLOSED, 0, "the cache is closed");
+    if (!(c->flags & STOC_FLAG_PROGRAMS))
+        return fail(error, STOC_EINVAL, 0,
+                    "the server reads the samples of this cache from a source; stoc_offer is for source: {kind: none}");
+    if (count < 0 || (count && !parts))
+        return fail(error, STOC_EINVAL, 0, "parts: %s, with count %d", parts ? "set" : "NULL", count);
+    if ((uint64_t)index >= c->samples)
+        return fail(error, STOC_EINDEX, 0, "index %lld is not in 0..%llu", (long long)index,
+                    (unsigned long long)c->samples - 1);
+    for (int k = 0; k < count; k++)
+        length += parts[k].iov_len;
+    if (count && length != c->sample_bytes)
+        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu", (long long)index,
+                    length, (unsigned long long)c->sample_bytes);
+    struct deadline p = deadline_of(timeout_ms, error);
+    for (int breaks = 0;;) {
+        struct link *l;
+        int code = take_link(c, &l, &p);
+        if (code < 0)
+            return code;
+        code = l->version >= 6 ? offer_on(l, index, parts, count, length, &p) : 0;
+        if (code < 0)
+            hang_up(l);
+        give_link(l);
+        if (code != BROKEN)
+            return code;
+        drop_idle(c);
+        if (++breaks == FETCH_BREAKS)
+            return server_went_away(&p, c->served);
+    }
 }

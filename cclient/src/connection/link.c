@@ -5,7 +5,7 @@
  */
 #include "connection.h"
 
-#define CONTROL_VERSION 5 /* the highest that this library speaks; the lowest is 1 */
+#define CONTROL_VERSION 6 /* the highest that this library speaks; the lowest is 1 */
 #define MAX_SERVER_BODY (UINT32_C(4) << 20) /* of all frames except SAMPLE */
 #define MAX_LABEL 63
 #define MAX_TEXT 1000
@@ -42,7 +42,7 @@ static int go_on(struct deadline *p, uint64_t until, bool ask)
 
 /* Waits for events of fd until `until`. 0, ETIMEOUT, EINTERRUPTED, ESYSTEM. With fd -1 it only
  * sleeps, and returns ETIMEOUT. */
-static int wait_for(int fd, short events, uint64_t until, struct deadline *p)
+INTERNAL int wait_for(int fd, short events, uint64_t until, struct deadline *p)
 {
     for (;;) {
         uint64_t now = now_ns();
@@ -183,7 +183,7 @@ INTERNAL int receive_frame(struct link *l, struct frame *f, bool descriptor, str
     f->request = get64(header, 8);
     if (get16(header, 6) != 0)
         return garbled(p->error, "a reserved field of %u", get16(header, 6));
-    if (type < FRAME_HELLO || type > FRAME_ANNOUNCED)
+    if (type < FRAME_HELLO || type > FRAME_OFFERED)
         return garbled(p->error, "a frame of type %u", type);
     if (type != FRAME_SAMPLE && f->length > MAX_SERVER_BODY)
         return garbled(p->error, "a frame of type %u with %u bytes", type, f->length);

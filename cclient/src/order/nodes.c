@@ -4,7 +4,7 @@
  */
 #include "order.h"
 
-#define NOBODY (-1)
+#define NO_NODE (-1)
 #define DEAL_VERSION 1
 #define PROBES 64 /* indices that stand for an order in a digest */
 #define MAX_RANKS INT32_MAX /* of a node */
@@ -115,16 +115,16 @@ static void replace_worst(struct offers *held, struct offer new)
     held->heap[k] = new;
 }
 
-/* The node that a bucket asks next, after the one with this score and key; NOBODY: every node has refused it. */
+/* The node that a bucket asks next, after the one with this score and key; NO_NODE: every node has refused it. */
 static int32_t next_node(const struct stoc_owners *o, uint64_t bucket, bool asked, uint64_t after, uint64_t key,
                          uint64_t *score)
 {
-    int32_t best = NOBODY;
+    int32_t best = NO_NODE;
     for (uint32_t i = 0; i < o->count; i++) {
         uint64_t s = score_of(&o->nodes[i], bucket);
         if (asked && (s < after || (s == after && o->nodes[i].key <= key)))
             continue;
-        if (best == NOBODY || s < *score || (s == *score && o->nodes[i].key < o->nodes[best].key)) {
+        if (best == NO_NODE || s < *score || (s == *score && o->nodes[i].key < o->nodes[best].key)) {
             best = (int32_t)i;
             *score = s;
         }
@@ -139,8 +139,8 @@ static void match(struct stoc_owners *o, struct offers *held)
     for (uint64_t first = 0; first < BUCKETS; first++) {
         uint64_t bucket = first, score = 0, after = 0, key = 0;
         bool asked = false;
-        o->owner[first] = NOBODY;
-        for (int32_t i; (i = next_node(o, bucket, asked, after, key, &score)) != NOBODY;) {
+        o->owner[first] = NO_NODE;
+        for (int32_t i; (i = next_node(o, bucket, asked, after, key, &score)) != NO_NODE;) {
             struct offer mine = {score, bucket};
             asked = true;
             after = score;
@@ -154,7 +154,7 @@ static void match(struct stoc_owners *o, struct offers *held)
                 struct offer loser = held[i].heap[0];
                 replace_worst(&held[i], mine);
                 o->owner[bucket] = i;
-                o->owner[loser.bucket] = NOBODY;
+                o->owner[loser.bucket] = NO_NODE;
                 bucket = loser.bucket; /* it has asked all nodes up to this one */
                 after = loser.score;
             }
@@ -333,7 +333,7 @@ static uint64_t digest(const stoc_epoch *e, const stoc_owners *o, const struct s
     for (uint32_t i = 0; i < o->count; i++)
         words[n++] = o->nodes[i].ranks;
     for (uint64_t k = 0; k < BUCKETS; k++)
-        words[n++] = o->owner[k] == NOBODY ? o->count : (uint64_t)o->owner[k];
+        words[n++] = o->owner[k] == NO_NODE ? o->count : (uint64_t)o->owner[k];
     key = chain(o->samples, words, n);
     free(words);
     return key;
@@ -377,15 +377,15 @@ static void choose_readers(const stoc_owners *o, const int64_t *indices, size_t 
 {
     for (size_t k = 0; k < n; k++) {
         int32_t i = o->owner[bucket_of((uint64_t)indices[k])];
-        if (i != NOBODY && lacks[i])
+        if (i != NO_NODE && lacks[i])
             lacks[i]--;
         else
-            i = NOBODY;
+            i = NO_NODE;
         reader[k] = i;
     }
     uint32_t node = 0;
     for (size_t k = 0; k < n; k++) {
-        if (reader[k] != NOBODY)
+        if (reader[k] != NO_NODE)
             continue;
         while (!lacks[node])
             node++;

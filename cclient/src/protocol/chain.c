@@ -157,7 +157,7 @@ static int remove_sample(stoc_cache *c, uint32_t record, uint64_t victim)
     STOC_FAULT("evict.unlisted");
     if (!emptied)
         return corrupt(c);
-    count(c, STOC_COUNTER_EVICTED, 1);
+    count_eviction(c);
     return STOC_STORED;
 }
 

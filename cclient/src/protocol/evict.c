@@ -49,6 +49,42 @@ INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64
     store(meta_word(c, sample), meta_with_cost(meta, cost));
 }
 
+enum { LAP_READS, LAP_EVICTED, LAP_REPLACED, LAP_EVERY = 64 };
+
+/* Evictions since a lap began, for as many reads as there are samples. */
+static uint64_t replaced_since(const stoc_cache *c, uint64_t begin, uint64_t reads, uint64_t evicted)
+{
+    double part = (double)c->samples / (double)MAX(reads - MIN(begin, reads), 1);
+    return (uint64_t)((double)(evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted)) * part + 0.5);
+}
+
+/* How many samples went for others in the last lap. The numbers are those of all clients, since the creation. */
+INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evicted)
+{
+    uint64_t begin = load(lap_word(c, LAP_READS));
+    return reads >= begin + c->samples ? replaced_since(c, begin, reads, evicted) : load(lap_word(c, LAP_REPLACED));
+}
+
+/* Counts a sample that went for another one, and begins a new lap if one is over: docs/spec/segment.md, Laps. */
+INTERNAL void count_eviction(stoc_cache *c)
+{
+    count(c, STOC_COUNTER_EVICTED, 1);
+    if ((atomic_fetch_add(&c->evictions, 1) + 1) % LAP_EVERY != 0)
+        return;
+    uint64_t reads = 0, evicted = 0, high = MIN(load(clients_high_word(c)), c->client_records);
+    for (uint32_t record = 0; record < high; record++)
+        for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++) {
+            const stoc_word *counters = record_counters(c, record) + stripe * STOC_COUNTERS_PER_STRIPE;
+            reads += load(counters + STOC_COUNTER_HITS) + load(counters + STOC_COUNTER_MISSES);
+            evicted += load(counters + STOC_COUNTER_EVICTED);
+        }
+    uint64_t begin = load(lap_word(c, LAP_READS));
+    if (reads < begin + c->samples || !cas(lap_word(c, LAP_READS), begin, reads))
+        return;
+    store(lap_word(c, LAP_REPLACED), replaced_since(c, begin, reads, evicted));
+    store(lap_word(c, LAP_EVICTED), evicted);
+}
+
 enum { RETIRED = 1, CHANGED = 0 };
 
 /* Evicts the victim from a slot, which is the claim's then: RETIRED. CHANGED: the victim is another
@@ -83,7 +119,7 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
         free_slot(c, slot, k->sample, "abort.slot", "abort.cursor"); /* the word does not name it: abort does not */
         return corrupt(c);
     }
-    count(c, STOC_COUNTER_EVICTED, 1);
+    count_eviction(c);
     return RETIRED;
 }
 

@@ -7,7 +7,8 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
 {
     if (!c)
         return STOC_ECLOSED;
-    if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode)))
+    if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode) &&
+                  info->struct_bytes != offsetof(struct stoc_info, programs)))
         return STOC_EINVAL;
     struct stoc_info all = {.struct_bytes = info->struct_bytes, .samples = c->samples, .slots = c->slots,
                             .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
@@ -18,7 +19,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
                             .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,
-                            .payload = c->payload};
+                            .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
     memcpy(all.fingerprint, c->fingerprint, sizeof c->fingerprint);
@@ -247,6 +248,7 @@ static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
     stats->retried = sum[STOC_COUNTER_RETRIED];
     stats->corrupt = sum[STOC_COUNTER_CORRUPT];
     stats->passed = sum[STOC_COUNTER_PASSED];
+    stats->replaced = replaced_of(c, stats->hits + stats->misses, stats->evicted);
     return 0;
 }
 
@@ -255,7 +257,8 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     if (!c)
         return STOC_ECLOSED;
     if (!stats ||
-        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes)))
+        (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes) &&
+         stats->struct_bytes != offsetof(struct stoc_stats, replaced)))
         return STOC_EINVAL;
     struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
     int code = fill_stats(c, &now);

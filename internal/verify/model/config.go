@@ -1,6 +1,10 @@
 package model
 
-import "github.com/stocached/stocached/policy"
+import (
+	"time"
+
+	"github.com/stocached/stocached/policy"
+)
 
 // Config is one small world: a cache, the programs that run on it, and the allowed failures.
 type Config struct {
@@ -10,23 +14,24 @@ type Config struct {
 	// takes them
 	Indices bool
 	Evicts  bool // a set that finds no free slot evicts a sample, in the order of the slots (fifo)
-	// Policy is a policy with reference bytes, which Evicts then has instead of fifo: clock, with at most 2
-	// places, or lru, with one. (Which slots lru looks at depends on a cache's uuid, but of one slot.)
+	// Policy is what Evicts then has instead of fifo: clock, with at most 2 places, or lru, lfu, cost or planned,
+	// with one. (At which slots these look depends on a cache's uuid, but of one slot.)
 	Policy   policy.Kind
-	Chains   bool     // with Variable and Evicts: slots, of which a sample takes as many as it has units
-	Samples  uint8    // at most 3
-	Places   uint8    // at most 4
-	Records  uint8    // at most 3
-	Entries  uint8    // claim entries of a record, at most 3
-	Clients  []Client // at most 4, with at most 4 threads together
-	OneGroup bool     // of slots, with Chains; else a group has 2 slots
-	Last     bool     // a set takes the last free claim entry, and not the first; its victim takes the first
-	Setup    []Op     // run by thread 0, alone, before anything else
-	Crashes  uint8    // deaths at most
-	Timeouts bool     // a drain that waits may give up
-	Wrap     bool     // generations have one bit
-	TSO      bool     // stores that are not read-modify-writes wait in a buffer of 2 for each thread
-	Broken   Mutation // the zero value is the protocol as documented
+	Next     [maxSamples]uint64 // with planned: in how many reads a sample is read; all 0: no client knows plans
+	Chains   bool               // with Variable and Evicts: slots, of which a sample takes as many as it has units
+	Samples  uint8              // at most 3
+	Places   uint8              // at most 4
+	Records  uint8              // at most 3
+	Entries  uint8              // claim entries of a record, at most 3
+	Clients  []Client           // at most 4, with at most 4 threads together
+	OneGroup bool               // of slots, with Chains; else a group has 2 slots
+	Last     bool               // a set takes the last free claim entry, and not the first; its victim takes the first
+	Setup    []Op               // run by thread 0, alone, before anything else
+	Crashes  uint8              // deaths at most
+	Timeouts bool               // a drain that waits may give up
+	Wrap     bool               // generations have one bit
+	TSO      bool               // stores that are not read-modify-writes wait in a buffer of 2 for each thread
+	Broken   Mutation           // the zero value is the protocol as documented
 }
 
 // Client is a process with a program for each thread. It holds the record of its position from the
@@ -57,7 +62,8 @@ type Op struct {
 	Value     uint8 // what a set writes, 1..31: unique in the configuration, except where generations wrap
 	Units     uint8 // its size; 0 counts as 1
 	Overwrite bool
-	GiveUp    bool // of a set: abort when it has its place; of a clear: do not wait
+	GiveUp    bool          // of a set: abort when it has its place; of a clear: do not wait
+	Took      time.Duration // of a set, with the policy cost: of the load; 0: not told
 }
 
 func (o Op) units() uint8 { return max(1, o.Units) }
@@ -72,6 +78,8 @@ type threadRef struct {
 type system struct {
 	*Config
 	rule    policy.Rule // of Policy; nil: fifo, without reference bytes
+	refers  bool        // hits, looks and sets store reference bytes
+	seed    uint64      // of the policy
 	threads []threadRef
 }
 
@@ -80,8 +88,9 @@ const (
 	firstAgain    = 29 // values from here on are those that the janitor writes after its clear
 )
 
-func (c *Config) system() *system {
-	y := &system{Config: c, rule: c.Policy.New(uint64(c.Places), 0).Rule()}
+// system makes a configuration ready. The seed is that of the policy, in a real cache of its uuid.
+func (c *Config) system(seed uint64) *system {
+	y := &system{Config: c, rule: c.Policy.New(uint64(c.Places), seed).Rule(), refers: c.Policy.NeedsHits(), seed: seed}
 	for i, cl := range c.Clients {
 		for _, program := range cl.Threads {
 			y.threads = append(y.threads, threadRef{uint8(i), program})
@@ -135,6 +144,12 @@ func (s *State) chain(head, sample uint8) (slots []uint8, own bool) {
 	}
 	return slots, own && head == 0
 }
+
+// KnowsPlans says whether clients know in how many reads a sample is read.
+func (c *Config) KnowsPlans() bool { return c.Next != [maxSamples]uint64{} }
+
+// refuses says whether the policy may let no sample go.
+func (y *system) refuses() bool { return y.Policy.NeedsCosts() || y.Policy.NeedsPlans() }
 
 func (y *system) janitor() int { return len(y.threads) - 1 }
 

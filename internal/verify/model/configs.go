@@ -1,6 +1,10 @@
 package model
 
-import "github.com/stocached/stocached/policy"
+import (
+	"time"
+
+	"github.com/stocached/stocached/policy"
+)
 
 // Short names for operations and programs.
 func set(sample, v uint8) Op       { return Op{Kind: Set, Sample: sample, Value: v} }
@@ -11,6 +15,10 @@ func remove(sample, v uint8) Op {
 }
 func get(sample uint8) Op      { return Op{Kind: Get, Sample: sample} }
 func (o Op) of(units uint8) Op { o.Units = units; return o }
+func (o Op) took(d time.Duration) Op {
+	o.Took = d
+	return o
+}
 func one(program ...Op) Client { return Client{Threads: [][]Op{program}} }
 func late(program ...Op) Client {
 	return Client{Late: true, Threads: [][]Op{append([]Op{{Kind: Register}}, program...)}}
@@ -132,6 +140,16 @@ func Configs() []Config {
 		{Name: "evict-choice", Evicts: true, Policy: policy.KindClock, Samples: 3, Places: 2, Records: 2, Entries: 1,
 			Setup:   ops(set(0, 1), set(1, 2), set(2, 3), get(1), get(2)),
 			Clients: []Client{one(set(0, 4)), one(remove(2, 5), remove(1, 6), set(1, 7))}},
+		{Name: "evict-lfu", Evicts: true, Policy: policy.KindLFU, Samples: 2, Places: 1, Records: 2, Entries: 1, Crashes: 1,
+			Setup:   ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(get(0), get(0), set(0, 3)), late(set(0, 4))}},
+		// Policies that may let no sample go.
+		{Name: "evict-cost", Evicts: true, Policy: policy.KindCost, Samples: 3, Places: 1, Records: 2, Entries: 1,
+			Crashes: 1, Setup: ops(set(0, 1).took(cheap)),
+			Clients: []Client{one(set(1, 2).took(dear)), one(set(2, 3).took(cheap), set(0, 4)), late(set(1, 5))}},
+		{Name: "evict-planned", Evicts: true, Policy: policy.KindPlanned, Next: [maxSamples]uint64{policy.Unread, 5, 3},
+			Samples: 3, Places: 1, Records: 2, Entries: 1, Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2)), one(set(2, 3), set(0, 4))}},
 		// Chains of slots: eviction by a sample that needs two slots and by one that leaves a slot over,
 		// overwrites that need another number, readers, clears, threads, and deaths everywhere.
 		{Name: "chains", Variable: true, Evicts: true, Chains: true, Samples: 2, Places: 2, Records: 2, Entries: 2,

@@ -1,11 +1,21 @@
 package model
 
-import "github.com/stocached/stocached/policy"
+import (
+	"time"
+
+	"github.com/stocached/stocached/policy"
+)
 
 // What one set does at most, as in package policy and in the code.
 const (
 	looks    = 5 // at slots, in one search
 	searches = 4 // when other clients take its victims
+)
+
+// Times of loads: so far apart that the policy cost always tells them apart, and never two of the same.
+const (
+	cheap = time.Millisecond
+	dear  = time.Second
 )
 
 func init() {
@@ -14,8 +24,9 @@ func init() {
 	table[evictHand] = func(x *execution) {
 		t := x.t()
 		if x.y.rule != nil && int(t.tries) == x.y.rule.Looks() {
-			if t.number, t.pc = 0, evictAgain; t.best == 0 {
+			if t.number, t.pc = 0, evictAgain; t.best == 0 || x.y.refuses() && !x.yields() {
 				t.result, t.pc = Full, abortWord
+				t.best, t.worth, t.cost = 0, 0, 0
 			}
 			return
 		}
@@ -27,7 +38,7 @@ func init() {
 		}
 		t.tries++
 		turn := value(x.y.Places)
-		if x.y.rule != nil {
+		if x.y.refers {
 			turn = 1 << 15 // decisions depend on all of it
 		}
 		t.number = x.add(handAddr, turn)
@@ -67,14 +78,19 @@ func init() {
 			t.f, t.pc = 0, evictReference
 		}
 	}
-	// A policy with reference bytes looks at several slots, and chooses the sample of least worth. A look may
-	// leave another reference byte.
+	// A policy looks at several slots, and chooses the sample of least worth. A look may leave another reference
+	// byte.
 	table[evictReference] = func(x *execution) {
 		t := x.t()
-		c := policy.Candidate{Reference: uint8(x.load(referenceOf(t.s)))}
-		worth := value(x.y.rule.Worth(&c, uint64(t.number)))
-		if t.best == 0 || worth < t.worth {
-			t.best, t.worth = uint8(t.v)+8*t.s, worth
+		c := x.candidate(uint8(t.v) - 1)
+		x.accesses++ // its cost; of planned, nothing
+		if x.y.refers {
+			x.accesses--
+			c.Reference = uint8(x.load(referenceOf(t.s)))
+		}
+		worth := x.y.rule.Worth(&c, uint64(t.number))
+		if worth < policy.Kept && (t.best == 0 || worth < t.worth) {
+			t.best, t.worth, t.cost = uint8(t.v)+8*t.s, worth, uint8(c.Cost)
 		}
 		t.v, t.pc = 0, evictHand
 		if t.refer = x.y.rule.Looked(c.Reference, uint64(t.number)); worth > 0 && t.refer != c.Reference {
@@ -95,7 +111,7 @@ func init() {
 		t := x.t()
 		u := x.load(wordOf(t.best%8 - 1))
 		t.v, t.s, t.f, t.pc = value(t.best%8), t.best/8, u, evictIntent
-		t.best, t.worth = 0, 0
+		t.best, t.worth, t.cost = 0, 0, 0
 		if stateOf(u) == ready && (placeOf(u) == t.s+1 || x.broken(ChoiceUnchecked)) {
 			return
 		}
@@ -231,6 +247,20 @@ func init() {
 		x.store(victimOf(x.t().rec, x.t().j), 0)
 		x.t().pc = takeEntryClear
 	}
+}
+
+// candidate is what a search knows of a sample, but for its reference byte.
+func (x *execution) candidate(sample uint8) policy.Candidate {
+	return policy.Candidate{Sample: uint64(sample), Size: 1, Cost: policy.Cost(x.s.costs[sample]), Next: x.y.Next[sample]}
+}
+
+// yields says whether the best victim of a search goes for the sample of this set. It loads the spread.
+func (x *execution) yields() bool {
+	x.accesses++
+	t := x.t()
+	newcomer, victim := x.candidate(x.op().Sample), x.candidate(t.best%8-1)
+	victim.Cost = policy.Cost(t.cost)
+	return x.y.rule.Yields(&newcomer, &victim, policy.Spread(x.s.spread))
 }
 
 // toRetire goes to the victim's word, or where a broken protocol goes.

@@ -57,7 +57,7 @@ type origin struct {
 // Explore visits every reachable state, breadth-first, until an invariant is violated. It panics
 // after limit states, which is an error of the configuration.
 func (c *Config) Explore(limit int) *Report {
-	y := c.system()
+	y := c.system(0)
 	report := &Report{Points: map[string]bool{}}
 	visited := map[fingerprint]struct{}{}
 	recovered := map[fingerprint]struct{}{}

@@ -1,5 +1,7 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 // getTries is the number of tries of a copy before it is a miss; 16 in the real code.
 const getTries = 2
 
@@ -74,7 +76,7 @@ func init() {
 			t.pc = getSecond
 		case x.broken(MetaRecheckFirst):
 			t.pc = getCheck
-		case x.y.rule != nil:
+		case x.y.refers:
 			t.pc = getHand
 		default:
 			x.hit()
@@ -87,7 +89,12 @@ func init() {
 	table[getReference] = func(x *execution) {
 		t := x.t()
 		old := uint8(x.load(referenceOf(placeOf(t.w) - 1)))
-		if t.refer = x.y.rule.Hit(old, uint64(t.number), 0); t.refer == old {
+		draw := uint64(0)
+		if x.y.Policy == policy.KindLFU { // a count of the client, which no other sees
+			x.client().draws++
+			draw = uint64(x.client().draws)
+		}
+		if t.refer = x.y.rule.Hit(old, uint64(t.number), draw); t.refer == old {
 			x.hit()
 			return
 		}

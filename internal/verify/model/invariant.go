@@ -289,7 +289,7 @@ func (s *State) checkSet(y *system, op Op, got Result) string {
 		return ""
 	case got == Full && y.arena() && op.Value < firstAgain:
 		return ""
-	case got == Full && n >= y.Places && !y.Evicts:
+	case got == Full && n >= y.Places && (!y.Evicts || y.refuses()):
 		return ""
 	}
 	return fmt.Sprintf("afterwards, a set of sample %d by a client that is alone gives %s with %d of %d places in "+

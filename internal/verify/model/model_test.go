@@ -140,7 +140,7 @@ func TestSchedulesCover(t *testing.T) {
 	}
 	replayed, died := map[string]bool{}, map[string]bool{}
 	for _, s := range schedules {
-		run, err := NewRun(s.World)
+		run, err := NewRun(s.World, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package model_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ var running atomic.Pointer[actor]
 
 func replayGo(t *testing.T, s model.Schedule) {
 	st := newStage(t, worldNamed(t, s.World))
-	run, err := model.NewRun(s.World)
+	run, err := model.NewRun(s.World, seedOf(st.seg.Header.UUID[:]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +125,9 @@ func replayGo(t *testing.T, s model.Schedule) {
 		}
 	}
 }
+
+// seedOf is the seed of a cache's policy.
+func seedOf(uuid []byte) uint64 { return binary.LittleEndian.Uint64(uuid) }
 
 func newStage(t *testing.T, w model.Config) *stage {
 	st := &stage{t: t, world: w, scale: scaleOf(w)}
@@ -181,7 +185,11 @@ func (st *stage) attach(c int) model.Result {
 		st.t.Errorf("locks of client %d: %v", c, err)
 		return model.Miss
 	}
-	switch st.caches[c], err = cache.Attach(st.seg, cache.Options{Locks: st.locks[c]}); {
+	o := cache.Options{Locks: st.locks[c]}
+	if next := st.world.Next; st.world.KnowsPlans() {
+		o.Next = func(sample, _ uint64) uint64 { return next[sample] }
+	}
+	switch st.caches[c], err = cache.Attach(st.seg, o); {
 	case errors.Is(err, shm.ErrClients):
 		return model.NoRecord
 	case err != nil:
@@ -218,7 +226,7 @@ func (st *stage) do(client int, op model.Op) (model.Result, uint8) {
 				return model.Aborted, 0
 			}
 		} else {
-			r, err = c.Set(int(op.Sample), data, flags)
+			r, err = c.SetLoaded(int(op.Sample), [][]byte{data}, flags, op.Took)
 		}
 	case model.Get:
 		dst := make([]byte, int(st.world.Places)*int(st.scale.place))
@@ -342,7 +350,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 	seg, w := st.seg, st.world
 	raw.phase, raw.freeFrom, raw.arenaNext, raw.high = seg.Phase().Load(), seg.FreeFrom().Load(),
 		seg.ArenaNext().Load(), seg.ClientsHigh().Load()
-	raw.hand = seg.Hand().Load()
+	raw.hand, raw.spread = seg.Hand().Load(), seg.Spread().Load()
 	for i := range uint64(w.Samples) {
 		raw.words = append(raw.words, seg.Word(i).Load())
 		raw.metas = append(raw.metas, seg.Meta(i).Load())
@@ -362,7 +370,7 @@ func (st *stage) snapshot() (model.Snapshot, error) {
 		}
 	}
 	for s := range uint64(w.Places) {
-		if w.Policy != policy.None {
+		if w.Policy.NeedsHits() {
 			raw.references = append(raw.references, seg.Reference(s))
 		}
 	}
@@ -403,7 +411,7 @@ func (s scale) sample(v, units uint8) []byte { return bytes.Repeat([]byte{v}, in
 // rawSegment has the words of a segment.
 type rawSegment struct {
 	phase, freeFrom, arenaNext, high  uint64
-	hand                              uint64
+	hand, spread, seed                uint64
 	words, metas, sums, table, claims []uint64 // sums: of an arena; claims: entry, intent and victim, 32 times a record
 	references, payload               []byte
 }
@@ -425,8 +433,11 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 		NextUnit: divide("arena_next", a.Unit(), units), NextOwner: uint64(a.Owner()),
 		ClientsHigh: raw.high, Hand: raw.hand % uint64(max(1, w.Places)), References: raw.references,
 	}
-	if w.Policy != policy.None {
+	if w.Policy.NeedsHits() {
 		n.Hand = raw.hand
+	}
+	if w.Policy.NeedsCosts() {
+		n.Spread = raw.spread
 	}
 	flags := uint32(0) // irrelevant for slots
 	if w.Variable && !w.Chains {
@@ -435,6 +446,11 @@ func (raw *rawSegment) snapshot(w model.Config, sc scale) (model.Snapshot, error
 	layout := (&shm.Geometry{Flags: flags}).WordLayout()
 	for i, x := range raw.words {
 		word, meta := shm.Word(x), shm.Meta(raw.metas[i])
+		if w.Policy.NeedsCosts() {
+			n.Costs = append(n.Costs, meta.Cost())
+		} else if meta.Cost() != 0 {
+			wrong = append(wrong, fmt.Sprintf("sample %d has the cost %d", i, meta.Cost()))
+		}
 		place := layout.Place(word)
 		if place != 0 {
 			place = divide(fmt.Sprintf("place of sample %d", i), place-1, units) + 1

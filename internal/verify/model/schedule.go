@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -84,11 +85,11 @@ type Run struct {
 	s State
 }
 
-// NewRun starts a world, after its Setup.
-func NewRun(world string) (*Run, error) {
+// NewRun starts a world, after its Setup. The seed is that of its policy: the first 8 bytes of a cache's uuid.
+func NewRun(world string, seed uint64) (*Run, error) {
 	for _, c := range Worlds() {
 		if c.Name == world {
-			y := c.system()
+			y := c.system(seed)
 			return &Run{y, y.start()}, nil
 		}
 	}
@@ -166,8 +167,10 @@ type Snapshot struct {
 	Seq, From           uint64
 	NextUnit, NextOwner uint64
 	ClientsHigh         uint64
-	Hand                uint64  // 0 without eviction; modulo the number of slots without Config.Policy
-	References          []uint8 // of slots, with Config.Policy
+	Hand                uint64  // 0 without eviction; modulo the number of slots if there are no reference bytes
+	References          []uint8 // of slots, with clock, lru and lfu
+	Costs               []uint8 // of samples, with the policy cost
+	Spread              uint64  // likewise
 	Words               []Word
 	Lengths             []uint8   // units of a sample; only of an arena
 	Sums, Fills         []uint8   // the value whose checksum a sample has, 0: none; number of publishes
@@ -222,9 +225,12 @@ func (r *Run) Snapshot() Snapshot {
 		n.Entries = append(n.Entries, claims)
 	}
 	for s := range y.Places {
-		if y.rule != nil {
+		if y.refers {
 			n.References = append(n.References, uint8(m[referenceOf(s)]))
 		}
+	}
+	if y.Policy.NeedsCosts() {
+		n.Costs, n.Spread = slices.Clone(r.s.costs[:y.Samples]), r.s.spread
 	}
 	for k := range 2 * y.Places {
 		n.Payload = append(n.Payload, uint8(m[cellAddr+addr(k)]))
@@ -253,7 +259,7 @@ func (r *Run) moves() []Move {
 // walk makes a random schedule, and lists what it covers: points passed, points at which a client
 // died, and points passed while another thread was at some point.
 func walk(world string, rng *rand.Rand) (Schedule, []string) {
-	r, err := NewRun(world)
+	r, err := NewRun(world, 0)
 	if err != nil {
 		panic(err)
 	}

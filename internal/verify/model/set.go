@@ -1,5 +1,7 @@
 package model
 
+import "github.com/stocached/stocached/policy"
+
 func init() {
 	// Step 1: load the word, and check for free capacity.
 	table[setLoad] = func(x *execution) {
@@ -166,6 +168,34 @@ func init() {
 			t.pc = setEntry
 			return
 		}
+		if x.y.Policy.NeedsCosts() && x.op().Took > 0 {
+			t.pc = costLoad
+			return
+		}
+		x.toPlace()
+	}
+	// What the load took counts before a slot is looked for. Another client may store another spread in between:
+	// then one of the two is lost.
+	table[costLoad] = func(x *execution) {
+		x.accesses++
+		x.t().spread, x.t().pc = x.s.spread, costSpread
+	}
+	table[costSpread] = func(x *execution) {
+		t, c := x.t(), x.client()
+		c.draws++
+		x.accesses++
+		cost, spread := policy.Cost(x.s.costs[x.op().Sample]).Loaded(uint64(x.op().Took), policy.Spread(t.spread),
+			policy.Random(x.y.seed, uint64(c.draws)))
+		x.s.spread = uint64(spread)
+		x.say("store spread = %#x", x.s.spread)
+		t.spread, t.cost, t.pc = 0, uint8(cost), costMeta
+	}
+	table[costMeta] = func(x *execution) {
+		t := x.t()
+		x.accesses++
+		x.s.costs[x.op().Sample] = t.cost
+		x.say("store cost[%d] = %d", x.op().Sample, t.cost)
+		t.cost = 0
 		x.toPlace()
 	}
 	// An extent is kept because of the length that was read beside its word. After that the word
@@ -536,7 +566,7 @@ func (x *execution) name(point string) {
 		t.pc = extentDone
 		return
 	}
-	if x.y.rule != nil {
+	if x.y.refers {
 		t.pc = slotHand
 		return
 	}

@@ -9,6 +9,8 @@ type State struct {
 	clients [maxClients]client
 	threads [maxThreads]thread
 	crashes uint8
+	costs   [maxSamples]uint8 // in meta; with the policy cost
+	spread  uint64            // likewise; a shared word
 	shown   [maxSamples]uint8 // the value published last, of a READY sample
 }
 
@@ -16,6 +18,7 @@ type State struct {
 type client struct {
 	record     uint8 // + 1; 0: none, or dead
 	registered bool
+	draws      uint8 // hits that it has counted, with lfu; loads that it has measured, with cost
 	dead       bool
 	taking     uint8 // thread + 1 that reclaims: one at a time
 	extending  uint8 // thread + 1 between arena_next's load and extent.named: one at a time
@@ -33,7 +36,8 @@ type thread struct {
 	v        value // the entry's sample + 1, or that of a victim
 	meta     value
 	number   value    // of the present look, with Config.Policy; the hand at a hit
-	worth    value    // of the best victim that this search has looked at
+	worth    uint32   // of the best victim that this search has looked at
+	spread   uint64   // as loaded for the cost of this set
 	buffer   [2]store // stores that other threads do not see yet; only with TSO
 	op       uint8    // of its program
 	entry    uint8
@@ -55,6 +59,7 @@ type thread struct {
 	expect   uint8 // the content of the sample when its word was read last
 	tries    uint8 // of a copy; looks of a search for a victim
 	best     uint8 // that victim + 1, and 8 times its slot
+	cost     uint8 // of that victim, or the new one of this set's sample
 	refer    uint8 // the reference byte to store
 	searches uint8 // for a victim
 	victims  uint8 // that this set has evicted

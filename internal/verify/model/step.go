@@ -17,6 +17,9 @@ const (
 	setPhase
 	setWithdraw
 	setWord
+	costLoad
+	costSpread
+	costMeta
 	setKept
 	setLost
 	setLostLoad

@@ -79,5 +79,23 @@ func Worlds() []Config {
 		{Name: "chains-clear", Variable: true, Evicts: true, Chains: true, OneGroup: true, Samples: 2, Places: 2,
 			Records: 3, Entries: 2, Crashes: 2, Setup: ops(set(0, 1).of(2)),
 			Clients: []Client{one(clearAll, set(0, 2)), one(set(1, 3), get(0)), late(set(1, 4).of(2), set(0, 5))}},
+		// At the end, as the random schedules of a world depend on its position.
+		{Name: "evict-lfu", Evicts: true, Policy: policy.KindLFU, Samples: 2, Places: 1, Records: 3, Entries: 1, Crashes: 2,
+			Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2), get(1), get(1), set(0, 7)), one(get(0), get(0), set(0, 3), get(0), set(1, 4)),
+				late(set(0, 5), get(0), set(1, 6), get(1))}},
+		// Each sample has one measured load, so decisions depend on no seed: cheap and dear lie far apart.
+		{Name: "evict-cost", Evicts: true, Policy: policy.KindCost, Samples: 3, Places: 1, Records: 3, Entries: 1, Crashes: 2,
+			Setup: ops(set(0, 1).took(cheap)),
+			Clients: []Client{one(set(1, 2).took(dear), get(1), set(0, 7)), one(set(2, 3).took(cheap), set(0, 4), get(0)),
+				late(set(1, 5), set(2, 6), get(1))}},
+		// Go alone: no C client knows plans.
+		{Name: "evict-planned", Evicts: true, Policy: policy.KindPlanned, Next: [maxSamples]uint64{policy.Unread, 5, 3},
+			Samples: 3, Places: 1, Records: 3, Entries: 1, Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2), get(1), set(0, 7)), one(set(2, 3), set(0, 4), get(2)),
+				late(set(1, 5), set(2, 6), get(1))}},
+		{Name: "evict-unplanned", Evicts: true, Policy: policy.KindPlanned, Samples: 2, Places: 1, Records: 3, Entries: 1,
+			Crashes: 2, Setup: ops(set(0, 1)),
+			Clients: []Client{one(set(1, 2), get(1)), one(overwrite(0, 3), set(1, 4)), late(set(1, 5), get(0))}},
 	}
 }

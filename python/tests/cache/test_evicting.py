@@ -312,3 +312,23 @@ def test_a_stop_in_a_load_does_not_make_a_sample_the_dearest():
         for _ in range(3):  # further loads correct it
             cache.put(150, pattern(150, SIZE), cost=0.001, overwrite=True)
         assert cache.costs()[150] < 0.003
+
+
+def test_stats_say_what_the_last_lap_has_replaced():
+    """A lap is as many reads as there are samples. It may be a few longer, because clients look now and then."""
+    n, slots = 2000, 200
+    with Cache.create(samples=n, shape=(8,), slots=slots, policy="fifo") as cache:
+
+        def read(sets: int) -> int:
+            for index in range(n):
+                if cache.get(index) is None and index < sets:
+                    cache.put(index, np.full(8, index % 251, np.uint8))
+            return int(cache.stats().replaced)
+
+        assert cache.stats().replaced == 0
+        assert read(n) == n - slots == cache.stats().evicted
+        assert abs(read(n) - n) <= n * 0.1
+        assert abs(read(n) - n) <= n * 0.1
+        for _ in range(3):
+            last = read(0)
+        assert last <= n * 0.5, "the mean of the laps since"

@@ -4,6 +4,7 @@ processes that are killed."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -260,17 +261,23 @@ def test_epochs_of_workers_that_start_and_are_killed():
     with Cache.create(samples=256, sample_bytes=20_000, clients=80) as cache, quiet_fork():
         for epoch in range(epochs):
             children = []
+            hear, tell = os.pipe()
             for me in range(workers):
                 child = os.fork()
                 if child == 0:
                     os.nice(15)  # so that the parent keeps forking and killing
                     rng = random.Random(epoch * 1000 + me)
-                    while True:  # until it is killed
+                    for number in itertools.count():  # until it is killed
                         k = rng.randrange(256)
                         cache.put(k, pattern(k, 20_000), overwrite=True)
                         cache.get(rng.randrange(256), copy=True)
+                        if number == 0:
+                            os.write(tell, b"x")
                 children.append(child)
-            time.sleep(0.25)
+            os.close(tell)
+            for _ in children:
+                os.read(hear, 1)  # each has begun
+            os.close(hear)
             for child in children:
                 os.kill(child, signal.SIGKILL)
             assert [os.waitpid(child, 0)[1] for child in children] == [signal.SIGKILL] * workers
@@ -289,7 +296,7 @@ def test_epochs_of_workers_that_start_and_are_killed():
             assert (row == pattern(k, 20_000)).all()
 
 
-def test_claim_of_a_killed_process_is_taken_back_by_the_next_put(cache):
+def test_claim_of_a_killed_process_is_reclaimed_by_the_next_put(cache):
     """SIGKILL between claim and publish: the next put, here or in a new process, reclaims the
     sample."""
     with quiet_fork():

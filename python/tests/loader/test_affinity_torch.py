@@ -17,7 +17,7 @@ START = """
     from stocached import InvalidError
     from stocached.torch import DataLoader
 
-    rank, ranks, node, store, name = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:6]
+    rank, ranks, node, store, name, kind = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:7]
     os.environ["STOCACHED_NODE"] = node
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
 
@@ -30,7 +30,14 @@ START = """
 TRAIN = """
     def train(epochs, **settings):
         torch.manual_seed(0)
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(192, 2))
+        model = torch.nn.Linear(192, 2)
+        if kind == "ddp":
+            model = torch.nn.parallel.DistributedDataParallel(model)
+        else:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+            fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+        weight = next(model.parameters())
         loader = DataLoader(Images(), 16, shuffle=True, seed=5, num_workers=1, persistent_workers=True, **settings)
         steps, hits = [], []
         for epoch in range(epochs):
@@ -38,7 +45,8 @@ TRAIN = """
             for images, labels in loader:
                 model.zero_grad()
                 torch.nn.functional.cross_entropy(model(images.flatten(1) / 255.0), labels % 2).backward()
-                steps.append((labels.tolist(), model.module.weight.grad.clone()))
+                whole = weight.grad if kind == "ddp" else weight.grad.full_tensor()
+                steps.append((labels.tolist(), whole.clone()))
             hits.append((loader.stats() - before).hit_rate)
         loader.close()
         return steps, hits
@@ -53,15 +61,15 @@ TRAIN = """
 """
 
 
-def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str]) -> list[str]:
-    """What each rank prints. nodes, names: of the node and the cache of each rank."""
+def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str], kind: str = "ddp") -> list[str]:
+    """What each rank prints. nodes, names: of the node and the cache of each rank. kind: of parallel training."""
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(START) + textwrap.dedent(code))
     settings = [len(nodes), nodes, tmp_path / "store", names]
     done = run_ranks(
         warm,
         program,
-        lambda rank: [rank, settings[0], nodes[rank], settings[2], names[rank]],
+        lambda rank: [rank, settings[0], nodes[rank], settings[2], names[rank], kind],
         len(nodes),
     )
     for rank in done:
@@ -69,11 +77,12 @@ def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str]) -> 
     return [rank.stdout for rank in done]
 
 
-def test_gradients_agree_with_the_plain_order(warm, cache_name, tmp_path):
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_agree_with_the_plain_order(warm, cache_name, tmp_path, kind):
     """Two ranks on one node, and one on another."""
     names = [f"{cache_name}-a", f"{cache_name}-a", f"{cache_name}-b"]
     try:
-        results = [json.loads(text) for text in run(warm, tmp_path, TRAIN, ["a", "a", "b"], names)]
+        results = [json.loads(text) for text in run(warm, tmp_path, TRAIN, ["a", "a", "b"], names, kind)]
     finally:
         remove(names)
     for step in range(len(results[0]["plain"])):
@@ -146,6 +155,28 @@ def test_a_server_stores_what_its_node_keeps(server):
         there = np.flatnonzero(Cache.attach(server.path).states() == State.READY)
         assert len(there) > 100
         assert kept_of(kept, index)[there].all(), "the server has stored samples that the node does not keep"
+
+
+def test_the_first_epoch_brings_what_a_node_owns_and_others_read(server):
+    """In the first epoch other nodes read some of what a node owns. Its server reads these samples too, so the second
+    epoch finds them."""
+    import numpy as np
+    from served import until
+
+    from stocached.cache import Cache, State
+    from stocached.order import Node, Owners
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.records(4000)
+    nodes = [Node("a", 1), Node("b", 1)]
+    owned = np.flatnonzero(Owners(nodes, 4000).find(np.arange(4000)) == 0)
+    loads = DataLoader(
+        SourceDataset(server.name), 20, shuffle=True, seed=1, rank=0, world_size=2, affinity=nodes, ends="drop"
+    )
+    assert sum(len(batch) for batch in loads) == 2000
+    cache = Cache.attach(server.path)
+    until(lambda: (cache.states()[owned] == State.READY).all())
+    loads.close()
 
 
 def kept_of(kept, index):

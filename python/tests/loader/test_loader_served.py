@@ -15,6 +15,8 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
+from stocached.order import WeightedOrder
+
 __all__ = ["by_python"]
 
 pytestmark = [pytest.mark.torch, *TORCH_WARNINGS]
@@ -113,6 +115,41 @@ def test_loaders_announce_their_orders_to_a_planned_cache(server):
     assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
 
 
+UNANNOUNCED = {
+    "a Subset": ("is a Subset", lambda dataset: torch.utils.data.Subset(dataset, range(50)), {}),
+    "a sampler": ("a sampler of the program", lambda dataset: dataset, {"seed": None}),
+    "weights": (
+        "weights or a mix",
+        lambda dataset: dataset,
+        {"shuffle": False, "seed": None, "order": WeightedOrder(100, [1.0] * 100, seed=1)},
+    ),
+    "an order": ("", lambda dataset: dataset, {}),
+}
+
+
+@pytest.mark.parametrize("case", UNANNOUNCED)
+@pytest.mark.parametrize("policy", ["planned", "lru"])
+def test_a_loader_says_why_it_announces_nothing(server, case, policy, caplog):
+    """Once, and only for a cache that would use the order. The samples come all the same."""
+    from stocached.torch import DataLoader, SourceDataset
+
+    why, made, options = UNANNOUNCED[case]
+    server.records(100, policy=policy, size=(4 << 20) + 50 * 1024)
+    given = {"batch_size": 10, "shuffle": True, "seed": 3, **options}
+    loads = DataLoader(made(SourceDataset(server.name, timeout=60)), **given)
+    for _ in range(2):
+        assert len(rows(loads)) == (50 if case == "a Subset" else 100)
+    told = [record.getMessage() for record in caplog.records if "does not tell its server" in record.getMessage()]
+    if why and policy == "planned":
+        (text,) = told
+        assert why in text
+        assert server.name in text
+    else:
+        assert told == []
+    assert len(server.about().get("jobs", [])) == (case == "an order" and policy == "planned")
+    loads.close()
+
+
 def test_the_next_server_hears_of_the_order_again(server):
     """The first fetch after a restart of the server announces the order, in the middle of an epoch."""
     samples = 400
@@ -191,7 +228,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_workers_read_a_planned_cache(server, reader):
     """Workers count what they read in records of their own. So the loader tells the server how far it is.
-    Two jobs then read less from the source than two that nobody knows."""
+    Two jobs then read less from the source than two jobs that the server does not know."""
     n, epochs = 400, 4
     server.files(jpegs(n), decode=DECODE, size=(4 << 20) + n // 2 * 3100, **PLANNED)
     assert n * 0.45 < server.about()["slots"] < n * 0.55
@@ -353,6 +390,32 @@ def test_served_samples_that_c_cannot_augment(server):
         with pytest.raises(InvalidError, match=f'^worker="native": .*{why}'):
             augmented(server, worker="native", **settings)
     assert augmented(server, augment=image.RandomCrop(20)).worker == "native"
+
+
+def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeypatch, caplog):
+    from torch.utils.data import Subset
+
+    from stocached import image
+    from stocached._loader import worker_choice
+    from stocached.torch import DataLoader, SourceDataset
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    settings = {"num_workers": 2, "augment": image.RandomCrop(20)}
+    for dataset, why in (
+        (SourceDataset(server.name, transform=halved), "the dataset has a transform="),
+        (Subset(SourceDataset(server.name), range(10)), "no Subset of a SourceDataset"),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            loader = DataLoader(dataset, 4, **settings)
+            assert loader.worker == "process"
+            loader.close()
+        assert [why in line for line in caplog.messages] == [True], caplog.messages
+    whole = DataLoader(SourceDataset(server.name), 4, sampler=range(10), **settings)
+    assert whole.worker == "native"
+    assert sum(len(batch["image"]) for batch in whole) == 10
+    whole.close()
 
 
 def halved(sample):

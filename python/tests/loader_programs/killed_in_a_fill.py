@@ -1,9 +1,9 @@
-"""Reads three epochs. A worker is killed at a step of the fill of sample 21: killed_in_a_fill.py POINT KIND FOLDER.
-KIND: fixed, variable, or a policy that evicts; then the cache has space for 10 samples. chains: a variable-size
-cache that evicts.
+"""Reads three epochs for each of several steps of a fill. A worker is killed at that step of the fill of sample 21:
+killed_in_a_fill.py FOLDER KIND POINT... KIND: fixed, variable, or a policy that evicts; then the cache has space for
+10 samples. chains: a variable-size cache that evicts.
 
-The C library must be the one with fault points. Prints restarts, hits of the second epoch
-and reclaimed claims."""
+The C library must be the one with fault points. Prints a line for each step: the step, restarts, hits of the second
+epoch, and reclaimed claims. An error names the step."""
 
 from __future__ import annotations
 
@@ -36,8 +36,17 @@ class Faulty(Numbers):
 
 
 def main() -> None:
-    point, kind, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    dataset = Faulty(point, folder / "note")
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
+    for point in sys.argv[3:]:
+        try:
+            killed_at(point, kind, folder / point)
+        except BaseException:
+            print(f"killed at {point}:", file=sys.stderr)
+            raise
+
+
+def killed_at(point: str, kind: str, note: Path) -> None:
+    dataset = Faulty(point, note)
     settings = {
         "fixed": {"size": "16MiB"},
         "variable": {"size": "16MiB", "variable": True},
@@ -53,7 +62,7 @@ def main() -> None:
         **settings,
     )
     assert read(loader) == list(range(SAMPLES))
-    assert (folder / "note").exists()
+    assert note.exists()
     before = loader.stats().hits
     assert read(loader) == list(range(SAMPLES))
     hits = loader.stats().hits - before
@@ -61,7 +70,7 @@ def main() -> None:
     # Otherwise the claims of the dead worker wait for the new one, which may not have had a task yet.
     loader.cache.recover()
     assert read(loader) == list(range(SAMPLES))
-    print(loader._kept.pool.restarts, hits, loader.cache.stats().recovered)
+    print(point, loader._kept.pool.restarts, hits, loader.cache.stats().recovered)
     loader.close()  # otherwise its workers would fill for the next epoch while we count
     if kind not in ("fixed", "variable"):
         check_slots(loader.cache, dataset, chains=kind == "chains")

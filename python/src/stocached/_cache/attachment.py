@@ -40,6 +40,9 @@ class Attachment:
         self.policy = policies.name_of(info.policy)
         self._planned_by: int | None = None  # the process that announced to the server what it reads
         self._kept: bytes | None = None  # see _keep
+        self.programs = bool(info.programs)
+        self._loading: set[int] = set()  # samples that this process loads for others too (programs)
+        self._away_until = 0.0  # until then it does not ask the server of programs, which was away
         self._evicts = policies.evicts(self.policy)
         self._costs = self.policy == "cost"  # it decides by the times of loads
         self.read_only = bool(info.read_only)
@@ -66,7 +69,7 @@ class Attachment:
         single = len(self._columns) == 1 and self.fields[0].shape != () and self.fields[0].code != dtypes.BYTES
         self._rows = self._columns[0] if single and not self._evicts else None
         # An array of this dtype and shape is a whole sample as it is. None: no array is.
-        whole = single and self.fields[0].bytes == self.sample_bytes
+        whole = single and self.fields[0].bytes == self.sample_bytes and not self.programs
         self._row_dtype: np.dtype[Any] | None = self.fields[0].dtype if whole else None
         self._row_shape = self.fields[0].shape
         _open.add(self)

@@ -50,6 +50,9 @@ class Cache(Attachment):
     path: of the segment; None if this process sees no file of it.
     decode: how `SourceDataset` makes pictures of the files that a server keeps in the first field
         (docs/spec/stores.md, In a server); None: samples are as they lie.
+    programs: whether programs load the samples of this cache, which a server shares between programs and
+        machines (docs/guides/several-nodes.md). There put offers the sample to others, and get_or_load asks
+        first whether others have it.
     uuid: 16 bytes that name this segment. fields: the schema of a sample."""
 
     # ------------------------------------------------------------ create, attach, close

@@ -24,6 +24,8 @@ _KINDS = {
     13: "INTERNAL",
     14: "INVALID",
     15: "BAD",
+    16: "LOAD",
+    17: "LOADING",
 }  # enum stoc_remote
 
 
@@ -39,7 +41,6 @@ class _Call:
         self.interrupted = _native.Interrupted(watch.send)
         self.options = _native.FetchOptions(
             struct_bytes=ctypes.sizeof(_native.FetchOptions),
-            flags=_native.FETCH_UNCOUNTED,
             interrupted=self.interrupted,
         )
 
@@ -64,9 +65,11 @@ class _Call:
 _idle: list[_Call] = []
 
 
-def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -> tuple[int, Sequence[FetchFailure]]:
+def ask(
+    call: Callable[[_native.FetchOptions, _native.Error], int], wait: int, flags: int = 0
+) -> tuple[int, Sequence[FetchFailure]]:
     """The result of a call that may wait for a server, and the samples that failed. Raises its
-    errors.
+    errors. flags: more of FetchOptions.
 
     It counts no hits or misses: a gather has counted them before. wait: see `milliseconds`.
     Signal handlers run while it waits. An exception of theirs (KeyboardInterrupt) ends it at
@@ -77,6 +80,7 @@ def ask(call: Callable[[_native.FetchOptions, _native.Error], int], wait: int) -
         mine = _Call()
     options, error = mine.options, mine.error
     options.timeout_ms, mine.raised = wait, None
+    options.flags = _native.FETCH_UNCOUNTED | flags
     try:
         result = call(options, error)
         failures = _failures(options) if options.failed else ()

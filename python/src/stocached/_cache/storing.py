@@ -17,7 +17,7 @@ from .._common.addresses import address_of, addressof, first_byte
 from .._common.errors import CacheTimeoutError, InvalidError
 from .._common.load_time import cost_of, timed
 from .._samples.values import Part
-from . import reading
+from . import programs, reading
 from .attachment import Attachment
 from .results import RESULTS, SetResult
 
@@ -75,14 +75,17 @@ def _nanoseconds(cost: float) -> int:
 def store(cache: Attachment, i: int, parts: list[Part], flags: int, nanoseconds: int = 0) -> SetResult:
     """Stores the sample that the parts make together. nanoseconds: of its load; 0: unknown."""
     handle = cache._handle
+    vector = _vector(parts) if cache.programs else None
     if nanoseconds:
-        code = _native.set_loaded(handle, i, _vector(parts), len(parts), flags, nanoseconds)
+        code = _native.set_loaded(handle, i, vector or _vector(parts), len(parts), flags, nanoseconds)
     elif len(parts) == 1 and isinstance(parts[0], np.ndarray):
         code = _native.set(handle, i, address_of(parts[0]), parts[0].nbytes, flags)
     else:
         code = _native.setv(handle, i, _vector(parts), len(parts), flags)
     if code < 0:
         raise handle.error(code, i, sum(map(_bytes_of, parts)))
+    if vector is not None:
+        programs.stored(cache, i, parts, RESULTS[code], vector)
     return RESULTS[code]
 
 
@@ -90,7 +93,19 @@ def get_or_load(cache: Attachment, index: SupportsIndex, fn: Callable[[int], Any
     """Loads and stores a sample that the caller has missed; one thread at a time for each
     sample."""
     i = cache._index(index)
+    if cache.programs:
+        return cache._once.run(
+            i, lambda: programs.load(cache, [i], lambda _: [_load(cache, i, fn, allow_random)], _read_only)[0]
+        )
     return cache._once.run(i, lambda: _load(cache, i, fn, allow_random))
+
+
+def _read_only(value: Any) -> Any:
+    """As `get_or_load` gives samples that are no views."""
+    for array in value.values() if isinstance(value, dict) else (value,):
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+    return value
 
 
 def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: bool) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
-from .._cache import policies, reading
+from .._cache import policies, programs, reading
 from .._cache.cache import Cache, SetResult
 from .._cache.policies import Policy
 from .._checks import loading, randomness
@@ -176,7 +176,7 @@ class CachedSamples(CacheBacked):
                     self._check_decoding(index, sample)
             try:
                 self._take_cache(cache, replace(options, variable=varies), trial.bytes(), derived)
-            except stores.OtherStoreError:  # another program has made the cache meanwhile
+            except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
                     raise
                 CachedSamples.__init__(self, **arguments)
@@ -430,12 +430,22 @@ class CachedSamples(CacheBacked):
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
     def _load(self, i: int) -> Any:
+        if not self.cache.programs:
+            return self._load_own(i)
+        return programs.load(self.cache, [i], lambda _: [self._load_own(i)], self._give)[0]
+
+    def _load_several(self, indices: list[int]) -> Sequence[Any]:
+        if not self.cache.programs:
+            return self._load_own_several(indices)
+        return programs.load(self.cache, indices, self._load_own_several, self._give)
+
+    def _load_own(self, i: int) -> Any:
         load = functools.partial(operator.getitem, self.stored, i)
         guard, first = self._guard(), timed(load, self.cache._costs)
         sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
         return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
 
-    def _load_several(self, indices: list[int]) -> Sequence[Any]:
+    def _load_own_several(self, indices: list[int]) -> Sequence[Any]:
         load = functools.partial(self._batch, indices)
         guard, first = self._guard(), timed(load, self.cache._costs)
         samples, stays = (loading.run(first), True) if guard is None else guard.load_several(indices, first)

@@ -161,8 +161,8 @@ class Pipeline:
         samples vary in size. encoded: the cache has the bytes of files. blanks: as the method; None: samples are tuples
         of arrays.
 
-        Raises UnsupportedError if samples of the cache are not a picture and a label, or a picture alone, or if the
-        decoding has other steps before the cache than those of BEFORE."""
+        Raises UnsupportedError if samples of the cache are neither a picture and a label nor a picture alone. Also if
+        the decoding has other steps than those of BEFORE."""
         kept = [] if isinstance(decoding, Decode) else decoding.in_c()
         cached = bool(fields) and not encoded  # pictures
         if cached and any(step.kind not in BEFORE for step in kept):

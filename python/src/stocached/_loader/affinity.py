@@ -48,8 +48,8 @@ def check_affinity(affinity: Any, local_world_size: int | None) -> None:
 
 
 class Affinity:
-    """Deals the epochs of one loader. The first epoch finds out which nodes the job has, and what their
-    caches hold. Where torch.distributed is initialised, ranks tell each other by its store; and each
+    """Deals the epochs of one loader. The first epoch finds out which nodes the job has, and how much
+    their caches hold. If torch.distributed is initialised, ranks exchange this through its store, and each
     epoch compares the digests of all ranks."""
 
     def __init__(self, given: Given, local_world_size: int | None, batch_size: int) -> None:
@@ -57,6 +57,7 @@ class Affinity:
         self._local_world_size = local_world_size
         self._owners: Owners | None = None
         self._number, self._epochs = next(_numbers), 0
+        self.dealt = 0  # epochs of this loader
 
     def deal(self, shard: Shard, cache: Attachment) -> Deal | Shard:
         """The deal of an epoch for the rank of a shard. One rank alone reads its shard. The cache keeps what
@@ -79,6 +80,7 @@ class Affinity:
         deal = Deal(shard.epoch, self._owners, shard.rank, self._batch_size, ends=shard.ends, start=shard.start)
         if store is not None:
             self._agree(deal, store)
+        self.dealt += 1
         return deal
 
     def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:
@@ -116,8 +118,8 @@ class Affinity:
         return [Node(*node) for node in answer]
 
     def _agree(self, deal: Deal, store: Any) -> None:
-        """Compares this rank's epoch with that of the rank which has begun it first. Waits for no rank, as
-        epochs may be begun ahead."""
+        """Compares this rank's epoch with that of the rank that began it first. It waits for no rank, because
+        a rank may begin an epoch ahead of the others."""
         mine = {
             "epoch": deal.epoch.number,
             "position": deal.start,
@@ -139,8 +141,8 @@ class Affinity:
 
 
 def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
-    """Name, ranks and capacity of each node, from what each rank has told. Ranks of a node follow each
-    other. Raises InvalidError."""
+    """Name, ranks and capacity of each node, from what each rank said. The ranks of a node have consecutive
+    numbers. Raises InvalidError."""
     nodes: list[tuple[str, int, int]] = []
     first = 0
     while first < len(told):
@@ -213,9 +215,9 @@ def dealt_batches(deal: Deal, drop_last: bool) -> Iterator[npt.NDArray[np.int64]
 
 
 class _Ahead:
-    """Batches that the ranks of a node deal ahead of time, each its part, and share in a cache of their
-    own: rank r of n ranks deals the batches r, r + n, r + 2n, ... A batch that is not there in time, as its
-    rank was killed or is late, is dealt by each rank that needs it."""
+    """Batches that the ranks of a node deal ahead of time. They share them in a cache of their own. Rank r
+    of n ranks deals the batches r, r + n, r + 2n, ... If a batch is not there in time, because its rank was
+    killed or is late, each rank that needs it deals it."""
 
     def __init__(self, deal: Deal) -> None:
         self._deal, self._background = deal, Background()

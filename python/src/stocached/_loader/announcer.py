@@ -4,16 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import time
+from typing import Any
 
 from .._cache.attachment import Attachment
 from .._cache.served import announce, announce_reads
 from .._common.errors import StocachedError
+from .._common.subsets import unwrapped
+from .._datasets.cache_backed import CacheBacked
 from .._order.epoch import Shard
 from .._order.nodes import Deal
+from .._order.order import Order
 from .background import Background
 
 _EVERY = 0.02  # seconds between two numbers for the server
+
+_log = logging.getLogger("stocached")
+_said: set[tuple[str, str]] = set()
+
+
+def say_unannounced(dataset: Any, shard: Shard | Deal | None) -> None:
+    """Logs a warning, once in a program for each cache and reason, if the cache of a dataset keeps what jobs
+    read soonest, and a loader cannot tell its server what it reads. shard: that it reads; None: of a foreign
+    sampler."""
+    inner, subset = unwrapped(dataset)
+    if not (isinstance(inner, CacheBacked) and inner.served and inner.cache.policy == "planned"):
+        return
+    if subset is not None:
+        why = "the dataset is a Subset, whose samples have other numbers than those of the cache"
+    elif shard is None:
+        why = "a sampler of the program gives the order; shuffle=True with seed=, and order=, have one to announce"
+    elif isinstance(shard, Deal):
+        why = "several nodes deal the samples of a batch"
+    elif not isinstance(shard.epoch.order, Order):
+        why = "weights or a mix give the order, in which a sample has no single position"
+    else:
+        return
+    cache = inner.cache
+    if (cache.name or "", why) not in _said:
+        _said.add((cache.name or "", why))
+        _log.warning(
+            "the cache %s has the policy planned, and this loader does not tell its server what it reads: %s. It "
+            "gets all its samples, but the cache keeps those of other jobs (docs/guides/server.md)",
+            cache.name,
+            why,
+        )
 
 
 class Announcer:

@@ -33,10 +33,10 @@ class Background:
 
     def before_fork(self) -> None:
         if self._thread is not None:
-            waiting = self._take_back()
+            waiting = self._not_begun()
             self._jobs.put(None)
             self._join()
-            self._take_back()  # a None that no thread has taken
+            self._not_begun()  # a None that no thread has taken
             for job in waiting:
                 self._jobs.put(job)
 
@@ -53,7 +53,7 @@ class Background:
         if self._thread is not None:
             threads.join(self._thread, _TIMEOUT)  # a thread that waits for a server only holds its job
 
-    def _take_back(self) -> list[_Job]:
+    def _not_begun(self) -> list[_Job]:
         """The jobs that are not begun."""
         jobs = []
         with contextlib.suppress(queue.Empty):

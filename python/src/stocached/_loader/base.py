@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import multiprocessing
 import os
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -20,8 +19,7 @@ from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
-from .._common.subsets import is_subset, unwrapped
-from .._datasets.cache_backed import CacheBacked
+from .._common.subsets import is_subset
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
 from .._trace import Recorder
@@ -41,7 +39,7 @@ from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_batches import WorkerBatchIterator
-from .worker_choice import APART, say_why
+from .worker_choice import APART, pipeline_of, rows_in_c, say_why
 from .worker_runtime import WorkerRuntime
 
 _AHEAD = 2  # batches, without workers
@@ -278,10 +276,10 @@ class BaseLoader(CheckpointedLoader):
     def _deals_as_torch(self) -> bool:
         """Whether workers make whole batches although any worker could load each sample.
 
-        The reasons: each worker's dataset has its own state or shard; worker_init_fn= sets up each
-        worker differently, such as its seeds; with in_order=False programs rely on which worker
-        makes a batch. With seed= or order=, a sample depends only on its index, and so do the
-        random numbers of augment=."""
+        There are three reasons. Each worker's dataset may have its own state or shard. worker_init_fn=
+        may set up each worker differently, such as its seeds. With in_order=False, programs rely on
+        which worker makes a batch. With seed= or order=, none of them counts: a sample and the random
+        numbers of augment= depend only on the index."""
         if self._order is not None:
             return False
         return (
@@ -327,57 +325,7 @@ class BaseLoader(CheckpointedLoader):
 
     def _pipeline(self) -> Any:
         """What worker threads do in C. Raises UnsupportedError, which says why they cannot."""
-        cached, folder = self._cached, sys.modules.get("stocached._image.folder")
-        if cached is not None and not isinstance(cached, CachedSamples):
-            return self._served_pipeline(cached)
-        dataset, indices = unwrapped(self.dataset if cached is None else cached.dataset)
-        if folder is None or not isinstance(dataset, folder.Decoded):
-            raise UnsupportedError(
-                f"the dataset is a {type(dataset).__name__}, not a Folder or Shards of stocached.image"
-            )
-        if not self._by_rows() and self.num_workers:
-            raise UnsupportedError(
-                "workers make whole batches, because of collate_fn=, batch_size=None or the dataset: "
-                "batch_augment= changes batches that native workers make"
-            )
-        if cached is None:
-            return dataset.pipeline(self.augment, indices=indices)
-        if cached.augment is not None or cached.gathered_tree() is None:
-            raise UnsupportedError(
-                "the cached dataset has an augment= or packed values of its own: give augment= to the loader"
-            )
-        sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
-        encoded = cached.store == "encoded"
-        return dataset.pipeline(self.augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
-
-    def _served_pipeline(self, dataset: CacheBacked) -> Any:
-        """As `_pipeline`, for pictures of a cache that a server fills. Python fetches the misses."""
-        steps, augment, cache = sys.modules.get("stocached._image.steps"), self.augment, dataset.cache
-        if steps is None or not isinstance(augment, steps.Step):
-            raise UnsupportedError(
-                f"a server fills the cache, and augment={augment!r:.80} is no step of stocached.image"
-            )
-        if not self._by_rows() and self.num_workers:
-            raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")
-        if cache.variable or dataset.gathered_tree() is None:
-            raise UnsupportedError("the dataset has a transform=, or samples that differ in size")
-        from .._image.pipeline import of_pictures  # needs the library for pictures
-
-        return of_pictures(augment.in_c(), cache.fields, cache.sample_bytes, dataset.blank())
-
-    def _rows_in_c(self, job: Job) -> Layout | None:
-        """The layout of rows that C makes, by empty pictures, so that no sample needs Python to learn it. None: the
-        first batch tells it."""
-        if job.pipeline is None:
-            return None
-        rows, augment = job.batch_size or 1, job.augment
-        try:
-            samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
-        except InvalidError:  # of a step, such as a crop that is larger than pictures
-            return None
-        layouts = [Layout.of(sample, rows, self._backend.no_columns) for sample in samples]
-        shapes = [[(column.shape, column.dtype) for column in layout.columns] for layout in layouts]
-        return layouts[0] if all(shape == shapes[0] for shape in shapes) else None
+        return pipeline_of(self.dataset, self._cached, self.augment, self._by_rows() or not self.num_workers)
 
     # ------------------------------------------------------------ an epoch
 
@@ -444,7 +392,7 @@ class BaseLoader(CheckpointedLoader):
             restored=restored,
             overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
             layout=layout,
-            row_layout=self._rows_in_c(job),
+            row_layout=rows_in_c(job, self._backend.no_columns),
             follow=_weakly(self._begin_next) if follows else None,
             renew=_weakly(self._renewed),
             notices=None if self._cached is None else self._cached.notices,

@@ -175,9 +175,8 @@ class CheckpointedLoader(LoaderOptions):
     # ------------------------------------------------------------ the start of an epoch
 
     def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
-        """The indices of one batch after the other, the seed of the workers, the key of samples,
-        the values for a state of this epoch, and the part of a state that this epoch continues
-        from."""
+        """Begins an epoch. Returns the indices of each batch, the seed of the workers, the key of
+        samples, the values for a state of this epoch, and the part of a state that it continues from."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         order = self._order
@@ -196,7 +195,8 @@ class CheckpointedLoader(LoaderOptions):
                 wanted = batches_of(shard, self.batch_size, self.drop_last)
             else:
                 wanted = iter(shard)
-            return wanted, base_seed, key, {"epoch": epoch, "shard": shard}, None
+            first = self._affinity is not None and self._affinity.dealt == 1
+            return wanted, base_seed, key, {"epoch": epoch, "shard": shard, "first_dealt": first}, None
         if order is not None:  # a framework makes the batches
             if self._affinity is not None:
                 raise InvalidError(

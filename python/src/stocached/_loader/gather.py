@@ -18,6 +18,7 @@ from .._common import threads
 from .._common.addresses import address_of
 from .._common.errors import FetchError, StocachedError
 from .._memory.batch_pool import Lease
+from .._order.nodes import Deal
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 
@@ -68,6 +69,11 @@ class Gatherer:
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
         self._shard = context.began["shard"] if self.fetches and context.ordered else None
         self._planned = False  # the server reads ahead by itself
+        # In the first epoch, the server of a node also reads what the node owns and others read: the next epochs
+        # find it.
+        first = context.began.get("first_dealt", False)
+        self._owns = self._shard if first and isinstance(self._shard, Deal) else None
+        self._asked = 0  # batches
 
     def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
         """Which samples are in the cache now, and how many. Counts nothing."""
@@ -121,6 +127,9 @@ class Gatherer:
         fetch."""
         if self._planned:
             return
+        if self._owns is not None:
+            wanted = np.concatenate((wanted, self._owns.read_elsewhere(self._asked)))
+            self._asked += 1
         with contextlib.suppress(StocachedError):
             self._cache.prefetch(wanted, 1.0)
 

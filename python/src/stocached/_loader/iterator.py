@@ -16,7 +16,7 @@ import numpy as np
 
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
 from .._workers.dataset_states import Restored, Told
-from .announcer import Announcer
+from .announcer import Announcer, say_unannounced
 from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
 from .sampling import listed
@@ -81,6 +81,7 @@ class BatchIterator:
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._bad: set[Any] = set()  # indices of samples that were counted as bad
         self._why: str | None = None  # why it was closed, if the training loop did not close it
+        say_unannounced(context.job.dataset, context.began["shard"] if context.ordered else None)
         served = context.job.served
         if served is not None and context.ordered and not context.gathers and served.cache.policy == "planned":
             self._announcer = Announcer(served.cache, context.began["shard"], context.batch_size or 1)

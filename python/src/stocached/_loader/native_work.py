@@ -48,7 +48,9 @@ class NativeWork:
             return
         handle = _native.Cache() if self._cache is None else self._cache._handle
         self._kept = image, handle
-        load = _native.Load(image.load) if job.pipeline.loads else _native.Load()  # else misses come back
+        shared = self._cache is not None and self._cache.programs  # other programs may have what it misses
+        loads = job.pipeline.loads and not shared
+        load = _native.Load(image.load) if loads else _native.Load()  # else misses come back
         self._work = _native.Work(
             struct_bytes=ctypes.sizeof(_native.Work), board=self._task_queue.address, cache=handle,
             context=image.handle, load=load, finish=_native.Finish(image.finish),

@@ -1,5 +1,8 @@
 """The parameters of our loaders beyond torch's: their list, their checks, and the sampler that they
-determine."""
+determine.
+
+Both constructors name them again, because editors, type checkers and `help` read signatures.
+test_loader_again.py fails if a signature differs from this list."""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from .._common.numbers import whole
 from .._datasets import stores
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples, check_bad_samples, check_cache
+from .._datasets.making import CacheOptions
 from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
@@ -25,7 +29,7 @@ from .sampling import Ends, OrderSampler, order_within
 
 Worker = Literal["process", "thread", "native"]
 
-_MAKING = ("size", "name", "fingerprint", "variable", "policy")
+_MAKING = tuple(field.name for field in dataclasses.fields(CacheOptions))
 _OF_CACHE = (*_MAKING, "allow_random", "store")
 
 
@@ -133,13 +137,10 @@ def check(
         )
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
-    if options.fingerprint is not None and not cached:
-        raise InvalidError('fingerprint= is for a cache that is made here; give size=, such as size="32GiB", or name=')
-    if options.variable is not None and not cached:
-        raise InvalidError('variable= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     policies.check(options.policy)
-    if options.policy is not None and not cached:
-        raise InvalidError('policy= is for a cache that is made here; give size=, such as size="32GiB", or name=')
+    for name in ("fingerprint", "variable", "policy"):
+        if getattr(options, name) is not None and not cached:
+            raise InvalidError(f'{name}= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     stores.check(options.store)
     if options.store != "decoded" and not cached:
         raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')

@@ -1,10 +1,17 @@
-"""Says why the workers of a dataset of pictures are processes, if the loader chose them."""
+"""What native workers of a loader can do in C, and the warning if workers of pictures are processes instead."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from typing import Any
+
+from .._common.errors import InvalidError, UnsupportedError
+from .._common.subsets import unwrapped
+from .._datasets.cache_backed import CacheBacked
+from .._datasets.cached_samples import CachedSamples
+from .._samples.batch_layout import Layout
+from .job import Job
 
 _log = logging.getLogger("stocached")
 _said: set[str] = set()
@@ -16,11 +23,70 @@ APART = "worker_init_fn= and multiprocessing_context= are for processes: leave t
 def say_why(dataset: Any, augment: Any, why: str) -> None:
     """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
-    served = getattr(dataset, "served", False)
     for _ in range(_DEEP):  # of a Subset or CachedDataset
-        dataset = dataset if served else getattr(dataset, "dataset", dataset)
+        dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
+    served = getattr(dataset, "served", False)
     ours = steps and isinstance(augment, steps.Step) if served else folder and isinstance(dataset, folder.Decoded)
     if not ours or why in _said:
         return
     _said.add(why)
     _log.warning('workers are processes, which take more time than native ones: %s. worker="process" hides this', why)
+
+
+def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
+    """What worker threads do in C for a loader's samples. cached: the dataset in its cache, if there is one.
+
+    Raises UnsupportedError, which says why C cannot make them."""
+    folder = sys.modules.get("stocached._image.folder")
+    if cached is not None and not isinstance(cached, CachedSamples):
+        return _served_pipeline(cached, augment, by_rows)
+    pictures, indices = unwrapped(dataset if cached is None else cached.dataset)
+    if getattr(pictures, "served", False):
+        raise UnsupportedError(
+            "native workers read no Subset of a SourceDataset: give the loader the dataset, and sampler= the indices"
+        )
+    if folder is None or not isinstance(pictures, folder.Decoded):
+        raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
+    if not by_rows:
+        raise UnsupportedError(
+            "workers make whole batches, because of collate_fn=, batch_size=None or the dataset: "
+            "batch_augment= changes batches that native workers make"
+        )
+    if cached is None:
+        return pictures.pipeline(augment, indices=indices)
+    if cached.augment is not None or cached.gathered_tree() is None:
+        raise UnsupportedError(
+            "the cached dataset has an augment= or packed values of its own: give augment= to the loader"
+        )
+    sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
+    encoded = cached.store == "encoded"
+    return pictures.pipeline(augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
+
+
+def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
+    """As `pipeline_of`, for pictures of a cache that a server fills. Python fetches the misses."""
+    steps, cache = sys.modules.get("stocached._image.steps"), dataset.cache
+    if steps is None or not isinstance(augment, steps.Step):
+        raise UnsupportedError(f"a server fills the cache, and augment={augment!r:.80} is no step of stocached.image")
+    if not by_rows:
+        raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")
+    if cache.variable or dataset.gathered_tree() is None:
+        raise UnsupportedError("the dataset has a transform=, or samples that differ in size")
+    from .._image.pipeline import of_pictures  # needs the library for pictures
+
+    return of_pictures(augment.in_c(), cache.fields, cache.sample_bytes, dataset.blank())
+
+
+def rows_in_c(job: Job, no_columns: frozenset[str]) -> Layout | None:
+    """The layout of rows that C makes, by empty pictures, so that no sample needs Python to learn it. None: the
+    first batch tells it."""
+    if job.pipeline is None:
+        return None
+    rows, augment = job.batch_size or 1, job.augment
+    try:
+        samples = [blank if augment is None else augment(blank, 0) for blank in job.pipeline.blanks()]
+    except InvalidError:  # of a step, such as a crop that is larger than pictures
+        return None
+    layouts = [Layout.of(sample, rows, no_columns) for sample in samples]
+    shapes = [[(column.shape, column.dtype) for column in layout.columns] for layout in layouts]
+    return layouts[0] if all(shape == shapes[0] for shape in shapes) else None

@@ -182,7 +182,7 @@ class BatchPool:
         """A buffer with undefined bytes. None if the limit is reached, with a warning the first
         time. It waits for the device before it returns None."""
         if self._device is not None:
-            self._take_back(self._device)
+            self._collect_read(self._device)
         other = self._other()
         out = self._made - len(self._idle) + (0 if other is None else other._made - len(other._idle))
         if out >= self.max_buffers and self._marked:
@@ -211,7 +211,7 @@ class BatchPool:
             self.file.grow(self._made * self.buffer_bytes)
         return self._lease(number)
 
-    def _take_back(self, device: Device) -> None:
+    def _collect_read(self, device: Device) -> None:
         """Makes the buffers idle that the device has read. Leases that end after the mark wait for
         the next call."""
         released = len(self._released)

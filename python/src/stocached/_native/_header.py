@@ -33,6 +33,7 @@ OVERWRITE = 1
 WAIT = 2
 KEPT_BYTES = 8192
 FETCH_UNCOUNTED = 1
+FETCH_LOADS = 2
 BOARD_TASK_BYTES = 128
 BOARD_ANSWER_OFFSET = 64
 TASK_CANCELLED = -1
@@ -117,6 +118,8 @@ REMOTE_CLOSING = 12
 REMOTE_INTERNAL = 13
 REMOTE_INVALID = 14
 REMOTE_BAD = 15
+REMOTE_LOAD = 16
+REMOTE_LOADING = 17
 
 # enum stoc_order_kind
 ORDER_SEQUENTIAL = 0
@@ -222,6 +225,8 @@ class Info(ctypes.Structure):
         ("path", c_char * 512),
         ("payload", c_void_p),
         ("decode", c_char * 136),
+        ("programs", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -453,6 +458,7 @@ class Stats(ctypes.Structure):
         ("clears", c_uint64),
         ("evicted", c_uint64),
         ("arena_free_bytes", c_uint64),
+        ("replaced", c_uint64),
     ]
 
 
@@ -628,6 +634,9 @@ fetch_end = bind(holding, "stoc_fetch_end", None, POINTER(FetchOptions), c_void_
 
 # int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options, struct stoc_error *error);
 prefetch = bind(releasing, "stoc_prefetch", c_int64, Cache, c_void_p, c_size_t, POINTER(FetchOptions), POINTER(Error))
+
+# int stoc_offer(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned timeout_ms, struct stoc_error *error);
+offer = bind(releasing, "stoc_offer", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint, POINTER(Error))
 
 # int stoc_dial(const char *name, const char *sockets_dir, unsigned flags, unsigned timeout_ms, stoc_cache **out, struct stoc_error *error);
 dial = bind(releasing, "stoc_dial", c_int, c_char_p, c_char_p, c_uint, c_uint, POINTER(Cache), POINTER(Error))

@@ -173,6 +173,13 @@ class Deal:
         first = self.rank - self.local_rank
         return self.batch(number)[first : first + self.local_world_size]
 
+    def read_elsewhere(self, number: int) -> npt.NDArray[np.int64]:
+        """This rank's part of the samples of a global batch that its node owns and other nodes read."""
+        rows, first = self.batch(number), self.rank - self.local_rank
+        others = np.delete(rows, np.s_[first : first + self.local_world_size], axis=0).ravel()
+        mine: npt.NDArray[np.int64] = others[self.owners.find(others) == self.node]
+        return mine[self.local_rank :: self.local_world_size]
+
     def batches(self, batch_size: int, drop_last: bool = False) -> int:
         """The number of batches of this rank. Raises InvalidError for another batch_size than its own."""
         if batch_size != self.batch_size:

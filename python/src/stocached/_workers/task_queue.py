@@ -23,6 +23,7 @@ _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4
 ASKED = np.dtype(list(_ASKED.items()))
 _SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
+_One = _native.Batch * 1  # to make such a type for each wait takes longer than the wait
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 
@@ -96,7 +97,8 @@ class TaskQueue:
 
     def batches(self, batches: list[tuple[int, int]]) -> ctypes.Array[_native.Batch]:
         """Batches (first position, tasks) for `wait`."""
-        return (_native.Batch * len(batches))(*(_native.Batch(first, tasks) for first, tasks in batches))
+        made = _One if len(batches) == 1 else _native.Batch * len(batches)
+        return made(*(_native.Batch(first, tasks) for first, tasks in batches))
 
     def wait(self, batches: ctypes.Array[_native.Batch], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.

@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/shm"
+)
+
+const (
+	// How a program waits for the load of another one: pauses between two looks, each 1.5 times the one
+	// before, and the longest wait. After that it loads the sample itself.
+	firstLook, longestLook, lookFor = 2 * time.Millisecond, 100 * time.Millisecond, time.Minute
+	// askAgain is how long a program does not ask a server that was away.
+	askAgain = 5 * time.Second
+	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
+	askTimeout = 5 * time.Second
+	// programsVersion is the first version of the protocol that has LOADS and OFFER.
+	programsVersion = 6
+)
+
+// Programs says whether programs load the samples of the cache (a source of the kind none). Then a Served
+// knows which samples other programs and machines have.
+func (c *Cache) Programs() bool { return c.seg.Header.Flags&shm.FlagPrograms != 0 }
+
+// GetOrLoad is Cache.GetOrLoad. In a cache of Programs, it first asks the server whether another program
+// or machine has the sample, and then offers what load has given. Without a server it loads.
+func (s *Served) GetOrLoad(ctx context.Context, i int, load func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	if !s.Programs() {
+		return s.Cache.GetOrLoad(ctx, i, load)
+	}
+	return s.Cache.GetOrLoad(ctx, i, func(ctx context.Context) ([]byte, error) { return s.LoadMissed(ctx, i, load) })
+}
+
+// LoadMissed is GetOrLoad of a sample that the caller has just missed: it counts nothing, and callers for the same
+// sample each load it, unless they do so on other connections.
+func (s *Served) LoadMissed(ctx context.Context, i int,
+	load func(ctx context.Context) ([]byte, error)) (data []byte, err error) {
+	if !s.Programs() {
+		return load(ctx)
+	}
+	data, asked, err := s.ask(ctx, i)
+	if data != nil || err != nil {
+		return data, err
+	}
+	ok := false // load may panic
+	defer func() {
+		if !ok && asked {
+			_ = s.offer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
+		}
+	}()
+	took := loadtime.MeasureIf(s.NeedsCosts(), ctx, func(ctx context.Context) { data, err = load(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.SetLoaded(i, [][]byte{data}, 0, took); err != nil && !errors.Is(err, ErrReadOnly) {
+		return data, err
+	}
+	ok = true
+	if asked {
+		_ = s.offer(ctx, control.OfferBody{Index: int64(i), Sample: data}) // without it others load the sample too
+	}
+	return data, nil
+}
+
+// Offer gives a sample that the caller has loaded, and not got from GetOrLoad, to other machines, and says
+// whether a tier takes it. Errors: ErrInvalid unless the cache is one of Programs; ErrSchema for a sample of
+// another size; those of Fetch.
+func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err error) {
+	switch {
+	case !s.Programs():
+		return false, fmt.Errorf("%w: the server reads the samples of this cache from a source; Offer is for source: "+
+			"{kind: none}", ErrInvalid)
+	case len(data) != s.SampleBytes():
+		return false, fmt.Errorf("%w: %d bytes, a sample has %d", ErrSchema, len(data), s.SampleBytes())
+	}
+	if _, err := s.numbers([]int{i}); err != nil {
+		return false, err
+	}
+	p, err := s.offering(ctx, control.OfferBody{Index: int64(i), Sample: data})
+	if err != nil {
+		return false, err
+	}
+	return p.used, nil
+}
+
+func (s *Served) offer(ctx context.Context, m control.OfferBody) error {
+	ctx, stop := context.WithTimeout(ctx, s.link.timeout)
+	defer stop()
+	_, err := s.offering(ctx, m)
+	return err
+}
+
+func (s *Served) offering(ctx context.Context, m control.OfferBody) (*pending, error) {
+	c, err := s.link.connection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.Cache = c.cache
+	return c.exchange(ctx, &pending{done: make(chan struct{})},
+		func(id uint64) []byte { return control.AppendOffer(nil, id, m) })
+}
+
+// ask returns a sample that another program or machine has. nil: the caller loads it; if asked, others wait for
+// that.
+func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err error) {
+	if time.Since(time.Unix(0, s.away.Load())) < askAgain {
+		return nil, false, nil
+	}
+	began := time.Now()
+	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
+	for pause := firstLook; ; pause = min(pause+pause/2, longestLook) {
+		data, code, err := s.askOnce(ctx, i)
+		switch {
+		case ctx.Err() != nil:
+			return nil, false, context.Cause(ctx)
+		case errors.Is(err, ErrIndex), errors.Is(err, ErrClosed), errors.Is(err, ErrReplaced):
+			return nil, false, err
+		case err != nil:
+			s.away.Store(time.Now().UnixNano())
+			return nil, false, nil
+		case code != control.CodeLoading:
+			return data, code == control.CodeLoad, nil
+		case time.Since(began) > lookFor:
+			return nil, false, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+	}
+}
+
+// askOnce returns a sample, or why the server has none.
+func (s *Served) askOnce(ctx context.Context, i int) (data []byte, code control.Code, err error) {
+	ctx, stop := context.WithTimeout(ctx, askTimeout)
+	defer stop()
+	err = s.fill(ctx, control.Loads, []int{i}, []int{0}, func(_ int, sample []byte) bool {
+		data = append([]byte(nil), sample...)
+		return len(data) == s.SampleBytes()
+	}, func(int) (hit bool, err error) {
+		data, hit, err = s.getOwn(i, s.c.Copy)
+		return hit, err
+	})
+	if failed := (*FetchError)(nil); errors.As(err, &failed) {
+		return nil, failed.Failures[0].Code, nil
+	}
+	return data, 0, err
+}

@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	stocclient "github.com/stocached/stocached/client"
+	"github.com/stocached/stocached/loader"
+	"github.com/stocached/stocached/order"
+	"github.com/stocached/stocached/tier/cluster/redistest"
+)
+
+// programHosts are servers whose samples come from programs, over one tier.
+func programHosts(t *testing.T, count, samples int, size, tiers string) (all []*served) {
+	t.Helper()
+	for range count {
+		s := configureServed(t, fmt.Sprintf("size: %s, parallel: 8, %s source: {kind: none, samples: %d, "+
+			"fingerprint: records-1, fields: [{name: data, shape: [%d], dtype: uint8}]}", size, tiers, samples, servedBytes))
+		all = append(all, s)
+	}
+	return all
+}
+
+// loads counts the loads of each sample.
+type loads struct {
+	counts []atomic.Int32
+	pause  time.Duration
+}
+
+func newLoads(n int) *loads { return &loads{counts: make([]atomic.Int32, n)} }
+
+func (l *loads) load(i int) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		l.counts[i].Add(1)
+		time.Sleep(l.pause)
+		return servedRecord(i), nil
+	}
+}
+
+// sum returns all loads, and how many samples were loaded more than once.
+func (l *loads) sum() (sum, again int) {
+	for k := range l.counts {
+		n := int(l.counts[k].Load())
+		sum += n
+		if n > 1 {
+			again++
+		}
+	}
+	return sum, again
+}
+
+func (l *loads) want(t *testing.T, c *stocclient.Served, order []int) {
+	t.Helper()
+	for _, i := range order {
+		got, err := c.GetOrLoad(context.Background(), i, l.load(i))
+		if err != nil || string(got) != string(servedRecord(i)) {
+			t.Errorf("sample %d: %d bytes, %v", i, len(got), err)
+			return
+		}
+	}
+}
+
+// Ensure that programs on three nodes load each sample once, cold and at the same time, although no cache has
+// room for all, that a later node loads none, and that what Offer gives is there for other nodes.
+func TestProgramsLoadOnce(t *testing.T) {
+	const n = 300
+	servers := redistest.Cluster(t, 3)
+	all := programHosts(t, 4, n, "4500kB", "tiers: [{kind: cluster, "+on(servers[0])+"}],")
+	l := newLoads(n)
+	l.pause = time.Millisecond
+	var programs sync.WaitGroup
+	for _, s := range all[:3] {
+		s.start()
+		s.reaches()
+	}
+	for _, s := range all[:3] {
+		for range 3 {
+			c := s.dial()
+			if !c.Programs() {
+				t.Fatal("the cache does not say that programs fill it")
+			}
+			programs.Go(func() { l.want(t, c, rand.Perm(n)) })
+		}
+	}
+	programs.Wait()
+	if sum, again := l.sum(); sum != n || again != 0 {
+		t.Errorf("%d loads of %d samples, %d more than once", sum, n, again)
+	}
+	last := all[3]
+	last.start()
+	last.reaches()
+	l.want(t, last.dial(), rand.Perm(n))
+	if sum, _ := l.sum(); sum != n {
+		t.Errorf("%d loads after a fourth node came", sum)
+	}
+	wantFetch(t, last.dial(), first(n)) // plain fetches have all of them too
+}
+
+// Ensure that Go loaders of two nodes load each sample once together, and what they got from each other is right.
+func TestProgramsWithLoaders(t *testing.T) {
+	const n = 200
+	all := programHosts(t, 2, n, "4500kB", "tiers: [{kind: cluster, "+on(redistest.Start(t))+"}],")
+	l := newLoads(n)
+	var jobs sync.WaitGroup
+	for k, s := range all {
+		s.start()
+		s.reaches()
+		c := s.dial()
+		from := loader.FromCache(c, func(ctx context.Context, i int, dst []byte) ([]byte, error) {
+			data, err := l.load(i)(ctx)
+			return append(dst, data...), err
+		})
+		o := order.Order{Samples: n, Kind: order.Shuffled, Seed: uint64(k)}
+		made, err := loader.New(from, loader.Options{BatchSize: 20, Order: o, Workers: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs.Go(func() {
+			for range 2 {
+				for b, err := range made.Batches(context.Background()) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for k, i := range b.Indices() {
+						if string(b.Sample(k)) != string(servedRecord(i)) {
+							t.Errorf("sample %d is wrong", i)
+						}
+					}
+					b.Release()
+				}
+			}
+		})
+	}
+	jobs.Wait()
+	if sum, again := l.sum(); sum != n || again != 0 {
+		t.Errorf("%d loads of %d samples, %d more than once", sum, n, again)
+	}
+}
+
+// Ensure that a load that fails, panics, or whose program is killed or takes too long goes to another program,
+// and that nobody else has it while it runs.
+func TestProgramsThatFail(t *testing.T) {
+	r := redistest.Start(t)
+	tiers := "tiers: [{kind: cluster, " + on(r) + ", lease: 1s}],"
+	all := append(programHosts(t, 2, 50, "all", tiers), programHosts(t, 1, 50, "all", "read_timeout: 2s, "+tiers)...)
+	for _, s := range all {
+		s.start()
+		s.reaches()
+	}
+	here, there := all[0].dial(), all[1].dial()
+	ctx := context.Background()
+	l := newLoads(50)
+	failed := errors.New("no such file")
+	if _, err := here.GetOrLoad(ctx, 0, func(context.Context) ([]byte, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = here.GetOrLoad(ctx, 1, func(context.Context) ([]byte, error) { panic("broken") })
+	}()
+	began := time.Now()
+	l.want(t, there, []int{0, 1})
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("samples whose loads failed took %v on another node", took)
+	}
+	for name, end := range map[string]func(c *stocclient.Served, release chan struct{}){
+		"its connection ends": func(c *stocclient.Served, release chan struct{}) { c.Close(); close(release) },
+		"its server is killed": func(_ *stocclient.Served, release chan struct{}) {
+			all[0].kill()
+			all[0].start()
+			close(release)
+		},
+		"it takes too long": func(*stocclient.Served, chan struct{}) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := 10 + len(name)
+			c, loading, release := all[0].dial(), make(chan struct{}), make(chan struct{})
+			if strings.Contains(name, "too long") {
+				c = all[2].dial()
+			}
+			var slow sync.WaitGroup
+			slow.Go(func() {
+				_, _ = c.GetOrLoad(ctx, i, func(context.Context) ([]byte, error) {
+					close(loading)
+					<-release
+					return servedRecord(i), nil
+				})
+			})
+			<-loading
+			waits, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+			if _, err := there.GetOrLoad(waits, i, l.load(i)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("another node does not wait: %v", err)
+			}
+			stop()
+			end(c, release)
+			began := time.Now()
+			l.want(t, there, []int{i})
+			if took := time.Since(began); took > 20*time.Second { // and not a minute, after which it loads without the right
+				t.Errorf("another node waited for %v", took)
+			}
+			if n := l.counts[i].Load(); n > 1 {
+				t.Errorf("%d loads", n)
+			}
+			select {
+			case <-release:
+			default:
+				close(release)
+			}
+			slow.Wait()
+		})
+	}
+}
+
+// Ensure that programs go on without a server, without tiers and with a tier that fails, and that a fetch of a
+// sample that nobody has says so.
+func TestProgramsAlone(t *testing.T) {
+	s := programHosts(t, 1, 100, "all", "")[0]
+	s.start()
+	l := newLoads(100)
+	c := s.dial()
+	var programs sync.WaitGroup
+	for range 4 {
+		c := s.dial()
+		programs.Go(func() { l.want(t, c, rand.Perm(50)) })
+	}
+	programs.Wait()
+	if sum, _ := l.sum(); sum != 50 {
+		t.Errorf("%d loads of 50 samples on one node", sum)
+	}
+	_, err := c.GetOrFetch(context.Background(), 60)
+	if failed := (*stocclient.FetchError)(nil); !errors.As(err, &failed) || !strings.Contains(err.Error(), "LOAD: sample 60") ||
+		!strings.Contains(err.Error(), "load it yourself") {
+		t.Error(err)
+	}
+	if taken, err := c.Offer(context.Background(), 60, servedRecord(60)); taken || err != nil {
+		t.Errorf("an offer without tiers: %v, %v", taken, err)
+	}
+	if _, err := c.Offer(context.Background(), 60, make([]byte, 10)); !errors.Is(err, stocclient.ErrSchema) {
+		t.Errorf("an offer of another size: %v", err)
+	}
+	if _, err := c.Offer(context.Background(), 100, servedRecord(60)); !errors.Is(err, stocclient.ErrIndex) {
+		t.Errorf("an offer of no sample: %v", err)
+	}
+	s.kill()
+	began := time.Now()
+	l.want(t, c, rand.Perm(100))
+	if took := time.Since(began); took > 8*time.Second { // one wait for the server, and no more
+		t.Errorf("50 samples without a server took %v", took)
+	}
+
+	dead := redistest.Start(t)
+	dead.Kill()
+	s = programHosts(t, 1, 100, "all", "tiers: [{kind: cluster, "+on(dead)+"}],")[0]
+	s.start()
+	l = newLoads(100)
+	l.want(t, s.dial(), first(100))
+	if sum, _ := l.sum(); sum != 100 {
+		t.Errorf("%d loads of 100 samples", sum)
+	}
+}
+
+// Ensure that settings that make no sense are refused, with the key.
+func TestProgramsRefused(t *testing.T) {
+	for more, want := range map[string]string{
+		"limits: {concurrency: 2}": "source.limits: programs load the samples",
+		"read_ahead: {}":           "source.read_ahead",
+		"path: x":                  `unknown key "path"`,
+	} {
+		s := configureServed(t, "size: all, source: {kind: none, samples: 5, fingerprint: a, fields: [{name: x, shape: [3]}], "+
+			more+"}")
+		out, err := program("serve", "-c", s.path, "--check").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %s", more, err, out)
+		}
+	}
+}

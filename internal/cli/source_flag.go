@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
+)
+
+// sourceFlags say what SRC in a command line is.
+type sourceFlags struct {
+	kind   string
+	set    []string
+	decode []string
+}
+
+func (f *sourceFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.kind, "kind", "", "kind of SRC: "+strings.Join(kindNames(), ", ")+
+		" (default: by its name, see above)")
+	c.Flags().StringArrayVar(&f.set, "source", nil,
+		"settings of SRC as key=value,...: those of its kind, and limits, retry, read_ahead; repeatable")
+	c.Flags().StringArrayVar(&f.decode, "decode", nil,
+		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, "+
+			"memory, bad_samples, store; repeatable")
+	if err := c.RegisterFlagCompletionFunc("kind",
+		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}
+
+// sourceHelp explains SRC in help texts.
+const sourceHelp = `SRC is a path. Its name tells the kind of source. A folder with a dataset.json is a dataset in block files
+(block). Any other folder is a tree of files, one sample each (dir). A .npy file is an array (npy). A .tar
+file, or a pattern of such names, is tar shards (tar). Anything else needs --kind. --source gives the
+settings of that kind, as in a configuration:
+  --source 'glob=**/*.jpg,labels=folders'
+  --kind raw --source 'shape=[3,224,224],dtype=float32'
+--decode decodes the samples as a server does:
+  --decode 'resize=[224,224],fit=crop'
+docs/spec/sources.md explains all settings. A value is a number, true or false, a list such as [jpg, cls],
+a mapping such as {tries: 5}, or a text; "..." makes any value a text. kinds:
+`
+
+func kindNames() []string {
+	var names []string
+	for _, k := range kinds.All {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// explainKinds lists the kinds with what they read.
+func explainKinds() string {
+	lines := make([]string, len(kinds.All))
+	for i, k := range kinds.All {
+		lines[i] = fmt.Sprintf("  %-6s %s", k.Name, k.Doc)
+	}
+	return sourceHelp + strings.Join(lines, "\n")
+}
+
+// settings returns the settings of a source: its path and the flags.
+func (f *sourceFlags) settings(path string) (source.Settings, error) {
+	s := source.Settings{"path": path}
+	for _, text := range f.set {
+		if err := parseSettings(s, text); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case f.kind != "":
+		s["kind"] = f.kind
+	case s["kind"] == nil:
+		kind, err := guessKind(path)
+		if err != nil {
+			return nil, err
+		}
+		s["kind"] = kind
+	}
+	return s, nil
+}
+
+func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, error) {
+	s, err := f.settings(path)
+	if err != nil {
+		return nil, err
+	}
+	var decoded map[string]any
+	for _, text := range f.decode {
+		if decoded == nil {
+			decoded = map[string]any{}
+		}
+		if err := parsePairs(decoded, "--decode", text); err != nil {
+			return nil, err
+		}
+	}
+	opened, _, err := kinds.Whole(ctx, kinds.Open, s, decoded)
+	return opened, err
+}
+
+// guessKind finds the kind of a source by its path.
+func guessKind(path string) (string, error) {
+	st, err := os.Stat(path)
+	base := filepath.Base(path)
+	remote := source.IsRemote(path)
+	switch {
+	case err == nil && st.IsDir():
+		if _, err := os.Stat(filepath.Join(path, "dataset.json")); err == nil {
+			return "block", nil
+		}
+		return "dir", nil
+	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"),
+		strings.HasSuffix(base, ".tgz"): // no file has the name of a pattern of shards
+		return "tar", nil
+	case remote && filepath.Ext(base) == "": // a folder; block files name their kind by --kind
+		return "dir", nil
+	case err != nil && !remote:
+		return "", err
+	case base == "dataset.json" || strings.HasSuffix(base, ".stocblk"):
+		return "", usage("%s is a part of a dataset in block files: give its folder", path)
+	case strings.HasSuffix(base, ".npy"):
+		return "npy", nil
+	}
+	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by "+
+		"--source, such as --kind raw --source sample_bytes=150528", path)
+}
+
+// parseSettings adds the settings of a --source flag.
+func parseSettings(into source.Settings, text string) error {
+	return parsePairs(into, "--source", text)
+}
+
+// parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes
+// is part of the value.
+func parsePairs(into map[string]any, flag, text string) error {
+	for _, part := range splitSettings(text) {
+		key, value, ok := strings.Cut(part, "=")
+		if key = strings.TrimSpace(key); !ok || key == "" {
+			return usage("%s %q: %q is not key=value", flag, text, part)
+		}
+		if _, twice := into[key]; twice && key != "path" {
+			return usage("%s %q: %s comes twice", flag, text, key)
+		}
+		into[key] = parseSetting(value)
+	}
+	return nil
+}
+
+func splitSettings(text string) (parts []string) {
+	depth, quoted, from := 0, false, 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		case c == ',' && depth <= 0:
+			parts = append(parts, text[from:i])
+			from = i + 1
+		}
+	}
+	return append(parts, text[from:])
+}
+
+// parseSetting reads a value: JSON, with whole numbers as int; or a list or mapping of plain words
+// as in YAML, [a, b] and {a: b}; or else the text itself.
+func parseSetting(text string) any {
+	if v, ok := parseJSON(text); ok {
+		return v
+	}
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			list := []any{}
+			for _, part := range splitSettings(inner) {
+				list = append(list, parseSetting(strings.TrimSpace(part)))
+			}
+			return list
+		}
+	}
+	if inner, ok := strings.CutPrefix(text, "{"); ok {
+		if inner, ok = strings.CutSuffix(inner, "}"); ok {
+			mapping := map[string]any{}
+			for _, part := range splitSettings(inner) {
+				key, value, ok := strings.Cut(part, ":")
+				if !ok {
+					return text
+				}
+				mapping[strings.TrimSpace(key)] = parseSetting(strings.TrimSpace(value))
+			}
+			return mapping
+		}
+	}
+	return text
+}
+
+func parseJSON(text string) (any, bool) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil || v == nil {
+		return nil, false
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, false
+	}
+	return plain(v), true
+}
+
+// plain turns numbers of JSON into Go numbers.
+func plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.ParseInt(v.String(), 10, 0); err == nil {
+			return int(n)
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for k := range v {
+			v[k] = plain(v[k])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = plain(v[k])
+		}
+	}
+	return v
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/source"
+)
+
+// failure is a failed read of a sample.
+type failure struct {
+	index int
+	where string
+	err   error
+}
+
+var failureColumns = table.Columns[failure]{
+	table.Shown("index", "sample", "its index", func(f failure) any { return table.Count(f.index) }),
+	table.Shown("where", "where", "file and place", func(f failure) any { return f.where }),
+	table.Shown("error", "error", "what went wrong", func(f failure) any { return f.err.Error() }),
+}
+
+// readThrough is the result of verify.
+type readThrough struct {
+	path     string
+	samples  int
+	read     atomic.Int64
+	failed   int
+	failures []failure // the first mostFailures, by index
+	bytes    uint64
+	seconds  table.Ratio
+}
+
+// mostFailures is the most failures in a list.
+const mostFailures = 1000
+
+var readThroughColumns = table.Columns[*readThrough]{
+	table.Listed("path", "path", "as given", func(v *readThrough) any { return v.path }),
+	table.Listed("samples", "samples", "of the dataset", func(v *readThrough) any { return table.Count(v.samples) }),
+	table.Listed("read", "read", "samples that were read, and match their schema",
+		func(v *readThrough) any { return table.Count(v.read.Load()) }),
+	table.Listed("failed", "failed", "samples that could not be read, or do not match",
+		func(v *readThrough) any { return table.Count(v.failed) }),
+	table.Listed("bytes", "bytes", "of the samples read", func(v *readThrough) any { return table.Bytes(v.bytes) }),
+	table.Listed("seconds", "seconds", "that reading took", func(v *readThrough) any { return v.seconds }),
+	table.Listed("bytes_per_second", "speed", "of reading",
+		func(v *readThrough) any { return table.BytesPerSecond(float64(v.bytes) / float64(v.seconds)) }),
+	table.InJSON("failures", fmt.Sprintf("the first %d failures: index, where, error; on stderr for people",
+		mostFailures), func(v *readThrough) any { return failureColumns.Objects(v.failures) }),
+}
+
+func newSourceVerify() *cobra.Command {
+	var f sourceFlags
+	var asJSON bool
+	var readers int
+	c := &cobra.Command{
+		Use:   "verify SRC",
+		Short: "Read every sample of a source",
+		Long: paragraphs(`Reads every sample once, several at a time. It compares each with its checksum, if the kind has checksums
+(block), and with the schema. It counts and lists failures and goes on. On a terminal a bar shows the
+progress.`,
+			explainKinds(), readThroughColumns.Explain("OUTPUT"),
+			exitStatus(exitNotFound, exitCorrupt, exitPermission)),
+		Args:              arguments(1, 1, "the path of a source"),
+		ValidArgsFunction: filesFirst,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkReaders(readers); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			s, err := f.open(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			v, err := verifySource(ctx, s, readers, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			v.path = args[0]
+			if err := readThroughColumns.One(c.OutOrStdout(), v, asJSON); err != nil {
+				return err
+			}
+			return v.report(asJSON, c.ErrOrStderr())
+		},
+	}
+	f.add(c)
+	readersFlag(c, &readers)
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+// verifySource reads all samples. An interrupt ends it with an error.
+func verifySource(ctx context.Context, s source.Source, readers int, stderr io.Writer) (*readThrough, error) {
+	info := s.Info()
+	v := &readThrough{samples: info.Samples}
+	bar := newPace(stderr, "verify", uint64(info.Samples))
+	defer bar.end()
+	began := time.Now()
+	var mu sync.Mutex // protects failed and failures
+	done := forEach(ctx, info.Samples, readers, bar, func(i int, buffer *[]byte) error {
+		n, err := readInto(ctx, s, i, buffer)
+		if err == nil {
+			_, err = info.Schema.Split((*buffer)[:n])
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			v.read.Add(1)
+			bar.bytes.Add(uint64(n))
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		v.failed++
+		if at, _ := slices.BinarySearchFunc(v.failures, i,
+			func(f failure, i int) int { return f.index - i }); at < mostFailures {
+			v.failures = slices.Insert(v.failures, at, failure{i, s.Where(i), err})
+			v.failures = v.failures[:min(len(v.failures), mostFailures)]
+		}
+		return nil
+	})
+	v.bytes, v.seconds = bar.bytes.Load(), table.Ratio(time.Since(began).Seconds())
+	if done != nil {
+		return nil, fmt.Errorf("interrupted after %d of %d samples, %d of them bad", v.read.Load()+int64(v.failed),
+			info.Samples, v.failed)
+	}
+	return v, nil
+}
+
+// readInto reads a sample into a buffer, which it enlarges if needed.
+func readInto(ctx context.Context, s source.Source, i int, buffer *[]byte) (int, error) {
+	n, err := s.Size(i)
+	if err != nil {
+		return 0, err
+	}
+	if cap(*buffer) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:cap(*buffer)]
+	return s.Read(ctx, i, (*buffer)[:n])
+}
+
+// forEach calls work for 0..n-1 from several goroutines, each with its own buffer, until one fails
+// or ctx ends. It reports the progress to bar.
+func forEach(ctx context.Context, n, goroutines int, bar *pace, work func(i int, buffer *[]byte) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next, done atomic.Int64
+	var all sync.WaitGroup
+	for range min(goroutines, n) {
+		all.Go(func() {
+			var buffer []byte
+			for i := int(next.Add(1) - 1); i < n && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				if err := work(i, &buffer); err != nil {
+					cancel(err)
+					return
+				}
+				bar.set(uint64(done.Add(1)))
+			}
+		})
+	}
+	all.Wait()
+	if done.Load() < int64(n) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// report lists the bad samples for people, and returns the error.
+func (v *readThrough) report(asJSON bool, stderr io.Writer) error {
+	if v.failed == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%w: %d of %d samples cannot be read", source.ErrCorrupt, v.failed, v.samples)
+	if !asJSON {
+		const most = 20
+		complain(stderr, err)
+		for _, f := range v.failures[:min(most, len(v.failures))] {
+			fmt.Fprintf(stderr, "  sample %d, %s: %s\n", f.index, table.Text(f.where), table.Text(f.err.Error()))
+		}
+		if v.failed > most {
+			fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", v.failed-most, mostFailures)
+		}
+	}
+	return errors.Join(reported(err))
+}

@@ -1,0 +1,63 @@
+package served
+
+import (
+	"fmt"
+
+	"github.com/stocached/stocached/source/wrap"
+	"github.com/stocached/stocached/tier"
+	tierkinds "github.com/stocached/stocached/tier/kinds"
+)
+
+// openTiers opens the tiers of a cache; nil: it has none.
+func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
+	return tierkinds.Open(p.Options.Tiers, p.about(h.Log))
+}
+
+// read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
+func (h *Cache) read(p *Prepared, tiers *tier.Set) {
+	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
+	counted := wrap.Count(p.source, &h.counts.source)
+	switch {
+	case p.source.Info().Programs:
+		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
+		h.source = h.programs
+	case tiers != nil:
+		h.source = tier.Around(counted, tiers)
+	default:
+		h.source = counted
+	}
+}
+
+// closeTiers closes tiers in the background, as they write what waits.
+func (h *Cache) closeTiers(tiers *tier.Set) {
+	if tiers == nil {
+		return
+	}
+	go func() {
+		if err := tiers.Close(); err != nil {
+			h.Log.Warn("closing tiers", "error", err)
+		}
+	}()
+}
+
+// Tiers describes the tiers of the cache. The caller has entered.
+func (h *Cache) Tiers() []tier.Status {
+	if h.tiers == nil {
+		return nil
+	}
+	return h.tiers.Status()
+}
+
+// Problems returns a line for each node of a tier that is left out, and for what an operator should change.
+func (h *Cache) Problems() (lines []string) {
+	if !h.Enter() {
+		return nil
+	}
+	defer h.Leave()
+	if h.tiers != nil {
+		for _, line := range h.tiers.Problems() {
+			lines = append(lines, fmt.Sprintf("cache %s: %s", h.Name, line))
+		}
+	}
+	return lines
+}

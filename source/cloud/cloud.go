@@ -1,0 +1,178 @@
+//go:build cloud
+
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+	"google.golang.org/api/googleapi"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/remote"
+)
+
+func init() {
+	for _, p := range []provider{google{}, azure{}} {
+		source.RegisterScheme(p.scheme(), func(s source.Settings, _ source.Private) (source.Objects, error) { return open(s, p) })
+	}
+}
+
+// settings are the keys under `remote`.
+type settings struct {
+	remote.Options `key:",squash"`
+
+	// Credentials is auto (default: those that the provider's own tools find) or none.
+	Credentials string `key:"credentials"`
+}
+
+// provider is what Google and Azure do in different ways.
+type provider interface {
+	scheme() string
+	// bucket opens a bucket. With anonymous it uses no credentials.
+	bucket(ctx context.Context, name string, transport *http.Transport, anonymous bool) (*blob.Bucket, error)
+	// match makes a read fail unless the object has this tag. as is that of BeforeRead.
+	match(as func(any) bool, tag string)
+	// matchWrite makes a write fail if the object exists. as is that of BeforeWrite.
+	matchWrite(as func(any) bool)
+	// tag returns the tag of an answer, of attributes or of an entry of a list.
+	tag(as func(any) bool) string
+}
+
+func open(s source.Settings, p provider) (source.Objects, error) {
+	var o settings
+	transport, err := o.Read(s, &o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Credentials != "" && o.Credentials != "auto" && o.Credentials != "none" {
+		return nil, fmt.Errorf("%w: remote.credentials is %q; known for %s:// are: auto, none", source.ErrInvalid,
+			o.Credentials, p.scheme())
+	}
+	return remote.NewWritable(&driver{provider: p, transport: transport, anonymous: o.Credentials == "none",
+		buckets: map[string]*blob.Bucket{}}, o.Options), nil
+}
+
+// driver is a remote.Driver.
+type driver struct {
+	provider  provider
+	transport *http.Transport
+	anonymous bool
+
+	mu      sync.Mutex
+	buckets map[string]*blob.Bucket
+}
+
+// Close is part of remote.Driver.
+func (d *driver) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.buckets {
+		_ = b.Close() // it only says that the bucket is closed
+	}
+	d.transport.CloseIdleConnections()
+}
+
+// find returns the bucket of an address, and the key in it.
+func (d *driver) find(ctx context.Context, name string) (*blob.Bucket, string, error) {
+	_, rest, _ := strings.Cut(name, "://")
+	bucket, key, _ := strings.Cut(rest, "/")
+	if bucket == "" {
+		return nil, "", fmt.Errorf("%w: %s names no bucket; write %s://bucket/name", source.ErrInvalid, name, d.provider.scheme())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.buckets[bucket]
+	if b == nil {
+		var err error
+		// The clients keep the context for their credentials.
+		if b, err = d.provider.bucket(context.WithoutCancel(ctx), bucket, d.transport, d.anonymous); err != nil {
+			return nil, "", fmt.Errorf("%w: %s: no client for it: %w", source.ErrInvalid, name, err)
+		}
+		d.buckets[bucket] = b
+	}
+	return b, key, nil
+}
+
+// failed returns the error of a request.
+func failed(name string, err error) error {
+	var google *googleapi.Error
+	var azure *azcore.ResponseError // its text has the address, which may have a signature
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return remote.NetworkError(name, err)
+	case errors.As(err, &google):
+		return remote.StatusError(name, google.Code, fmt.Sprintf("%q", google.Message))
+	case errors.As(err, &azure) && azure.StatusCode > 0:
+		return remote.StatusError(name, azure.StatusCode, azure.ErrorCode)
+	}
+	switch gcerrors.Code(err) {
+	case gcerrors.NotFound:
+		return remote.StatusError(name, http.StatusNotFound, "no such bucket or object")
+	case gcerrors.FailedPrecondition:
+		return remote.StatusError(name, http.StatusPreconditionFailed, "another state")
+	}
+	return remote.NetworkError(name, err)
+}
+
+// Head is part of remote.Driver.
+func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
+	b, key, err := d.find(ctx, name)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	about, err := b.Attributes(ctx, key)
+	if err != nil {
+		return remote.Answer{}, failed(name, err)
+	}
+	return remote.Answer{Bytes: about.Size, Tag: d.provider.tag(about.As)}, nil
+}
+
+// Get is part of remote.Driver.
+func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag string) (remote.Answer, error) {
+	b, key, err := d.find(ctx, name)
+	if err != nil {
+		return remote.Answer{}, err
+	}
+	o := &blob.ReaderOptions{}
+	if tag != "" {
+		o.BeforeRead = func(as func(any) bool) error { d.provider.match(as, tag); return nil }
+	}
+	r, err := b.NewRangeReader(ctx, key, offset, int64(n), o)
+	if err != nil {
+		return remote.Answer{}, failed(name, err)
+	}
+	return remote.Answer{Bytes: r.Size(), Tag: d.provider.tag(r.As), Body: r}, nil
+}
+
+// List is part of remote.Driver.
+func (d *driver) List(ctx context.Context, prefix string, each func(name string, bytes int64, tag string) error) error {
+	b, key, err := d.find(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	root := strings.TrimSuffix(prefix, key)
+	for all := b.List(&blob.ListOptions{Prefix: key}); ; {
+		o, err := all.Next(ctx)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return failed(prefix, err)
+		}
+		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
+			continue
+		}
+		if err := each(root+o.Key, o.Size, d.provider.tag(o.As)); err != nil {
+			return err
+		}
+	}
+}

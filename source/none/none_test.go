@@ -1,0 +1,66 @@
+package none_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/none"
+)
+
+func field(name string, shape []any, dtype string) map[string]any {
+	return map[string]any{"name": name, "shape": shape, "dtype": dtype}
+}
+
+func settings() source.Settings {
+	return source.Settings{"samples": 10, "fingerprint": "pets-1", "fields": []any{
+		field("image", []any{3, 4, 5}, "uint8"), map[string]any{"name": "label", "dtype": "int64"}}}
+}
+
+func TestProgramsHaveTheSamples(t *testing.T) {
+	s, err := none.Kind.Open(context.Background(), settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	info := s.Info()
+	if info.Samples != 10 || info.Fingerprint != "pets-1" || !info.Programs || info.Schema.SampleBytes != 72 ||
+		len(info.Schema.Fields) != 2 || info.Schema.Fields[1].Offset != 64 {
+		t.Errorf("it is %+v", info)
+	}
+	if n, err := s.Size(9); n != 72 || err != nil {
+		t.Error(n, err)
+	}
+	for i, want := range map[int]error{0: source.ErrLoad, 9: source.ErrLoad, 10: source.ErrIndex, -1: source.ErrIndex} {
+		if _, err := s.Read(context.Background(), i, make([]byte, 72)); !errors.Is(err, want) {
+			t.Errorf("sample %d: %v", i, err)
+		}
+	}
+	if _, err := s.Read(context.Background(), 0, make([]byte, 71)); !errors.Is(err, source.ErrShort) {
+		t.Error(err)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for want, change := range map[string]source.Settings{
+		"samples: 0":                      {"samples": 0},
+		"fingerprint: it is missing":      {"fingerprint": ""},
+		"fingerprint: 65 bytes":           {"fingerprint": strings.Repeat("x", 65)},
+		"fields: they are missing":        {"fields": []any{}},
+		"fields[0].dtype":                 {"fields": []any{field("x", []any{2}, "uint7")}},
+		"fields[0].shape: [0]":            {"fields": []any{field("x", []any{0}, "uint8")}},
+		"fields: ":                        {"fields": []any{field("x", []any{1}, "uint8"), field("x", []any{1}, "uint8")}},
+		`unknown key "path"; known are: `: {"path": "x"},
+	} {
+		s := settings()
+		for key, value := range change {
+			s[key] = value
+		}
+		if _, err := none.Kind.Open(context.Background(), s); !errors.Is(err, source.ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", change, err, want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package remote_test
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
+)
+
+// first opens a source of records of 10 bytes, and returns the first one.
+func first(t *testing.T, path string, remote map[string]any) ([]byte, error) {
+	t.Helper()
+	settings := source.Settings{"kind": "raw", "path": path, "sample_bytes": 10}
+	if remote != nil {
+		settings["remote"] = remote
+	}
+	s, err := kinds.Open(t.Context(), settings)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	got := make([]byte, 10)
+	_, err = s.Read(t.Context(), 0, got)
+	return got, err
+}
+
+// Ensure that a server with a certificate of its own is read with its CA, and that the error without it names
+// the setting.
+func TestOwnCA(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("0123456789"))
+	secure := httptest.NewTLSServer(s.Server)
+	defer secure.Close()
+	ca := t.TempDir() + "/ca.pem"
+	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	for path, remote := range map[string]map[string]any{
+		"s3://photos/records":          {"endpoint": secure.URL},
+		secure.URL + "/photos/records": {},
+	} {
+		if _, err := first(t, path, remote); !errors.Is(err, source.ErrInvalid) ||
+			!strings.Contains(err.Error(), "remote.ca") || !strings.Contains(err.Error(), "does not verify") {
+			t.Errorf("%s without the CA: %v", path, err)
+		}
+		remote["ca"] = ca
+		if got, err := first(t, path, remote); err != nil || string(got) != "0123456789" {
+			t.Errorf("%s with the CA: %q, %v", path, got, err)
+		}
+	}
+}
+
+// Ensure that redirects of a web server are followed, but never to a connection without TLS, and that those
+// of storage are errors that name region and endpoint.
+func TestRedirects(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("0123456789"))
+	var to func(r *http.Request) string
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to(r), http.StatusFound)
+	})
+	plain, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler)
+	defer plain.Close()
+	defer secure.Close()
+	ca := t.TempDir() + "/ca.pem"
+	write(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))
+	to = func(*http.Request) string { return s.URL + "/photos/records" }
+	if got, err := first(t, plain.URL+"/x", nil); err != nil || string(got) != "0123456789" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := first(t, secure.URL+"/x", map[string]any{"ca": ca}); !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), "from https to http") {
+		t.Errorf("from https to http: %v", err)
+	}
+	to = func(r *http.Request) string { return plain.URL + r.URL.Path + "x" }
+	if _, err := first(t, plain.URL+"/x", nil); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "10 times") {
+		t.Errorf("for ever: %v", err)
+	}
+	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("x-amz-bucket-region", "eu-west-1")
+		w.WriteHeader(http.StatusMovedPermanently)
+		fmt.Fprint(w, "<Error><Code>PermanentRedirect</Code><Message>Use the specified endpoint.</Message>"+
+			"<Endpoint>photos.s3.eu-west-1.example</Endpoint></Error>")
+	})
+	begun := time.Now()
+	_, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "region": "us-east-1"})
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "301 PermanentRedirect") ||
+		!strings.Contains(err.Error(), "remote.region is us-east-1") || !strings.Contains(err.Error(), "remote.endpoint is "+s.URL) {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+}
+
+// Ensure that the user, the password and the query of an address go to the web server, and nowhere else.
+func TestPrivateParts(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "p/w" || r.URL.RawQuery != "sig=hidden" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader([]byte("0123456789")))
+	}))
+	defer web.Close()
+	address := strings.Replace(web.URL, "://", "://me:p%2Fw@", 1) + "/a/records?sig=hidden"
+	s, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address, "sample_bytes": 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got := make([]byte, 10)
+	if _, err := s.Read(t.Context(), 0, got); err != nil || string(got) != "0123456789" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if where := s.Where(0); !strings.HasPrefix(where, web.URL+"/a/records") || strings.Contains(where, "hidden") {
+		t.Errorf("sample 0 is at %s", where)
+	}
+	_, err = first(t, web.URL+"/a/records", nil)
+	if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "401") || !strings.Contains(err.Error(), "credentials") {
+		t.Errorf("without a password: %v", err)
+	}
+}

@@ -1,0 +1,124 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stocached/stocached/source"
+)
+
+// Programs is a source of samples that programs load. Read gives those that tiers have, else
+// source.ErrLoad. It also knows who loads what no tier has, one program at a time for each sample.
+type Programs struct {
+	around
+	within time.Duration
+
+	mu    sync.Mutex // protects loads
+	loads map[int]load
+}
+
+// load is the load of a sample by a program. The zero value of by: the right to it is being asked for.
+type load struct {
+	by    any
+	began time.Time
+}
+
+// NewPrograms makes a source of a source of kind none and the tiers of a set (nil: none). It owns both. A load
+// that takes longer than within counts as failed.
+func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
+	if set == nil {
+		set = New(nil, nil)
+	}
+	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, within: within,
+		loads: map[int]load{}}
+}
+
+// Read is part of source.Source.
+func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
+	size, room, done, err := p.begin(ctx, i, dst)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	if p.get(ctx, i, size, room) {
+		return copy(dst, room[:size]), nil
+	}
+	return p.Source.Read(ctx, i, dst)
+}
+
+// Claim says whether a program loads a sample that Read has not found. After true, it MUST call Offer or
+// Fail, or Leave. false: another program or machine loads it, or has just done so.
+func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
+	size, err := p.Size(i)
+	if err != nil {
+		return false
+	}
+	p.mu.Lock()
+	if one, loading := p.loads[i]; loading {
+		p.mu.Unlock()
+		return one.by == by
+	}
+	p.loads[i] = load{}
+	p.mu.Unlock()
+	result := Claimed
+	if shared := p.set.shared; shared != nil {
+		room := p.take(size + Spare)
+		result = shared.Claim(ctx, i, size, *room)
+		p.scratch.Put(room)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if result == Hit || result == Busy {
+		delete(p.loads, i)
+		return false
+	}
+	p.loads[i] = load{by, time.Now()} // without the right too: a tier that fails keeps no program from its load
+	return true
+}
+
+// Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it has another
+// size.
+func (p *Programs) Offer(i int, sample []byte) (bool, error) {
+	size, err := p.Size(i)
+	if err == nil && size != len(sample) {
+		err = fmt.Errorf("%w: sample %d has %d bytes, those of the cache have %d", source.ErrInvalid, i, len(sample), size)
+	}
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	delete(p.loads, i)
+	p.mu.Unlock()
+	return p.set.put(len(p.set.queues), i, sample), nil
+}
+
+// Fail ends the load of a sample that a program gives up, on any of its connections.
+func (p *Programs) Fail(i int) { p.end(func(k int, _ load) bool { return k == i }) }
+
+// Leave ends all loads of a program.
+func (p *Programs) Leave(by any) { p.end(func(_ int, one load) bool { return one.by == by }) }
+
+// Expire ends the loads that take too long, and returns their number.
+func (p *Programs) Expire() int {
+	return p.end(func(_ int, one load) bool { return time.Since(one.began) > p.within })
+}
+
+func (p *Programs) end(which func(i int, one load) bool) int {
+	p.mu.Lock()
+	var ended []int
+	for i, one := range p.loads {
+		if one.by != nil && which(i, one) {
+			delete(p.loads, i)
+			ended = append(ended, i)
+		}
+	}
+	p.mu.Unlock()
+	for _, i := range ended {
+		if shared := p.set.shared; shared != nil {
+			shared.Release(i)
+		}
+	}
+	return len(ended)
+}
