@@ -243,6 +243,20 @@ def test_library_for_arm64_runs_the_tests_of_the_protocol(name: str, arm: Path) 
     assert "FAIL" not in said, said
 
 
+def test_library_for_arm64_decodes_pictures(arm: Path) -> None:
+    """The test writes its JPEG files itself, by the libjpeg-turbo that was built for the wheel."""
+    architecture = native.ARCHITECTURES["aarch64"]
+    cc, _ = native.compilers(architecture, arm / "tools")
+    jpeg = native.build_jpeg(architecture, DIST / "work")
+    run(
+        cc, "-std=gnu11", "-O1", "-pthread", "-I.", f"-I{jpeg}/include", "-o", arm / "image", "ctest/image.c",
+        f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm", cwd=ROOT / "cimage",
+    )  # fmt: skip
+    variables = {**os.environ, "STOCACHED_TEST_FILES": "200"}
+    said = run(*emulator("aarch64"), arm / "image", cwd=ROOT / "cimage", env=variables)
+    assert re.search(r"^image: \d+ passed, 0 failed", said, re.MULTILINE), said
+
+
 def test_programs_for_arm64_say_their_version(arm: Path) -> None:
     scripts = arm / f"stocached-{VERSION}.data/scripts"
     for name in ("stocached", "stocached-decode"):
