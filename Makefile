@@ -24,8 +24,8 @@ OTHER_TESTS := test-c,test-stress,test-languages,test-conform,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
-CI := setup-lint-python,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS)
-CI := $(CI)+~setup-lint-go,lint-go,lint-cross lint-generate
+CI := setup-lint-python,setup-wheel,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS)
+CI := $(CI)+~setup-lint-go,lint-go,lint-cross,wheel lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
@@ -78,34 +78,46 @@ bin/stocached:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./cmd/stocached
 	@test $$(stat -c %s $@) -le 40000000 || { echo '$@ has more than 40 MB'; exit 1; }
 
+# docs/guides/packages.md says what is made. The tests install it where nothing else is.
+.PHONY: dist
+dist: setup-dist ## make wheels, archives, deb and rpm for two architectures in build/dist, and test them
+	@PYTHONPATH=tools $(PY) -m release build/dist
+	DIST=build/dist $(PYTEST) tools/release/checks_wheel.py tools/release/checks_packages.py
+
 .PHONY: wheel
-wheel: setup-c-tests setup-python ## build a wheel with libjpeg-turbo inside, for other machines, in build/wheels
-	@$(PY) tools/wheel.py build/wheels
+wheel: setup-wheel ## make the wheel for this architecture in build/wheel, with all that it needs inside, and test it
+	@PYTHONPATH=tools $(PY) -m release --wheel build/wheel
+	DIST=build/wheel $(PYTEST) tools/release/checks_wheel.py
 
 .PHONY: man
 man: bin/stocached ## write the manual pages of all commands to build/man
 	rm -rf build/man
 	bin/stocached man build/man
 
-# Under sudo, this target compiles nothing: root often has no Go, and files of root would stay in build/.
-PREFIX ?= /usr/local
+# Under sudo, this target compiles nothing: root often has no Go, and files of root would stay in build/. Nor does it
+# with BUILD=FOLDER, the folder of the libraries, and PROGRAM=FILE. RUNS is the same program for this machine, which
+# writes the pages.
+PREFIX  ?= /usr/local
+BUILD   ?= build
+PROGRAM ?= bin/stocached
+RUNS    ?= $(PROGRAM)
 DEST   := $(DESTDIR)$(PREFIX)
 SHARE  := $(DEST)/share
 UNITS  := $(SHARE)/systemd/user
 
 .PHONY: install
-install: $(if $(SUDO_USER),,build) ## install what `make build` built, manual pages and units; PREFIX=/usr/local, DESTDIR=
-	@[ -e bin/stocached ] && [ -e build/libstocached.so ] || { echo 'stocached: nothing to install yet; run make build first' >&2; exit 1; }
+install: $(if $(SUDO_USER)$(filter-out file,$(origin BUILD)),,build) ## install what `make build` built, manual pages and units; PREFIX=/usr/local, DESTDIR=
+	@[ -e '$(PROGRAM)' ] && [ -e '$(BUILD)/libstocached.so' ] || { echo 'stocached: nothing to install yet; run make build first' >&2; exit 1; }
 	@$(MAKE) --no-print-directory -C cclient install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
-	@[ ! -e build/libstocached_image.so.1 ] || $(MAKE) --no-print-directory -C cimage install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+	@[ ! -e '$(BUILD)/libstocached_image.so.1' ] || $(MAKE) --no-print-directory -C cimage install PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	@echo "stocached: installing the command, manual pages, completions and units under $(DEST)"
 	@set -e; umask 022; \
 	install -d '$(DEST)/bin' '$(UNITS)' '$(SHARE)/bash-completion/completions' '$(SHARE)/zsh/site-functions' '$(SHARE)/fish/vendor_completions.d'; \
-	install -m 755 bin/stocached '$(DEST)/bin'; \
-	bin/stocached man '$(SHARE)/man/man1'; \
-	bin/stocached completion bash > '$(SHARE)/bash-completion/completions/stocached'; \
-	bin/stocached completion zsh > '$(SHARE)/zsh/site-functions/_stocached'; \
-	bin/stocached completion fish > '$(SHARE)/fish/vendor_completions.d/stocached.fish'; \
+	install -m 755 '$(PROGRAM)' '$(DEST)/bin'; \
+	'$(RUNS)' man '$(SHARE)/man/man1'; \
+	'$(RUNS)' completion bash > '$(SHARE)/bash-completion/completions/stocached'; \
+	'$(RUNS)' completion zsh > '$(SHARE)/zsh/site-functions/_stocached'; \
+	'$(RUNS)' completion fish > '$(SHARE)/fish/vendor_completions.d/stocached.fish'; \
 	for unit in stocached.service stocached.socket stocached-admin.socket; do \
 		sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/$$unit > '$(UNITS)'/$$unit; \
 	done
@@ -352,6 +364,7 @@ lint-go:
 	$(GO) -C bench vet ./...
 	$(GO) -C deploy/check vet ./...
 	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/actionlint
 
 # Both runs have the same options and folder, so the second run finds numpy and torch in mypy's cache.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml
@@ -378,7 +391,8 @@ lint-cross:
 .PHONY: lint-generate
 lint-generate: ## check that generated files are up to date
 	$(GO) generate ./...
-	git diff --exit-code -- '*.h' '*.go' '*.py' go.mod go.sum
+	$(PYTHON) tools/version.py
+	git diff --exit-code -- '*.h' '*.go' '*.py' '*.yaml' '*Containerfile' go.mod go.sum
 
 # ------------------------------------------------------------------------------------------------ set-up
 
@@ -414,6 +428,12 @@ setup-c-tests: setup-system
 setup-versitygw: ## install the S3 server of test-remote into .tools
 	@[ -x $(TOOLS)/versitygw ] || { echo 'stocached: building versitygw, an S3 server for tests (a minute)'; \
 		CGO_ENABLED=0 GOBIN='$(CURDIR)/$(TOOLS)' $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION); }
+
+.PHONY: setup-wheel setup-dist
+setup-wheel: setup-c-tests setup-python
+	@tools/setup.sh wheel
+setup-dist: setup-wheel
+	@tools/setup.sh dist
 
 .PHONY: setup-cloud
 setup-cloud: ## install the servers of test-cloud into .tools

@@ -4,7 +4,10 @@ the wheel is without libstocached_image.so, and stocached.image says so.
 
 A wheel that is built from a full checkout where Go is installed (`go`, or $GO) also has the program
 `stocached`. STOCACHED_GO=0 leaves it out. A wheel without the program has a script of that name, which
-says why: pip does not show the output of a build."""
+says why: pip does not show the output of a build.
+
+`make dist` compiles libraries and programs itself. It names their folder in STOCACHED_BUILT, and the
+platform of the wheel in STOCACHED_PLATFORM."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY, IMAGE_LIBRARY = "libstocached.so", "libstocached_image.so"
+LIBRARY, IMAGE_LIBRARY, DECODER = "libstocached.so", "libstocached_image.so", "stocached-decode"
 # It runs another installation of the program that is later on the PATH instead. Not another script:
 # two of them might call each other for ever.
 WITHOUT_PROGRAM = """#!/bin/sh
@@ -32,7 +35,8 @@ echo REASON >&2
 exit 127
 """
 SOURCES = ("stocached.c", "stocached.h", "stocached_layout.h", "stocached.map", "src")
-IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "src")
+IMAGE_SOURCES = ("stocached_image.h", "stocached_image.map", "decode_main.c", "src")
+IMAGE_OPTIONS = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -48,6 +52,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.compile(sources, Path(self.root, "src", "stocached", LIBRARY))
             self.compile_image(image_sources, Path(self.root, "src", "stocached", IMAGE_LIBRARY))
             return
+        if built := os.environ.get("STOCACHED_BUILT"):
+            self.take(Path(built), build_data)
+            return
         self.folder = tempfile.TemporaryDirectory()  # lives as long as the hook, which is longer than the build
         library = Path(self.folder.name, LIBRARY)
         self.compile(sources, library)
@@ -55,9 +62,26 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         image_library = Path(self.folder.name, IMAGE_LIBRARY)
         if self.compile_image(image_sources, image_library):
             build_data["force_include"][str(image_library)] = f"stocached/{IMAGE_LIBRARY}"
+            decoder = Path(self.folder.name, DECODER)
+            self.compile_decoder(image_sources, decoder)
+            build_data["force_include"][str(decoder)] = f"{self.scripts()}/{DECODER}"
         program = Path(self.folder.name, "stocached")
         self.make_program(program)
-        build_data["force_include"][str(program)] = f"stocached-{self.metadata.version}.data/scripts/stocached"
+        build_data["force_include"][str(program)] = f"{self.scripts()}/stocached"
+
+    def take(self, built: Path, build_data: dict[str, Any]) -> None:
+        """What is compiled already, and the notices of the software in it."""
+        build_data["tag"] = f"py3-none-{os.environ['STOCACHED_PLATFORM']}"
+        files = {library: f"stocached/{library}" for library in (LIBRARY, IMAGE_LIBRARY)}
+        files |= {program: f"{self.scripts()}/{program}" for program in ("stocached", DECODER)}
+        information = f"stocached-{self.metadata.version}.dist-info"
+        files |= {"go-modules.txt": f"{information}/licenses/licenses/go-modules.txt"}
+        files |= {"stocached.cdx.json": f"{information}/sboms/stocached.cdx.json"}
+        build_data["force_include"].update({str(built / name): place for name, place in files.items()})
+
+    def scripts(self) -> str:
+        """pip puts what lies there beside the interpreter."""
+        return f"stocached-{self.metadata.version}.data/scripts"
 
     def sources(self) -> Path:
         """The C sources: those bundled in an sdist, else those of the checkout that this folder is in."""
@@ -88,18 +112,24 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             )
             return False
         files = sorted((sources / "src").glob("*.c"))
-        options = ["-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"]
-        self.run_compiler(options, library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"])
+        self.run_compiler(IMAGE_OPTIONS, library, sources / "stocached_image.map", [*files, "-ljpeg", "-lm"])
         return True
 
-    def run_compiler(self, options: list[str], library: Path, symbols: Path, inputs: list[Any]) -> None:
+    def compile_decoder(self, sources: Path, program: Path) -> None:
+        """The program that decodes for a server, with the library inside."""
+        files = sorted((sources / "src").glob("*.c"))
+        inputs = [f"-I{sources}", sources / "decode_main.c", *files, "-ljpeg", "-lm"]
+        self.run_compiler(IMAGE_OPTIONS, program, None, inputs)
+
+    def run_compiler(self, options: list[str], output: Path, symbols: Path | None, inputs: list[Any]) -> None:
+        """symbols: the map of a library; None makes a program."""
+        shared = ["-shared", f"-Wl,-soname,{output.name}.1", f"-Wl,--version-script,{symbols}", "-Wl,-z,defs"]
         command = [
             *shlex.split(os.environ.get("CC", "cc")),
-            "-std=c11", *options, "-fvisibility=hidden", "-fPIC", "-shared",
+            "-std=c11", *options, "-fvisibility=hidden", "-fPIC",
             *shlex.split(os.environ.get("CFLAGS", "")),
-            f"-Wl,-soname,{library.name}.1", f"-Wl,--version-script,{symbols}",
-            "-Wl,-z,defs", "-Wl,-z,relro,-z,now",
-            "-o", str(library), *map(str, inputs),
+            *(shared if symbols else []), "-Wl,-z,relro,-z,now",
+            "-o", str(output), *map(str, inputs),
         ]  # fmt: skip
         self.app.display_info(shlex.join(command))
         try:

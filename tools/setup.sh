@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -66,6 +66,13 @@ install_packages() {
     else
         fail "missing: $*. On Debian and Ubuntu: sudo apt-get install -y $*"
     fi
+}
+
+# go_tool NAME PACKAGE@VERSION: builds a program into .tools once.
+go_tool() {
+    [ -x "$tools/$1" ] && "$go" version -m "$tools/$1" | grep -qF "$(printf '\t%s\t' "${2##*@}")" && return
+    echo "stocached: building $1 ${2##*@} into $tools"
+    CGO_ENABLED=0 GOBIN=$PWD/$tools "$go" install "$2"
 }
 
 # pip_install STAMP WHAT FILE... -- ARGUMENT...: installs once, and again when one of the files is newer than the stamp.
@@ -208,15 +215,32 @@ pictures)
         echo "stocached: FFCV is left out. It needs, on Debian and Ubuntu: sudo apt-get install -y libopencv-dev libturbojpeg0-dev"
     touch "$stamp"
     ;;
+wheel)
+    # nasm assembles libjpeg-turbo for x86-64, and dpkg-source unpacks it.
+    missing=
+    command -v nasm >/dev/null || missing="$missing nasm"
+    command -v dpkg-source >/dev/null || missing="$missing dpkg-dev"
+    install_packages $missing
+    pip_install dist 'zig and CMake (400 MB), for packages' tools/requirements-dist.txt -- -r tools/requirements-dist.txt
+    go_tool cyclonedx-gomod "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0"
+    ;;
+dist)
+    # What tests the packages: rpm, a small Debian, and a processor of another kind with its C library.
+    missing=
+    command -v rpm >/dev/null || missing="$missing rpm"
+    command -v debootstrap >/dev/null || missing="$missing debootstrap"
+    command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static"
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing="$missing libc6-arm64-cross"
+    install_packages $missing
+    go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
+    ;;
 lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
     ;;
 lint-go)
-    version=${GOLANGCI_VERSION:?}
-    "$tools/golangci-lint" version 2>/dev/null | grep -qF "${version#v}" && exit
-    echo "stocached: building golangci-lint $version into $tools (a minute or two)"
-    GOBIN=$PWD/$tools "$go" install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
+    go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+    go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | lint-python | lint-go" ;;
 esac

@@ -11,7 +11,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// version is the version of the product, the same as stoc_version() of the C library.
+// version is the version of the product. tools/version.py copies it from python/pyproject.toml.
 const version = "0.1.0"
 
 var versionColumns = table.Columns[*debug.BuildInfo]{

@@ -1,5 +1,5 @@
-"""What `pip install ./python` and the wheel of `make wheel` install: the package with its C libraries, and the command,
-or a script that says why the command is missing."""
+"""What `pip install ./python` installs: the package with its C libraries, and the commands, or a script that says why
+`stocached` is missing. tools/release has the tests of the wheels for other machines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def built(folder: Path, **environment: str) -> zipfile.ZipFile:
 
 
 def script(wheel: zipfile.ZipFile, folder: Path) -> Path:
-    (name,) = (name for name in wheel.namelist() if ".data/scripts/" in name)
+    (name,) = (name for name in wheel.namelist() if name.endswith(".data/scripts/stocached"))
     path = Path(wheel.extract(name, folder))
     path.chmod(0o755)
     return path
@@ -78,6 +78,7 @@ def without_go(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_without_go_the_package_is_whole(without_go):
     names = without_go.namelist()
     assert {"stocached/libstocached.so", "stocached/libstocached_image.so"} <= set(names)
+    assert sum(name.endswith(".data/scripts/stocached-decode") for name in names) == 1
     assert "stocached/py.typed" in names
     assert {f"stocached/{path.name}" for path in (ROOT / "python" / "src" / "stocached").glob("*.py")} <= set(names)
 
@@ -137,24 +138,6 @@ def test_without_the_headers_of_libjpeg_the_package_is_without_pictures(kind, fr
     assert found is not None, line
     install(fresh, *found[1].split())
     assert says(fresh, DECODE).stdout.startswith("8 16 3 62 /")
-
-
-def test_the_wheel_for_others_decodes_with_the_libjpeg_inside_it(fresh, tmp_path):
-    making = [sys.executable, ROOT / "tools/wheel.py", tmp_path / "wheels"]
-    done = subprocess.run(making, env={**os.environ, **QUICK}, check=True, stdout=subprocess.PIPE, text=True)
-    (wheel,) = (tmp_path / "wheels").iterdir()
-    assert done.stdout == f"{wheel}\n"
-    assert "-py3-none-manylinux_" in wheel.name, "for every Python: no part of it is compiled for one"
-    names = zipfile.ZipFile(wheel).namelist()
-    for text in ("LICENSE", "THIRD-PARTY.md", "licenses/libjpeg-turbo.txt"):
-        assert sum(name.endswith(f".dist-info/licenses/{text}") for name in names) == 1, text
-    install(fresh, wheel)
-    done = says(fresh, DECODE)
-    assert done.stderr == ""
-    *pixels, library = done.stdout.split()
-    assert pixels == ["8", "16", "3", "62"]
-    assert Path(library).parent.name == "stocached.libs"
-    assert fresh.parents[1] in Path(library).parents
 
 
 def test_without_go_the_command_says_what_to_do(without_go, tmp_path):

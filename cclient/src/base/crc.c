@@ -85,13 +85,13 @@ enum {
 #define CRC_FOLD_16_LOW 0xf20c0dfeu
 #define CRC_FOLD_16_HIGH 0x493c7d27u
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_shifted(uint64_t crc, uint64_t by)
+__attribute__((target("sse4.2,crc32,pclmul"))) static inline uint64_t crc_shifted(uint64_t crc, uint64_t by)
 {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc), _mm_cvtsi64_si128((long long)by), 0);
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_three(uint64_t crc, const unsigned char *p,
+__attribute__((target("sse4.2,crc32,pclmul"))) static inline uint64_t crc_three(uint64_t crc, const unsigned char *p,
                                                                           size_t each, uint64_t by, uint64_t by_two)
 {
     uint64_t second = 0, third = 0;
@@ -107,17 +107,17 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_three(uint64
     return crc_shifted(crc, by_two) ^ crc_shifted(second, by) ^ third;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline __m128i crc_fold(__m128i x, __m128i by, __m128i next)
+__attribute__((target("sse4.2,crc32,pclmul"))) static inline __m128i crc_fold(__m128i x, __m128i by, __m128i next)
 {
     return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11)), next);
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline __m128i crc_load(const unsigned char *p)
+__attribute__((target("sse4.2,crc32,pclmul"))) static inline __m128i crc_load(const unsigned char *p)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_24(uint64_t crc, const unsigned char *p)
+__attribute__((target("sse4.2,crc32,pclmul"))) static inline uint64_t crc_24(uint64_t crc, const unsigned char *p)
 {
     uint64_t a, b, c;
     memcpy(&a, p, 8);
@@ -127,7 +127,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint64_t crc_24(uint64_t 
 }
 
 /* CRC_BLOCK bytes. */
-__attribute__((target("sse4.2,pclmul"))) static uint64_t crc_block(uint64_t crc, const unsigned char *p)
+__attribute__((target("sse4.2,crc32,pclmul"))) static uint64_t crc_block(uint64_t crc, const unsigned char *p)
 {
     const unsigned char *streams = p + CRC_FOLDED;
     const __m128i by_64 = _mm_set_epi64x(CRC_FOLD_64_HIGH, CRC_FOLD_64_LOW),
@@ -158,7 +158,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint64_t crc_block(uint64_t crc,
            crc_shifted(second, CRC_SHIFT_STREAM) ^ third;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static uint32_t crc_sse(uint32_t start, const void *data, size_t length)
+__attribute__((target("sse4.2,crc32,pclmul"))) static uint32_t crc_sse(uint32_t start, const void *data, size_t length)
 {
     const unsigned char *p = data;
     uint64_t crc = (uint32_t)~start;

@@ -38,7 +38,7 @@ def _install_again() -> str:
     source = origin.get("url", "--no-cache-dir --no-binary stocached stocached")  # the cache may have this build
     install = "pip install --force-reinstall --no-deps"
     if source.endswith(".whl"):
-        return f"make wheel && {install} build/wheels/*.whl"
+        return f"make wheel && {install} build/wheel/*.whl"
     if "vcs_info" in origin:
         source = f"{origin['vcs_info']['vcs']}+{source}#subdirectory={origin.get('subdirectory', '.')}"
     if origin.get("dir_info", {}).get("editable"):

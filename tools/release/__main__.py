@@ -1,0 +1,57 @@
+"""python -m release [--wheel] FOLDER: makes all packages in FOLDER, or the wheel for this architecture alone.
+
+The same commit gives the same bytes: every time is $SOURCE_DATE_EPOCH, or else the time of the commit. FOLDER/work has
+what the packages are made of."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from version import version
+
+from . import native, notices, packages
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
+    parser.add_argument("--wheel", action="store_true", help="only the wheel for this architecture")
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    if "SOURCE_DATE_EPOCH" not in os.environ:
+        time = subprocess.run(
+            ["git", "log", "-1", "--format=%ct"], cwd=native.ROOT, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+        os.environ["SOURCE_DATE_EPOCH"] = time
+    os.umask(0o022)
+    folder: Path = arguments.folder.resolve()
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        if old.is_file():
+            old.unlink()
+    mine = native.ARCHITECTURES[platform.machine()]
+    # That of this machine comes first: its program writes the manual pages.
+    for architecture in [mine] if arguments.wheel else sorted(native.ARCHITECTURES.values(), key=lambda a: a != mine):
+        built = native.build(architecture, work)
+        notices.write(built)
+        packages.wheel(architecture, built, folder)
+        if not arguments.wheel:
+            packages.archive(architecture, built, work, folder)
+            packages.system(architecture, built, work, folder)
+            bill = folder / f"stocached-{version()}-linux-{architecture.name}.cdx.json"
+            bill.write_bytes((built / notices.BILL).read_bytes())
+    if not arguments.wheel:
+        packages.source(folder)
+    made = sorted(path for path in folder.iterdir() if path.is_file())
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    for path in made:
+        print(f"{path.stat().st_size / 1e6:6.1f} MB  {path}")
+
+
+main()

@@ -1,0 +1,265 @@
+"""Tests of all that `make dist` makes but the wheel for this machine, which checks_wheel.py tests.
+
+They install the deb in a small Debian of its own, and run what is for arm64 under qemu."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_install import FILES
+
+from release import native
+from release.made import DIST, MACHINE, ROOT, VERSION, run, unpacked, wheel
+
+ARCHITECTURES = list(native.ARCHITECTURES.values())
+UNITS = {
+    f"/usr/lib/systemd/system/{name}" for name in ("stocached.service", "stocached.socket", "stocached-admin.socket")
+}
+
+
+def emulator(architecture: str) -> list[str]:
+    """What runs a program of this architecture here."""
+    return [] if architecture == MACHINE else [f"qemu-{architecture}-static", "-L", f"/usr/{architecture}-linux-gnu"]
+
+
+def deb(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached_{VERSION}-1_{architecture.go}.deb"
+
+
+def rpm(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached-{VERSION}-1.{architecture.name}.rpm"
+
+
+def archive(architecture: native.Architecture) -> Path:
+    return DIST / f"stocached-{VERSION}-linux-{architecture.name}.tar.gz"
+
+
+def test_every_package_is_there_with_its_sum() -> None:
+    expected = {f"stocached-{VERSION}.tar.gz"}
+    for architecture in ARCHITECTURES:
+        expected |= {wheel(architecture.name).name, archive(architecture).name, deb(architecture).name}
+        expected |= {rpm(architecture).name, f"stocached-{VERSION}-linux-{architecture.name}.cdx.json"}
+    lines = (DIST / "SHA256SUMS").read_text().splitlines()
+    sums = {name: sum_ for sum_, name in (line.split("  ") for line in lines)}
+    assert set(sums) == expected
+    assert {path.name for path in DIST.iterdir() if path.is_file()} == {*expected, "SHA256SUMS"}
+    for name, expected_sum in sums.items():
+        assert hashlib.sha256((DIST / name).read_bytes()).hexdigest() == expected_sum, name
+
+
+def test_source_package_has_the_version() -> None:
+    with tarfile.open(DIST / f"stocached-{VERSION}.tar.gz") as tar:
+        information = tar.extractfile(f"stocached-{VERSION}/PKG-INFO")
+        assert information is not None
+        assert f"\nVersion: {VERSION}\n" in information.read().decode()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+def test_archive_has_what_make_install_installs(architecture: native.Architecture, tmp_path: Path) -> None:
+    with tarfile.open(archive(architecture)) as tar:
+        members = tar.getmembers()
+        tar.extractall(tmp_path)
+    top = tmp_path / f"stocached-{VERSION}-linux-{architecture.name}"
+    files = {str(path.relative_to(top)) for path in top.rglob("*") if not path.is_dir()}
+    assert files >= FILES
+    assert {(member.uid, member.uname) for member in members} == {(0, "root")}
+    assert f"Version: {VERSION}\n" in (top / "lib/pkgconfig/stocached.pc").read_text()
+    said = run(*emulator(architecture.name), top / "bin/stocached", "version")
+    assert f"version    {VERSION}\n" in said
+    assert f"linux/{architecture.go}" in said
+    if architecture.name == MACHINE:
+        library = ctypes.CDLL(str(top / "lib/libstocached.so"))
+        library.stoc_version.restype = ctypes.c_char_p
+        assert library.stoc_version() == VERSION.encode()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+def test_deb_and_rpm_have_the_same_files(architecture: native.Architecture) -> None:
+    assert run("dpkg-deb", "-f", deb(architecture), "Version").strip() == f"{VERSION}-1"
+    assert run("rpm", "-qp", "--qf", "%{VERSION}-%{RELEASE}", rpm(architecture)) == f"{VERSION}-1"
+    tar = subprocess.run(["dpkg-deb", "--fsys-tarfile", deb(architecture)], check=True, stdout=subprocess.PIPE).stdout
+    listed = subprocess.run(["tar", "-tf", "-"], input=tar, check=True, stdout=subprocess.PIPE).stdout.decode()
+    of_deb = {line.lstrip(".").rstrip("/") for line in listed.splitlines() if not line.endswith("/")}
+    of_rpm = {line for line in run("rpm", "-qpl", rpm(architecture)).splitlines() if line.startswith("/")}
+    of_deb = {path.replace(f"/usr/lib/{architecture.name}-linux-gnu", "/usr/lib64") for path in of_deb}
+    assert of_deb <= of_rpm
+    assert of_deb >= UNITS
+    assert "/usr/lib/sysusers.d/stocached.conf" in of_deb
+    assert "/usr/bin/stocached-decode" in of_deb
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+def test_bill_of_materials_names_what_is_inside(architecture: native.Architecture) -> None:
+    made = json.loads((DIST / f"stocached-{VERSION}-linux-{architecture.name}.cdx.json").read_text())
+    assert made["bomFormat"] == "CycloneDX"
+    assert (made["metadata"]["component"]["name"], made["metadata"]["component"]["version"]) == ("stocached", VERSION)
+    inside = {part["name"]: part["version"] for part in made["components"]}
+    assert inside["libjpeg-turbo"] == native.JPEG_VERSION
+    required = dict(re.findall(r"^\t(\S+) (v\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE))
+    assert inside["github.com/spf13/cobra"] == required["github.com/spf13/cobra"]
+    assert "std" in inside
+
+
+def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
+    """The second build compiles everything again, in another folder."""
+    run(sys.executable, "-m", "release", tmp_path / "again", cwd=ROOT, env={**os.environ, "PYTHONPATH": "tools"})
+    assert (tmp_path / "again/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
+
+
+# ------------------------------------------------------------------------------------------------ deb
+
+
+def mirror() -> str:
+    """Debian's archive, from the settings of this machine."""
+    for file in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
+        if Path(file).is_file():
+            found = re.search(r"^(?:URIs: |deb (?:\[.*?\] )?)(\S+/debian)/?\s", Path(file).read_text(), re.MULTILINE)
+            if found:
+                return found[1]
+    return "http://deb.debian.org/debian"
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Debian with its smallest set of packages, and our package."""
+    if os.geteuid() or not shutil.which("debootstrap"):
+        pytest.skip("debootstrap needs root")
+    packed = native.ROOT / "build/debian-bookworm.tar"
+    if not packed.is_file():
+        run(
+            "debootstrap",
+            "--variant=minbase",
+            f"--make-tarball={packed}",
+            "bookworm",
+            ROOT / "build/debian-bookworm",
+            mirror(),
+        )
+    root = tmp_path_factory.mktemp("debian") / "root"
+    run("debootstrap", "--variant=minbase", f"--unpack-tarball={packed}", "bookworm", root, mirror())
+    (own,) = (a for a in ARCHITECTURES if a.name == MACHINE)
+    shutil.copy(deb(own), root / "stocached.deb")
+    inside(root, "dpkg -i /stocached.deb")
+    yield root
+    shutil.rmtree(root)
+
+
+def inside(root: Path, command: str) -> str:
+    """Runs a command in the chroot, with a /proc and /dev/shm of its own, and no network."""
+    begin = (
+        'mount -t tmpfs tmpfs "$1/dev/shm" -o mode=1777 && mount -t proc proc "$1/proc" && exec chroot "$1" sh -ec "$2"'
+    )
+    script = f'mkdir -p "$1/dev/shm" && {begin}'
+    variables = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/",
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+    }
+    return run("unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", script, "sh", root, command, env=variables)
+
+
+def test_deb_installs_units_and_user(debian: Path) -> None:
+    assert re.search(
+        r"^stocached:x:\d+:\d+:Caches of training samples:", (debian / "etc/passwd").read_text(), re.MULTILINE
+    )
+    for unit in UNITS:
+        assert (debian / unit.lstrip("/")).is_file()
+    service = (debian / "usr/lib/systemd/system/stocached.service").read_text()
+    assert "\nExecStart=/usr/bin/stocached serve -c %E/stocached/config.yaml\n" in service
+    assert "\nUser=stocached\n" in service
+    assert "libstocached.so.1" in inside(debian, "ldconfig -p")
+
+
+def test_command_of_the_deb_runs(debian: Path) -> None:
+    said = inside(
+        debian,
+        "stocached create first --samples 10 --sample-bytes 1000; stocached stats first --json; stocached rm first; stocached version",
+    )
+    assert '"name": "first"' in said
+    assert f"version    {VERSION}\n" in said
+
+
+def test_service_of_the_deb_serves_as_its_user(debian: Path) -> None:
+    """The command of the unit, as the user of the unit: a chroot has no systemd."""
+    (debian / "etc/stocached").mkdir(exist_ok=True)
+    (debian / "etc/stocached/config.yaml").write_text(
+        "caches:\n  - name: words\n    source: {kind: dir, path: /etc/stocached/words}\n    size: 8MiB\n"
+    )
+    words = debian / "etc/stocached/words"
+    words.mkdir(exist_ok=True)
+    for k in range(4):
+        (words / f"{k}.txt").write_text(f"word {k}")
+    said = inside(
+        debian,
+        "install -d -o stocached /run/stocached; export STOCACHED_SOCKETS_DIR=/run/stocached; "
+        'as() { setpriv --reuid stocached --regid stocached --clear-groups "$@"; }; '
+        "as stocached serve -c /etc/stocached/config.yaml 2>/tmp/log & "
+        "for k in $(seq 600); do as stocached ping words >/tmp/ping 2>&1 && break; sleep 0.1; done; "
+        "cat /tmp/ping /tmp/log; as stocached warm words; as stocached ls; kill %1 2>/dev/null || true",
+    )
+    assert re.search(r"^filled +4$", said, re.MULTILINE), said
+
+
+def test_deb_is_removed(debian: Path) -> None:
+    inside(debian, "dpkg --purge stocached")
+    assert not (debian / "usr/bin/stocached").exists()
+    inside(debian, "dpkg -i /stocached.deb")
+
+
+# ------------------------------------------------------------------------------------------------ arm64
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel for aarch64, unpacked, with its libraries where our makefiles expect them."""
+    folder = unpacked(wheel("aarch64"), tmp_path_factory.mktemp("arm"))
+    for name in ("libstocached.so", "libstocached_image.so"):
+        shutil.copy(folder / "stocached" / name, folder / f"{name}.1")
+        (folder / name).symlink_to(f"{name}.1")
+    return folder
+
+
+# The tests of forks, resources and huge pages look at the machine in ways that qemu does not show.
+@pytest.mark.parametrize("name", ["api", "attach", "chains", "order", "task_queue", "threads", "worker"])
+def test_library_for_arm64_runs_the_tests_of_the_protocol(name: str, arm: Path) -> None:
+    architecture = native.ARCHITECTURES["aarch64"]
+    cc, _ = native.compilers(architecture, arm / "tools")
+    run(
+        cc, "-std=gnu11", "-O1", "-pthread", "-I.", "-o", arm / name, f"ctest/{name}.c",
+        f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached", cwd=ROOT / "cclient",
+    )  # fmt: skip
+    said = run(*emulator("aarch64"), arm / name, cwd=ROOT / "cclient")
+    assert "FAIL" not in said, said
+
+
+def test_library_for_arm64_decodes_pictures(arm: Path) -> None:
+    """The test writes its JPEG files itself, by the libjpeg-turbo that was built for the wheel."""
+    architecture = native.ARCHITECTURES["aarch64"]
+    cc, _ = native.compilers(architecture, arm / "tools")
+    jpeg = native.build_jpeg(architecture, DIST / "work")
+    run(
+        cc, "-std=gnu11", "-O1", "-pthread", "-I.", f"-I{jpeg}/include", "-o", arm / "image", "ctest/image.c",
+        f"-L{arm}", f"-Wl,-rpath,{arm}", "-lstocached_image", jpeg / "lib/libjpeg.a", "-lm", cwd=ROOT / "cimage",
+    )  # fmt: skip
+    variables = {**os.environ, "STOCACHED_TEST_FILES": "200"}
+    said = run(*emulator("aarch64"), arm / "image", cwd=ROOT / "cimage", env=variables)
+    assert re.search(r"^image: \d+ passed, 0 failed", said, re.MULTILINE), said
+
+
+def test_programs_for_arm64_say_their_version(arm: Path) -> None:
+    scripts = arm / f"stocached-{VERSION}.data/scripts"
+    for name in ("stocached", "stocached-decode"):
+        (scripts / name).chmod(0o755)
+    assert f"version    {VERSION}\n" in run(*emulator("aarch64"), scripts / "stocached", "version")
+    assert "libjpeg-turbo 2.1.5" in run(*emulator("aarch64"), scripts / "stocached-decode", "--version")

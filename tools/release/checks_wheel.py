@@ -1,0 +1,111 @@
+"""Tests of the wheel for this machine: what is in it, and what it does where nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import runpy
+import sys
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from release.made import DIST, MACHINE, PYTHONS, ROOT, VERSION, interpreter, run, wheel
+
+WHEELS = sorted(DIST.glob("*.whl"))
+LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
+SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+DECODE = """
+import base64, sys
+from stocached import image
+pixels = image.decode(base64.b64decode(sys.argv[1]))
+print(*pixels.shape, int(pixels.mean()), "libjpeg" in open("/proc/self/maps").read())
+"""
+
+
+def test_there_is_a_wheel_for_this_machine() -> None:
+    assert wheel(MACHINE) in WHEELS
+
+
+@pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)
+def test_wheel_says_its_version_and_has_notices(package: Path) -> None:
+    packed = zipfile.ZipFile(package)
+    information = f"stocached-{VERSION}.dist-info"
+    assert message_from_bytes(packed.read(f"{information}/METADATA"))["Version"] == VERSION
+    names = packed.namelist()
+    for name in (
+        "licenses/LICENSE",
+        "licenses/THIRD-PARTY.md",
+        "licenses/licenses/libjpeg-turbo.txt",
+        "licenses/licenses/go-modules.txt",
+        "sboms/stocached.cdx.json",
+    ):
+        assert names.count(f"{information}/{name}") == 1, name
+    licences = packed.read(f"{information}/licenses/licenses/go-modules.txt").decode()
+    assert "github.com/spf13/cobra" in licences
+    assert "Redistribution and use in source and binary forms" in licences
+
+
+@pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)
+def test_libraries_show_their_own_functions_only_and_need_only_the_c_library(package: Path) -> None:
+    packed = zipfile.ZipFile(package)
+    for name, first in zip(LIBRARIES, ("stoc_", "stoc_image_"), strict=True):
+        elf = ELFFile(io.BytesIO(packed.read(name)))
+        (table,) = (s for s in elf.iter_sections() if isinstance(s, SymbolTableSection) and s.name == ".dynsym")
+        shown = {
+            s.name for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL"
+        }
+        functions = {symbol for symbol in shown if not symbol.startswith("STOCACHED")}
+        assert len(functions) > 10, name
+        assert all(symbol.startswith(first) for symbol in functions), sorted(functions)
+        (dynamic,) = (section for section in elf.iter_sections() if isinstance(section, DynamicSection))
+        assert {str(vars(tag)["needed"]) for tag in dynamic.iter_tags("DT_NEEDED")} <= SYSTEM, name
+
+
+@pytest.mark.parametrize("package", WHEELS, ids=lambda path: path.name)
+def test_auditwheel_finds_only_symbols_of_glibc_2_17(package: Path) -> None:
+    said = run(sys.executable, "-m", "auditwheel", "show", package)
+    tag = re.search(r"manylinux_2_\d+_\w+", said.split("following platform tag", 1)[-1])
+    architecture = package.stem.rsplit("2_17_", 1)[1]
+    assert tag is not None, said
+    assert tag[0] in (
+        f"manylinux_2_17_{architecture}",
+        f"manylinux_2_12_{architecture}",
+        f"manylinux_2_5_{architecture}",
+    ), said
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no Python {version} on this machine, and uv could not download one")
+    environment = tmp_path / "environment"
+    run(python, "-m", "venv", "--without-pip", environment)
+    commands = environment / "bin"
+    variables = {"PATH": str(commands), "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
+    run(
+        sys.executable, "-m", "pip", "--python", commands / "python", "install", "--quiet", "--only-binary", ":all:", wheel(MACHINE),
+    )  # fmt: skip
+    example = re.search(r"^```python run\n(.*?)^```", (ROOT / "python/README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert example is not None
+    said = run(commands / "python", "-c", example[1], env=variables, cwd=tmp_path)
+    assert said.splitlines()[-1] == "(3, 3, 224, 224) [ True False  True]", said
+    picture = base64.b64encode(runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"]).decode()
+    said = run(commands / "python", "-c", DECODE, picture, env=variables, cwd=tmp_path)
+    assert said == "8 16 3 62 False\n", "libjpeg-turbo is inside the library, so no file of that name is loaded"
+    name = f"wheel-{os.getpid()}-{version}"
+    try:
+        run(commands / "stocached", "create", name, "--samples", "10", "--sample-bytes", "1000", env=variables)
+        assert f'"name": "{name}"' in run(commands / "stocached", "stats", name, "--json", env=variables)
+    finally:
+        run(commands / "stocached", "rm", name, env=variables)
+    assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)
+    assert "libjpeg-turbo 2.1.5" in run(commands / "stocached-decode", "--version", env=variables)

@@ -1,0 +1,69 @@
+"""What the tests of packages share: the folder $DIST with the packages, and Pythons without anything else."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from version import version
+
+from release import native
+
+ROOT = native.ROOT
+DIST = (ROOT / os.environ.get("DIST", "build/dist")).resolve()
+VERSION = version()
+MACHINE = platform.machine()
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def wheel(architecture: str) -> Path:
+    return DIST / f"stocached-{VERSION}-py3-none-manylinux_2_17_{architecture}.whl"
+
+
+def unpacked(package: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(package) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """The output of a command that must not fail."""
+    done = subprocess.run(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        **options,
+    )  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
+    return str(done.stdout)
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version: on the PATH, of pyenv, or of uv, which may download it."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for candidate in (f"python{version}", *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))):
+        try:
+            found = subprocess.run(
+                [candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"],
+                capture_output=True,
+                text=True,
+            )
+        except OSError:
+            continue
+        if found.stdout.strip() == version:
+            return candidate
+    uv = Path(sys.executable).with_name("uv")
+    if uv.exists():
+        try:
+            subprocess.run([uv, "python", "install", version], capture_output=True, timeout=60)
+        except subprocess.TimeoutExpired:  # uv tries again and again
+            return None
+        found = subprocess.run([uv, "python", "find", "--managed-python", version], capture_output=True, text=True)
+        return found.stdout.strip() or None
+    return None

@@ -1,0 +1,73 @@
+"""What software of others the packages hold: the texts of its licences, and the bill of materials in CycloneDX."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from version import version as version_of_product
+
+from . import native
+
+LICENSES, BILL = "go-modules.txt", "stocached.cdx.json"
+LICENSE_FILE = re.compile(r"((UN)?LICEN[CS]E|COPYING|NOTICE|PATENTS|COPYRIGHT)([.-].*)?", re.IGNORECASE)
+
+
+def write(folder: Path) -> None:
+    """Writes both files about the program in the folder, beside it."""
+    made = bill(folder / "stocached")
+    (folder / BILL).write_text(json.dumps(made, indent=2) + "\n")
+    modules = [(part["name"], part["version"]) for part in made["components"] if part["purl"].startswith("pkg:golang/")]
+    (folder / LICENSES).write_text(licenses([module for module in modules if module[0] != "std"]))
+
+
+def licenses(modules: list[tuple[str, str]]) -> str:
+    go = os.environ.get("GO", "go")
+    root = Path(native.run(go, "env", "GOROOT").strip())
+    parts = [("Go's runtime and standard library", [root / "LICENSE", root / "PATENTS"])]
+    listed = native.run(go, "list", "-m", "-f", "{{.Dir}}", *(name for name, _ in modules)).splitlines()
+    for folder, (name, version) in zip(listed, modules, strict=True):
+        files = sorted(file for file in Path(folder).iterdir() if LICENSE_FILE.fullmatch(file.name))
+        if not files:
+            raise SystemExit(f"stocached: {name} {version} has no file with its licence")
+        parts.append((f"{name} {version}", files))
+    rule = "-" * 100
+    text = "The program stocached has these modules of Go inside. These are the texts of their licences.\n"
+    for title, files in parts:
+        text += f"\n{rule}\n{title}\n{rule}\n"
+        text += "".join(f"\n{file.read_text(errors='replace').strip()}\n" for file in files if file.is_file())
+    return text
+
+
+def bill(program: Path) -> dict[str, Any]:
+    """What cyclonedx-gomod finds in the program, and libjpeg-turbo, which the library for pictures and
+    stocached-decode have inside."""
+    version, output = version_of_product(), program.with_name(BILL)
+    tool = native.TOOLS / "cyclonedx-gomod"
+    options = ["-json", "-licenses", "-std", "-noserial", "-version", f"v{version}"]
+    native.run(tool, "bin", *options, "-output", output, program, GOPROXY="off")
+    made: dict[str, Any] = json.loads(output.read_text())
+    product = made["metadata"]["component"]
+    product |= {"name": "stocached", "version": version, "purl": f"pkg:pypi/stocached@{version}"}
+    product.pop("hashes", None)  # of the program for one architecture
+    made["metadata"]["timestamp"] = native.timestamp()
+    debian = native.JPEG_VERSION.replace(":", "%3A")
+    jpeg = {
+        "bom-ref": "libjpeg-turbo",
+        "type": "library",
+        "name": "libjpeg-turbo",
+        "version": native.JPEG_VERSION,
+        "scope": "required",
+        "purl": f"pkg:deb/debian/libjpeg-turbo@{debian}?arch=source",
+        "hashes": [{"alg": "SHA-256", "content": native.JPEG_FILES["libjpeg-turbo_2.1.5.orig.tar.gz"]}],
+        "licenses": [{"license": {"id": name}} for name in ("IJG", "BSD-3-Clause", "Zlib")],
+    }
+    made["components"].append(jpeg)
+    made["dependencies"].append({"ref": "libjpeg-turbo"})
+    for part in made["dependencies"]:
+        if part["ref"] == product["bom-ref"]:
+            part["dependsOn"].append("libjpeg-turbo")
+    return made
