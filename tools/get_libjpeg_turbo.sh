@@ -1,9 +1,10 @@
 #!/bin/sh
-# Downloads Debian's source package of libjpeg-turbo where `make dist` looks for it, on machines whose apt has another
-# version. `make dist` checks the files.
+# Gets Debian's source package of libjpeg-turbo to where `make dist` looks for it, on machines whose apt is not Debian's.
+# It needs docker. `make dist` checks the files.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p build/libjpeg-turbo
-for file in libjpeg-turbo_2.1.5-2.dsc libjpeg-turbo_2.1.5.orig.tar.gz libjpeg-turbo_2.1.5-2.debian.tar.xz; do
-    curl -fsSL --retry 3 -o "build/libjpeg-turbo/$file" "https://deb.debian.org/debian/pool/main/libj/libjpeg-turbo/$file"
-done
+docker run --rm -v "$PWD/build/libjpeg-turbo:/out" -w /out debian:bookworm sh -ec '
+    sed -i "s/^Types: deb$/Types: deb-src/" /etc/apt/sources.list.d/debian.sources
+    apt-get -qq update
+    apt-get -qq -oAPT::Sandbox::User=root source --download-only libjpeg-turbo=1:2.1.5-2'

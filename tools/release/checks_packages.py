@@ -127,7 +127,7 @@ def mirror() -> str:
             found = re.search(r"^(?:URIs: |deb (?:\[.*?\] )?)(\S+/debian)/?\s", Path(file).read_text(), re.MULTILINE)
             if found:
                 return found[1]
-    return "http://deb.debian.org/debian"
+    pytest.skip("no file of apt names an archive of Debian")
 
 
 @pytest.fixture(scope="module")
