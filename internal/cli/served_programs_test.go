@@ -146,7 +146,7 @@ func TestProgramsWithLoaders(t *testing.T) {
 }
 
 // Ensure that a load that fails, panics, or whose program is killed or takes too long goes to another program,
-// and that nobody else has it while it runs.
+// and that no other program has it while it runs.
 func TestProgramsThatFail(t *testing.T) {
 	r := redistest.Start(t)
 	tiers := "tiers: [{kind: cluster, " + on(r) + ", lease: 1s}],"
@@ -220,7 +220,7 @@ func TestProgramsThatFail(t *testing.T) {
 }
 
 // Ensure that programs go on without a server, without tiers and with a tier that fails, and that a fetch of a
-// sample that nobody has says so.
+// sample that no program has says so.
 func TestProgramsAlone(t *testing.T) {
 	s := programHosts(t, 1, 100, "all", "")[0]
 	s.start()

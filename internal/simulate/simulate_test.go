@@ -149,7 +149,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// A server keeps samples that have no slot for jobs that read them soon, and no more than its side buffer holds.
+// A server keeps samples that have no slot for jobs that read them soon, up to the size of its side buffer.
 func TestServedSide(t *testing.T) {
 	const samples, batch = 4000, 16
 	one := shuffled(t, samples, 2, 1)

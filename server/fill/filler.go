@@ -364,7 +364,7 @@ type Claimer interface {
 // loading is the result of a sample that another program or machine loads.
 var loading = result{code: control.CodeLoading, text: "another program or machine loads it; ask again"}
 
-// loaded says whose program loads a sample that nobody has.
+// loaded says whose program loads a sample that no tier has.
 func loaded(from source.Source, w *waiter, r result) result {
 	programs, ok := from.(Claimer)
 	if ok && r.code == control.CodeLoad && w.request.Loads != nil &&

@@ -249,7 +249,7 @@ func init() {
 	}
 }
 
-// candidate is what a search knows of a sample, but for its reference byte.
+// candidate is what a search knows of a sample, without its reference byte.
 func (x *execution) candidate(sample uint8) policy.Candidate {
 	return policy.Candidate{Sample: uint64(sample), Size: 1, Cost: policy.Cost(x.s.costs[sample]), Next: x.y.Next[sample]}
 }
