@@ -99,17 +99,10 @@ def held() -> set[Any]:
 
 def nothing_new(before: set[Any]) -> None:
     """Waits until only entries remain that were `held` before."""
-    left: set[Any] = set()
-
-    def freed() -> bool:
-        left.clear()
-        left.update(held() - before)
-        return not left
-
     try:
-        until(freed, "all is freed")
+        until(lambda: not held() - before, "all is freed")
     except AssertionError as error:
-        raise AssertionError(f"{error}; left: {left}") from None
+        raise AssertionError(f"{error}; left: {held() - before}") from None
 
 
 def descriptors() -> list[str]:

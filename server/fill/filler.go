@@ -305,11 +305,11 @@ func (f *Filler) serve(r *reader) {
 // while it answers.
 func (f *Filler) complete(index int, waiters []*waiter, result result) {
 	fetches := clients(waiters)
-	if result.code == 0 && fetches > 0 {
-		f.stats.Shared.Add(uint64(fetches))
+	if shared := fetches; result.code == 0 && shared > 0 {
 		if !result.fetched {
-			f.stats.Shared.Add(^uint64(0)) // the first one is why the source was read
+			shared-- // the first one is why the source was read
 		}
+		f.stats.Shared.Add(uint64(shared))
 	}
 	var answered, late []*waiter
 	users := int32(0)

@@ -357,15 +357,24 @@ func (c *Connection) forget() {
 	}
 }
 
-// announce handles an ANNOUNCE.
-func (c *Connection) announce(request uint64, m control.AnnounceBody) {
-	if m.Cache >= uint32(len(c.caches)) {
-		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
-		return
+// enter returns the cache with this number, which the caller leaves. nil: it has refused the request.
+func (c *Connection) enter(request uint64, number uint32) *served.Cache {
+	if number >= uint32(len(c.caches)) {
+		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", number)
+		return nil
 	}
-	h := c.caches[m.Cache]
+	h := c.caches[number]
 	if !h.Enter() {
 		c.refuse(request, control.CodeClosing, "the server is ending, or has removed this cache")
+		return nil
+	}
+	return h
+}
+
+// announce handles an ANNOUNCE.
+func (c *Connection) announce(request uint64, m control.AnnounceBody) {
+	h := c.enter(request, m.Cache)
+	if h == nil {
 		return
 	}
 	defer h.Leave()
@@ -409,13 +418,8 @@ func (c *Connection) offered(h control.Header) (int, error) {
 
 // offer handles an OFFER.
 func (c *Connection) offer(request uint64, m control.OfferBody) {
-	if m.Cache >= uint32(len(c.caches)) {
-		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
-		return
-	}
-	h := c.caches[m.Cache]
-	if !h.Enter() {
-		c.refuse(request, control.CodeClosing, "the server is ending, or has removed this cache")
+	h := c.enter(request, m.Cache)
+	if h == nil {
 		return
 	}
 	defer h.Leave()
