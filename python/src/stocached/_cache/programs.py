@@ -21,7 +21,7 @@ from .results import SetResult
 
 _ANSWER = 5.0  # seconds that a server may take
 _AWAY = 5.0  # seconds without questions to a server that was away
-_PATIENCE = 60.0  # seconds of waiting for the loads of others
+_LONGEST_WAIT = 60.0  # seconds of waiting for the loads of others
 
 
 def load(
@@ -30,7 +30,7 @@ def load(
     """Samples that the caller has missed. `give` makes samples of values that other programs have; `own` loads the
     others. Its puts offer them to other programs."""
     samples: list[Any] = [None] * len(indices)
-    left, end = list(range(len(indices))), time.monotonic() + _PATIENCE
+    left, end = list(range(len(indices))), time.monotonic() + _LONGEST_WAIT
     while left:
         found, mine = _ask(cache, [indices[k] for k in left])
         if not found and not mine and time.monotonic() >= end:
@@ -42,7 +42,8 @@ def load(
             with _ended(cache, wanted):
                 for k, sample in zip(mine, own(wanted)):
                     samples[left[k]] = sample
-        left = [position for k, position in enumerate(left) if k not in found and k not in mine]
+        done = found.keys() | set(mine)
+        left = [position for k, position in enumerate(left) if k not in done]
     return samples
 
 
