@@ -27,7 +27,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python/tests"))
 sys.path.insert(0, str(Path(__file__).parent))
-from served import Server, until  # type: ignore[import-not-found]
+from served import Server, until  # type: ignore[import-not-found,unused-ignore]
 from warm import Done
 
 from docs import Interpreters
@@ -245,7 +245,7 @@ def test_a_bucket_is_served_as_compose_says(
     run: Run, photos: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without containers: the storage, the server and the job with the settings of the Compose file."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     compose = yaml.safe_load((EXAMPLES / "served/compose.yaml").read_text())
     services = compose["services"]

@@ -86,6 +86,8 @@ var rules = map[string]rule{
 		"what a training program imports must stay small: no server, no sources, no SDKs"},
 	"demo": {[]string{"client"}, nil,
 		"the demo shows what a user writes, who has the client and nothing else"},
+	"examples": {[]string{"client", "loader", "order", "source"}, nil,
+		"an example shows what a user of the packages writes"},
 	"cclient": {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
