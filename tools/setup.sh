@@ -59,7 +59,7 @@ take_promtool() {
 
 # Recorded words, for the example with audio clips. Without them, its test makes WAV files.
 take_sounds() {
-    [ -d "$tools/alsa" ] || ! command -v apt-get >/dev/null && return
+    [ -d "$tools/alsa" ] || [ -d /usr/share/sounds/alsa ] || ! command -v apt-get >/dev/null && return
     extract alsa-utils usr/share/sounds/alsa ||
         echo "stocached: cannot download the package alsa-utils; the test of audio clips makes WAV files"
 }
@@ -236,11 +236,11 @@ pictures)
     touch "$stamp"
     ;;
 examples)
+    take_sounds
     if ! "$py" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
         echo "stocached: jax and scikit-image need Python 3.11 or later; tests of examples that need them are skipped"
         exit
     fi
-    take_sounds
     own=.venv-examples stamp=.venv-examples/.installed
     [ -n "$(find "$stamp" -newer tools/requirements-examples.txt 2>/dev/null)" ] && exit
     echo "stocached: installing jax, a kernel for notebooks and photographs (140 MB) into $own, for tests"
