@@ -190,7 +190,8 @@ bench-policies: setup-demo build ## compare the policies cost and first-come on 
 	PYTHONPATH=$(CURDIR) $(PY) bench/python/policies.py $(ARGS)
 
 .PHONY: charts
-charts: setup-torch setup-demo ## measure and draw the timelines in docs/images (minutes); ARGS=--quick for seconds
+charts: setup-torch setup-demo ## draw the charts of bench/results, and measure and draw the timelines (minutes), in docs/images; ARGS=--quick for seconds
+	@$(PY) tools/draw_results.py
 	@$(PY) tools/draw_experiments.py $(ARGS)
 
 # Variables and their defaults:
