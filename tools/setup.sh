@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -62,6 +62,19 @@ take_sounds() {
     [ -d "$tools/alsa" ] || [ -d /usr/share/sounds/alsa ] || ! command -v apt-get >/dev/null && return
     extract alsa-utils usr/share/sounds/alsa ||
         echo "stocached: cannot download the package alsa-utils; the test of audio clips makes WAV files"
+}
+
+# mermaid draws the diagrams of the site in the browser. Without npm they stay text there.
+take_mermaid() {
+    [ -e "$tools/mermaid.js" ] || ! command -v npm >/dev/null && return
+    echo "stocached: taking mermaid from npm into $tools"
+    scratch=$(mktemp -d)
+    if (cd "$scratch" && npm pack --silent "mermaid@${MERMAID_VERSION:-12.3.0}" >/dev/null 2>&1 && tar xzf mermaid-*.tgz); then
+        mkdir -p "$tools" && cp "$scratch/package/dist/mermaid.min.js" "$tools/mermaid.js"
+    else
+        echo "stocached: cannot get mermaid from npm; the diagrams of the site stay text"
+    fi
+    rm -rf "$scratch"
 }
 
 # The benchmarks compare the server with these programs. Debian starts both as services at installation. The benchmarks
@@ -269,6 +282,10 @@ dist)
     install_packages $missing
     go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
     ;;
+site)
+    pip_install site 'mkdocs and its theme, for the site' tools/requirements-site.txt -- -r tools/requirements-site.txt
+    take_mermaid
+    ;;
 lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
@@ -277,5 +294,5 @@ lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
     go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go" ;;
 esac
