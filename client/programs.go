@@ -8,13 +8,14 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/looks"
 	"github.com/stocached/stocached/shm"
 )
 
+// patience is how a program waits for the load of another one. After that it loads the sample itself.
+var patience = looks.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: time.Minute}
+
 const (
-	// How a program waits for the load of another one: pauses between two looks, each 1.5 times the one
-	// before, and the longest wait. After that it loads the sample itself.
-	firstLook, longestLook, lookFor = 2 * time.Millisecond, 100 * time.Millisecond, time.Minute
 	// askAgain is how long a program does not ask a server that was away.
 	askAgain = 5 * time.Second
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
@@ -113,27 +114,24 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	}
 	began := time.Now()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	for pause := firstLook; ; pause = min(pause+pause/2, longestLook) {
-		data, code, err := s.askOnce(ctx, i)
-		switch {
-		case ctx.Err() != nil:
-			return nil, false, context.Cause(ctx)
-		case errors.Is(err, ErrIndex), errors.Is(err, ErrClosed), errors.Is(err, ErrReplaced):
-			return nil, false, err
-		case err != nil:
-			s.away.Store(time.Now().UnixNano())
-			return nil, false, nil
-		case code != control.CodeLoading:
-			return data, code == control.CodeLoad, nil
-		case time.Since(began) > lookFor:
-			return nil, false, nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
-		}
+	var code control.Code
+	var failed error
+	err = patience.Until(ctx, nil, func() bool {
+		data, code, failed = s.askOnce(ctx, i)
+		return failed != nil || code != control.CodeLoading || ctx.Err() != nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case err != nil: // others have not loaded it in all that time
+		return nil, false, nil
+	case errors.Is(failed, ErrIndex), errors.Is(failed, ErrClosed), errors.Is(failed, ErrReplaced):
+		return nil, false, failed
+	case failed != nil:
+		s.away.Store(time.Now().UnixNano())
+		return nil, false, nil
 	}
+	return data, code == control.CodeLoad, nil
 }
 
 // askOnce returns a sample, or why the server has none.

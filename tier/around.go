@@ -2,19 +2,18 @@ package tier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/looks"
 	"github.com/stocached/stocached/source"
 )
 
 // Pauses says how a read waits for the load of another machine.
-type Pauses struct {
-	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
-	Most           time.Duration // of all pauses
-}
+type Pauses = looks.Pauses
 
 // Around returns a source that asks the tiers of a set before it reads s. It owns both. Its Read is
 // fastest if dst has Spare more bytes than the sample; they may change.
@@ -97,28 +96,21 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // claim gets a sample that another machine loads, or the right to load it (Claimed). Any other
 // result: the caller loads it without that right.
 func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (Result, error) {
-	result := shared.Claim(ctx, i, size, room)
-	if result != Busy {
-		return result, nil
-	}
-	began, pauses := time.Now(), shared.Waits()
+	result, began := Out, time.Now()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	timer := time.NewTimer(pauses.First)
-	defer timer.Stop()
-	for pause := pauses.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return Out, context.Cause(ctx)
-		case <-a.closing:
-			return Out, fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
-		}
-		if time.Since(began) > pauses.Most {
-			shared.GaveUp()
-			return Out, nil
-		}
-		pause = min(pause+pause/2, pauses.Longest)
-		timer.Reset(pause)
+	err := shared.Waits().Until(ctx, a.closing, func() bool {
+		result = shared.Claim(ctx, i, size, room)
+		return result != Busy
+	})
+	switch {
+	case errors.Is(err, looks.ErrEnough):
+		shared.GaveUp()
+		return Out, nil
+	case errors.Is(err, looks.ErrEnded):
+		err = fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
+	}
+	if err != nil {
+		return Out, err
 	}
 	return result, nil
 }

@@ -286,11 +286,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if c.version < 3 {
-			return fmt.Errorf("%w: an ANNOUNCE, which version %d does not have", control.ErrProtocol, c.version)
-		}
-		if c.version < 4 && m.Flags == control.Told {
-			return fmt.Errorf("%w: an ANNOUNCE with TOLD, which version %d does not have", control.ErrProtocol, c.version)
+		if err := c.speaks(sent{true, "an ANNOUNCE", 3}, sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", 4}); err != nil {
+			return err
 		}
 		c.announce(h.Request, m)
 	case control.Offer:
@@ -298,8 +295,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if c.version < 6 {
-			return fmt.Errorf("%w: an OFFER, which version %d does not have", control.ErrProtocol, c.version)
+		if err := c.speaks(sent{true, "an OFFER", 6}); err != nil {
+			return err
 		}
 		c.offer(h.Request, m)
 	case control.Cancel:
@@ -436,20 +433,32 @@ func (c *Connection) offer(request uint64, m control.OfferBody) {
 	c.out.send(control.AppendOffered(nil, request, taken))
 }
 
+// sent is something that a client has sent, or has not, and the first version of the protocol that has it.
+type sent struct {
+	is    bool
+	what  string
+	since uint16
+}
+
+// speaks returns ErrProtocol if a client has sent what its version does not have.
+func (c *Connection) speaks(all ...sent) error {
+	for _, s := range all {
+		if s.is && c.version < s.since {
+			return fmt.Errorf("%w: %s, which version %d does not have", control.ErrProtocol, s.what, c.version)
+		}
+	}
+	return nil
+}
+
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
-	if m.Flags&control.Loads != 0 && c.version < 6 {
-		return fmt.Errorf("%w: flag LOADS, which version %d does not have", control.ErrProtocol, c.version)
-	}
-	if m.Flags&control.Send != 0 && c.version < 2 {
-		return fmt.Errorf("%w: flag SEND, which version %d does not have", control.ErrProtocol, c.version)
-	}
-	if m.Flags&control.Unstored != 0 && c.version < 5 {
-		return fmt.Errorf("%w: flag UNSTORED, which version %d does not have", control.ErrProtocol, c.version)
+	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", 6}, sent{m.Flags&control.Send != 0, "flag SEND", 2},
+		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", 5}); err != nil {
+		return err
 	}
 	cached := c.caches[m.Cache]
 	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
