@@ -76,7 +76,7 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 	case !s.Programs():
 		return false, fmt.Errorf("%w: the server reads the samples of this cache from a source; Offer is for source: "+
 			"{kind: none}", ErrInvalid)
-	case len(data) != s.SampleBytes():
+	case !s.fits(data):
 		return false, fmt.Errorf("%w: %d bytes, a sample has %d", ErrSchema, len(data), s.SampleBytes())
 	}
 	if _, err := s.numbers([]int{i}); err != nil {
@@ -87,6 +87,11 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 		return false, err
 	}
 	return p.used, nil
+}
+
+// fits says whether a sample of the cache may have so many bytes.
+func (s *Served) fits(data []byte) bool {
+	return len(data) == s.SampleBytes() || s.Variable() && len(data) < s.SampleBytes()
 }
 
 func (s *Served) offer(ctx context.Context, m control.OfferBody) error {
@@ -140,7 +145,7 @@ func (s *Served) askOnce(ctx context.Context, i int) (data []byte, code control.
 	defer stop()
 	err = s.fill(ctx, control.Loads, []int{i}, []int{0}, func(_ int, sample []byte) bool {
 		data = append([]byte(nil), sample...)
-		return len(data) == s.SampleBytes()
+		return s.fits(data)
 	}, func(int) (hit bool, err error) {
 		data, hit, err = s.getOwn(i, s.c.Copy)
 		return hit, err

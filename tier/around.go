@@ -50,15 +50,15 @@ func (a *around) begin(ctx context.Context, i int, dst []byte) (size int, room [
 	return size, *b, func() { a.scratch.Put(b) }, nil
 }
 
-// get asks the tiers for a sample, and writes it to those before the one that has it.
-func (a *around) get(ctx context.Context, i, size int, room []byte) bool {
+// get asks the tiers for a sample, and writes it to those before the one that has it. It returns its length.
+func (a *around) get(ctx context.Context, i, size int, room []byte) (int, bool) {
 	for k, q := range a.set.queues {
-		if q.tier.Get(ctx, i, size, room) == Hit {
-			a.set.put(k, i, room[:size])
-			return true
+		if n, r := q.tier.Get(ctx, i, size, room); r == Hit {
+			a.set.put(k, i, room[:n])
+			return n, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // Read is part of source.Source.
@@ -68,17 +68,17 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
-	if a.get(ctx, i, size, room) {
-		return copy(dst, room[:size]), nil
+	if n, hit := a.get(ctx, i, size, room); hit {
+		return copy(dst, room[:n]), nil
 	}
 	claimed := false
 	if shared := a.set.shared; shared != nil {
-		result, err := a.claim(ctx, shared, i, size, room)
+		length, result, err := a.claim(ctx, shared, i, size, room)
 		switch {
 		case err != nil:
 			return 0, err
 		case result == Hit:
-			return copy(dst, room[:size]), nil
+			return copy(dst, room[:length]), nil
 		}
 		claimed = result == Claimed
 	}
@@ -95,24 +95,25 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 
 // claim gets a sample that another machine loads, or the right to load it (Claimed). Any other
 // result: the caller loads it without that right.
-func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (Result, error) {
-	result, began := Out, time.Now()
+func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (
+	length int, result Result, err error) {
+	began := time.Now()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	err := shared.Waits().Until(ctx, a.closing, func() bool {
-		result = shared.Claim(ctx, i, size, room)
+	err = shared.Waits().Until(ctx, a.closing, func() bool {
+		length, result = shared.Claim(ctx, i, size, room)
 		return result != Busy
 	})
 	switch {
 	case errors.Is(err, looks.ErrEnough):
 		shared.GaveUp()
-		return Out, nil
+		return 0, Out, nil
 	case errors.Is(err, looks.ErrEnded):
 		err = fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
 	}
 	if err != nil {
-		return Out, err
+		return 0, Out, err
 	}
-	return result, nil
+	return length, result, nil
 }
 
 func (a *around) take(n int) *[]byte {

@@ -13,6 +13,7 @@ import (
 // source.ErrLoad. It also knows who loads what no tier has, one program at a time for each sample.
 type Programs struct {
 	around
+	info   source.Info
 	within time.Duration
 
 	mu    sync.Mutex // protects loads
@@ -31,7 +32,7 @@ func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
 	if set == nil {
 		set = New(nil, nil)
 	}
-	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, within: within,
+	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, info: s.Info(), within: within,
 		loads: map[int]load{}}
 }
 
@@ -42,8 +43,8 @@ func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
-	if p.get(ctx, i, size, room) {
-		return copy(dst, room[:size]), nil
+	if n, hit := p.get(ctx, i, size, room); hit {
+		return copy(dst, room[:n]), nil
 	}
 	return p.Source.Read(ctx, i, dst)
 }
@@ -65,7 +66,7 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	result := Claimed
 	if shared := p.set.shared; shared != nil {
 		room := p.take(size + Spare)
-		result = shared.Claim(ctx, i, size, *room)
+		_, result = shared.Claim(ctx, i, size, *room)
 		p.scratch.Put(room)
 	}
 	p.mu.Lock()
@@ -78,11 +79,20 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	return true
 }
 
-// Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it has another
-// size.
+// Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it is no
+// sample of the cache.
 func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 	size, err := p.Size(i)
-	if err == nil && size != len(sample) {
+	schema := &p.info.Schema
+	switch {
+	case err != nil:
+	case schema.Variable && len(sample) > size:
+		err = fmt.Errorf("%w: sample %d has %d bytes, those of the cache have %d at most", source.ErrInvalid, i, len(sample), size)
+	case schema.Variable:
+		if _, err = schema.Split(sample); err != nil {
+			err = fmt.Errorf("%w: sample %d: %w", source.ErrInvalid, i, err)
+		}
+	case size != len(sample):
 		err = fmt.Errorf("%w: sample %d has %d bytes, those of the cache have %d", source.ErrInvalid, i, len(sample), size)
 	}
 	if err != nil {

@@ -658,9 +658,9 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
                     (unsigned long long)c->samples - 1);
     for (int k = 0; k < count; k++)
         length += parts[k].iov_len;
-    if (count && length != c->sample_bytes)
-        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu", (long long)index,
-                    length, (unsigned long long)c->sample_bytes);
+    if (count && (c->variable ? length > c->sample_bytes : length != c->sample_bytes))
+        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu%s", (long long)index,
+                    length, (unsigned long long)c->sample_bytes, c->variable ? " at most" : "");
     struct deadline p = deadline_of(timeout_ms, error);
     for (int breaks = 0;;) {
         struct link *l;
