@@ -1,4 +1,4 @@
-"""One job on three hosts: what node caches, a cluster tier and affinity save.
+"""One job on three hosts, started by torchrun: what node caches, a cluster tier and affinity save.
 
 python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
 
@@ -160,7 +160,15 @@ class Demo:
                 "master-port": 29500,
             }  # fmt: skip
             options = [f"--{key}={value}" for key, value in torchrun.items()]
-            command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "demo.cluster_rank", json.dumps(settings)]
+            command = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                *options,
+                "-m",
+                "demo.cluster_rank",
+                json.dumps(settings),
+            ]
             ranks.append(host.run(command, environment, output=subprocess.PIPE, log=self.folder / f"rank{rank}.log"))
         return ranks
 

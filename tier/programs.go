@@ -16,8 +16,16 @@ type Programs struct {
 	info   source.Info
 	within time.Duration
 
-	mu    sync.Mutex // protects loads
+	mu    sync.Mutex // protects the fields below
 	loads map[int]load
+	waits map[int]map[*wait]bool // for the ends of loads
+}
+
+// wait is for the end of any of some loads.
+type wait struct {
+	indices []int
+	then    func() // nil: it was called
+	timer   *time.Timer
 }
 
 // load is the load of a sample by a program. The zero value of by: the right to it is being asked for.
@@ -33,7 +41,7 @@ func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
 		set = New(nil, nil)
 	}
 	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, info: s.Info(), within: within,
-		loads: map[int]load{}}
+		loads: map[int]load{}, waits: map[int]map[*wait]bool{}}
 }
 
 // Read is part of source.Source.
@@ -73,6 +81,7 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	defer p.mu.Unlock()
 	if result == Hit || result == Busy {
 		delete(p.loads, i)
+		defer call(p.wake(i))
 		return false
 	}
 	p.loads[i] = load{by, time.Now()} // without the right too: a tier that fails keeps no program from its load
@@ -98,10 +107,13 @@ func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	taken := p.set.put(len(p.set.queues), i, sample)
 	p.mu.Lock()
 	delete(p.loads, i)
+	woken := p.wake(i)
 	p.mu.Unlock()
-	return p.set.put(len(p.set.queues), i, sample), nil
+	call(woken)
+	return taken, nil
 }
 
 // Fail ends the load of a sample that a program gives up, on any of its connections.
@@ -124,11 +136,72 @@ func (p *Programs) end(which func(i int, one load) bool) int {
 			ended = append(ended, i)
 		}
 	}
+	woken := p.wake(ended...)
 	p.mu.Unlock()
+	defer call(woken)
 	for _, i := range ended {
 		if shared := p.set.shared; shared != nil {
 			shared.Release(i)
 		}
 	}
 	return len(ended)
+}
+
+// WhenEnded calls then when a load of one of these samples ends, or after a time. It returns what does so at
+// once. nil: programs of this server do not load all of these samples, and then is not called.
+func (p *Programs) WhenEnded(indices []int, most time.Duration, then func()) (now func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range indices {
+		if _, loading := p.loads[i]; !loading {
+			return nil
+		}
+	}
+	w := &wait{indices: indices, then: then}
+	for _, i := range indices {
+		if p.waits[i] == nil {
+			p.waits[i] = map[*wait]bool{}
+		}
+		p.waits[i][w] = true
+	}
+	now = func() {
+		p.mu.Lock()
+		then := p.endWait(w)
+		p.mu.Unlock()
+		call(then)
+	}
+	w.timer = time.AfterFunc(most, now)
+	return now
+}
+
+// wake ends the waits for these samples, and returns what to call without the lock.
+func (p *Programs) wake(indices ...int) (then []func()) {
+	for _, i := range indices {
+		for w := range p.waits[i] {
+			then = append(then, p.endWait(w)...)
+		}
+	}
+	return then
+}
+
+// endWait ends one wait.
+func (p *Programs) endWait(w *wait) []func() {
+	if w.then == nil {
+		return nil
+	}
+	then := w.then
+	w.then = nil
+	w.timer.Stop()
+	for _, i := range w.indices {
+		if delete(p.waits[i], w); len(p.waits[i]) == 0 {
+			delete(p.waits, i)
+		}
+	}
+	return []func(){then}
+}
+
+func call(all []func()) {
+	for _, one := range all {
+		one()
+	}
 }

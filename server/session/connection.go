@@ -75,8 +75,11 @@ type request struct {
 	reserved   int  // bytes that the connection has reserved for it
 	prefetch   bool // the client does not wait for its samples
 	slotsOnly  bool
+	cached     *served.Cache
 	filler     *fill.Filler
 	samples    *fill.Request
+	answerNow  func() // ends the wait for a load of another program; nil: no such wait. Protected by connection.mu
+	cancelled  bool   // likewise
 }
 
 // CanTake says whether n more bytes of a sample without a slot may wait for the client.
@@ -94,9 +97,49 @@ func (r *request) Take(position uint32, data *fill.Buffer) bool {
 }
 
 // Done answers the client after the last sample.
-func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connection.ended(r, failures) }
+func (r *request) Done(_ *fill.Request, failures []control.Failure) {
+	if !r.waits(failures) {
+		r.connection.ended(r, failures)
+	}
+}
 
-func (r *request) cancel() { r.filler.Cancel(r.samples) }
+// LongestWait is how long an answer waits for loads of other programs. Clients have longer timeouts. Tests
+// change it.
+var LongestWait = 100 * time.Millisecond
+
+// waits says whether the answer waits for the end of a load: if programs of this node load all samples that have
+// failed, so that the client would only ask again.
+func (r *request) waits(failures []control.Failure) bool {
+	if r.samples.Loads == nil || len(failures) == 0 {
+		return false
+	}
+	indices := make([]int, 0, len(failures))
+	for _, f := range failures {
+		if f.Code != control.CodeLoading {
+			return false
+		}
+		indices = append(indices, r.samples.Index(f.Position))
+	}
+	c := r.connection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.cancelled {
+		return false
+	}
+	r.answerNow = r.cached.WhenLoaded(indices, LongestWait, func() { c.ended(r, failures) })
+	return r.answerNow != nil
+}
+
+func (r *request) cancel() {
+	r.filler.Cancel(r.samples)
+	r.connection.mu.Lock()
+	now := r.answerNow
+	r.cancelled = true
+	r.connection.mu.Unlock()
+	if now != nil {
+		now()
+	}
+}
 
 // New makes the connection of an accepted client.
 func New(h *Host, socket *net.UnixConn) *Connection {
@@ -461,7 +504,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		return err
 	}
 	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
 		slotsOnly: m.Flags&control.SlotsOnly != 0}
 	queue := c.queues[cached].fetches
 	if r.prefetch {

@@ -371,14 +371,15 @@ static int fetch_or_wait(struct wanted *w)
             return code;
         if (w->to_load)
             return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine loads it; ask again");
+        /* A server may take a pause of the longest kind for its answer. */
+        if (now_ns() + 2 * LONGEST_LOOK_NS >= w->deadline.at)
+            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine still loads it; ask again");
         if (now_ns() >= end)
             return fail_elsewhere(w, STOC_REMOTE_LOAD, "another program has not loaded it in a minute; load it yourself");
         code = wait_for(-1, 0, MIN(now_ns() + pause, w->deadline.at), &w->deadline);
         if (code != STOC_ETIMEOUT)
             return code;
         no_error(w->deadline.error);
-        if (now_ns() >= w->deadline.at)
-            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine still loads it; ask again");
         list_missing(w, LOADED_ELSEWHERE, w->elsewhere);
         w->elsewhere = 0;
     }

@@ -224,7 +224,9 @@ class Ragged(Dataset):
 
 
 @pytest.mark.parametrize(
-    "cache", [{"size": "8MiB"}, {"size": "4300kB"}, {"size": "4300kB", "policy": "clock"}], ids=["all", "part", "evicts"]
+    "cache",
+    [{"size": "8MiB"}, {"size": "4300kB"}, {"size": "4300kB", "policy": "clock"}],
+    ids=["all", "part", "evicts"],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_samples_of_any_size_are_loaded_once(nodes, tmp_path, cache, wrapped):
