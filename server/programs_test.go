@@ -48,8 +48,6 @@ func TestAnswersWaitForLoads(t *testing.T) {
 			wantCode(t, waits.answer(id, 1), 0, control.CodeLoading)
 			if name != "cancelled" {
 				wantCode(t, waits.fetch(theirs, control.Loads, 5), 0, control.CodeLoad) // nothing stores it in this test
-				loads = waits
-				cache = theirs
 			}
 			third := dial(t, o.SocketsDir)
 			number, _ := third.attach("loaded")

@@ -267,7 +267,7 @@ func (f *files) close() {
 	}
 }
 
-// builder makes files. A list of more than keptBytes goes to a file without a name in a folder.
+// builder makes files. A list of more than keptBytes goes to a file without a name in a folder, or in TMPDIR.
 type builder struct {
 	files  files
 	folder string
@@ -327,8 +327,11 @@ func (b *builder) endGroup() error {
 // write moves the groups from memory to the file.
 func (b *builder) write() (err error) {
 	if b.file == nil {
-		if b.file, err = os.CreateTemp(b.folder, "stocached-list-*"); err == nil {
-			err = os.Remove(b.file.Name())
+		for _, folder := range []string{b.folder, os.TempDir()} {
+			if b.file, err = os.CreateTemp(folder, "stocached-list-*"); err == nil {
+				err = os.Remove(b.file.Name())
+				break
+			}
 		}
 		b.limit = writeBytes
 	}
