@@ -56,6 +56,8 @@ var headerColumns = table.Columns[inspected]{
 		func(s inspected) any { return unlinkOf(&s.Header) }),
 	table.Listed("reserved", "reserved", "all its pages were allocated at creation",
 		func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
+	table.Listed("programs", "programs", "programs load the samples, and its server knows which other programs have",
+		func(s inspected) any { return s.Header.Flags&shm.FlagPrograms != 0 }),
 	table.Listed("fingerprint", "fingerprint", "of dataset and transform",
 		func(s inspected) any { return s.Header.Fingerprint }),
 	table.Listed("decode", "decode", "how clients make pictures of the files in the first field; none: samples are as they lie",
