@@ -64,20 +64,20 @@ func TestPicture(t *testing.T) {
 		x, row int
 		want   color.RGBA
 	}{
-		{left + 20, 0, palette[Wait]}, {middle - 20, 0, palette[Wait]}, {middle + 20, 0, palette[Step]},
-		{right - 20, 0, palette[Step]},
-		{left + 20, 1, palette[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint},
-		{middle + 20, 2, batchShade(palette[Load], 1)},
+		{left + 20, 0, colours[Wait]}, {middle - 20, 0, colours[Wait]}, {middle + 20, 0, colours[Step]},
+		{right - 20, 0, colours[Step]},
+		{left + 20, 1, colours[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint},
+		{middle + 20, 2, batchShade(colours[Load], 1)},
 	} {
 		if got := color.RGBAModel.Convert(picture.At(c.x, row(c.row))); got != c.want {
 			t.Errorf("at %d of row %d: %v, want %v", c.x, c.row, got, c.want)
 		}
 	}
 	second := drawn(t, tr, 100*ms, 200*ms) // a part: the wait is outside
-	if got := color.RGBAModel.Convert(second.At(left+20, row(0))); got != palette[Step] {
+	if got := color.RGBAModel.Convert(second.At(left+20, row(0))); got != colours[Step] {
 		t.Errorf("from 100 ms on: %v", got)
 	}
-	if has(second, image.Rect(left, row(0), right, row(0)+10), palette[Wait]) {
+	if has(second, image.Rect(left, row(0), right, row(0)+10), colours[Wait]) {
 		t.Error("a wait that is not in this part")
 	}
 	if b := picture.Bounds(); b.Dx() != width || b.Dy() < row(3) || b.Dy() > row(3)+200 {
@@ -101,7 +101,7 @@ func TestPictureOfManySpans(t *testing.T) {
 	left, right := edge+labelWidth, width-edge-shareWidth
 	y := edge + titleLine + legendLine + headLine + rowHeight + rowGap + 4
 	red := func(share float64) float64 {
-		return float64(faint.R) + share*(float64(palette[Load].R)-float64(faint.R))
+		return float64(faint.R) + share*(float64(colours[Load].R)-float64(faint.R))
 	}
 	for _, x := range []int{left + 50, left + 500, (left+right)/2 - 50} {
 		if r, _, _, _ := picture.At(x, y).RGBA(); math.Abs(float64(r>>8)-red(0.25+0.75*0.5)) > 12 {
