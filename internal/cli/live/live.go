@@ -45,29 +45,43 @@ func (c *Cache) Text(field string) string { return table.Text(c.Fields.Value(fie
 // Number returns a field; NaN: it is unknown.
 func (c *Cache) Number(field string) float64 { return table.Number(c.Fields.Value(field)) }
 
-// Object is the JSON of a frame, with the past of each cache after a moment.
+// Object is the JSON of a frame, with the past of each cache after a moment. Texts are the same values for people.
 func (f *Frame) Object(h *History, after time.Time) table.Object {
 	caches := make([]table.Object, len(f.Caches))
 	for k := range f.Caches {
 		c := &f.Caches[k]
+		clients := make([]table.Object, len(c.Clients))
+		for n, one := range c.Clients {
+			clients[n] = withTexts(one)
+		}
 		o := table.Object{}
 		o.Add("uuid", c.UUID)
-		o = append(o, c.Fields...)
-		o.Add("clients", c.Clients)
+		o = append(o, withTexts(c.Fields)...)
+		o.Add("clients", clients)
 		o.Add("past", h.Of(c.UUID).object(after))
 		caches[k] = o
 	}
-	memory := table.Object{}
-	memory.Add("caches_bytes", f.Memory.Caches)
-	memory.Add("tmpfs_left_bytes", f.Memory.Tmpfs)
-	memory.Add("machine_left_bytes", f.Memory.Machine)
 	o := table.Object{}
+	o.Add("caches_bytes", f.Memory.Caches)
+	o.Add("tmpfs_left_bytes", f.Memory.Tmpfs)
+	o.Add("machine_left_bytes", f.Memory.Machine)
+	o = withTexts(o)
 	o.Add("time", table.Moment(f.At))
 	o.Add("seconds", table.Ratio(seconds(f.At)))
 	o.Add("directory", f.Directory)
-	o.Add("memory", memory)
 	o.Add("problems", append([]string{}, f.Problems...))
 	o.Add("caches", caches)
+	return o
+}
+
+// withTexts adds the values for people.
+func withTexts(o table.Object) table.Object {
+	texts := table.Object{}
+	for _, f := range o {
+		texts.Add(f.Name, table.Text(f.Value))
+	}
+	o = slices.Clone(o)
+	o.Add("texts", texts)
 	return o
 }
 
