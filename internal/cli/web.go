@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/internal/cli/web"
+	"github.com/stocached/stocached/server"
 )
 
 // webFields explains what the page shows of a cache.
@@ -27,9 +29,62 @@ func webFields() (fields []web.Field) {
 }
 
 // newPage makes the page of the caches in directories.
-func newPage(interval time.Duration, anyHost bool, server *asker, dirs ...string) *web.Page {
-	return web.New(web.Options{Look: newLooker(server, dirs...).look, Interval: interval, Fields: webFields(),
-		AnyHost: anyHost})
+func newPage(interval time.Duration, server *asker, dirs ...string) *web.Page {
+	return web.New(web.Options{Look: newLooker(server, dirs...).look, Interval: interval, Fields: webFields()})
+}
+
+// serverPage makes the page of a server: the caches of its user, and those that it has elsewhere.
+func serverPage(o *server.Options) *web.Page {
+	dirs := []string{""}
+	for _, c := range o.Caches {
+		if c.Dir != "" && !slices.Contains(dirs, c.Dir) {
+			dirs = append(dirs, c.Dir)
+		}
+	}
+	return newPage(time.Second, &asker{sockets: socketsFlag{dir: o.SocketsDir}}, dirs...)
+}
+
+// pageListener is a page on a TCP address.
+type pageListener struct {
+	net.Listener
+	page *web.Page
+}
+
+// listenPage listens on host:port; without a host on the loopback. key names the address in errors.
+func listenPage(ctx context.Context, key, address string, page *web.Page) (*pageListener, error) {
+	if strings.HasPrefix(address, ":") {
+		address = "127.0.0.1" + address
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", key, address, err)
+	}
+	return &pageListener{l, page}, nil
+}
+
+// warning says what is wrong with an address that other machines reach; "": they do not.
+func (l *pageListener) warning() string {
+	address, err := netip.ParseAddrPort(l.Addr().String())
+	if err == nil && address.Addr().Unmap().IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("warning: everyone who reaches %v can read the page, without a password: names, paths, programs "+
+		"and process ids of the caches. Listen on 127.0.0.1 and use ssh -L instead", l.Addr())
+}
+
+// serve answers until the context ends.
+func (l *pageListener) serve(ctx context.Context) error {
+	h := &http.Server{Handler: l.page, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	if l.warning() != "" {
+		h.Handler = l.page.AnyHost()
+	}
+	stop := context.AfterFunc(ctx, func() { h.Close() })
+	defer stop()
+	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 func newWeb() *cobra.Command {
@@ -63,22 +118,17 @@ asked, at most twice an interval.`,
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+			l, err := listenPage(ctx, "--listen", listen, newPage(interval, server, dir.dir))
 			if err != nil {
-				return fmt.Errorf("--listen %s: %w", listen, err)
-			}
-			open := beyondLoopback(l.Addr())
-			if open {
-				complain(c.ErrOrStderr(), openWarning(l.Addr()))
-			}
-			fmt.Fprintf(c.OutOrStdout(), "http://%s/\n", l.Addr())
-			h := &http.Server{Handler: newPage(interval, open, server, dir.dir), ReadHeaderTimeout: 10 * time.Second,
-				ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
-			context.AfterFunc(ctx, func() { h.Close() })
-			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return err
 			}
-			return nil
+			if text := l.warning(); text != "" {
+				complain(c.ErrOrStderr(), text)
+			}
+			if _, err := fmt.Fprintf(c.OutOrStdout(), "http://%s/\n", l.Addr()); err != nil {
+				return errors.Join(err, l.Close())
+			}
+			return l.serve(ctx)
 		},
 	}
 	dir.add(c)
@@ -86,15 +136,4 @@ asked, at most twice an interval.`,
 	c.Flags().StringVar(&listen, "listen", listen, "HOST:PORT; port 0: any free one")
 	c.Flags().DurationVar(&interval, "interval", interval, "time between two reads")
 	return c
-}
-
-// beyondLoopback says whether other machines can reach an address.
-func beyondLoopback(a net.Addr) bool {
-	address, err := netip.ParseAddrPort(a.String())
-	return err != nil || !address.Addr().Unmap().IsLoopback()
-}
-
-func openWarning(a net.Addr) string {
-	return fmt.Sprintf("warning: everyone who reaches %v can read the page, without a password: names, paths, programs "+
-		"and process ids of the caches. Listen on 127.0.0.1 and use ssh -L instead", a)
 }

@@ -46,9 +46,6 @@ type Options struct {
 	Look     live.Look
 	Interval time.Duration // between two reads, at least
 	Fields   []Field       // of caches, in the order in which the page shows them
-	// AnyHost answers requests for any host. Without it, only those for this machine by its loopback are
-	// answered, so that no other site's page can read this one through a name of its own (DNS rebinding).
-	AnyHost bool
 }
 
 // Page answers requests for the page. It reads the caches while a browser asks, and at no other time.
@@ -75,9 +72,6 @@ func New(o Options) *Page {
 	return p
 }
 
-// Paths are the patterns of what a page answers, for servers that answer for other things too.
-var Paths = []string{"GET /{$}", "GET /page/", "GET /v1/live", "POST /v1/timeline"}
-
 // policy lets the page have its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 	"frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -89,14 +83,23 @@ var drawnPolicy = func() string {
 		base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; frame-ancestors 'self'"
 }()
 
-func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers requests for this machine by its loopback, and no others. So no other site's page can read
+// this one through a name of its own (DNS rebinding).
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.answer(w, r, local(r.Host)) }
+
+// AnyHost answers requests for any host.
+func (p *Page) AnyHost() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, true) })
+}
+
+func (p *Page) answer(w http.ResponseWriter, r *http.Request, allowed bool) {
 	h := w.Header()
 	for name, value := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff",
 		"Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin",
 		"Cross-Origin-Opener-Policy": "same-origin"} {
 		h.Set(name, value)
 	}
-	if !p.AnyHost && !local(r.Host) {
+	if !allowed {
 		http.Error(w, fmt.Sprintf("this page is for this machine only; ask for localhost or 127.0.0.1, not for %q", r.Host),
 			http.StatusMisdirectedRequest)
 		return

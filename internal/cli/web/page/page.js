@@ -60,7 +60,9 @@ function take(answer) {
     past.set(c.uuid, p);
   }
   if (chosen && !answer.caches.some(c => c.uuid === chosen)) open(null);
-  show();
+  const wanted = decodeURIComponent(location.hash.slice(1)), named = answer.caches.find(c => c.name === wanted);
+  if (!chosen && named) open(named.uuid); // a link to a cache
+  else show();
 }
 
 // ---------------------------------------------------------------- the list
@@ -102,9 +104,9 @@ function row(c) {
   line.addEventListener("click", () => open(c.uuid === chosen ? null : c.uuid));
   line.addEventListener("keydown", event => { if (event.key === "Enter") open(c.uuid === chosen ? null : c.uuid); });
   for (const column of COLUMNS) {
-    const cell = element("td", c.texts[column.field], line);
-    cell.dataset.field = column.field;
+    const cell = element("td", undefined, line);
     if (column.colour) cell.append(curve(past.get(c.uuid)[column.field].slice(-60), column));
+    element("span", c.texts[column.field], cell).dataset.field = column.field;
   }
   return line;
 }
@@ -149,6 +151,8 @@ function open(uuid) {
   byId("opened").hidden = !uuid;
   for (const c of charts) c.destroy();
   charts = [];
+  const c = latest && latest.caches.find(c => c.uuid === uuid);
+  history.replaceState(null, "", c ? "#" + encodeURIComponent(c.name) : location.pathname);
   if (latest) show();
 }
 
@@ -159,10 +163,10 @@ function details(c) {
   for (const f of fields) {
     const text = c.texts[f.field];
     if (text === undefined || text === "-" || f.field.startsWith("predicted_") || f.field.startsWith("observed_")) continue;
-    const line = element("tr", undefined, facts);
+    const line = element("div", undefined, facts);
     line.title = f.help;
-    element("td", f.title, line);
-    const cell = element("td", text, line);
+    element("span", f.title, line);
+    const cell = element("span", text, line);
     cell.dataset.field = f.field;
     cell.dataset.value = JSON.stringify(c[f.field]);
   }
@@ -189,7 +193,7 @@ function details(c) {
 const bytes = n => { let unit = 0; for (; n >= 1024 && unit < 4; unit++) n /= 1024; return +n.toFixed(1) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit]; };
 
 function draw(p) {
-  const width = Math.max(Math.floor(byId("charts").clientWidth / Math.max(1, Math.floor(byId("charts").clientWidth / 334)) - 14), 200);
+  const room = byId("charts").clientWidth, width = Math.max(Math.floor(room / Math.max(1, Math.floor(room / 334)) - 14), 200);
   CHARTS.forEach((chart, k) => {
     const data = [p.seconds, ...chart.lines.map(([field]) => p[field])];
     if (charts[k]) { charts[k].setData(data); return; }
@@ -198,8 +202,8 @@ function draw(p) {
     charts[k] = new uPlot({
       title: chart.title, width, height: 200, cursor: { sync: { key: "caches" } },
       scales: { y: { range: chart.most ? [0, chart.most] : (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [axis, { ...axis, size: chart.bytes ? 80 : 55, values: (u, all) => all.map(value) }],
-      series: [{ label: "time" }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: (u, v) => v === null || v === undefined ? "-" : value(v) }))],
+      axes: [{ ...axis, space: 80, values: (u, all) => all.map(s => new Date(s * 1000).toLocaleTimeString("en-GB")) }, { ...axis, size: chart.bytes ? 80 : 55, values: (u, all) => all.map(value) }],
+      series: [{ label: "time", value: (u, s) => s ? new Date(s * 1000).toLocaleTimeString("en-GB") : "-" }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: (u, v) => v === null || v === undefined ? "-" : value(v) }))],
     }, data, byId("charts"));
   });
 }
