@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -66,12 +67,13 @@ func Open(t testing.TB, url string, flags ...string) *Window {
 	w := &Window{}
 	cmd := exec.Command(Path(t), append(append(Flags(t.TempDir()), "--remote-debugging-port=0"), append(flags, url)...)...)
 	cmd.Stderr = w
-	cmd.WaitDelay = 10 * time.Second // processes of its own may hold the standard error
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has processes of its own, which end with it
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s does not run here: %v", cmd.Path, err)
 	}
 	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
 		_ = cmd.Wait() // it was killed
