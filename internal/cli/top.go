@@ -43,7 +43,9 @@ stocached stats --watch, which also has --json.`,
 			stdout := c.OutOrStdout()
 			m := top.New(top.Options{Look: newLooker(server, dir.dir).look, Interval: interval,
 				ASCII: !utf8Locale(os.Getenv)})
-			m.Resize(terminalSize(stdout))
+			if m.Resize(terminalSize(stdout)); !isTerminal(stdout) {
+				m.Resize(printedWidth, 0)
+			}
 			if !once && !isTerminal(stdout) {
 				return usage("the output is no terminal: --once prints one frame, and stocached stats --watch a line for each " +
 					"interval")
@@ -63,6 +65,9 @@ stocached stats --watch, which also has --json.`,
 	c.Flags().BoolVar(&once, "once", false, "print one frame, after an interval, and end")
 	return c
 }
+
+// printedWidth is the width of a frame in a file or a pipe.
+const printedWidth = 120
 
 // dumb says whether a terminal cannot move its cursor.
 func dumb(term string) bool { return term == "" || term == "dumb" }
