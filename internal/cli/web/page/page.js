@@ -17,7 +17,7 @@ const COLUMNS = [
   { field: "allocated_bytes", title: "memory", colour: "memory" }, { field: "policy", title: "policy" },
 ];
 const CHARTS = [
-  { title: "Hit rate, and part of the dataset in the cache", most: 1, lines: [["interval_hit_rate", "hit rate", "hit-rate"], ["cached_fraction", "cached", "cached", [8, 5]]] },
+  { title: "Hit rate, and part that is cached", most: 1, lines: [["interval_hit_rate", "hit rate", "hit-rate"], ["cached_fraction", "cached", "cached", [8, 5]]] },
   { title: "Samples a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
   { title: "Memory", bytes: true, lines: [["allocated_bytes", "memory", "memory"]] },
 ];
@@ -55,8 +55,13 @@ function take(answer) {
   last = answer.seconds;
   for (const uuid of [...past.keys()]) if (!answer.caches.some(c => c.uuid === uuid)) past.delete(uuid);
   for (const c of answer.caches) {
-    const p = past.get(c.uuid) || {};
-    for (const name in c.past) p[name] = (p[name] || []).concat(c.past[name]).slice(-KEPT);
+    const p = past.get(c.uuid) || {}, times = c.past.seconds;
+    // where nobody asked for a while, lines have a gap
+    const gaps = times.map((s, k) => s - (k ? times[k - 1] : (p.seconds || []).at(-1) ?? s) > 10 * answer.interval_seconds);
+    for (const name in c.past) {
+      const values = c.past[name].flatMap((v, k) => gaps[k] ? [name === "seconds" ? v - answer.interval_seconds : null, v] : [v]);
+      p[name] = (p[name] || []).concat(values).slice(-KEPT);
+    }
     past.set(c.uuid, p);
   }
   if (chosen && !answer.caches.some(c => c.uuid === chosen)) open(null);
