@@ -28,9 +28,13 @@ func webFields() (fields []web.Field) {
 	return fields
 }
 
+// maxTimeline is the largest file that the page draws, in bytes. stocached trace draws larger ones.
+const maxTimeline = 64 << 20
+
 // newPage makes the page of the caches in directories.
 func newPage(interval time.Duration, server *asker, dirs ...string) *web.Page {
-	return web.New(web.Options{Look: newLooker(server, dirs...).look, Interval: interval, Fields: webFields()})
+	return web.New(web.Options{Look: newLooker(server, dirs...).look, Interval: interval, Fields: webFields(),
+		MaxTimeline: maxTimeline})
 }
 
 // serverPage makes the page of a server: the caches of its user, and those that it has elsewhere.

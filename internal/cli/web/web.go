@@ -30,10 +30,6 @@ import (
 //go:embed page
 var files embed.FS
 
-// MaxTimeline is the largest file that the page draws, in bytes. One file at a time takes about five times
-// as much memory.
-const MaxTimeline = 64 << 20
-
 // Field explains a field of a cache.
 type Field struct {
 	Field string `json:"field"`
@@ -46,6 +42,9 @@ type Options struct {
 	Look     live.Look
 	Interval time.Duration // between two reads, at least
 	Fields   []Field       // of caches, in the order in which the page shows them
+	// MaxTimeline is the largest file that the page draws, unpacked, in bytes. One file at a time takes about
+	// five times as much memory.
+	MaxTimeline int64
 }
 
 // Page answers requests for the page. It reads the caches while a browser asks, and at no other time.
@@ -178,10 +177,10 @@ func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", drawnPolicy)
 	p.drawing.Lock()
 	defer p.drawing.Unlock()
-	trace, err := posted(w, r)
+	trace, err := p.posted(w, r)
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		err = fmt.Errorf("the file has more than %v: stocached trace FILE -o FILE.html draws it", table.Bytes(MaxTimeline))
+		err = fmt.Errorf("the file has more than %v: stocached trace FILE -o FILE.html draws it", table.Bytes(p.MaxTimeline))
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -198,8 +197,8 @@ func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
 }
 
 // posted reads the timeline in the form of a request.
-func posted(w http.ResponseWriter, r *http.Request) (*timeline.Trace, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, MaxTimeline+1<<20) // a form around the file
+func (p *Page) posted(w http.ResponseWriter, r *http.Request) (*timeline.Trace, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, p.MaxTimeline+1<<20) // a form around the file
 	parts, err := r.MultipartReader()
 	if err != nil {
 		return nil, fmt.Errorf("a form with a file is wanted: %w", err)
@@ -218,7 +217,7 @@ func posted(w http.ResponseWriter, r *http.Request) (*timeline.Trace, error) {
 		unpacked, err := timeline.Gunzip(bufio.NewReader(part), timeline.ErrFormat)
 		if err == nil { // what was small may be large now
 			var trace *timeline.Trace
-			if trace, err = timeline.Read(http.MaxBytesReader(w, io.NopCloser(unpacked), MaxTimeline)); err == nil {
+			if trace, err = timeline.Read(http.MaxBytesReader(w, io.NopCloser(unpacked), p.MaxTimeline)); err == nil {
 				return trace, nil
 			}
 		}

@@ -17,8 +17,10 @@ import (
 	"github.com/stocached/stocached/internal/cli/live"
 )
 
+const maxTimeline = 1 << 20
+
 func page(looks *int) *Page {
-	return New(Options{Interval: time.Minute, Fields: []Field{{"name", "name", "of the cache"}},
+	return New(Options{Interval: time.Minute, MaxTimeline: maxTimeline, Fields: []Field{{"name", "name", "of the cache"}},
 		Look: func(map[string]bool) live.Frame {
 			*looks++
 			return live.Frame{At: time.Now(), Directory: "/dev/shm/stocached-0"}
@@ -174,7 +176,7 @@ func TestTimeline(t *testing.T) {
 			t.Error(v)
 		}
 	}
-	many := append([]byte(`{"displayTimeUnit": "`), bytes.Repeat([]byte("m"), MaxTimeline)...)
+	many := append([]byte(`{"displayTimeUnit": "`), bytes.Repeat([]byte("m"), maxTimeline)...)
 	for name, c := range map[string]struct {
 		content []byte
 		want    string
@@ -183,8 +185,8 @@ func TestTimeline(t *testing.T) {
 		"empty.json": {nil, "empty.json: not a timeline of stocached: it is empty"},
 		"half.json":  {run[:len(run)/2], "half.json: not a timeline"},
 		"bad.gz":     {append([]byte{0x1f, 0x8b}, "nothing"...), "bad.gz: not a timeline of stocached: compressed by gzip, but broken"},
-		"large.json": {many, "the file has more than 64.0 MiB: stocached trace FILE -o FILE.html"},
-		"bomb.gz":    {zipped(many), "the file has more than 64.0 MiB"},
+		"large.json": {many, "the file has more than 1.0 MiB: stocached trace FILE -o FILE.html"},
+		"bomb.gz":    {zipped(many), "the file has more than 1.0 MiB"},
 		"":           {nil, "the form has no file"},
 	} {
 		got := post(t, name, c.content)
