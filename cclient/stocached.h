@@ -799,6 +799,9 @@ struct stoc_work {
     uint32_t reserved;
     uint64_t pace_ns, copy_bytes;
     void *copy;
+    /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
+     * made is stored in it too. Programs whose struct ends before this member have none */
+    stoc_cache *disk;
 };
 
 /* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,
