@@ -35,15 +35,15 @@ def main() -> None:
     epochs = settings.pop("epochs", 1)
     dataset = Logged(SAMPLES)
     loader = Loader(
-        dataset, 8, shuffle=True, seed=3, fingerprint="numbers", disk="64MiB", disk_dir=folder,
+        dataset, 8, shuffle=True, seed=3, fingerprint="numbers", disk="64MiB", disk_dir=folder, allow_random=True,
         **{"size": "4400KB", **settings},
     )  # fmt: skip
     dataset.log = log
     before = loader.stats()
-    for epoch in range(epochs):
-        loader.set_epoch(epoch) if hasattr(loader, "set_epoch") else None
+    for _ in range(epochs):
         seen = [index for batch in loader for index in check(batch)]
-        stats, before = loader.stats() - before, loader.stats()
+        now = loader.stats()
+        stats, before = now - before, now
         counts = {name: getattr(stats, name) for name in ("disk_hits", "disk_misses", "disk_writes", "disk_poisoned")}
         print(json.dumps({"seen": len(set(seen)), "hits": stats.hits, "misses": stats.misses, **counts}), flush=True)
     if "KILL" in os.environ:
