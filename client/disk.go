@@ -104,12 +104,11 @@ func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
 	case hit:
 		d.worked()
 	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
-	case errors.Is(err, ErrCorrupt):
+	case errors.Is(err, ErrCorrupt): // torn by a power loss, or changed on the disk
 		if err := cmp.Or(d.c.Drop(i), d.seg.DiskError()); err != nil && !errors.Is(err, ErrCorrupt) {
 			d.failed(err)
 		}
-		err = nil
-		return 0, false, err
+		return 0, false, nil
 	default:
 		d.failed(err)
 		return 0, false, nil
@@ -127,14 +126,12 @@ func (d *Disk) Set(i int, data []byte) (Result, error) {
 	if errors.Is(err, ErrSchema) || errors.Is(err, ErrIndex) || errors.Is(err, ErrClosed) {
 		return r, err
 	}
-	if err == nil {
-		err = d.seg.DiskError()
-	}
-	switch {
-	case err != nil:
+	index := d.seg.DiskError()
+	if err = cmp.Or(err, index); err != nil {
 		d.failed(err)
 		return Full, nil
-	case r == Stored:
+	}
+	if r == Stored {
 		d.worked()
 	}
 	return r, nil
