@@ -16,8 +16,15 @@ import pytest
 from loader_datasets import Numbers, check, sample
 from processes import until
 
-from stocached import CacheExistsError, CacheMemoryError, CacheNotFoundError, InvalidError, Loader
-from stocached import NondeterministicDatasetError, image
+from stocached import (
+    CacheExistsError,
+    CacheMemoryError,
+    CacheNotFoundError,
+    InvalidError,
+    Loader,
+    NondeterministicDatasetError,
+    image,
+)
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).parents[1] / "loader_programs" / "disk.py"
@@ -52,7 +59,12 @@ def indices_of(loader):
 
 @pytest.mark.parametrize(
     "workers",
-    [{}, {"num_workers": 2}, {"num_workers": 2, "worker": "thread"}, {"num_workers": 2, "multiprocessing_context": "spawn"}],
+    [
+        {},
+        {"num_workers": 2},
+        {"num_workers": 2, "worker": "thread"},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
+    ],
     ids=["none", "processes", "threads", "spawned"],
 )
 def test_samples_survive_the_program(workers, tmp_path):
@@ -95,7 +107,8 @@ def test_killed_programs_lose_nothing(tmp_path):
         program.communicate()
     before = set(loads(noted))
     (epoch,) = finish(start(tmp_path, log, environment={}))
-    assert epoch["seen"] == SAMPLES and epoch["disk_poisoned"] == 0
+    assert epoch["seen"] == SAMPLES
+    assert epoch["disk_poisoned"] == 0
     # A kill may come between a load and its store: at most one sample of each worker of each program.
     assert len(before & set(loads(log))) <= 2 * 5
     (epoch,) = finish(start(tmp_path, log))
@@ -109,7 +122,8 @@ def test_killed_at_the_end(tmp_path):
     program.communicate()
     assert program.returncode == -signal.SIGKILL
     (epoch,) = finish(start(tmp_path, log))
-    assert epoch["disk_hits"] == SAMPLES and loads(log) == list(range(SAMPLES))
+    assert epoch["disk_hits"] == SAMPLES
+    assert loads(log) == list(range(SAMPLES))
 
 
 class Pairs:
@@ -135,9 +149,10 @@ def test_fields_and_shapes(vary, workers, tmp_path):
             dataset, None, size="20MB", fingerprint="pairs", disk="64MiB", disk_dir=tmp_path, num_workers=workers,
             variable=vary,
         )  # fmt: skip
-        for epoch in range(2):
+        for _epoch in range(2):
             for index, got in enumerate(loader):
-                assert got["label"] == index and got["data"].tolist() == dataset[index]["data"].tolist()
+                assert got["label"] == index
+                assert got["data"].tolist() == dataset[index]["data"].tolist()
         stats = loader.stats()
         assert (stats.disk_writes, stats.disk_hits) == ((50, 0) if program == 0 else (0, 50))
         assert loader.cache.stats().disk_writes == (50 if program == 0 else 0)
@@ -161,7 +176,7 @@ def test_damaged_samples_are_loaded_again(tmp_path):
 
 
 def test_a_disk_for_a_part(tmp_path):
-    loader = loader_of(Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4300KB")
+    loader = loader_of(Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB")  # 12 in memory
     for _ in range(3):
         assert sorted(indices_of(loader)) == list(range(40))
     assert 0 < loader.stats().disk_writes <= 16
@@ -174,7 +189,8 @@ def test_a_loader_that_is_made_again_keeps_the_disk(tmp_path):
     again = loader._again()
     assert again.cache._disk is loader.cache._disk
     indices_of(again)
-    assert again.stats().disk_hits > 0 and again.stats().disk_writes == 0
+    assert again.stats().disk_hits > 0
+    assert again.stats().disk_writes == 0
     unpickled = pickle.loads(pickle.dumps(loader))
     assert sorted(indices_of(unpickled)) == list(range(40))
     assert unpickled.stats().disk_writes == 0
@@ -258,7 +274,10 @@ def test_other_settings_while_the_file_is_in_use(tmp_path):
 def test_a_server_has_the_file(tmp_path):
     loader_of(Numbers(40), tmp_path)
     (file,) = tmp_path.glob("*.tier")
-    lock = "import fcntl,struct,sys,time; f=open(sys.argv[1],'r+b'); fcntl.fcntl(f,37,struct.pack('hhqqi4x',1,0,0,1,0)); print('has it',flush=True); time.sleep(600)"
+    lock = (
+        "import fcntl, struct, sys, time; file = open(sys.argv[1], 'r+b'); "
+        "fcntl.fcntl(file, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0)); print('has it', flush=True); time.sleep(600)"
+    )  # F_OFD_SETLK of byte 0, exclusive
     server = subprocess.Popen([sys.executable, "-c", lock, file], stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout.readline() == "has it\n"

@@ -55,9 +55,7 @@ def open_behind(
 class Disk:
     """An open file. Threads, forked children and processes that unpickle it share it."""
 
-    def __init__(
-        self, path: str, samples: int, sample_bytes: int, variable: bool, size: int, fingerprint: str
-    ) -> None:
+    def __init__(self, path: str, samples: int, sample_bytes: int, variable: bool, size: int, fingerprint: str) -> None:
         self._arguments = path, samples, sample_bytes, variable, size, fingerprint
         self.path = path
         options = _native.Options(
@@ -112,4 +110,3 @@ class Disk:
         stats = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
         self.handle.check(_native.stats(self.handle, stats))
         return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.corrupt)
-
