@@ -10,6 +10,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
+MERMAID_VERSION := 12.3.0
 VERSITYGW_VERSION := v1.8.0
 FAKE_GCS_VERSION := v1.56.1
 AZURITE_VERSION := 3.37.0
@@ -25,7 +26,7 @@ TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
 LINTS := lint-go+lint-python,lint-prose lint-cross+test-docs lint-generate
 # What `make ci` runs: tests and linters together.
 CI := setup-lint-python,setup-wheel,$(PYTHON_TESTS),test-docs,lint-python,lint-prose+$(GO_TESTS)+$(OTHER_TESTS)
-CI := $(CI)+~setup-lint-go,lint-go,lint-cross,wheel lint-generate
+CI := $(CI)+~setup-lint-go,lint-go,lint-cross,wheel,site lint-generate
 
 # Six processes in Go, C and Python fill, overwrite and read one cache. The driver kills them at random and then checks
 # every sample.
@@ -88,6 +89,11 @@ dist: setup-dist ## make wheels, archives, deb and rpm for two architectures in 
 wheel: setup-wheel ## make the wheel for this architecture in build/wheel, with all that it needs inside, and test it
 	@PYTHONPATH=tools $(PY) -m release --wheel build/wheel
 	DIST=build/wheel $(PYTEST) tools/release/checks_wheel.py
+
+.PHONY: site
+site: setup-site bin/stocached ## make the site of the documents in build/site/html, and test it
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=tools $(PY) -m website
+	$(PYTEST) tools/website/checks_site.py
 
 .PHONY: man
 man: bin/stocached ## write the manual pages of all commands to build/man
@@ -184,7 +190,8 @@ bench-policies: setup-demo build ## compare the policies cost and first-come on 
 	PYTHONPATH=$(CURDIR) $(PY) bench/python/policies.py $(ARGS)
 
 .PHONY: charts
-charts: setup-torch setup-demo ## measure and draw the timelines in docs/images (minutes); ARGS=--quick for seconds
+charts: setup-torch setup-demo ## draw the charts of bench/results, and measure and draw the timelines (minutes), in docs/images; ARGS=--quick for seconds
+	@$(PY) tools/draw_results.py
 	@$(PY) tools/draw_experiments.py $(ARGS)
 
 # Variables and their defaults:
@@ -434,6 +441,10 @@ setup-wheel: setup-c-tests setup-python
 	@tools/setup.sh wheel
 setup-dist: setup-wheel
 	@tools/setup.sh dist
+
+.PHONY: setup-site
+setup-site: setup-python
+	@MERMAID_VERSION=$(MERMAID_VERSION) tools/setup.sh site
 
 .PHONY: setup-cloud
 setup-cloud: ## install the servers of test-cloud into .tools

@@ -31,8 +31,8 @@ type Cache struct {
 	rule        policy.Rule                      // which sample goes; nil if none ever goes
 	costs       bool                             // the policy decides by the costs of loads
 	references  bool                             // hits store reference bytes
-	saturated   int                              // a reference byte that no hit changes; -1: there is none
-	tickShift   int                              // with the policy lru: bits of the hand below a tick; -1: another one
+	hits        policy.Hits                      // what hits store in reference bytes
+	hand        *atomic.Uint64                   // the hand, if hits need it, else nil
 	next        func(sample, soon uint64) uint64 // when a sample is read next; nil: unknown, or no matter
 	leaves      func(sample, next uint64)        // called before a sample goes; nil: not called
 	seed        uint64                           // of the policy
@@ -51,7 +51,6 @@ type Cache struct {
 	allocating sync.Mutex
 	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
-	draws      atomic.Uint64                            // hits of this handle, with the policy lfu
 	evictions  atomic.Uint64                            // of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all

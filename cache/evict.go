@@ -30,7 +30,9 @@ func (c *Cache) setPolicy() {
 	if !kind.NeedsPlans() {
 		c.next = nil
 	}
-	c.saturated, c.tickShift = kind.Saturated(), policy.TickShift(c.rule)
+	if c.hits = kind.Hits(ticks); c.hits.NeedsHand() {
+		c.hand = c.seg.Hand()
+	}
 	c.costs, c.references = kind.NeedsCosts(), kind.NeedsHits() && !c.readOnly
 }
 
@@ -171,27 +173,12 @@ func (c *Cache) placed(s uint64) {
 	}
 }
 
-// settled says whether a hit leaves a reference byte as it is, without the call of the rule.
-func (c *Cache) settled(reference uint8) bool {
-	if c.tickShift >= 0 {
-		return uint8(c.seg.Hand().Load()>>c.tickShift) == reference
+// now is the hand, if hits need it: they load no shared word that their policy does not need.
+func (c *Cache) now() uint64 {
+	if c.hand == nil {
+		return 0
 	}
-	return int(reference) == c.saturated
-}
-
-// referred stores what a hit leaves for the policy. old is the reference byte before.
-func (c *Cache) referred(w shm.Word, old uint8) {
-	s := c.layout.Place(w) - 1
-	var now, draw uint64 // hits load and change no shared word that their policy does not need
-	switch c.seg.Policy {
-	case shm.PolicyLRU:
-		now = c.seg.Hand().Load()
-	case shm.PolicyLFU:
-		draw = c.draws.Add(1)
-	}
-	if b := c.rule.Hit(old, now, draw); b != old {
-		c.seg.SetReference(s, b)
-	}
+	return c.hand.Load()
 }
 
 // loaded stores in the meta of a claimed sample what its load took.

@@ -295,8 +295,9 @@ func (g *gather) row(k int) (bool, error) {
 				return false, c.corruptWord(sample, w, m)
 			}
 			if c.references && matches {
-				if old := c.seg.Reference(c.layout.Place(w) - 1); !c.settled(old) {
-					c.referred(w, old)
+				slot, now := c.layout.Place(w)-1, c.now()
+				if reference := c.seg.Reference(slot); !c.hits.Settled(reference, sample, now) {
+					c.seg.SetReference(slot, c.hits.After(reference, sample, now))
 				}
 			}
 			return matches, nil

@@ -188,10 +188,10 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		n := c.length(m)
 		offset, placed := c.locate(w, n)
 		fits := n <= uint64(len(dst))
-		reference := uint8(0)
+		reference := -1 // of the slot
 		if refer {
 			if slot := c.layout.Place(w) - 1; slot < c.slots {
-				reference = c.seg.Reference(slot) // before the copy, which takes longer than the byte takes to come
+				reference = int(c.seg.Reference(slot)) // before the copy, which takes longer than the byte takes to come
 			}
 		}
 		switch {
@@ -214,8 +214,10 @@ func (c *Cache) copySample(sample uint64, dst []byte, refer bool) (int, bool, er
 		case !fits:
 			return int(n), false, fmt.Errorf("%w: sample %d has %d bytes, the buffer has %d", shm.ErrSchema, sample, n, len(dst))
 		default:
-			if refer && !c.settled(reference) {
-				c.referred(w, reference)
+			if reference >= 0 {
+				if now := c.now(); !c.hits.Settled(uint8(reference), sample, now) {
+					c.seg.SetReference(c.layout.Place(w)-1, c.hits.After(uint8(reference), sample, now))
+				}
 			}
 			return int(n), true, nil
 		}

@@ -28,11 +28,4 @@ func (*clock) Looked(reference uint8, number uint64) uint8 {
 	return reference
 }
 
-func (*clock) Hit(reference uint8, _, _ uint64) uint8 {
-	if reference < clockMost {
-		return reference + 1
-	}
-	return reference
-}
-
 func (*clock) Placed(uint64) uint8 { return 0 }

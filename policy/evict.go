@@ -19,9 +19,6 @@ type Rule interface {
 	Yields(newcomer, victim *Candidate, spread Spread) bool
 	// Looked is the reference byte that a look leaves behind if the sample stays.
 	Looked(reference uint8, number uint64) uint8
-	// Hit is the reference byte that a hit leaves behind. draw is any number that changes from hit to
-	// hit. A reader writes the byte only if it differs.
-	Hit(reference uint8, now, draw uint64) uint8
 	// Placed is the reference byte of a sample that has just got its slot.
 	Placed(now uint64) uint8
 }
@@ -145,7 +142,6 @@ func (swept) Slot(number, slots uint64) uint64 { return number % slots }
 type unreferenced struct{}
 
 func (unreferenced) Looked(reference uint8, _ uint64) uint8 { return reference }
-func (unreferenced) Hit(reference uint8, _, _ uint64) uint8 { return reference }
 func (unreferenced) Placed(uint64) uint8                    { return 0 }
 
 // always gives any newcomer the slot.

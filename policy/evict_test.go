@@ -209,23 +209,20 @@ func TestEqualAndUnknownCosts(t *testing.T) {
 // need no hits leave the byte alone.
 func TestReferences(t *testing.T) {
 	forAll(t, func(t *testing.T, kind policy.Kind) {
-		rule := kind.New(100, 1).Rule()
+		rule, hits := kind.New(100, 1).Rule(), kind.Hits(100)
 		for b := range 256 {
 			reference := uint8(b)
-			hit, looked := rule.Hit(reference, 1000, 7), rule.Looked(reference, 7)
+			hit, looked := hits.After(reference, 7, 1000), rule.Looked(reference, 7)
 			if !kind.NeedsHits() && (hit != reference || looked != reference) {
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
-			}
-			if b == kind.Saturated() && hit != reference {
-				t.Errorf("%d is saturated, and a hit makes it %d", b, hit)
 			}
 			if kind != policy.KindLRU && (hit < reference || looked > reference) { // of lru it is a time
 				t.Errorf("%d: %d after a hit, %d after a look", b, hit, looked)
 			}
 		}
 		reference, writes := rule.Placed(0), 0
-		for draw := range uint64(1_000_000) {
-			if next := rule.Hit(reference, 0, draw); next != reference {
+		for sample := range uint64(1_000_000) { // no set moves the hand
+			if next := hits.After(reference, sample, 0); next != reference {
 				reference = next
 				writes++
 			}
@@ -238,10 +235,10 @@ func TestReferences(t *testing.T) {
 
 // A hit in a row of sets writes at most once a tick.
 func TestReferenceOfLRU(t *testing.T) {
-	rule := policy.KindLRU.New(1000, 1).Rule()
+	rule, hits := policy.KindLRU.New(1000, 1).Rule(), policy.KindLRU.Hits(1000)
 	reference, writes := rule.Placed(0), 0
 	for now := range uint64(5000) { // once over all slots
-		if next := rule.Hit(reference, now, 0); next != reference {
+		if next := hits.After(reference, 7, now); next != reference {
 			reference = next
 			writes++
 		}

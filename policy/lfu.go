@@ -27,12 +27,11 @@ func (l *lfu) Looked(reference uint8, number uint64) uint8 {
 	return reference
 }
 
-// Hit adds 1 with a probability of 1/reference, and always to 0.
-func (l *lfu) Hit(reference uint8, _, draw uint64) uint8 {
-	if reference < 255 && below(Random(l.seed, draw), max(uint64(reference), 1)) == 0 {
-		return reference + 1
-	}
-	return reference
+// lfuCounts says whether a hit adds 1: with a probability of 1/reference, and always to 0. The random number is that
+// of the sample, the hand and the byte. So clients share no count of hits, and a byte that nothing competes with soon
+// stands still.
+func lfuCounts(reference uint8, sample, now uint64) bool {
+	return below((sample<<32+now<<8+uint64(reference))*golden, uint64(reference)) == 0
 }
 
 func (*lfu) Placed(uint64) uint8 { return 1 }

@@ -11,19 +11,13 @@ type lru struct {
 	shift int
 }
 
-func newLRU(slots, seed uint64) Rule {
-	return &lru{sampled: sampled{seed}, shift: max(bits.Len64(slots*looks/8)-1, 0)}
-}
+func newLRU(slots, seed uint64) Rule { return &lru{sampled: sampled{seed}, shift: lruShift(slots)} }
 
-func (l *lru) tick(now uint64) uint8 { return uint8(now >> l.shift) }
+func lruShift(slots uint64) int { return max(bits.Len64(slots*looks/8)-1, 0) }
 
-// TickShift returns by how many bits a rule shifts the hand to the time of a hit; -1: hits leave no time.
-func TickShift(r Rule) int {
-	if l, ok := r.(*lru); ok {
-		return l.shift
-	}
-	return -1
-}
+func (l *lru) tick(now uint64) uint8 { return lruTick(now, l.shift) }
+
+func lruTick(now uint64, shift int) uint8 { return uint8(now >> (shift & 63)) }
 
 func (*lru) Looks() int { return looks }
 
@@ -38,7 +32,5 @@ func (l *lru) Worth(c *Candidate, now uint64) uint32 {
 }
 
 func (*lru) Looked(reference uint8, _ uint64) uint8 { return reference }
-
-func (l *lru) Hit(_ uint8, now, _ uint64) uint8 { return l.tick(now) }
 
 func (l *lru) Placed(now uint64) uint8 { return l.tick(now) }

@@ -5,6 +5,7 @@ import "github.com/stocached/stocached/policy"
 // cacheOf is a cache in one process, without concurrency: what the protocol does with a policy.
 type cacheOf struct {
 	policy  policy.Policy
+	after   policy.Hits
 	kind    policy.Kind
 	slots   []held
 	free    int
@@ -27,7 +28,7 @@ type held struct {
 }
 
 func newCacheOf(kind policy.Kind, slots, seed uint64) *cacheOf {
-	return &cacheOf{policy: kind.New(slots, seed), kind: kind, slots: make([]held, slots), seed: seed,
+	return &cacheOf{policy: kind.New(slots, seed), after: kind.Hits(slots), kind: kind, slots: make([]held, slots), seed: seed,
 		costs: map[uint64]policy.Cost{}}
 }
 
@@ -44,7 +45,7 @@ func (c *cacheOf) find(sample uint64) int {
 func (c *cacheOf) hit(slot int) {
 	c.hits++
 	s := &c.slots[slot]
-	s.reference = c.policy.Rule().Hit(s.reference, c.hand, c.hits)
+	s.reference = c.after.After(s.reference, s.sample, c.hand)
 }
 
 // load measures a load.

@@ -122,16 +122,8 @@ func (k Kind) Evicts() bool { return int(k) < len(kinds) && kinds[k].rule != nil
 // NeedsCosts says whether the policy decides by the costs of loads.
 func (k Kind) NeedsCosts() bool { return int(k) < len(kinds) && kinds[k].costs }
 
-// NeedsHits says whether a hit may change the reference byte of its slot.
+// NeedsHits says whether a hit may change the reference byte of its slot: Hits.
 func (k Kind) NeedsHits() bool { return int(k) < len(kinds) && kinds[k].references }
-
-// Saturated is a reference byte that no hit changes; -1: there is none that holds at any time.
-func (k Kind) Saturated() int {
-	if k == KindClock {
-		return clockMost
-	}
-	return -1
-}
 
 // NeedsPlans says whether the policy decides by when samples are read next, which only a client that
 // knows the plans of jobs can say.

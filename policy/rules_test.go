@@ -101,8 +101,13 @@ func TestLFU(t *testing.T) {
 	c := newCacheOf(policy.KindLFU, slots, 2)
 	for sample := range uint64(slots) {
 		c.read(sample, 1)
-		for range sample * 20 {
-			c.hit(int(sample))
+	}
+	for range 20 { // hits are counted while the hand moves
+		for sample := range uint64(slots) {
+			for range sample {
+				c.hand++
+				c.hit(int(sample))
+			}
 		}
 	}
 	next := uint64(1000)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -45,6 +45,19 @@ take_promtool() {
         mkdir -p "$tools" && cp "$scratch/usr/bin/promtool" "$tools/promtool"
     else
         echo "stocached: cannot download the package prometheus; the checks of promtool are skipped"
+    fi
+    rm -rf "$scratch"
+}
+
+# mermaid draws the diagrams of the site in the browser. Without npm they stay text there.
+take_mermaid() {
+    [ -e "$tools/mermaid.js" ] || ! command -v npm >/dev/null && return
+    echo "stocached: taking mermaid from npm into $tools"
+    scratch=$(mktemp -d)
+    if (cd "$scratch" && npm pack --silent "mermaid@${MERMAID_VERSION:-12.3.0}" >/dev/null 2>&1 && tar xzf mermaid-*.tgz); then
+        mkdir -p "$tools" && cp "$scratch/package/dist/mermaid.min.js" "$tools/mermaid.js"
+    else
+        echo "stocached: cannot get mermaid from npm; the diagrams of the site stay text"
     fi
     rm -rf "$scratch"
 }
@@ -234,6 +247,10 @@ dist)
     install_packages $missing
     go_tool nfpm "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
     ;;
+site)
+    pip_install site 'mkdocs and its theme, for the site' tools/requirements-site.txt -- -r tools/requirements-site.txt
+    take_mermaid
+    ;;
 lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
     pip_install lint 'ruff and mypy' tools/requirements-lint.txt -- -r tools/requirements-lint.txt
@@ -242,5 +259,5 @@ lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
     go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | site | lint-python | lint-go" ;;
 esac

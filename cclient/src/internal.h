@@ -184,7 +184,6 @@ struct stoc_cache {
     _Atomic uint64_t held;          /* by stoc_hold, in bytes */
     _Atomic bool keeps;             /* only the buckets of `kept` */
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
-    _Atomic uint64_t draws;         /* hits, if they change reference bytes */
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t evictions;     /* of this handle */
     _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */

@@ -39,11 +39,11 @@ type policyCache struct {
 	policy  policy.Policy
 	kind    policy.Kind
 	rule    policy.Rule
+	hits    policy.Hits
 	room    uint64 // in units of Trace.size
 	used    uint64
 	hand    uint64
 	spread  policy.Spread
-	hits    uint64
 	loads   uint64
 	moved   uint64
 	slotOf  []int32 // of each sample; -1: none
@@ -77,7 +77,7 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 	}
 	c := &policyCache{trace: t, options: o, kind: kind, policy: kind.New(slots, o.Seed), room: room,
 		slotOf: make([]int32, t.Samples), costs: make([]policy.Cost, t.Samples)}
-	c.rule = c.policy.Rule()
+	c.rule, c.hits = c.policy.Rule(), kind.Hits(slots)
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
 	}
@@ -103,13 +103,12 @@ func (c *policyCache) access(sample uint32, epoch int) bool {
 		c.plans.pass(sample)
 	}
 	if slot := c.slotOf[sample]; slot >= 0 {
-		c.hits++
 		if c.plans != nil {
 			c.nextReads[slot] = c.plans.of[sample]
 		}
 		if c.kind.NeedsHits() {
 			e := &c.entries[slot]
-			if left := c.rule.Hit(e.reference, c.hand, c.hits); left != e.reference {
+			if left := c.hits.After(e.reference, uint64(sample), c.hand); left != e.reference {
 				e.reference = left
 			}
 		}

@@ -154,14 +154,14 @@ class Cache:
             return r - (r + 3) // 4
         return r
 
-    def hit(self, r: int) -> int:
+    def hit(self, sample: int, r: int) -> int:
         self.hits += 1
         if self.name == "clock":
             return min(r + 1, 3)
         if self.name == "lru":
             return self.tick(self.hand)
-        if self.name == "lfu" and r < 255 and below(random(self.seed, self.hits), max(r, 1)) == 0:
-            return r + 1
+        if self.name == "lfu":
+            return r + (r < 255 and below((2**32 * sample + 256 * self.hand + r) * GOLDEN % WORD, r) == 0)
         return r
 
     def placed(self) -> int:
@@ -189,7 +189,7 @@ class Cache:
         s = self.samples.setdefault(index, self.sample(index))
         for slot, other in enumerate(self.held):
             if other is s:
-                s.reference = self.hit(s.reference)
+                s.reference = self.hit(index, s.reference)
                 return slot, -1, True
         self.loads += 1
         s.cost, self.spread = load(s.cost, ns, self.spread, random(self.seed, self.loads))

@@ -23,14 +23,12 @@ INTERNAL void mark_placed(stoc_cache *c, uint64_t slot)
 }
 
 /* What a hit leaves for the policy. */
-INTERNAL void mark_hit(const stoc_cache *c, uint64_t w)
+INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w)
 {
-    /* hits load and change no shared word that their policy does not need */
-    uint64_t slot = place_of(c, w) - 1, now = c->policy == STOC_POLICY_LRU ? load(hand_word(c)) : 0, draw = 0;
-    if (c->policy == STOC_POLICY_LFU)
-        draw = atomic_fetch_add_explicit((_Atomic uint64_t *)(uintptr_t)&c->draws, 1, memory_order_relaxed) + 1;
+    /* a hit loads no shared word that its policy does not need */
+    uint64_t slot = place_of(c, w) - 1, now = c->policy == STOC_POLICY_CLOCK ? 0 : load(hand_word(c));
     uint8_t old = reference_of(c, slot);
-    set_reference(c, slot, old, policy_hit(&c->rule, now, draw, old));
+    set_reference(c, slot, old, policy_hit(&c->rule, sample, now, old));
 }
 
 /* Stores in the meta of a claimed sample that a load took so long. In an arena that evicts also its length: so the

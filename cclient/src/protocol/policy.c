@@ -121,8 +121,14 @@ INTERNAL bool search_ends(const struct search *s, uint64_t spread)
     return s->worth < KEPT && policy_yields(s->policy, &s->newcomer, &s->victim, spread);
 }
 
-/* The reference byte that a hit leaves behind. draw: any number that changes from hit to hit. */
-INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw, uint8_t reference)
+/* Whether a hit of lfu adds 1. */
+static bool counts(uint8_t reference, uint64_t sample, uint64_t now)
+{
+    return reference < 255 && below(((sample << 32) + (now << 8) + reference) * GOLDEN, reference) == 0;
+}
+
+/* The reference byte that a hit of a sample leaves behind. */
+INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t sample, uint64_t now, uint8_t reference)
 {
     switch (p->code) {
     case STOC_POLICY_CLOCK:
@@ -130,8 +136,7 @@ INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw,
     case STOC_POLICY_LRU:
         return tick(p, now);
     case STOC_POLICY_LFU:
-        return (uint8_t)(reference < 255 && below(policy_random(p->seed, draw), MAX(reference, 1)) == 0 ? reference + 1
-                                                                                                       : reference);
+        return (uint8_t)(reference + counts(reference, sample, now));
     default:
         return reference;
     }

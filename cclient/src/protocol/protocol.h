@@ -83,7 +83,7 @@ INTERNAL struct search begin_search(const struct policy *p, struct candidate new
 INTERNAL uint64_t search_slot(const struct search *s, uint64_t number);
 INTERNAL uint8_t search_look(struct search *s, uint64_t number, uint64_t slot, const struct candidate *c);
 INTERNAL bool search_ends(const struct search *s, uint64_t spread);
-INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t now, uint64_t draw, uint8_t reference);
+INTERNAL uint8_t policy_hit(const struct policy *p, uint64_t sample, uint64_t now, uint8_t reference);
 INTERNAL uint8_t policy_placed(const struct policy *p, uint64_t now);
 INTERNAL uint8_t policy_loaded(uint8_t cost, uint64_t nanoseconds, uint64_t draw, uint64_t *spread);
 
@@ -93,7 +93,7 @@ INTERNAL uint8_t reference_of(const stoc_cache *c, uint64_t slot);
 INTERNAL void set_reference(const stoc_cache *c, uint64_t slot, uint8_t old, uint8_t value);
 INTERNAL uint64_t cost_nanoseconds(uint8_t cost);
 INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
-INTERNAL void mark_hit(const stoc_cache *c, uint64_t w);
+INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record);
 INTERNAL void count_eviction(stoc_cache *c);

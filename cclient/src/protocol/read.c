@@ -45,7 +45,7 @@ INTERNAL inline int copy_sample(const stoc_cache *c, uint64_t i, uint64_t skip, 
             if (length && placed)
                 *length = bytes;
             if (UNLIKELY(c->references && result == STOC_HIT))
-                mark_hit(c, w);
+                mark_hit(c, i, w);
             return result;
         }
         *retried += copied;

@@ -28,7 +28,7 @@ type Arena struct {
 	hint    int   // the group where the next search begins
 	samples []sample
 	hand    uint64
-	draws   uint64 // hits, for lfu
+	hits    policy.Hits
 	loads   uint64
 	spread  policy.Spread
 }
@@ -70,7 +70,7 @@ func WithSlots(kind policy.Kind, slots, stride, samples, seed uint64) *Arena {
 	if kind == policy.KindLRU {
 		n /= 32
 	}
-	a.rule = kind.New(max(n, 1), seed).Rule()
+	a.rule, a.hits = kind.New(max(n, 1), seed).Rule(), kind.Hits(max(n, 1))
 	return a
 }
 
@@ -88,9 +88,8 @@ func (a *Arena) Get(i int) bool {
 	if head == 0 {
 		return false
 	}
-	a.draws++
 	s := &a.slots[head-1]
-	s.reference = a.rule.Hit(s.reference, a.hand, a.draws)
+	s.reference = a.hits.After(s.reference, uint64(i), a.hand)
 	return true
 }
 

@@ -78,8 +78,9 @@ type threadRef struct {
 type system struct {
 	*Config
 	rule    policy.Rule // of Policy; nil: fifo, without reference bytes
-	refers  bool        // hits, looks and sets store reference bytes
-	seed    uint64      // of the policy
+	hits    policy.Hits
+	refers  bool   // hits, looks and sets store reference bytes
+	seed    uint64 // of the policy
 	threads []threadRef
 }
 
@@ -90,7 +91,8 @@ const (
 
 // system makes a configuration ready. The seed is that of the policy, in a real cache of its uuid.
 func (c *Config) system(seed uint64) *system {
-	y := &system{Config: c, rule: c.Policy.New(uint64(c.Places), seed).Rule(), refers: c.Policy.NeedsHits(), seed: seed}
+	y := &system{Config: c, rule: c.Policy.New(uint64(c.Places), seed).Rule(), hits: c.Policy.Hits(uint64(c.Places)),
+		refers: c.Policy.NeedsHits(), seed: seed}
 	for i, cl := range c.Clients {
 		for _, program := range cl.Threads {
 			y.threads = append(y.threads, threadRef{uint8(i), program})

@@ -1,7 +1,5 @@
 package model
 
-import "github.com/stocached/stocached/policy"
-
 // getTries is the number of tries of a copy before it is a miss; 16 in the real code.
 const getTries = 2
 
@@ -89,12 +87,7 @@ func init() {
 	table[getReference] = func(x *execution) {
 		t := x.t()
 		old := uint8(x.load(referenceOf(placeOf(t.w) - 1)))
-		draw := uint64(0)
-		if x.y.Policy == policy.KindLFU { // a count of the client, which no other sees
-			x.client().draws++
-			draw = uint64(x.client().draws)
-		}
-		if t.refer = x.y.rule.Hit(old, uint64(t.number), draw); t.refer == old {
+		if t.refer = x.y.hits.After(old, uint64(x.op().Sample), uint64(t.number)); t.refer == old {
 			x.hit()
 			return
 		}

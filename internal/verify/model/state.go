@@ -18,7 +18,7 @@ type State struct {
 type client struct {
 	record     uint8 // + 1; 0: none, or dead
 	registered bool
-	draws      uint8 // hits that it has counted, with lfu; loads that it has measured, with cost
+	draws      uint8 // loads that it has measured, with cost
 	dead       bool
 	taking     uint8 // thread + 1 that reclaims: one at a time
 	extending  uint8 // thread + 1 between arena_next's load and extent.named: one at a time

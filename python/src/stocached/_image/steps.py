@@ -139,6 +139,9 @@ def _middle(side: int, cropped: int) -> int:
 
 @dataclass
 class RandomResizedCrop(Step):
+    """Resizes a random box of the picture to `size`: (height, width), or the side of a square. `scale` limits its part
+    of the picture's area, `ratio` its width over its height. Both are drawn as torchvision draws them."""
+
     size: int | Sequence[int]
     scale: Sequence[float] = (0.08, 1.0)
     ratio: Sequence[float] = (3 / 4, 4 / 3)
@@ -205,6 +208,8 @@ class RandomCrop(Step):
 
 @dataclass
 class RandomHorizontalFlip(Step):
+    """Flips left and right with the probability `p`."""
+
     p: float = 0.5
 
     def __post_init__(self) -> None:
@@ -306,6 +311,9 @@ class ToDtype(Step):
 
 @dataclass
 class Normalize(Step):
+    """Makes (value - mean) / std of each value of a float picture. `mean` and `std` have one number, or one for each
+    channel."""
+
     mean: Sequence[float]
     std: Sequence[float]
     inplace: bool = False  # accepted, and means nothing: the picture is a copy

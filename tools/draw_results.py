@@ -1,0 +1,139 @@
+"""Draws charts of the results: ours beside others, and beside what the machine can do.
+
+    python3 tools/draw_results.py [FOLDER]
+
+Reads tables of bench/results, measures nothing, and writes SVG files into FOLDER (docs/images). The same tables give the
+same bytes, and a test compares. Needs only the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results"
+# of internal/palette/palette.go
+INK, GREY, PALE, OURS, OTHERS, LIMIT = "#1c2430", "#6b7480", "#e4e8ec", "#0072b2", "#999fa6", "#009e73"
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
+
+
+@dataclass
+class Bar:
+    label: str
+    value: float  # samples a second, or seconds
+    colour: str
+
+
+def rows(page: str, section: str) -> Iterator[dict[str, str]]:
+    """The rows of the first table of a section, by the names of its columns."""
+    text = (RESULTS / page).read_text()
+    body = text.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    lines = body[body.index("|") :].split("\n\n", 1)[0].splitlines()
+    names, _, *found = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    for row in found:
+        yield dict(zip(names, row, strict=True))
+
+
+def seconds(time: str) -> float:
+    number, unit = time.split()
+    return float(number) * UNITS[unit]
+
+
+def loaders() -> list[Bar]:
+    table = list(rows("2026-11-22-2-cores-shared-machine-others.md", "loaders of other projects, all hit, 2 workers"))
+    others = {row["ours"]: 1 / seconds(row["time"]) for row in table[1:]}
+    return ranked({"stocached": 1 / seconds(table[0]["time"])}, others)
+
+
+def cold_pictures() -> list[Bar]:
+    return pictures("Cold epoch, 2 workers")
+
+
+def warm_pictures() -> list[Bar]:
+    return pictures("Warm epoch, 2 workers")
+
+
+def pictures(section: str) -> list[Bar]:
+    rates = {row[""]: float(row["samples/s"].replace(",", "")) for row in rows("2026-11-23-picture-epochs.md", section)}
+    ours = {re.sub("^ours", "stocached", name): rate for name, rate in rates.items() if name.startswith("ours")}
+    limits = {name: rate for name, rate in rates.items() if "alone" in name}
+    return ranked(
+        ours, {name: rate for name, rate in rates.items() if not name.startswith("ours") and name not in limits}, limits
+    )
+
+
+def ranked(ours: dict[str, float], others: dict[str, float], limits: dict[str, float] | None = None) -> list[Bar]:
+    bars = [Bar(*bar, LIMIT) for bar in (limits or {}).items()]
+    bars += [Bar(*bar, OURS) for bar in ours.items()] + [Bar(*bar, OTHERS) for bar in others.items()]
+    return sorted(bars, key=lambda bar: -bar.value)
+
+
+def hosts() -> list[Bar]:
+    table = rows("2026-11-25-demo-cluster.md", "Epochs")
+    return [Bar(row["setting"], float(row["seconds"]), OURS) for row in table if row["epoch"] == "3"]
+
+
+CHARTS = {
+    "benchmark-loaders.svg": (
+        "Everything cached: samples a second",
+        "1,500 samples of 196,608 bytes, batches of 64, 2 workers, 2 cores",
+        loaders,
+    ),
+    "benchmark-pictures-cold.svg": (
+        "Pictures, nothing cached: samples a second",
+        "2,000 JPEG files, random crop, flip and normalisation, 2 workers, 2 cores",
+        cold_pictures,
+    ),
+    "benchmark-pictures-warm.svg": (
+        "Pictures, everything cached: samples a second",
+        "the same random crops out of a cache; green: the bare pass over pixels",
+        warm_pictures,
+    ),
+    "benchmark-hosts.svg": (
+        "Three hosts, each caches a third: seconds of an epoch",
+        "the third epoch of 14,208 samples of 110 KiB, behind a link of 100 MB/s; steps of 20 ms",
+        hosts,
+    ),
+}
+
+WIDTH, LEFT, ROW, TOP = 820, 330, 26, 62
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def svg(title: str, about: str, bars: list[Bar]) -> str:
+    height = TOP + ROW * len(bars) + 10
+    full = (WIDTH - LEFT - 90) / max(bar.value for bar in bars)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
+        f'<title>{escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="16" y="26" font-size="16" font-weight="bold" fill="{INK}">{escape(title)}</text>',
+        f'<text x="16" y="46" font-size="12" fill="{GREY}">{escape(about)}</text>',
+        f'<path d="M{LEFT} {TOP}V{height - 10}" stroke="{PALE}"/>',
+    ]
+    for k, bar in enumerate(bars):
+        y, length = TOP + ROW * k, max(bar.value * full, 1)
+        bold = ' font-weight="bold"' if bar.colour == OURS else ""
+        parts += [
+            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="{INK}"{bold}>{escape(bar.label)}</text>',
+            f'<rect x="{LEFT}" y="{y + 4}" width="{length:.1f}" height="{ROW - 8}" fill="{bar.colour}"/>',
+            f'<text x="{LEFT + length + 6:.1f}" y="{y + 17}" fill="{INK}"{bold}>{number(bar.value)}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/images"
+    for name, (title, about, bars) in CHARTS.items():
+        (folder / name).write_text(svg(title, about, bars()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from website import reference, stage
+
+SITE = Path("build/site")
+MERMAID = Path(".tools/mermaid.js")  # draws diagrams in the browser; `make setup-site` takes it from npm
+
+
+def main() -> int:
+    shutil.rmtree(SITE, ignore_errors=True)
+    stage.stage(SITE / "pages")
+    reference.write(SITE / "pages/reference")
+    shutil.copytree(Path(__file__).parent / "assets", SITE / "pages/assets")
+    if MERMAID.exists():
+        shutil.copyfile(MERMAID, SITE / "pages/assets/mermaid.js")
+    else:
+        print("site: without npm there is no mermaid here: its diagrams stay text", file=sys.stderr)
+        (SITE / "pages/assets/mermaid.js").write_text(
+            "mermaid = {initialize() {}, render: async (id, text) => ({svg: ''})};\n"
+        )
+    if "--stage" in sys.argv[1:]:
+        return 0
+    return subprocess.run((sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

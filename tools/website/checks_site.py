@@ -1,0 +1,168 @@
+"""The site as readers see it: each link leads somewhere, no page asks another host, the reference is complete, and a
+browser shows pages without an error, finds words, and has a dark form. `make site` runs these after it has made it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import urlopen
+
+import pytest
+
+from website.reference import MODULES
+
+SITE = Path("build/site/html").resolve()
+PAGES = sorted(set(SITE.rglob("*.html")) - {SITE / "404.html"})  # which a web server shows at any address
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome", "chrome")
+
+
+class Page(HTMLParser):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []  # what a browser loads without a click
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        has = dict(attributes)
+        self.names.update(filter(None, (has.get("id"), has.get("name"))))
+        if tag == "a" and (href := has.get("href")):
+            self.links.append(href)
+        elif source := has.get("src") or (has.get("href") if tag == "link" and has.get("rel") != "canonical" else None):
+            self.loaded.append(source)
+
+
+@cache
+def page(path: Path) -> Page:
+    return Page(path)
+
+
+def test_there_is_a_page_for_each_document():
+    for name in ("index", "docs/guides/loader", "docs/spec/protocol", "bench/results/index", "reference/python"):
+        assert SITE / f"{name}.html" in PAGES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(SITE)))
+def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path):
+    for link in page(path).loaded:
+        assert not urlsplit(link).netloc, f"a browser loads {link}"
+    for link in page(path).links + page(path).loaded:
+        parts = urlsplit(link)
+        if parts.scheme or parts.netloc:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path not in ("", ".") else path
+        target = target / "index.html" if target.is_dir() else target
+        assert target.exists(), f"{link} leads to no file"
+        if parts.fragment and target.suffix == ".html" and not parts.fragment.startswith("__"):
+            assert unquote(parts.fragment) in page(target).names, f"{link} leads to no place of the page"
+
+
+def test_the_reference_has_everything_that_the_code_has():
+    python = (SITE / "reference/python.html").read_text()
+    for module in MODULES:
+        names = subprocess.run(
+            (".venv/bin/python", "-c", f"import {module} as m; print(*m.__all__)"), capture_output=True, text=True
+        )
+        if names.returncode and "No module named" in names.stderr:
+            continue  # of torch or Lightning: not installed here
+        for name in names.stdout.split():
+            assert f"{module}.{name}" in page(SITE / "reference/python.html").names or f">{name}<" in python, name
+    header = set(re.findall(r"\b(stoc_\w+)\(", Path("cclient/stocached.h").read_text()))
+    c = (SITE / "reference/c.html").read_text()
+    assert not [name for name in header if name not in c]
+    commands = (SITE / "reference/commands.html").read_text()
+    for name in ("serve", "stats", "simulate", "advise", "trace", "source-cat", "config-print"):
+        assert f'id="stocached-{name}"' in commands
+
+
+def test_the_reference_has_the_metrics_of_a_server(tmp_path):
+    segments = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    (tmp_path / "data").write_bytes(bytes(64 * 100))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cache = {"name": "site", "policy": "cost", "size": "8MiB", "dir": str(segments)}
+    cache |= {"source": {"kind": "raw", "path": str(tmp_path / "data"), "shape": [64], "dtype": "uint8"}}
+    cache |= {"tiers": [{"kind": "disk", "dir": str(tmp_path), "size": "8MiB"}]}
+    config = {"sockets": {"dir": str(tmp_path)}, "metrics": {"listen": f"127.0.0.1:{port}"}, "caches": [cache]}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    server = subprocess.Popen(("bin/stocached", "serve", "-c", tmp_path / "config.yaml"))
+    try:
+        told = ""
+        while "stocached_samples" not in told:
+            assert server.poll() is None, "the server has ended"
+            with suppress(OSError):
+                told = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(segments)
+    names = re.findall(r"^# HELP (stocached_\w+)", told, re.MULTILINE)
+    shown = (SITE / "reference/metrics.html").read_text()
+    assert len(names) > 20
+    assert not [name for name in names if f"<code>{name}</code>" not in shown]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is here: the site was not opened in a browser")
+    folder = tmp_path_factory.mktemp("browser")
+
+    def look(address: str, *options: str) -> tuple[str, str]:
+        """What a page is after its scripts have run, and what the browser wrote."""
+        ran = subprocess.run(
+            (
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--user-data-dir={folder}",
+                "--enable-logging=stderr",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--virtual-time-budget=20000",
+                *options,
+                "--dump-dom",
+                address,
+            ),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return ran.stdout, ran.stderr
+
+    return look
+
+
+@pytest.mark.parametrize(
+    "name", ["index", "docs/architecture", "docs/guides/loader", "reference/python", "bench/results/index"]
+)
+def test_a_browser_shows_pages_without_an_error(browser, name):
+    shown, log = browser(f"file://{SITE}/{name}.html")
+    assert "</html>" in shown
+    assert not [line for line in log.splitlines() if "CONSOLE" in line], log
+
+
+def test_the_search_finds_words(browser):
+    for budget in (5_000, 20_000, 80_000, 320_000):  # the search has a thread of its own, which may take longer
+        shown, log = browser(f"file://{SITE}/index.html?q=affinity", f"--virtual-time-budget={budget}")
+        if "several-nodes.html" in shown:
+            return
+    raise AssertionError(log)
+
+
+def test_the_site_has_a_dark_form(browser):
+    light, _ = browser(f"file://{SITE}/index.html")
+    dark, _ = browser(f"file://{SITE}/index.html", "--blink-settings=preferredColorScheme=0")
+    assert 'data-md-color-scheme="default"' in light
+    assert 'data-md-color-scheme="slate"' in dark

@@ -1,0 +1,120 @@
+"""Reference pages from the code: Python, C, Go, commands, configuration and metrics."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+MODULES = (
+    "stocached",
+    "stocached.torch",
+    "stocached.image",
+    "stocached.streams",
+    "stocached.prepare",
+    "stocached.lightning",
+)
+PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "control")
+
+
+def write(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, text in (
+        ("python", python()),
+        ("c", c(Path("cclient/stocached.h").read_text())),
+        ("go", go()),
+        ("commands", commands()),
+        ("configuration", configuration()),
+        ("metrics", metrics()),
+    ):
+        (folder / f"{name}.md").write_text(text)
+
+
+def fenced(text: str, language: str = "text") -> str:
+    return f"```{language}\n{text.strip()}\n```\n"
+
+
+def python() -> str:
+    pages = ["# Python\n\nThe [guide](../docs/guides/python.md) shows how to use them.\n"]
+    return "\n".join(pages + [f"::: {module}\n    options: {{heading_level: 2}}\n" for module in MODULES])
+
+
+DECLARED = re.compile(r"^(?:enum|struct) (\w+)|\b(stoc_\w+)\(|^#define (\w+)", re.MULTILINE)
+
+
+def c(header: str) -> str:
+    """A heading for each comment with what it describes."""
+    text = ["# C: stocached.h\n\nThe [guide](../docs/guides/c.md) shows how to use it.\n"]
+    for block in re.split(r"\n\s*\n", header):
+        names = [next(filter(None, found)) for found in DECLARED.findall(block) if any(found)]
+        if not names or block.startswith(("#if", "#include")):
+            continue
+        comment = re.match(r"\s*/\*(.*?)\*/\s*", block, re.DOTALL)
+        text.append(f"## {names[0]}\n")
+        if comment:
+            text.append(re.sub(r"\n\s*\* ?", "\n", comment[1]).strip() + "\n")
+            block = block[comment.end() :]
+        text.append(fenced(block, "c"))
+    return "\n".join(text)
+
+
+def go() -> str:
+    text = [
+        "# Go\n\nThe [guide](../docs/guides/go.md) shows how to use them. Import paths begin with\n"
+        "`github.com/stocached/stocached/`.\n"
+    ]
+    for package in PACKAGES:
+        told = subprocess.run(("go", "doc", "-all", f"./{package}"), capture_output=True, text=True, check=True).stdout
+        text.append(f"## {package}\n\n{fenced(told)}")
+    return "\n".join(text)
+
+
+def commands() -> str:
+    text = ["# Commands\n\nThe [guide](../docs/guides/command-line.md) shows the first ones.\n"]
+
+    def tell(*names: str) -> None:
+        told = subprocess.run(("bin/stocached", *names, "--help"), capture_output=True, text=True, check=True).stdout
+        text.append(f"## {' '.join(('stocached', *names))}\n\n{fenced(told)}")
+        listed = re.search(r"^(?:Available )?Commands:\n((?:  .*\n)+)", told, re.MULTILINE)
+        for line in (listed[1] if listed else "").splitlines():
+            name = line.split()[0]
+            if name not in ("help", "completion"):
+                tell(*names, name)
+
+    tell()
+    return "\n".join(text)
+
+
+def configuration() -> str:
+    example = Path("config.example.yaml").read_text()
+    return (
+        "# Configuration\n\nAll keys of a server, with their defaults, as in `config.example.yaml`. The "
+        f"[guide](../docs/guides/server.md) explains them.\n\n{fenced(example, 'yaml')}"
+    )
+
+
+STRING = r'"(?:[^"\\]|\\.)*"'
+TEXT = rf"{STRING}(?:\s*\+\s*{STRING})*"
+# A metric with its own call; or a row of a table, whose loop calls with a name made of it.
+METRIC = re.compile(rf'\b(gauge|counter|GaugeValue, |CounterValue, |NewDesc)\(?"(\w+)",\s*({TEXT})')
+ROW = re.compile(rf'\{{"(\w+)",\s*({TEXT}),')
+ROWS = re.compile(r'\b(gauge|counter)\((?:"(\w+)"\+)?one\.name(?:\+"(\w+)")?')
+
+
+def metrics() -> str:
+    rows = []
+    for function in Path("server/admin/metrics.go").read_text().split("\nfunc "):
+        for kind, name, help in METRIC.findall(function):
+            kind = "histogram" if kind == "NewDesc" else kind.lower().removesuffix("value, ")
+            rows.append((name.removeprefix("stocached_"), kind, help))
+        for kind, before, after in ROWS.findall(function):
+            rows += [(before + name + after, kind, help) for name, help in ROW.findall(function)]
+    lines = [
+        f"| `stocached_{name}` | {kind} | {''.join(map(ast.literal_eval, re.findall(STRING, help)))} |"
+        for name, kind, help in rows
+    ]
+    return (
+        "# Metrics\n\nWhat `/metrics` of a server has for Prometheus. A metric of a cache has the label `cache`.\n\n"
+        "| name | kind | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+    )

@@ -1,0 +1,51 @@
+"""Stages the documents: those that the site shows, with links that hold on it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results")
+SOURCE = "https://github.com/stocached/stocached/blob/main/"
+FENCE = re.compile(r"^(\s*```[a-z]+) .*$")
+LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+
+
+def stage(pages: Path) -> list[Path]:
+    """Copies the documents and their images. Returns the documents, as paths in the repository."""
+    tracked = subprocess.run(("git", "ls-files", *SHOWN), capture_output=True, text=True, check=True).stdout.split("\n")
+    shown = {Path(name) for name in tracked if name.endswith((".md", ".png", ".svg"))}
+    documents = []
+    for path in sorted(shown):
+        target = pages / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            target.write_text(on_site(path.read_text(), path.parent, shown))
+            documents.append(path)
+        else:
+            shutil.copyfile(path, target)
+    return documents
+
+
+def on_site(text: str, folder: Path, shown: set[Path]) -> str:
+    """A document as the site shows it. Links to files that it does not show lead to the repository. Fences lose what
+    they say to our tests."""
+    lines, code = [], False
+    for line in text.split("\n"):
+        if line.lstrip().startswith("```"):
+            code = not code
+            line = FENCE.sub(r"\1", line)
+        elif not code:
+            line = LINK.sub(lambda m: m[1] + target(m[2], folder, shown) + m[3], line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def target(link: str, folder: Path, shown: set[Path]) -> str:
+    if re.match(r"[a-z]+:", link):
+        return link
+    root = Path.cwd()
+    path = (root / folder / link).resolve().relative_to(root)
+    return link if path in shown else SOURCE + str(path)
