@@ -164,6 +164,7 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 	f := shm.FreeFrom(c.seg.FreeFrom().Load())
 	c.seg.FreeFrom().Store(uint64(shm.NewFreeFrom(f.Seq()+1, 0)))
 	c.seg.ArenaNext().Store(0)
+	c.seg.PersistAll()
 	fault.At("clear.cursors")
 	if c.seg.Phase().CompareAndSwap(uint64(mine), uint64(shm.OpenPhase(mine.Epoch()+1))) {
 		fault.At("clear.open")

@@ -221,5 +221,6 @@ func (c *Cache) endEviction(record uint32, entry int) {
 	}
 	if word.CompareAndSwap(uint64(w), uint64(to)) {
 		fault.At("reclaim.victim")
+		c.seg.Persist(listed - 1)
 	}
 }

@@ -79,6 +79,7 @@ func (c *Cache) reclaimSample(record uint32, entry int, sample uint64) bool {
 		return false // a client broke the protocol
 	}
 	fault.At("reclaim.word")
+	c.seg.Persist(sample)
 	return true
 }
 

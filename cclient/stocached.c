@@ -41,6 +41,7 @@
 #include "src/protocol/evict.c"          /* a slot goes to another sample */
 #include "src/protocol/chain.c"          /* the slots of a sample, in an arena that evicts */
 #include "src/protocol/write.c"          /* set, claim, write, publish, abort */
+#include "src/protocol/disk.c"           /* a segment on a disk that processes share */
 #include "src/protocol/inspect.c"        /* info, states, stats, verify, explain */
 #include "src/protocol/arrays.c"         /* for callers with arrays and a garbage collector */
 

@@ -200,6 +200,27 @@ STOC_API int stoc_open(const char *name_or_path, unsigned flags, const char *fin
 STOC_API int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out,
                           struct stoc_error *error);
 
+/* Opens a cache in the file `path` on a local disk, or makes it. Processes share it without a server, at the same time
+ * and one after the other: docs/spec/tiers.md, A disk cache without a server. The samples survive the programs and a
+ * restart of the machine. A cache in memory in front of it is the caller's.
+ *
+ * The handle is one for stoc_get, stoc_set and their like, stoc_claim, stoc_lengths, stoc_state(s), stoc_clear,
+ * stoc_recover, stoc_stats, stoc_verify and stoc_info, whose fd is -1. It gives out no views and no gathers: EINVAL.
+ * Each stoc_get compares the checksum of the sample. If it is wrong, the sample is a miss, counted as corrupt, and
+ * removed. A disk that fails is no error of a sample: for a while reads are misses, and sets FULL. A forked child may
+ * use the handle as long as its parent has it open.
+ *
+ * options: limit_bytes is the most that the file may take; fingerprint is required. directory, reserve, unlink_last,
+ * client_records and slot_bytes are 0. The policy is FIRST_COME, RANDOM, CLOCK, FIFO, LRU or LFU; with variable size
+ * FIRST_COME. A file with another fingerprint or other options is made again if no process uses it.
+ *
+ * It waits for at most 60 seconds while other processes open the file. EINVAL; ENOENT: no such folder; EMEMORY: the file
+ * system or /dev/shm has too little space, with the numbers; EPERM: folder or file may not be written; EEXIST: a server
+ * has the file, or processes with another /dev/shm; EFINGERPRINT, EFORMAT, EVERSION: processes use the file with
+ * another fingerprint or other options, or the file is no disk cache; ETIMEOUT, ECLIENTS, ESYSTEM. */
+STOC_API int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_cache **out,
+                            struct stoc_error *error);
+
 /* Aborts the open claims of the handle, unmaps and frees it. Views of this handle become invalid.
  * NULL is accepted. */
 STOC_API void stoc_close(stoc_cache *cache);
@@ -779,6 +800,9 @@ struct stoc_work {
     uint32_t reserved;
     uint64_t pace_ns, copy_bytes;
     void *copy;
+    /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
+     * made is stored in it too. Programs whose struct ends before this member have none */
+    stoc_cache *disk;
 };
 
 /* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,

@@ -18,6 +18,7 @@ type Cache struct {
 	c    *cache.Cache
 	seg  *shm.Segment
 	kept atomic.Pointer[order.Kept] // see Keep; nil: all samples
+	disk *Disk                      // of the options; nil: none
 
 	mu       sync.Mutex        // protects inflight
 	inflight map[int]*inflight // loads of GetOrLoad that are inflight
@@ -68,7 +69,7 @@ func Create(name string, o Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := attach(seg, o.Label, "")
+	c, err := attach(seg, o.Label, "", o.Disk)
 	if err != nil && name != "" {
 		err = errors.Join(err, seg.Remove())
 	}
@@ -85,7 +86,7 @@ func Attach(nameOrPath string, o AttachOptions) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label, o.Policy)
+	return attach(seg, o.Label, o.Policy, o.Disk)
 }
 
 // AttachFD attaches through a descriptor of the cache, as FD returns it. The caller keeps the
@@ -96,20 +97,20 @@ func AttachFD(fd int, o AttachOptions) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return attach(seg, o.Label, o.Policy)
+	return attach(seg, o.Label, o.Policy, o.Disk)
 }
 
 // attach makes the client of a segment that has a policy, and owns the segment from then on.
-func attach(seg *shm.Segment, label, policy string) (*Cache, error) {
+func attach(seg *shm.Segment, label, policy string, disk *Disk) (*Cache, error) {
 	var c *cache.Cache
-	err := checkPolicy(seg, policy)
+	err := errors.Join(checkPolicy(seg, policy), disk.suits(seg))
 	if err == nil {
 		c, err = cache.Attach(seg, cache.Options{Label: label})
 	}
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}
-	return &Cache{c: c, seg: seg, inflight: make(map[int]*inflight)}, nil
+	return &Cache{c: c, seg: seg, disk: disk, inflight: make(map[int]*inflight)}, nil
 }
 
 // Remove removes a named cache. Attached processes keep it. Errors: ErrNotFound, ErrPermission (no

@@ -19,7 +19,7 @@ type inflight struct {
 	waiting int // callers that wait for the load; protected by the Cache's mu
 }
 
-// GetOrLoad returns a sample from the cache, or calls load and stores its result. Concurrent
+// GetOrLoad returns a sample from the cache, from Options.Disk, or calls load and stores its result. Concurrent
 // callers of one Cache load a sample once, and all get the result. Other processes may load it too;
 // the cache keeps the first result. The caller owns the slice.
 //
@@ -89,6 +89,10 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 			return data, err
 		}
 	}
+	if data, hit := c.FromDisk(i, nil); hit {
+		f.data, f.err = data, nil
+		return data, nil
+	}
 	took := loadtime.MeasureIf(c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -100,6 +104,9 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 	}
 	if _, err = c.SetLoaded(i, [][]byte{data}, 0, took); errors.Is(err, ErrReadOnly) {
 		err = nil
+	}
+	if err == nil {
+		c.ToDisk(i, data)
 	}
 	f.data, f.err = data, err
 	return data, err

@@ -35,6 +35,9 @@ type Options struct {
 	Fingerprint string
 	Clients     int    // clients at a time, at most 4,095. 0: 1,024
 	Label       string // of this program, shown by stats. "": its name
+	// Disk is a disk cache behind this one: GetOrLoad and loaders ask it before they load a sample, and store in
+	// both what they have loaded. The caller closes it after the cache. nil: none.
+	Disk *Disk
 	// Progress is called while Create reserves, with bytes. nil: not called.
 	Progress func(done, total uint64)
 }
@@ -45,6 +48,7 @@ type AttachOptions struct {
 	Fingerprint string // the cache must have it, else ErrFingerprint. "": not compared
 	Policy      string // the cache must have the policy of this name, else ErrInvalid. "": not compared
 	Label       string // of this program, shown by stats. "": its name
+	Disk        *Disk  // as in Options
 }
 
 // checkPolicy says whether a segment has the policy of a name; "": any.

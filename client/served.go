@@ -58,7 +58,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 		}
 		seg, err := shm.OpenFD(descriptor, shm.OpenOptions{UUID: &uuid})
 		if err == nil {
-			own, err = attach(seg, l.label, o.Policy)
+			own, err = attach(seg, l.label, o.Policy, nil)
 		}
 		if err == nil {
 			l.most = own.SampleBytes()

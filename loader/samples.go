@@ -29,7 +29,8 @@ type Samples struct {
 }
 
 // Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type. If it also
-// has the methods NeedsCosts and SetLoaded of that type, the loader tells it what loads cost.
+// has the methods NeedsCosts and SetLoaded of that type, the loader tells it what loads cost. With FromDisk and
+// ToDisk the loader uses its disk cache.
 type Cache interface {
 	Samples() int
 	SampleBytes() int
@@ -135,8 +136,19 @@ type costly interface {
 	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
 }
 
-// loads returns Load, and what it cost if the cache needs that; else 0.
+// behind is a Cache that may have a disk cache behind it, such as a *client.Cache.
+type behind interface {
+	FromDisk(i int, dst []byte) ([]byte, bool)
+	ToDisk(i int, data []byte)
+}
+
+// loads returns Load, and what it cost if the cache needs that; else 0. A sample from a disk cache is not loaded.
 func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
+	if b, ok := s.cache.(behind); ok {
+		if data, hit := b.FromDisk(i, dst); hit {
+			return data, 0, nil
+		}
+	}
 	c, ok := s.cache.(costly)
 	took = loadtime.MeasureIf(ok && c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
 	return data, took, err
@@ -151,6 +163,9 @@ func (s *Samples) store(i int, data []byte, took time.Duration) (err error) {
 		_, err = s.cache.(costly).SetLoaded(i, [][]byte{data}, 0, took)
 	} else {
 		_, err = s.cache.Set(i, data, 0)
+	}
+	if b, ok := s.cache.(behind); ok && err == nil {
+		b.ToDisk(i, data)
 	}
 	if errors.Is(err, shm.ErrReadOnly) {
 		return nil

@@ -11,7 +11,7 @@ type Stats struct {
 	Batches uint64
 	Samples uint64
 	Hits    uint64 // samples that were in the cache
-	Misses  uint64 // samples that were loaded
+	Misses  uint64 // samples that were loaded, or came from a disk cache
 	Bytes   uint64
 	Wait    time.Duration // the caller waited for batches
 	Step    time.Duration // the caller worked on batches

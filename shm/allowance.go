@@ -76,7 +76,7 @@ func (a *Allowance) Draw(n uint64) (uint64, error) {
 
 // draw asks for n bytes, a multiple of GrantUnit.
 func (a *Allowance) draw(n uint64) (uint64, error) {
-	if a == nil || a.seg.file == nil || a.seg.Header.Flags&FlagReserved != 0 {
+	if a == nil || a.seg.file == nil || a.seg.disk != nil || a.seg.Header.Flags&FlagReserved != 0 {
 		return 0, nil
 	}
 	a.seg.Drawn(a.record).Add(n) // before the grant shrinks: a check counts these bytes in one of the two

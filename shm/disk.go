@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -60,6 +61,11 @@ func OpenDisk(path string, o Options) (s *Segment, replaced string, err error) {
 			s, err = loadDisk(f, path, h, g)
 		}
 		if err == nil {
+			var session [16]byte
+			rand.Read(session[:]) // never fails
+			err = writeSession(f, session, KindServer)
+		}
+		if err == nil {
 			return s, replaced, nil
 		}
 		f.Close()
@@ -93,7 +99,7 @@ func asError(err error) error {
 	return fail(ErrSystem, "%w", err)
 }
 
-// makeDisk makes the file with its header, locked. It links the name last.
+// makeDisk makes the file with its header. It links the name last.
 func makeDisk(path string, h *Header, g *Geometry) (*os.File, error) {
 	dir := filepath.Dir(path)
 	var fs unix.Statfs_t
@@ -110,9 +116,7 @@ func makeDisk(path string, h *Header, g *Geometry) (*os.File, error) {
 	}
 	temporary := made.Name()
 	defer os.Remove(temporary)
-	if err = lockDisk(made); err == nil {
-		err = made.Truncate(int64(g.SegmentBytes))
-	}
+	err = made.Truncate(int64(g.SegmentBytes))
 	if err == nil { // so that changes of the index do not fail for space; some file systems cannot
 		if err = unix.Fallocate(int(made.Fd()), 0, 0, int64(g.PayloadOffset)); errors.Is(err, unix.EOPNOTSUPP) {
 			err = nil
@@ -135,10 +139,11 @@ func makeDisk(path string, h *Header, g *Geometry) (*os.File, error) {
 }
 
 func lockDisk(f *os.File) error {
-	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		return fail(ErrExists, "%s: another process uses it; give this one another folder", f.Name())
+	locks := fileLocks{fd: int(f.Fd())}
+	ok, err := locks.set(unix.F_WRLCK, diskFileByte)
+	if err == nil && !ok {
+		return fail(ErrExists, "%s: %s and perhaps others use it; end them, or give this one another folder", f.Name(),
+			diskMaker(f))
 	}
 	return err
 }
@@ -175,7 +180,7 @@ func loadDisk(f DiskFile, path string, want Header, g Geometry) (*Segment, error
 	if !bytes.Equal(want.encode(&g), page) {
 		return nil, fail(ErrFormat, "it was made with other settings, or for other samples")
 	}
-	s := &Segment{Header: h, disk: f, path: path, heap: newHeapLocks()}
+	s := &Segment{Header: h, disk: f, path: path, heap: newHeapLocks(), fileHeader: h, fileGeometry: g}
 	s.Geometry = g
 	s.control = make([]byte, g.PayloadOffset)
 	copy(s.control, page)
@@ -188,19 +193,12 @@ func loadDisk(f DiskFile, path string, want Header, g Geometry) (*Segment, error
 // readIndex reads the index, and keeps the samples that are READY with a place of their own. Two samples
 // with one place are both dropped: the file does not say whose bytes lie there.
 func (s *Segment) readIndex() error {
-	end := s.IndexOffset + s.Samples*IndexRecordBytes
-	if s.Variable() {
-		end = s.SumsOffset + s.Samples*SumRecordBytes
+	err := s.readRegion(s.IndexOffset, s.fileGeometry.IndexOffset, s.Samples*IndexRecordBytes)
+	if err == nil && s.Variable() {
+		err = s.readRegion(s.SumsOffset, s.fileGeometry.SumsOffset, s.Samples*SumRecordBytes)
 	}
-	index := s.control[s.IndexOffset:end]
-	for at := 0; at < len(index); at += 1 << 20 {
-		part := index[at:min(at+1<<20, len(index))]
-		if _, err := s.disk.ReadAt(part, int64(s.IndexOffset)+int64(at)); err != nil {
-			if errors.Is(err, io.EOF) {
-				return fail(ErrFormat, "the file was truncated")
-			}
-			return fmt.Errorf("read the index: %w", err)
-		}
+	if err != nil {
+		return err
 	}
 	layout := s.WordLayout()
 	var extents []extent
@@ -208,7 +206,8 @@ func (s *Segment) readIndex() error {
 		w := Word(s.Word(sample).Load())
 		place := layout.Place(w)
 		meta := Meta(s.Meta(sample).Load())
-		if w.State() != Ready || place == 0 || !s.possible(sample, place, meta) {
+		// Fills 0: half of a record; an empty sample has the checksum of zeros.
+		if w.State() != Ready || meta.Fills() == 0 || place == 0 || !s.possible(sample, place, meta) {
 			s.Word(sample).Store(0)
 			continue
 		}
@@ -229,6 +228,28 @@ func (s *Segment) readIndex() error {
 	s.freeUnnamed(layout)
 	s.keepExtents(extents)
 	return nil
+}
+
+// readRegion reads n bytes of the file into the control part, before other processes have it.
+func (s *Segment) readRegion(to, from, n uint64) error {
+	for at := uint64(0); at < n; at += 1 << 20 {
+		part := s.control[to+at : to+min(at+1<<20, n)]
+		if got, err := readAll(s.disk, part, int64(from+at)); err != nil {
+			return fail(ErrSystem, "read the index of %s: %w", s.path, err)
+		} else if got < len(part) {
+			return fail(ErrFormat, "the file was truncated")
+		}
+	}
+	return nil
+}
+
+// readAll reads less than all of p only at the end of the file.
+func readAll(f DiskFile, p []byte, at int64) (int, error) {
+	n, err := f.ReadAt(p, at)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
 }
 
 // possible says whether a place and a length lie inside the payload.
@@ -287,9 +308,30 @@ func (s *Segment) Persist(sample uint64) {
 		return
 	}
 	if s.Variable() {
-		s.persist(s.SumsOffset+sample*SumRecordBytes, s.Sum(sample).Load())
+		s.persist(s.fileGeometry.SumsOffset+sample*SumRecordBytes, s.Sum(sample).Load())
 	}
-	s.persist(s.IndexOffset+sample*IndexRecordBytes, s.Word(sample).Load(), s.Meta(sample).Load())
+	s.persist(s.fileGeometry.IndexOffset+sample*IndexRecordBytes, s.Word(sample).Load(), s.Meta(sample).Load())
+}
+
+// PersistAll writes the whole index to the file of a segment on a disk, as Persist does.
+func (s *Segment) PersistAll() {
+	if s.disk == nil {
+		return
+	}
+	const step = 4096 // samples
+	for first := uint64(0); first < s.Samples; first += step {
+		var sums, records []uint64
+		for i := first; i < min(first+step, s.Samples); i++ {
+			records = append(records, s.Word(i).Load(), s.Meta(i).Load())
+			if s.Variable() {
+				sums = append(sums, s.Sum(i).Load())
+			}
+		}
+		if s.Variable() {
+			s.persist(s.fileGeometry.SumsOffset+first*SumRecordBytes, sums...)
+		}
+		s.persist(s.fileGeometry.IndexOffset+first*IndexRecordBytes, records...)
+	}
 }
 
 func (s *Segment) persist(at uint64, words ...uint64) {
@@ -302,7 +344,7 @@ func (s *Segment) persist(at uint64, words ...uint64) {
 	}
 }
 
-// OnDisk says whether the segment is that of OpenDisk: its payload has no memory, and Bytes must not be
+// OnDisk says whether the segment is that of OpenDisk or OpenSharedDisk: its payload has no memory, and Bytes must not be
 // called.
 func (s *Segment) OnDisk() bool { return s.disk != nil }
 
@@ -316,7 +358,7 @@ func (s *Segment) DiskError() error {
 
 // ProbeDisk writes the header to the file again and reads it back: whether the disk works.
 func (s *Segment) ProbeDisk() error {
-	page, back := s.Header.encode(&s.Geometry), make([]byte, HeaderBytes)
+	page, back := s.fileHeader.encode(&s.fileGeometry), make([]byte, HeaderBytes)
 	if _, err := s.disk.WriteAt(page, 0); err != nil {
 		return fail(ErrSystem, "write the header of %s: %w", s.path, err)
 	}
@@ -331,7 +373,7 @@ func (s *Segment) ProbeDisk() error {
 
 // readDisk reads zeros where a file that was truncated has nothing more.
 func (s *Segment) readDisk(p []byte, offset uint64) error {
-	n, err := s.disk.ReadAt(p, int64(s.PayloadOffset+offset))
+	n, err := s.disk.ReadAt(p, int64(s.fileGeometry.PayloadOffset+offset))
 	if errors.Is(err, io.EOF) {
 		clear(p[n:])
 	} else if err != nil {
@@ -341,7 +383,7 @@ func (s *Segment) readDisk(p []byte, offset uint64) error {
 }
 
 func (s *Segment) writeDisk(p []byte, offset uint64) (int, error) {
-	n, err := s.disk.WriteAt(p, int64(s.PayloadOffset+offset))
+	n, err := s.disk.WriteAt(p, int64(s.fileGeometry.PayloadOffset+offset))
 	if err != nil {
 		return n, payloadError("write", uint64(len(p)), offset, err)
 	}
@@ -349,7 +391,11 @@ func (s *Segment) writeDisk(p []byte, offset uint64) (int, error) {
 }
 
 func (s *Segment) closeDisk() error {
-	err := errors.Join(s.disk.Sync(), s.disk.Close())
+	var err error
+	if s.controlPath == "" {
+		err = s.disk.Sync() // others still write to a shared file, and no sample needs it
+	}
+	err = errors.Join(err, s.disk.Close())
 	if err != nil {
 		return fail(ErrSystem, "close %s: %w", s.path, err)
 	}

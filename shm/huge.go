@@ -67,7 +67,7 @@ func (p *hugePace) ask(collapse func() error) {
 // so TakeHuge draws them from the allowance. a may be nil.
 func (s *Segment) TakeHuge(offset, n uint64, a *Allowance) {
 	block, end := roundUp(offset, hugeBytes), min(offset+n, s.PayloadBytes)
-	if block >= end || s.file == nil {
+	if block >= end || s.file == nil || s.disk != nil {
 		return
 	}
 	defer runtime.KeepAlive(s)

@@ -35,6 +35,15 @@ const (
 	GroupSlots       = 512 // of an arena that evicts, in a group
 )
 
+// The session of a segment on a disk, in its file.
+const (
+	DiskSession      = ControlOffset
+	DiskPID          = 16 // offset in the session
+	DiskKind         = 20
+	DiskLabel        = 24
+	DiskSessionBytes = DiskLabel + ClientLabelBytes
+)
+
 // Limits of the format: what bit fields and tables can hold.
 const (
 	MaxClientRecords = 4095            // owner numbers have 12 bits, 0 is no owner

@@ -1,6 +1,9 @@
 package shm
 
-import "runtime"
+import (
+	"cmp"
+	"runtime"
+)
 
 // Locks are the locks of one client on one segment. Each Locks is one lock description and one
 // owner (docs/spec/protocol.md, Who is alive). It holds the shared users lock from NewLocks to
@@ -44,12 +47,20 @@ func (s *Segment) NewLocks() (Locks, error) {
 	l := s.first
 	if s.first = nil; l == nil {
 		var err error
-		if l, err = lockFile(s.FD(), s.path, s.byName && !s.locked && s.Header.Flags&FlagNamed != 0); err != nil {
+		if l, err = lockFile(s.FD(), s.lockPath(), s.checksName()); err != nil {
 			return nil, err
 		}
 	}
 	s.locked = true
 	return l, nil
+}
+
+// lockPath is the path of the file with the locks.
+func (s *Segment) lockPath() string { return cmp.Or(s.controlPath, s.path) }
+
+// checksName says whether a file without a name is no cache for the next client.
+func (s *Segment) checksName() bool {
+	return s.controlPath != "" || s.byName && !s.locked && s.Header.Flags&FlagNamed != 0
 }
 
 // Probe says which locks of a segment are held at one moment.

@@ -2,7 +2,9 @@ package shm
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,7 +75,7 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 	if err := s.checkRange("allocate", n, offset, true); err != nil {
 		return err
 	}
-	if s.file == nil || n == 0 {
+	if s.file == nil || s.disk != nil || n == 0 {
 		return nil
 	}
 	defer runtime.KeepAlive(s)
@@ -83,8 +85,16 @@ func (s *Segment) AllocatePayload(offset, n uint64) error {
 	return nil
 }
 
-// AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size.
+// AllocatedBytes returns the bytes of the file's pages; for a heap segment, its size. On a disk it is the file
+// there.
 func (s *Segment) AllocatedBytes() (uint64, error) {
+	if f, ok := s.disk.(*os.File); ok {
+		info, err := f.Stat()
+		if err != nil {
+			return 0, fail(ErrSystem, "%w", err)
+		}
+		return uint64(info.Sys().(*syscall.Stat_t).Blocks) * 512, nil
+	}
 	if s.file == nil {
 		return s.SegmentBytes, nil
 	}

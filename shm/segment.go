@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -24,8 +25,12 @@ type Segment struct {
 	byName   bool // opened by name or path: see lockFile
 	heap     *heapLocks
 
-	disk      DiskFile // of OpenDisk; nil: the segment is mapped, or on the heap
-	diskError atomic.Pointer[error]
+	disk         DiskFile // of OpenDisk and OpenSharedDisk; nil: the segment is mapped, or on the heap
+	fileHeader   Header   // of the file on the disk; that of a shared control part differs
+	fileGeometry Geometry
+	diskLocks    *fileLocks
+	controlPath  string // of a shared control part; "": none
+	diskError    atomic.Pointer[error]
 
 	mu sync.Mutex // protects the fields below
 	// first is the creator's lock description, locked before the file got its name. The first
@@ -98,14 +103,20 @@ func (s *Segment) Close() error {
 		s.first.Close()
 		s.first = nil
 	}
+	var err error
+	if s.controlPath != "" {
+		err = s.leaveDisk()
+	}
 	s.control, s.payload = nil, nil
 	if s.disk != nil {
-		return s.closeDisk()
+		err = errors.Join(err, s.closeDisk())
 	}
 	if s.file == nil {
-		return nil
+		return err
 	}
-	err := s.maps.unmap()
+	if e := s.maps.unmap(); err == nil {
+		err = e
+	}
 	if e := s.file.Close(); err == nil {
 		err = e
 	}

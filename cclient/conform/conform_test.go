@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if os.Getenv(diskChild) != "" {
+		useDisk()
+		return
+	}
 	os.Exit(m.Run())
 }
 

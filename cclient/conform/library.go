@@ -57,6 +57,31 @@ func createC(o shm.Options) (code int, message string) {
 		name = C.CString(o.Name)
 		defer C.free(unsafe.Pointer(name))
 	}
+	handle, code, message := openWith(o, func(options *C.struct_stoc_options, handle **C.stoc_cache, e *C.struct_stoc_error) C.int64_t {
+		return C.call_stoc_create(name, options, handle, e)
+	})
+	if code == 0 {
+		C.call_stoc_close(handle)
+	}
+	return code, message
+}
+
+// openDiskC opens a segment on a disk with the options of shm.OpenSharedDisk.
+func openDiskC(path string, o shm.Options) (*cClient, int, string) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	handle, code, message := openWith(o, func(options *C.struct_stoc_options, handle **C.stoc_cache, e *C.struct_stoc_error) C.int64_t {
+		return C.call_stoc_disk_open(name, options, handle, e)
+	})
+	if code != 0 {
+		return nil, code, message
+	}
+	return &cClient{handle: handle, claim: (*C.struct_stoc_claim)(C.calloc(1, C.sizeof_struct_stoc_claim))}, 0, ""
+}
+
+// openWith calls a function of the library with options.
+func openWith(o shm.Options, call func(*C.struct_stoc_options, **C.stoc_cache, *C.struct_stoc_error) C.int64_t) (handle *C.stoc_cache,
+	code int, message string) {
 	options := (*C.struct_stoc_options)(C.calloc(1, C.sizeof_struct_stoc_options))
 	defer C.free(unsafe.Pointer(options))
 	options.struct_bytes = C.sizeof_struct_stoc_options
@@ -88,13 +113,9 @@ func createC(o shm.Options) (code int, message string) {
 		}
 		options.fields, options.field_count = fields, C.uint32_t(len(o.Fields))
 	}
-	var handle *C.stoc_cache
 	var e C.struct_stoc_error
-	code = int(C.call_stoc_create(name, options, &handle, &e))
-	if code == 0 {
-		C.call_stoc_close(handle)
-	}
-	return code, C.GoString(&e.message[0])
+	code = int(call(options, &handle, &e))
+	return handle, code, C.GoString(&e.message[0])
 }
 
 // unlinkC removes a cache.

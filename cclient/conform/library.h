@@ -7,6 +7,7 @@
 /* name, parameters, arguments; all return something that fits int64_t */
 #define CONFORM_CALLS(X)                                                                                              \
     X(stoc_create, (const char *n, const struct stoc_options *o, stoc_cache **c, struct stoc_error *e), (n, o, c, e)) \
+    X(stoc_disk_open, (const char *p, const struct stoc_options *o, stoc_cache **c, struct stoc_error *e), (p, o, c, e)) \
     X(stoc_open, (const char *n, unsigned f, const char *p, stoc_cache **c, struct stoc_error *e), (n, f, p, c, e))   \
     X(stoc_open_fd, (int fd, unsigned f, const unsigned char *u, stoc_cache **c, struct stoc_error *e),               \
       (fd, f, u, c, e))                                                                                               \

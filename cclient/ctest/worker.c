@@ -275,6 +275,57 @@ static void without_a_cache(void)
 }
 
 /* The worker still holds tasks that come back. The code that does them counts them. */
+/* What the cache in memory misses comes from a disk cache, also in a later program. */
+static void a_disk_behind(bool variable)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    struct stoc_error error;
+    struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .variable = variable, .fingerprint = "test",
+                             .sample_bytes = variable ? 2 * BYTES : BYTES, .limit_bytes = UINT64_C(16) << 20};
+    for (int turn = 0; turn < 2; turn++) {
+        /* the cache in memory has room for a part */
+        begin(&t, make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable));
+        begin_worker(&c, &t, 3);
+        if (stoc_disk_open(path_in_scratch("worker.tier"), &o, &c.work.disk, &error)) {
+            COMPLAIN("%s", error.message);
+            longjmp(give_up, 1);
+        }
+        for (int epoch = 0; epoch < 2; epoch++) {
+            uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
+            EQUAL(work(&c, back), 0);
+            CHECK(finished(&t, first, SAMPLES));
+            for (int k = 0; k < SAMPLES; k++)
+                check_row(&t, k, 0, 0);
+            EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+        }
+        EQUAL(atomic_load(&t.loads), turn ? 0 : SAMPLES);
+        struct stoc_stats disk = stats_of(c.work.disk), memory = stats_of(t.cache);
+        EQUAL(disk.stored, turn ? 0 : SAMPLES);
+        EQUAL(disk.hits, memory.misses - (turn ? 0 : SAMPLES));
+        CHECK(memory.hits > 0 && (disk.hits > 0 || (variable && !turn))); /* this arena holds all samples */
+        if (!variable && turn) { /* a copy from the disk is no load */
+            uint64_t costs[SAMPLES];
+            EQUAL(stoc_costs(t.cache, 0, SAMPLES, costs), 0);
+            for (int k = 0; k < SAMPLES; k++)
+                EQUAL(costs[k], 0);
+        }
+        c.work.cache = c.work.disk;
+        EQUAL(stoc_work(&c.work, 1, back, 2), STOC_EINVAL);
+        stoc_close(c.work.disk);
+        stoc_work_end(&c.work);
+        end(&t);
+    }
+    unlink(path_in_scratch("worker.tier"));
+}
+
+static void disks_behind(void)
+{
+    a_disk_behind(false);
+    a_disk_behind(true);
+}
+
 static void what_comes_back(void)
 {
     struct test t;
@@ -575,6 +626,7 @@ int main(int argc, char **argv)
     RUN(misses_then_hits);
     RUN(waits_of_loads);
     RUN(without_a_cache);
+    RUN(disks_behind);
     RUN(what_comes_back);
     RUN(rows_whose_sample_changes_are_made_again);
     RUN(a_copy_does_not_change);

@@ -128,6 +128,20 @@ struct policy {
     uint64_t slots, seed;
 };
 
+/* The file of a segment on a disk, whose control part lies in memory: protocol/disk.c. */
+struct disk {
+    int fd;
+    _Atomic int lock_fd; /* the description with the locks on the file; -1: none, as in a forked child */
+    uint64_t index_offset, sums_offset; /* in the file */
+    unsigned char session[16];
+    char control_path[OWN_PATH_BYTES];
+    _Atomic bool left;          /* a forked child whose parent has left the file: it has no control part */
+    _Atomic uint64_t out_until; /* as now_ns: until then the disk is left out; 0: it works */
+    _Atomic uint64_t pause;     /* of the last time that it was left out */
+    _Atomic uint64_t back_at;   /* when it worked again */
+    _Atomic uint64_t full_until;
+};
+
 /*
  * A handle: one lock description, one owner number, one client. Immutable after open, except the
  * atomic members. Those of one process are reset in a forked child (protocol/client.c).
@@ -156,6 +170,7 @@ struct stoc_cache {
     unsigned last_state; /* states above it are corrupt */
     uint32_t (*crc)(uint32_t crc, const void *data, size_t length);
     int fd; /* data descriptor: pread, pwrite, fallocate and the maps */
+    struct disk *disk; /* NULL: the payload lies in the same file, and is mapped */
 
     /* of this process: see fork_child */
     _Atomic int lock_fd;            /* the lock description; -1: none */

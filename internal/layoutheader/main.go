@@ -44,6 +44,8 @@ func header() []byte {
 		{"MAX_FIELDS", shm.MaxFields}, {"MAX_DIMS", shm.MaxDims},
 		{"FIELD_NAME_BYTES", shm.FieldNameBytes}, {"FINGERPRINT_BYTES", shm.FingerprintBytes},
 		{"NAME_BYTES", shm.NameBytes}, {"DECODE_BYTES", shm.DecodeBytes},
+		{"DISK_SESSION", shm.DiskSession}, {"DISK_PID", shm.DiskPID}, {"DISK_KIND", shm.DiskKind},
+		{"DISK_LABEL", shm.DiskLabel}, {"DISK_SESSION_BYTES", shm.DiskSessionBytes},
 		{"HEADER_MAGIC", shm.HeaderMagic}, {"HEADER_MAJOR", shm.HeaderMajor}, {"HEADER_MINOR", shm.HeaderMinor},
 		{"HEADER_SIGNATURE", shm.HeaderSignature},
 		{"HEADER_ENDIAN_MARK", shm.HeaderEndianMark}, {"HEADER_CRC", shm.HeaderCRC},

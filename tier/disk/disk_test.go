@@ -265,7 +265,7 @@ func TestOneUser(t *testing.T) {
 	second := made.(*Tier)
 	defer second.Close()
 	for {
-		if because, _ := second.breaker.State(); strings.Contains(because, "another process uses it") {
+		if because, _ := second.breaker.State(); strings.Contains(because, "use it; end them") {
 			break
 		}
 		time.Sleep(time.Millisecond)

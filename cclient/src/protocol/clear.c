@@ -73,6 +73,7 @@ INTERNAL int finish_clear(stoc_cache *c, uint64_t phase, uint32_t owner, uint64_
         store(group_word(c, g), free_from_next(load(group_word(c, g)), 0));
     store(free_from_word(c), free_from_next(load(free_from_word(c)), 0));
     store(arena_next_word(c), 0);
+    persist_all(c);
     STOC_FAULT("clear.cursors");
     if (cas(phase_word(c), phase, phase_open(phase_epoch(phase) + 1)))
         STOC_FAULT("clear.open");

@@ -44,6 +44,9 @@ static void fork_child(void)
         if (fd >= 0)
             close(fd);
         atomic_store_explicit(&c->lock_fd, -1, memory_order_relaxed);
+        fd = c->disk ? atomic_exchange(&c->disk->lock_fd, -1) : -1;
+        if (fd >= 0)
+            close(fd);
         atomic_store_explicit(&c->owner, 0, memory_order_relaxed);
         atomic_store_explicit(&c->counters, c->read_only ? c->sink : NULL, memory_order_relaxed);
         atomic_fetch_add_explicit(&c->fork_generation, 1, memory_order_relaxed);
@@ -86,6 +89,9 @@ INTERNAL void handle_list_remove(stoc_cache *c)
 {
     pthread_mutex_lock(&handles_lock);
     int fd = atomic_exchange(&c->lock_fd, -1);
+    if (fd >= 0)
+        close(fd);
+    fd = c->disk ? atomic_exchange(&c->disk->lock_fd, -1) : -1;
     if (fd >= 0)
         close(fd);
     for (struct link *l = c->links; l; l = l->next)
@@ -288,7 +294,10 @@ INTERNAL int register_client(stoc_cache *c, bool by_name, struct stoc_error *err
     flag_take(&c->probing);
     int code = 0;
     if (atomic_load(&c->owner) == 0) {
-        code = open_lock_description(c, error);
+        by_name |= c->disk != NULL; /* a control part without its name is none */
+        code = c->disk ? disk_join(c, error) : 0;
+        if (code == 0)
+            code = open_lock_description(c, error);
         if (code == 0 && ((code = join_users(c, by_name, error)) != 0 || (code = register_locked(c, error)) != 0))
             close_lock_description(c);
     }

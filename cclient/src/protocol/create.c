@@ -49,7 +49,7 @@ static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t re
 }
 
 /* Checks the options; each error names its option. Fills in the header except uuid and time. */
-static int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
+INTERNAL int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error)
 {
     char why[256];
     memset(h, 0, sizeof *h);
@@ -373,13 +373,11 @@ static int create_in_directory(stoc_cache *c, const struct header *h, const stru
     return code;
 }
 
-int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error)
+/* Copies options of this program or of an older one. */
+INTERNAL int take_options(const struct stoc_options *options, struct stoc_options *known, struct stoc_error *error)
 {
     const size_t before_slot_bytes = offsetof(struct stoc_options, slot_bytes); /* options of older programs */
-    int code = check_open(0, out, error);
-    struct header h;
-    if (code < 0)
-        return code;
+    memset(known, 0, sizeof *known);
     if (!options)
         return fail(error, STOC_EINVAL, 0, "no options given");
     if (options->struct_bytes != sizeof *options && options->struct_bytes != before_slot_bytes)
@@ -387,12 +385,21 @@ int stoc_create(const char *name, const struct stoc_options *options, stoc_cache
                     "struct_bytes: %llu, this library's options have %zu; set it to sizeof(struct stoc_options) and "
                     "use the header of this version",
                     (unsigned long long)options->struct_bytes, sizeof *options);
-    struct stoc_options known = {.slot_bytes = 0};
-    memcpy(&known, options, options->struct_bytes);
+    memcpy(known, options, options->struct_bytes);
+    if (known->open_flags & ~STOC_OPEN_KIND_PYTHON || known->reserved)
+        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", known->open_flags,
+                    known->reserved);
+    return 0;
+}
+
+int stoc_create(const char *name, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error)
+{
+    int code = check_open(0, out, error);
+    struct header h;
+    struct stoc_options known;
+    if (code < 0 || (code = take_options(options, &known, error)) < 0)
+        return code;
     options = &known;
-    if (options->open_flags & ~STOC_OPEN_KIND_PYTHON || options->reserved)
-        return fail(error, STOC_EINVAL, 0, "open_flags: %#x and reserved: %#x; set them to 0", options->open_flags,
-                    options->reserved);
     if ((code = plan(name, options, &h, error)) < 0)
         return code;
     struct rlimit limit;

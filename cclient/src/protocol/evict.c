@@ -111,6 +111,7 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
     bool emptied = cas(word, retiring, pack(c, EMPTY, 0, generation_of(c, retiring) + 1, 0));
     if (emptied)
         STOC_FAULT("evict.emptied");
+    persist(c, victim);
     store(list, 0);
     STOC_FAULT("evict.unlisted");
     if (!moved || !emptied) {
@@ -177,4 +178,5 @@ INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_
     uint64_t to = kept ? pack(c, READY, 0, generation_of(c, w), place) : pack(c, EMPTY, 0, generation_of(c, w) + 1, 0);
     if (cas(index_word(c, listed - 1), w, to))
         STOC_FAULT("reclaim.victim");
+    persist(c, listed - 1);
 }

@@ -18,7 +18,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
                             .field_count = c->field_count, .variable = c->variable, .policy = c->policy,
                             .unlink_last = (c->flags & STOC_FLAG_UNLINK_LAST) != 0,
                             .reserved_pages = (c->flags & STOC_FLAG_RESERVED) != 0, .read_only = c->read_only,
-                            .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->fd,
+                            .layout_major = STOC_LAYOUT_MAJOR, .layout_minor = c->layout_minor, .fd = c->disk ? -1 : c->fd,
                             .payload = c->payload, .programs = (c->flags & STOC_FLAG_PROGRAMS) != 0};
     memcpy(all.uuid, c->uuid, sizeof all.uuid);
     memcpy(all.name, c->name, sizeof c->name);
@@ -109,7 +109,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     } else if ((uint64_t)index >= c->slots) {
         return STOC_MISS;
     }
-    int64_t n = pread_all(c->fd, dst, c->sample_bytes, c->payload_offset + offset);
+    int64_t n = pread_all(payload_fd(c), dst, c->sample_bytes, c->payload_offset + offset);
     if (n < 0)
         return STOC_ESYSTEM;
     if (c->evicts && !unchanged(index_word(c, (uint64_t)index), w, meta))
@@ -124,7 +124,7 @@ struct copy {
     uint64_t room;
 };
 
-/* The bytes of a READY sample: in the payload, or with chains in the copy. NULL: its place is not possible,
+/* The bytes of a READY sample: in the payload, or with chains and on a disk in the copy. NULL: its place is not possible,
  * or there is no memory for the copy (*code is EMEMORY then). */
 static const unsigned char *bytes_of(const stoc_cache *c, uint64_t w, uint64_t meta, uint64_t *length,
                                      struct copy *copy, int *code)
@@ -132,7 +132,7 @@ static const unsigned char *bytes_of(const stoc_cache *c, uint64_t w, uint64_t m
     uint64_t offset;
     if (!locate(c, w, meta, &offset, length))
         return NULL;
-    if (!c->chains)
+    if (!c->chains && !c->disk)
         return c->payload + offset;
     if (*length >= copy->room) {
         unsigned char *more = realloc(copy->bytes, *length + 1);
@@ -142,6 +142,9 @@ static const unsigned char *bytes_of(const stoc_cache *c, uint64_t w, uint64_t m
         }
         *copy = (struct copy){more, *length + 1};
     }
+    if (c->disk)
+        return pread_all(payload_fd(c), copy->bytes, *length, c->payload_offset + offset) == (int64_t)*length ? copy->bytes
+                                                                                                          : NULL;
     return copy_chain(c, w, copy->bytes, *length) ? copy->bytes : NULL;
 }
 
@@ -229,7 +232,7 @@ static int fill_stats(stoc_cache *c, struct stoc_stats *stats)
         stats->arena_lost_bytes = stats->arena_next_bytes > named ? stats->arena_next_bytes - named : 0;
     }
     struct stat st;
-    if (stat_fd(c->fd, &st) != 0)
+    if (stat_fd(payload_fd(c), &st) != 0)
         return STOC_ESYSTEM;
     stats->allocated_bytes = (uint64_t)st.st_blocks * 512;
     stats->clears = phase_epoch(load(phase_word(c)));
@@ -279,7 +282,7 @@ static unsigned claims_listed(const stoc_cache *c)
 size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes, char *buffer, size_t size)
 {
     int number = errno, n = 0;
-    const char *name = !c ? "the cache" : c->name[0] ? c->name : "the cache without a name";
+    const char *name = !c ? "the cache" : c->name[0] ? c->name : c->disk ? c->path : "the cache without a name";
     if (!buffer || size == 0)
         return 0;
     if (!c && code != STOC_ECLOSED) {
@@ -381,7 +384,9 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
     default:
         n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)%s", stoc_strerror(code), (long long)index, name,
                      (unsigned long long)bytes,
-                     code == STOC_EINVAL && c->evicts
+                     code == STOC_EINVAL && c->disk
+                         ? "; this cache lies on a disk, and gives out copies of single samples only: use stoc_get"
+                     : code == STOC_EINVAL && c->evicts
                          ? "; this cache evicts, and so gives out no views: use stoc_get or stoc_gather"
                          : "");
     }

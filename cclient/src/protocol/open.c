@@ -34,6 +34,11 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
         unmap(c);
     if (c->fd >= 0)
         close(c->fd);
+    if (c->disk) {
+        if (c->disk->fd >= 0)
+            close(c->disk->fd);
+        free(c->disk);
+    }
     for (struct link *l = c->links, *next; l; l = next) {
         next = l->next;
         free(l);
@@ -43,7 +48,7 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps)
     free(c);
 }
 
-/* Copies the header's values to the handle, and maps the file of c->fd. */
+/* Copies the header's values to the handle, and maps the file of c->fd. A payload on a disk is not mapped. */
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error)
 {
     const struct geometry *g = &h->g;
@@ -64,7 +69,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->evicts = policy_evicts(g->policy);
     c->chains = has_chains(g->flags, g->policy);
     c->last_state = c->evicts && !c->chains ? RETIRING : READY;
-    c->view_slots = c->evicts ? 0 : g->slots;
+    c->view_slots = c->evicts || c->disk ? 0 : g->slots;
     if (c->evicts)
         c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
     c->place_shift = c->variable && !c->chains ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
@@ -79,7 +84,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     memcpy(c->decode, h->decode, sizeof c->decode);
 
     struct rlimit limit;
-    if (!c->read_only && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+    if (!c->read_only && !c->disk && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < g->segment_bytes)
         return fail(error, STOC_EMEMORY, EFBIG,
                     "%s has %llu bytes, this process may write files of %llu at most (RLIMIT_FSIZE); raise it (ulimit "
@@ -89,10 +94,12 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     if (control == MAP_FAILED)
         goto no_map;
     c->control = control;
-    void *payload = map_payload(c->fd, c->payload_offset, c->payload_bytes);
-    if (payload == MAP_FAILED)
-        goto no_map;
-    c->payload = payload;
+    if (!c->disk) {
+        void *payload = map_payload(c->fd, c->payload_offset, c->payload_bytes);
+        if (payload == MAP_FAILED)
+            goto no_map;
+        c->payload = payload;
+    }
     c->index = word_at(c, g->index_offset);
     c->sums = g->sums_offset ? word_at(c, g->sums_offset) : NULL;
     c->groups = g->groups_offset ? word_at(c, g->groups_offset) : NULL;
@@ -100,7 +107,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->references = g->reference_offset && !c->read_only ? (_Atomic unsigned char *)(c->control + g->reference_offset)
                                                          : NULL;
     atomic_store(&c->counters, c->read_only ? c->sink : NULL);
-    atomic_store(&c->huge_after, c->read_only || !huge_pages_allowed() ? HUGE_NEVER : 0);
+    atomic_store(&c->huge_after, c->read_only || c->disk || !huge_pages_allowed() ? HUGE_NEVER : 0);
     return 0;
 no_map:
     if (errno == ENOMEM)
@@ -279,6 +286,8 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
         store(drawn_word(c, record), 0);
         store(record_word(c, record, STOC_CLIENT_PID), (uint64_t)c->kind << 32);
     }
+    if (c->disk)
+        disk_leave(c);
     if ((c->flags & STOC_FLAG_UNLINK_LAST) && !c->read_only) {
         if (atomic_load(&c->lock_fd) < 0) /* a forked child that never registered may be the last user too */
             open_lock_description(c, NULL);

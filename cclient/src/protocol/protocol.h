@@ -101,6 +101,7 @@ INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evic
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 
 /* write.c */
+INTERNAL void drop_sample(stoc_cache *c, uint64_t i);
 INTERNAL bool is_left_out(const stoc_cache *c, uint64_t i);
 INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample);
 INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry);
@@ -143,6 +144,23 @@ INTERNAL void free_handle(stoc_cache *c, bool keep_maps);
 INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *error);
 INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *error);
 INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
+
+/* disk.c */
+INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error);
+INTERNAL void disk_leave(stoc_cache *c);
+INTERNAL bool disk_works(stoc_cache *c);
+INTERNAL bool disk_accepts(stoc_cache *c);
+INTERNAL void disk_failed(stoc_cache *c);
+INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t offset);
+INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length);
+INTERNAL bool disk_crc(const stoc_cache *c, uint64_t offset, uint64_t length, uint32_t *crc);
+INTERNAL void persist(stoc_cache *c, uint64_t sample);
+INTERNAL void persist_all(stoc_cache *c);
+static inline int payload_fd(const stoc_cache *c) { return c->disk ? c->disk->fd : c->fd; }
+
+/* create.c */
+INTERNAL int plan(const char *name, const struct stoc_options *o, struct header *h, struct stoc_error *error);
+INTERNAL int take_options(const struct stoc_options *options, struct stoc_options *known, struct stoc_error *error);
 
 /* read.c */
 #define BAD_INDEX(c, index) UNLIKELY((uint64_t)(index) >= (c)->samples) /* negative indices become huge */

@@ -61,6 +61,8 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
         return STOC_EINDEX;
     if (UNLIKELY(!dst && capacity))
         return STOC_EINVAL;
+    if (UNLIKELY(c->disk != NULL))
+        return disk_get(c, (uint64_t)index, dst, capacity, length);
     uint64_t bytes = 0, retried = 0;
     int result = copy_sample(c, (uint64_t)index, WHOLE, ANY_LENGTH, dst, capacity, &bytes, copy_plain, &retried);
     stoc_word *counters = counters_of(c);
@@ -116,7 +118,7 @@ __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, 
 {
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
-    if (c->evicts) /* no views: a view's bytes would become those of another sample */
+    if (c->evicts || c->disk) /* no views: a view's bytes would become those of another sample, or lie on a disk */
         return STOC_EINVAL;
     int result = find(c, (uint64_t)index, offset, length);
     count(c,
@@ -158,6 +160,8 @@ __attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64
 {
     if (!c)
         return STOC_ECLOSED - 1;
+    if (c->disk)
+        return STOC_EINVAL - 1;
     if (c->variable)
         return STOC_ESCHEMA - 1;
     uint64_t offset, bytes;
@@ -182,7 +186,7 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
         return STOC_ECLOSED;
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
-    if (!data || !length || c->evicts) /* no views */
+    if (!data || !length || c->evicts || c->disk) /* no views */
         return STOC_EINVAL;
     uint64_t offset, bytes;
     int result = find(c, (uint64_t)index, &offset, &bytes);
@@ -280,6 +284,8 @@ static void gather_rows(void *context)
 INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
 {
     stoc_cache *c = b->cache;
+    if (c->disk)
+        return STOC_EINVAL;
     stoc_word *counters = counters_of(c);
     threads = (unsigned)MIN(MIN((uint64_t)threads, MAX_THREADS), MAX(bytes / BYTES_PER_THREAD, 1));
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);

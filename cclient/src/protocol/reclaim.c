@@ -69,6 +69,7 @@ static unsigned reclaim_sample(stoc_cache *c, uint32_t record, uint32_t entry, u
     if (!cas(index_word(c, sample), w, pack(c, EMPTY, 0, generation_of(c, w) + 1, place)))
         return 0; /* another client or program has changed the word */
     STOC_FAULT("reclaim.word");
+    persist(c, sample);
     return 1;
 }
 

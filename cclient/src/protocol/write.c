@@ -80,6 +80,7 @@ INTERNAL int abort_claim(struct stoc_claim *k, int result)
              pack(c, EMPTY, 0, generation_of(c, k->word) + 1, c->variable && !c->chains ? place : 0)))
         return lost(k);
     STOC_FAULT("abort.word");
+    persist(c, k->sample);
     end_claim(k);
     STOC_FAULT("abort.entry");
     count(c, STOC_COUNTER_ABORTED, 1);
@@ -87,9 +88,12 @@ INTERNAL int abort_claim(struct stoc_claim *k, int result)
     return result;
 }
 
-/* Aborts the claim after a failed write. ENOSPC and EDQUOT mean FULL, all other errors ESYSTEM. */
+/* Aborts the claim after a failed write. ENOSPC and EDQUOT mean FULL, all other errors ESYSTEM. On a disk
+ * each error means FULL. */
 static int write_failed(struct stoc_claim *k)
 {
+    if (k->cache->disk)
+        return abort_claim(k, STOC_FULL);
     return abort_claim(k, errno == ENOSPC || errno == EDQUOT ? STOC_FULL : STOC_ESYSTEM);
 }
 
@@ -109,7 +113,7 @@ INTERNAL bool draw_claim(struct stoc_claim *k, uint32_t record)
 {
     if (k->open & (MEMORY | SHORT))
         return k->open & MEMORY;
-    if (k->cache->flags & STOC_FLAG_RESERVED)
+    if ((k->cache->flags & STOC_FLAG_RESERVED) || k->cache->disk)
         k->open |= MEMORY;
     else
         k->open |= draw(k->cache, record, drawn_for(k->cache, k->length)) ? MEMORY | DRAWN : SHORT;
@@ -340,7 +344,7 @@ again:;
             return code;
     }
     k->offset = (place_of(c, k->word) - 1) * (c->variable ? STOC_UNIT_BYTES : c->slot_stride);
-    if (k->open & MEMORY)
+    if ((k->open & MEMORY) && !c->disk)
         take_huge(c, record, k->offset, c->variable ? length : c->slot_stride);
     return STOC_STORED;
 }
@@ -359,7 +363,8 @@ static int write_bytes(struct stoc_claim *k, uint64_t at, const void *data, size
 #endif
         for (uint64_t done = 0, offset, run; done < n; done += run) {
             run = run_of(k, at + done, n - done, &offset);
-            if (pwrite_all(c->fd, p + done, run, c->payload_offset + offset) != 0)
+            if (c->disk ? disk_write(c, p + done, run, c->payload_offset + offset)
+                        : pwrite_all(c->fd, p + done, run, c->payload_offset + offset))
                 return write_failed(k);
         }
         if (crc)
@@ -385,6 +390,8 @@ static int publish(struct stoc_claim *k, uint32_t crc)
     if (!cas(index_word(c, k->sample), k->word, pack(c, READY, 0, generation_of(c, k->word), place_of(c, k->word))))
         return lost(k); /* the CAS releases payload and meta to readers that load the word */
     STOC_FAULT("publish.word");
+    persist(c, k->sample);
+    STOC_FAULT("publish.persist");
     end_claim(k);
     STOC_FAULT("publish.entry");
     stoc_word *counters = counters_of(c);
@@ -407,11 +414,21 @@ static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsign
     return (c->variable ? length > c->sample_bytes : length != c->sample_bytes) ? STOC_ESCHEMA : 0;
 }
 
+/* Empties a READY sample of a disk whose bytes are wrong. */
+INTERNAL void drop_sample(stoc_cache *c, uint64_t i)
+{
+    struct stoc_claim k;
+    uint64_t length = length_of(c, load(meta_word(c, i)));
+    if (state_of(load(index_word(c, i))) == READY && length <= c->sample_bytes &&
+        begin(c, i, length, true, 0, &k) == STOC_STORED)
+        abort_claim(&k, 0);
+}
+
 /* Calls begin, repeats it while BUSY if the caller waits, and counts the result. */
 static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned flags, uint64_t nanoseconds,
                          struct stoc_claim *k)
 {
-    int result = begin(c, i, length, flags & STOC_OVERWRITE, nanoseconds, k);
+    int result = c->disk && !disk_accepts(c) ? STOC_FULL : begin(c, i, length, flags & STOC_OVERWRITE, nanoseconds, k);
     if (result == STOC_BUSY && (flags & STOC_WAIT)) {
         uint64_t deadline = now_ns() + WAIT_NS, pause = 20000;
         do {
@@ -483,7 +500,7 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, 0, k)) != STOC_STORED)
         return result;
     /* Allocate now, so that bytes never written are no hole: they are 0, or what the place held before. */
-    for (uint64_t at = 0, offset, run; at < length; at += run) {
+    for (uint64_t at = 0, offset, run; at < length && !c->disk; at += run) {
         run = run_of(k, at, length - at, &offset);
         if (allocate(c->fd, c->payload_offset + offset, run, NULL, NULL) != 0) {
             if ((result = write_failed(k)) == STOC_FULL)
@@ -529,7 +546,10 @@ int stoc_publish_loaded(struct stoc_claim *k, uint64_t nanoseconds)
     STOC_FAULT("write.done");
     if (nanoseconds)
         store_cost(k->cache, k->sample, k->length, nanoseconds);
-    if (k->written != k->length) {
+    if (k->written != k->length && k->cache->disk) {
+        if (!disk_crc(k->cache, k->offset, k->length, &k->crc))
+            return disk_failed(k->cache), write_failed(k);
+    } else if (k->written != k->length) {
         k->crc = 0;
         for (uint64_t at = 0, offset, run; at < k->length; at += run) { /* stoc_claim has allocated its pages */
             run = run_of(k, at, k->length - at, &offset);

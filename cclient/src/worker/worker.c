@@ -37,6 +37,17 @@ static struct usage usage_now(struct stoc_work *w)
     return u;
 }
 
+/* Makes the copy as large as a sample. */
+static bool make_room(struct stoc_work *w, uint64_t bytes)
+{
+    free(w->copy);
+    w->copy_bytes = ROUND_UP(MAX(bytes, 1), 4096);
+    w->copy = aligned_alloc(64, w->copy_bytes);
+    if (!w->copy)
+        w->copy_bytes = 0;
+    return w->copy != NULL;
+}
+
 /* Makes the row from a copy of a hit. HIT, MISS, an error below 0, or FULL: finish did not make it. */
 static int finish_copy(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *retried)
 {
@@ -48,12 +59,8 @@ static int finish_copy(struct stoc_work *w, const struct stoc_task *task, void *
             return w->finish(w->context, task->argument, w->copy, bytes, buffer, task->row) ? STOC_FULL : STOC_HIT;
         if (result != STOC_ESCHEMA)
             return result;
-        free(w->copy);
-        w->copy_bytes = ROUND_UP(bytes, 4096);
-        if (!(w->copy = aligned_alloc(64, w->copy_bytes))) {
-            w->copy_bytes = 0;
+        if (!make_room(w, bytes))
             return STOC_EMEMORY;
-        }
     }
 }
 
@@ -82,7 +89,22 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
     return STOC_MISS;
 }
 
-/* Makes a sample and its row, and stores the sample. Returns whether it did. *waited_ns: how long the load waited for
+static stoc_cache *disk_of(const struct stoc_work *w) { return w->struct_bytes >= sizeof *w ? w->disk : NULL; }
+
+/* Reads a sample from the disk cache into the copy. */
+static bool take_from_disk(struct stoc_work *w, int64_t index, const void **sample, size_t *bytes)
+{
+    stoc_cache *disk = disk_of(w);
+    for (int tries = 0; disk && tries < MAX_COPIES; tries++) {
+        int result = stoc_get(disk, index, w->copy, w->copy_bytes, bytes);
+        *sample = w->copy;
+        if (result != STOC_ESCHEMA || !make_room(w, *bytes))
+            return result == STOC_HIT;
+    }
+    return false;
+}
+
+/* Makes a sample, or takes it from the disk cache, and its row, and stores the sample. Returns whether it did. *waited_ns: how long the load waited for
  * its source. A sample without a row is not stored: the caller, who makes the row, would find a hit. */
 static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns,
                             uint64_t *waited_ns)
@@ -91,7 +113,8 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     struct usage began = usage_now(w);
     struct iovec part;
     const void *sample = NULL;
-    if (w->load(w->context, task->index, &sample, &part.iov_len))
+    bool from_disk = take_from_disk(w, task->index, &sample, &part.iov_len);
+    if (!from_disk && w->load(w->context, task->index, &sample, &part.iov_len))
         return false;
     struct usage loaded = usage_now(w);
     uint64_t took = loaded.at - began.at, cost = took - MIN(loaded.delay - began.delay, took);
@@ -100,9 +123,12 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     *finish_ns = now_ns() - loaded.at;
     *waited_ns = MAX(cost - MIN(loaded.cpu - began.cpu, cost), 1);
     part.iov_base = (void *)(uintptr_t)sample;
-    cost = c && c->evicts && c->rule.code == STOC_POLICY_COST ? MAX(cost, 1) : 0; /* others need none */
+    /* other policies need none, and a copy from the disk is no load */
+    cost = c && c->evicts && c->rule.code == STOC_POLICY_COST && !from_disk ? MAX(cost, 1) : 0;
     if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
         return false;
+    if (disk_of(w) && !from_disk)
+        stoc_set(disk_of(w), task->index, sample, part.iov_len, 0); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
     return true;
@@ -154,7 +180,7 @@ static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t 
 
 int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
 {
-    if (!w || w->struct_bytes < sizeof *w || !w->finish || (w->buffer_count && !w->buffers) || !tasks || !n)
+    if (!w || (w->struct_bytes < sizeof *w && w->struct_bytes != offsetof(struct stoc_work, disk)) || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) || !tasks || !n)
         return STOC_EINVAL;
     uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;
     for (uint64_t now = 0; now < end; now = now_ns()) {

@@ -124,7 +124,7 @@ def test_pickle_of_another_descriptor_is_refused(folder):
         Cache.create(samples=4, sample_bytes=9) as two,
         open(folder / "file", "wb") as file,
     ):
-        kind, (cls, path, pid, fd, uuid, read_only, kept) = one.__reduce__()
+        kind, (cls, path, pid, fd, uuid, read_only, kept, disk) = one.__reduce__()
         with pytest.raises(stocached.FormatError, match="uuid"):
             kind(cls, path, pid, two._handle.info().fd, uuid, read_only)
         with pytest.raises(stocached.StocachedError):

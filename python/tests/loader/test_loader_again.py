@@ -86,6 +86,8 @@ def test_every_option_is_a_parameter_and_an_attribute(kind, tmp_path):
         "fingerprint": "one",
         "variable": False,
         "policy": "cost",
+        "disk": "32MiB",
+        "disk_dir": tmp_path,
         "store": "decoded",  # the others are for pictures: test_stores.py
         "order": Order(N, seed=3),
         "affinity": "node",  # on several ranks: test_affinity.py

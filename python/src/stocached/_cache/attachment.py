@@ -56,6 +56,7 @@ class Attachment:
         self._unlink_last = bool(info.unlink_last)
         self._slot_stride = int(info.slot_stride)
         self._handle = handle
+        self._disk: Any = None  # a disk.Disk: what this cache misses may come from it
         self._once = SingleFlight()
         self._values: FixedValues | VariableValues = (
             VariableValues(self.fields) if self.variable else FixedValues(self.fields, self.sample_bytes)
@@ -78,6 +79,7 @@ class Attachment:
         """Drops the handle and the arrays. Views of the user and calls in other threads keep
         theirs."""
         self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
+        self._disk = None
 
     def _keep(self, kept: bytes | None) -> None:
         """From now on this handle, its copies in forked children and unpickled ones store only samples

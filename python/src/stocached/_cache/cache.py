@@ -167,7 +167,9 @@ class Cache(Attachment):
 
     def __reduce__(self) -> tuple[Any, ...]:
         info = self._handle.info()
-        return unpickle, (type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only, self._kept)
+        return unpickle, (
+            type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only, self._kept, self._disk,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         name = repr(self.name) if self.name else "without a name"
@@ -339,11 +341,19 @@ class Cache(Attachment):
 
 
 def unpickle(
-    kind: type[Cache], path: str | None, pid: int, fd: int, uuid: bytes, read_only: bool, kept: bytes | None = None
+    kind: type[Cache],
+    path: str | None,
+    pid: int,
+    fd: int,
+    uuid: bytes,
+    read_only: bool,
+    kept: bytes | None = None,
+    disk: Any = None,
 ) -> Cache:
     cache = kind(opening.attach_pickled(path, pid, fd, uuid, read_only))
     if kept is not None:
         cache._keep(kept)
+    cache._disk = disk
     return cache
 
 

@@ -53,6 +53,11 @@ class Stats(Mapping[str, Any]):
     # of the evicted, those of the last lap, for as many reads as there are samples, which is an epoch of one job; 0
     # before the cache was read so often
     replaced: int = 0
+    # of the disk cache behind this one, by all processes that have shared its file since it was out of use
+    disk_hits: int = 0
+    disk_misses: int = 0
+    disk_writes: int = 0
+    disk_poisoned: int = 0  # samples whose checksum was wrong; they were removed
 
     @property
     def hit_rate(self) -> float:
@@ -86,4 +91,6 @@ def stats_of(cache: Attachment) -> Stats:
     native = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
     cache._handle.check(_native.stats(cache._handle, native))
     counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
+    if cache._disk is not None:
+        counters |= zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), cache._disk.counts())
     return Stats(cache.samples, cache.slots, cache.variable, cache.segment_bytes, cache._limit_bytes, **counters)

@@ -75,13 +75,13 @@ def _nanoseconds(cost: float) -> int:
 def store(cache: Attachment, i: int, parts: list[Part], flags: int, nanoseconds: int = 0) -> SetResult:
     """Stores the sample that the parts make together. nanoseconds: of its load; 0: unknown."""
     handle = cache._handle
-    vector = _vector(parts) if cache.programs else None
+    vector = vector_of(parts) if cache.programs else None
     if nanoseconds:
-        code = _native.set_loaded(handle, i, vector or _vector(parts), len(parts), flags, nanoseconds)
+        code = _native.set_loaded(handle, i, vector or vector_of(parts), len(parts), flags, nanoseconds)
     elif len(parts) == 1 and isinstance(parts[0], np.ndarray):
         code = _native.set(handle, i, address_of(parts[0]), parts[0].nbytes, flags)
     else:
-        code = _native.setv(handle, i, _vector(parts), len(parts), flags)
+        code = _native.setv(handle, i, vector_of(parts), len(parts), flags)
     if code < 0:
         raise handle.error(code, i, sum(map(_bytes_of, parts)))
     if vector is not None:
@@ -164,7 +164,7 @@ def clear(cache: Attachment, timeout: float) -> None:
         time.sleep(0.001)
 
 
-def _vector(parts: list[Part]) -> ctypes.Array[_native.IoVec]:
+def vector_of(parts: list[Part]) -> ctypes.Array[_native.IoVec]:
     """The parts as an array of struct iovec; valid while the parts are."""
     vector = (_native.IoVec * len(parts))()
     for entry, part in zip(vector, parts):

@@ -7,12 +7,13 @@ import contextlib
 import functools
 import logging
 import operator
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
-from .._cache import policies, programs, reading
+from .._cache import disk, policies, programs, reading
 from .._cache.cache import Cache, SetResult
 from .._cache.policies import Policy
 from .._checks import loading, randomness
@@ -41,7 +42,7 @@ from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .given import Given
-from .making import CacheOptions, check_fields, make
+from .making import CacheOptions, add_disk, check_fields, make
 from .notices import Notices
 from .stores import Form, Store
 
@@ -79,11 +80,12 @@ def _check_arguments(dataset: Any, cache: Any, options: CacheOptions, store: Any
     if n < 1:
         raise InvalidError("the dataset is empty")
     policies.check(options.policy)
+    disk.check(options.disk, options.disk_dir)
     stores.check(store)
     check_bad_samples(bad_samples)
     if cache is not None and options != CacheOptions():
         raise InvalidError(
-            "size=, name=, fingerprint=, variable= and policy= are for a cache that is made here; leave them out or leave out cache="
+            "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
         )
     if cache is not None and cache.samples != n:
         raise InvalidError(f"the cache is for {cache.samples} samples, the dataset has {n}")
@@ -105,6 +107,8 @@ class CachedSamples(CacheBacked):
         fingerprint: str | None = None,
         variable: bool | None = None,
         policy: Policy | None = None,
+        disk: int | str | None = None,
+        disk_dir: str | os.PathLike[str] | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         bad_samples: BadSamplesAre = "error",
@@ -130,6 +134,10 @@ class CachedSamples(CacheBacked):
             "first-come" the first ones, or another policy of `Cache.create`. None: "cost" in a
             cache without a name that holds a part of the samples, if they have one size. Else
             "first-come", or what the named cache has.
+        disk, disk_dir: the most that a file in this folder may take, such as "200GiB", and the folder,
+            on a local disk. What the cache misses comes from the file if it was loaded before, also
+            by an earlier program. All programs that give the same folder and fingerprint share the
+            file. It needs fingerprint=, or a dataset whose fingerprint is certain.
         allow_random: caches a random dataset as it is: samples are not checked, and a filled cache
             is not compared with the dataset.
         store: of pictures (stocached.image.Folder or Shards): "decoded" caches samples as they are,
@@ -144,7 +152,7 @@ class CachedSamples(CacheBacked):
         samples cannot be cached, CacheMemoryError (MemoryError) with the numbers if the cache does
         not fit."""
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        options = CacheOptions(size, name, fingerprint, variable, policy)
+        options = CacheOptions(size, name, fingerprint, variable, policy, disk, disk_dir)
         _check_arguments(dataset, cache, options, store, bad_samples)
         self.dataset = dataset
         self.augment = augment
@@ -159,7 +167,8 @@ class CachedSamples(CacheBacked):
         files = self._choose(store, cache, options, _workers, augment or _augment)
         dataset, varies = self.stored, True if self.store == "encoded" else variable
         # Before a load changes the dataset.
-        derived = derive(dataset) if name is not None and fingerprint is None else None
+        wanted = (name is not None or disk is not None) and fingerprint is None
+        derived = derive(dataset) if wanted else None
         with generators.kept(), probe.left_as_it_was(dataset):
             before = generators.observe()
             first = probe.first_samples(dataset, self._n, self.passed_over)
@@ -175,7 +184,9 @@ class CachedSamples(CacheBacked):
                     self.check_repeatable(dataset, index, sample, moved)
                     self._check_decoding(index, sample)
             try:
-                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), derived)
+                named = derived if name is not None else None
+                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), named)
+                add_disk(options, self.cache, derived, self.store)
             except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
                     raise
@@ -188,7 +199,7 @@ class CachedSamples(CacheBacked):
                     self._fills = Fills(0 if self.made else self._n)
                 probe.check_fresh(self)
                 if not self.made and fingerprint is None:
-                    self._comparison = comparison.begin(self, derived, in_background=quiet)
+                    self._comparison = comparison.begin(self, named, in_background=quiet)
             if files is not None and self.made:
                 self._keep(files)
 
@@ -281,6 +292,8 @@ class CachedSamples(CacheBacked):
         ]
 
     def _take_back(self, fills: Fills) -> str:
+        if self.cache._disk is not None:
+            self.cache._disk.clear()
         return fills.take_back(self.cache, self.made)
 
     # ------------------------------------------------------------ the cache
@@ -430,11 +443,29 @@ class CachedSamples(CacheBacked):
         return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
 
     def _load(self, i: int) -> Any:
+        sample = self._from_disk(i)
+        if sample is not None:
+            return sample
         if not self.cache.programs:
             return self._load_own(i)
         return programs.load(self.cache, [i], lambda _: [self._load_own(i)], self._give)[0]
 
+    def _from_disk(self, i: int) -> Any:
+        """A sample from the disk cache, which is then in memory too; None on a miss."""
+        behind = self.cache._disk
+        value = None if behind is None else behind.take(self.cache, i)
+        return None if value is None else self._give(value)
+
     def _load_several(self, indices: list[int]) -> Sequence[Any]:
+        if self.cache._disk is None:
+            return self._load_missing(indices)
+        samples = [self._from_disk(i) for i in indices]
+        missing = [k for k, sample in enumerate(samples) if sample is None]
+        for k, sample in zip(missing, self._load_missing([indices[k] for k in missing]) if missing else ()):
+            samples[k] = sample
+        return samples
+
+    def _load_missing(self, indices: list[int]) -> Sequence[Any]:
         if not self.cache.programs:
             return self._load_own_several(indices)
         return programs.load(self.cache, indices, self._load_own_several, self._give)
@@ -482,17 +513,17 @@ class CachedSamples(CacheBacked):
             arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
             if self._packing is not None:
                 arrays = self._packing.pack(arrays)
-            result = cache.put(
-                i,
-                arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays)),
-                cost=cost,
-            )
+            value = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
+            result = cache.put(i, value, cost=cost)
+            stored = result is SetResult.STORED
+            if cache._disk is not None:
+                stored |= cache._disk.put(cache, i, value)
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)
             shapes = self._other_shapes(sample)
             self.notices.passed(i, shapes or str(error), shape=bool(shapes))
             return sample
-        if result is SetResult.STORED and guard is not None:
+        if stored and guard is not None:
             guard.stored(i, sample, again)
         return sample
 

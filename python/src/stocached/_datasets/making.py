@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .._cache import policies
+from .._cache import disk, policies
 from .._cache.cache import Cache
 from .._cache.named import create_or_attach
 from .._cache.policies import Policy
@@ -30,6 +31,8 @@ class CacheOptions:
     fingerprint: str | None = None
     variable: bool | None = None
     policy: Policy | None = None
+    disk: int | str | None = None
+    disk_dir: str | os.PathLike[str] | None = None
 
     def existing(self) -> Cache | None:
         """The cache of this name, to read, if there is one. The caller closes it."""
@@ -93,6 +96,25 @@ def make(
             f"remove it (stocached rm {name})"
         )
     return cache, made
+
+
+def add_disk(options: CacheOptions, cache: Cache, derived: Derived | None, store: str) -> None:
+    """Opens the disk cache behind a cache, if the user wants one. derived: the fingerprint, if the user gives none.
+    Raises InvalidError if the fingerprint is not certain."""
+    if options.disk is None or options.disk_dir is None:
+        return
+    fingerprint = options.fingerprint
+    if fingerprint is None:
+        fingerprint = str(derived)
+        if derived is None or derived.sampled or "?" in fingerprint:
+            why = "the dataset is too large to look at all of it"
+            if derived is not None and derived.reasons:
+                why = derived.reasons[0]
+            raise InvalidError(
+                f"disk= keeps samples longer than the program runs, and it is not certain which dataset these are ({why}); "
+                "give fingerprint=, a text that changes with the data and the transform"
+            )
+    cache._disk = disk.open_behind(cache, options.disk, options.disk_dir, fingerprint, (store,))
 
 
 def check_fields(cache: Cache, fields: list[Field]) -> None:

@@ -101,6 +101,8 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
+        self._disk_before = [0] * 4  # counts of its disk cache when the loader was made
+        self._disk_before = self._disk_counts()
         if options.affinity is not None:
             assert self.batch_size is not None
             self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
@@ -435,7 +437,15 @@ class BaseLoader(CheckpointedLoader):
         """Its counters since it was made."""
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
         bad = self._bad
-        return dataclasses.replace(self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept))
+        since = [now - before for now, before in zip(self._disk_counts(), self._disk_before)]
+        counts = dict(zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), since))
+        return dataclasses.replace(
+            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **counts
+        )
+
+    def _disk_counts(self) -> list[int]:
+        behind = None if self.cache is None else self.cache._disk
+        return self._disk_before if behind is None else list(behind.counts())
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an

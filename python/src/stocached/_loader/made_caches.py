@@ -66,7 +66,7 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
     if cache is not None and makes_cache(options):
         if not _usable(cache, made_with):
             raise InvalidError(
-                "size=, name=, fingerprint=, variable= and policy= are for a cache that is made here; leave them out or leave out cache="
+                "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
             )
         return _cached_of(dataset, made_with, cache) or _around(kind, dataset, cache)
     served = isinstance(dataset, CacheBacked) and dataset.served

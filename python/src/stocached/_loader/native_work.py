@@ -47,7 +47,8 @@ class NativeWork:
         except UnsupportedError:
             return
         handle = _native.Cache() if self._cache is None else self._cache._handle
-        self._kept = image, handle
+        disk = None if self._cache is None else self._cache._disk
+        self._kept = image, handle, disk
         shared = self._cache is not None and self._cache.programs  # other programs may have what it misses
         loads = job.pipeline.loads and not shared
         load = _native.Load(image.load) if loads else _native.Load()  # else misses come back
@@ -56,6 +57,7 @@ class NativeWork:
             context=image.handle, load=load, finish=_native.Finish(image.finish),
             buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
             kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,
+            disk=_native.Cache() if disk is None else disk.handle,
         )  # fmt: skip
 
     def _end(self, end: Any = _native.work_end) -> None:

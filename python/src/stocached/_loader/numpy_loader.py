@@ -62,6 +62,8 @@ class Loader(BaseLoader):
         fingerprint: str | None = None,
         variable: bool | None = None,
         policy: Policy | None = None,
+        disk: int | str | None = None,
+        disk_dir: str | os.PathLike[str] | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         augment: Callable[..., Any] | None = None,

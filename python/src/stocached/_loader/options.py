@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
-from .._cache import policies
+from .._cache import disk, policies
 from .._cache.policies import Policy
 from .._common import sizes
 from .._common.errors import InvalidError
@@ -45,6 +45,8 @@ class LoaderOptions:
     fingerprint: str | None = None
     variable: bool | None = None
     policy: Policy | None = None
+    disk: int | str | None = None
+    disk_dir: str | os.PathLike[str] | None = None
     allow_random: bool = False
     store: Store = "decoded"
     augment: Callable[..., Any] | None = None
@@ -138,7 +140,8 @@ def check(
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
     policies.check(options.policy)
-    for name in ("fingerprint", "variable", "policy"):
+    disk.check(options.disk, options.disk_dir)
+    for name in ("fingerprint", "variable", "policy", "disk", "disk_dir"):
         if getattr(options, name) is not None and not cached:
             raise InvalidError(f'{name}= is for a cache that is made here; give size=, such as size="32GiB", or name=')
     stores.check(options.store)

@@ -19,7 +19,7 @@ class LoaderStats:
     batches: int = 0  # given to the training loop
     samples: int = 0  # in these batches
     hits: int = 0  # samples from the cache
-    misses: int = 0  # samples that were loaded
+    misses: int = 0  # samples that were loaded, or came from the disk cache
     bytes: int = 0  # of these samples
     wait_seconds: float = 0.0  # the training loop waited for a batch
     step_seconds: float = 0.0  # the training loop worked on a batch
@@ -29,6 +29,11 @@ class LoaderStats:
     store: str = ""  # what the cache keeps: "decoded" samples, or "encoded" files; "": the loader fills none
     bad_samples: int = 0  # left out of batches, each once an epoch
     bad: tuple[BadSample, ...] = ()  # which and why, each once; the first 256
+    # of the disk cache (disk=), by all processes that share its file
+    disk_hits: int = 0
+    disk_misses: int = 0
+    disk_writes: int = 0
+    disk_poisoned: int = 0  # samples whose checksum was wrong; they were loaded again
 
     @property
     def hit_rate(self) -> float:

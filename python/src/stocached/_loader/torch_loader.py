@@ -62,6 +62,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     variable: True: caches samples of any shape. False: of one shape, which is faster. None: as a
         few samples need.
     policy: which samples a full cache keeps, as for CachedDataset.
+    disk, disk_dir: a file behind the cache, on a local disk, as for CachedDataset.
     store: of pictures: "decoded", "encoded" or "auto", as for CachedDataset. stats().store says which.
     augment: a function of a sample, or of a sample and a numpy Generator. Its random numbers depend
         only on (seed, epoch, index). Worker processes seed torch, numpy and random for each sample;
@@ -130,6 +131,8 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         fingerprint: str | None = None,
         variable: bool | None = None,
         policy: Policy | None = None,
+        disk: int | str | None = None,
+        disk_dir: str | os.PathLike[str] | None = None,
         allow_random: bool = False,
         store: Store = "decoded",
         augment: Callable[..., Any] | None = None,

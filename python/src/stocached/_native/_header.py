@@ -426,6 +426,7 @@ class Work(ctypes.Structure):
         ("pace_ns", c_uint64),
         ("copy_bytes", c_uint64),
         ("copy", c_void_p),
+        ("disk", Cache),
     ]
 
 
@@ -485,6 +486,9 @@ open = bind(releasing, "stoc_open", c_int, c_char_p, c_uint, c_char_p, POINTER(C
 
 # int stoc_open_fd(int fd, unsigned flags, const unsigned char *uuid, stoc_cache **out, struct stoc_error *error);
 open_fd = bind(releasing, "stoc_open_fd", c_int, c_int, c_uint, c_char_p, POINTER(Cache), POINTER(Error))
+
+# int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_cache **out, struct stoc_error *error);
+disk_open = bind(releasing, "stoc_disk_open", c_int, c_char_p, POINTER(Options), POINTER(Cache), POINTER(Error))
 
 # void stoc_close(stoc_cache *cache);
 close = bind(holding, "stoc_close", None, Cache)

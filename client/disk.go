@@ -1,0 +1,224 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/shm"
+)
+
+// DiskOptions describe a disk cache. Samples, Size, Fingerprint and, without Variable, SampleBytes are required.
+type DiskOptions struct {
+	Samples     int    // of the dataset
+	SampleBytes int    // of each sample; with Variable: of the largest one. 0 with Variable: 4 GiB - 1
+	Variable    bool   // samples differ in size
+	Size        uint64 // the most that the file may take, in bytes
+	// Policy is PolicyFirstCome, Random, Clock, FIFO, LRU or LFU; with Variable PolicyFirstCome.
+	Policy      Policy
+	Fingerprint string // names dataset and transform, in 1 to 64 bytes
+	Label       string // of this program, shown to others that find the file in use. "": its name
+}
+
+// Disk is a disk cache: a file on a local disk whose samples survive the programs. Processes share it without a
+// server: docs/spec/tiers.md, A disk cache without a server. Options.Disk puts it behind a cache in memory.
+//
+// A disk that fails is no error of a sample. For a while Get misses, and Set returns Full. All methods are safe
+// for concurrent use; Close MUST be the last call.
+type Disk struct {
+	c        *cache.Cache
+	seg      *shm.Segment
+	replaced string
+
+	outUntil  atomic.Int64 // Unix nanoseconds; until then the disk is left out. 0: it works
+	pause     atomic.Int64 // of the last time that it was left out
+	backAt    atomic.Int64 // when it worked again
+	fullUntil atomic.Int64
+}
+
+// Pauses of a disk that fails, as docs/spec/tiers.md says.
+const (
+	firstDiskPause = 250 * time.Millisecond
+	lastDiskPause  = 15 * time.Second
+	diskForgiven   = 10 * time.Second
+	fullDiskPause  = time.Second
+)
+
+// OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made
+// again if no process uses it; Replaced says so.
+//
+// Errors: ErrInvalid; ErrNotFound: no such folder; ErrPermission; ErrMemory: the file system or /dev/shm has too
+// little space, with the numbers; ErrExists: a server has the file, or processes with another /dev/shm;
+// ErrFingerprint, ErrFormat, ErrVersion: processes use the file with another fingerprint or other options, or it
+// is no disk cache; ErrTimeout: another process has been opening it for a minute; ErrClients, ErrSystem.
+func OpenDisk(path string, o DiskOptions) (*Disk, error) {
+	switch {
+	case o.Fingerprint == "":
+		return nil, fmt.Errorf("%w: Fingerprint: a disk cache outlives its programs, so it needs one that names dataset "+
+			"and transform", ErrInvalid)
+	case o.Size == 0:
+		return nil, fmt.Errorf("%w: Size: give the most that the file may take", ErrInvalid)
+	case o.Policy == PolicyCost || o.Policy == PolicyPlanned || o.Policy == PolicyFirstIndices:
+		return nil, fmt.Errorf("%w: Policy: a disk cache has first-come, random, clock, fifo, lru or lfu, not %v", ErrInvalid,
+			o.Policy)
+	}
+	seg, replaced, err := shm.OpenSharedDisk(path, shm.Options{Samples: uint64(o.Samples), Limit: o.Size,
+		SampleBytes: uint64(o.SampleBytes), Variable: o.Variable, Policy: o.Policy, Fingerprint: o.Fingerprint})
+	if err != nil {
+		return nil, err
+	}
+	c, err := cache.Attach(seg, cache.Options{Label: o.Label})
+	if err == nil {
+		_, err = c.Recover()
+	}
+	if err != nil {
+		return nil, errors.Join(err, seg.Close())
+	}
+	return &Disk{c: c, seg: seg, replaced: replaced}, nil
+}
+
+// Close ends the handle. The last process that closes the file writes its index, so that nothing is lost.
+func (d *Disk) Close() error { return errors.Join(d.c.Close(), d.seg.Close()) }
+
+// Path returns the path of the file.
+func (d *Disk) Path() string { return d.seg.Path() }
+
+// Replaced says why OpenDisk has made the file again; "": it has not.
+func (d *Disk) Replaced() string { return d.replaced }
+
+// Get is Cache.Get. It compares the checksum of the sample: a sample with another one is a miss, counted as
+// corrupt, and removed. Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex,
+// ErrClosed.
+func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
+	if !d.works() {
+		return 0, false, nil
+	}
+	n, hit, err := d.c.Get(i, dst)
+	switch {
+	case hit:
+		d.worked()
+	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
+	case errors.Is(err, ErrCorrupt): // torn by a power loss, or changed on the disk
+		if err := cmp.Or(d.c.Drop(i), d.seg.DiskError()); err != nil && !errors.Is(err, ErrCorrupt) {
+			d.failed(err)
+		}
+		return 0, false, nil
+	default:
+		d.failed(err)
+		return 0, false, nil
+	}
+	return n, hit, err
+}
+
+// Set is Cache.Set without flags: it stores a sample that the file does not have. Errors: ErrSchema, ErrIndex,
+// ErrClosed.
+func (d *Disk) Set(i int, data []byte) (Result, error) {
+	if time.Now().UnixNano() < d.fullUntil.Load() || !d.works() {
+		return Full, nil
+	}
+	r, err := d.c.Set(i, data, 0)
+	if errors.Is(err, ErrSchema) || errors.Is(err, ErrIndex) || errors.Is(err, ErrClosed) {
+		return r, err
+	}
+	index := d.seg.DiskError()
+	if err = cmp.Or(err, index); err != nil {
+		d.failed(err)
+		return Full, nil
+	}
+	if r == Stored {
+		d.worked()
+	}
+	return r, nil
+}
+
+// Clear empties the file, for all processes that share it: Cache.Clear.
+func (d *Disk) Clear(ctx context.Context) (Result, error) { return d.c.Clear(ctx) }
+
+// Stats adds up the counters of all processes that have shared the file since it was out of use.
+func (d *Disk) Stats() (Stats, error) { return d.c.Stats() }
+
+// works says whether a call may use the disk. After a pause one call may, and others wait for its end.
+func (d *Disk) works() bool {
+	until := d.outUntil.Load()
+	if until == 0 {
+		return true
+	}
+	now := time.Now().UnixNano()
+	return now >= until && d.outUntil.CompareAndSwap(until, now+d.pause.Load())
+}
+
+func (d *Disk) worked() {
+	if d.outUntil.Load() != 0 {
+		d.backAt.Store(time.Now().UnixNano())
+		d.outUntil.Store(0)
+	}
+}
+
+// failed stops sets if the disk is full, and else leaves it out: longer if it failed a short time ago.
+func (d *Disk) failed(err error) {
+	now := time.Now().UnixNano()
+	if errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		d.fullUntil.Store(now + int64(fullDiskPause))
+		return
+	}
+	pause := int64(firstDiskPause)
+	if last := d.pause.Load(); last != 0 && now-d.backAt.Load() < int64(diskForgiven) {
+		pause = min(2*last, int64(lastDiskPause))
+	}
+	d.pause.Store(pause)
+	d.outUntil.Store(now + pause)
+}
+
+// suits returns ErrInvalid if the samples of the disk are not those of a cache.
+func (d *Disk) suits(seg *shm.Segment) error {
+	if d == nil {
+		return nil
+	}
+	a, b := seg, d.seg
+	if a.Samples != b.Samples || a.Variable() != b.Variable() || a.Header.SampleBytes != b.Header.SampleBytes {
+		return fmt.Errorf("%w: Disk: it is for %d samples of %d bytes (variable: %v), the cache for %d of %d (%v)", ErrInvalid,
+			b.Samples, b.Header.SampleBytes, b.Variable(), a.Samples, a.Header.SampleBytes, a.Variable())
+	}
+	return nil
+}
+
+// FromDisk appends a sample of Options.Disk to dst, puts it into the cache, and says whether it was there. A copy
+// from the disk is no load: it has no cost. Without a disk it returns false.
+func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
+	if c.disk == nil {
+		return dst, false
+	}
+	at, need := len(dst), c.SampleBytes()
+	if c.Variable() {
+		need = 0
+	}
+	for {
+		if cap(dst)-at < need {
+			dst = append(make([]byte, 0, at+need), dst...)
+		}
+		n, hit, err := c.disk.Get(i, dst[at:cap(dst)])
+		switch {
+		case hit:
+			dst = dst[:at+n]
+			_, _ = c.Set(i, dst[at:], 0) // a full or read-only cache is no error
+			return dst, true
+		case errors.Is(err, ErrSchema):
+			need = n
+		default:
+			return dst[:at], false
+		}
+	}
+}
+
+// ToDisk stores a loaded sample in Options.Disk. Without a disk it does nothing.
+func (c *Cache) ToDisk(i int, data []byte) {
+	if c.disk != nil {
+		_, _ = c.disk.Set(i, data)
+	}
+}

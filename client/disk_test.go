@@ -1,0 +1,270 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func diskBytes(i, n int) []byte { return bytes.Repeat([]byte{byte(i), byte(i*7 + 1)}, n/2+1)[:n] }
+
+func openedDisk(t *testing.T, path string, o DiskOptions) *Disk {
+	t.Helper()
+	d, err := OpenDisk(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Ensure that samples survive all programs, whether they differ in size or not, and that each is loaded once.
+func TestBehindADisk(t *testing.T) {
+	const samples = 120
+	for _, variable := range []bool{false, true} {
+		length := func(i int) int {
+			if variable {
+				return 1000 + i*37
+			}
+			return 4000
+		}
+		path := filepath.Join(t.TempDir(), "a.tier")
+		loads := 0
+		for program := range 2 {
+			most := 4000
+			o := Options{Samples: samples, SampleBytes: most, Slots: samples / 4, Policy: PolicyCost, Clients: 8}
+			if variable {
+				most = 8000
+				o = Options{Samples: samples, SampleBytes: most, Variable: true, Size: 5 << 20, Clients: 8}
+			}
+			d := openedDisk(t, path, DiskOptions{Samples: samples, SampleBytes: most, Variable: variable, Size: 8 << 20, Fingerprint: "x"})
+			o.Disk = d
+			c, err := Create("", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				for i := range samples {
+					data, err := c.GetOrLoad(t.Context(), i, func(context.Context) ([]byte, error) {
+						loads++
+						return diskBytes(i, length(i)), nil
+					})
+					if err != nil || !bytes.Equal(data, diskBytes(i, length(i))) {
+						t.Fatalf("sample %d: %d bytes, %v", i, len(data), err)
+					}
+				}
+			}
+			stats, err := d.Stats()
+			if loads != samples || err != nil || (stats.Stored == samples) != (program == 0) {
+				t.Errorf("program %d: %d loads, %+v, %v", program, loads, stats, err)
+			}
+			costs := make([]Cost, samples)
+			if err := c.Costs(0, costs); err != nil {
+				t.Fatal(err)
+			}
+			for i, cost := range costs {
+				if (cost != 0) != (program == 0 && !variable) {
+					t.Fatalf("program %d: sample %d cost %v: a copy from the disk is no load", program, i, cost)
+				}
+			}
+			if err := errors.Join(c.Close(), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestDiskMistakes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.tier")
+	good := DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+	for _, one := range []struct {
+		path   string
+		change func(o *DiskOptions)
+		want   error
+		text   string
+	}{
+		{path, func(o *DiskOptions) { o.Fingerprint = "" }, ErrInvalid, "Fingerprint"},
+		{path, func(o *DiskOptions) { o.Size = 0 }, ErrInvalid, "Size"},
+		{path, func(o *DiskOptions) { o.Size = 1000 }, ErrMemory, "over the limit"},
+		{path, func(o *DiskOptions) { o.Samples = 0 }, ErrInvalid, "samples"},
+		{path, func(o *DiskOptions) { o.SampleBytes = 0 }, ErrInvalid, "sample"},
+		{path, func(o *DiskOptions) { o.Policy = PolicyCost }, ErrInvalid, "Policy"},
+		{path, func(o *DiskOptions) { o.Variable, o.Policy = true, PolicyLRU }, ErrInvalid, "first-come"},
+		{path, func(o *DiskOptions) { o.Variable, o.Size = true, 1<<42-1 }, ErrMemory, "free"},
+		{filepath.Join(dir, "none", "a"), func(*DiskOptions) {}, ErrNotFound, "does not exist"},
+		{dir, func(*DiskOptions) {}, ErrPermission, "another folder"},
+	} {
+		o := good
+		one.change(&o)
+		if _, err := OpenDisk(one.path, o); !errors.Is(err, one.want) || !strings.Contains(err.Error(), one.text) {
+			t.Errorf("want %v with %q, got %v", one.want, one.text, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	text := filepath.Join(dir, "text")
+	os.WriteFile(text, []byte("the data of someone else"), 0o600)
+	if _, err := OpenDisk(text, good); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "stays as it is") {
+		t.Error(err)
+	}
+	d := openedDisk(t, path, good)
+	defer d.Close()
+	if _, err := Create("", Options{Samples: 11, SampleBytes: 100, Clients: 8, Disk: d}); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	if _, _, err := d.Get(10, nil); !errors.Is(err, ErrIndex) {
+		t.Error(err)
+	}
+	if _, err := d.Set(1, []byte("short")); !errors.Is(err, ErrSchema) {
+		t.Error(err)
+	}
+}
+
+// descriptor returns this process's descriptor of a file.
+func descriptor(t *testing.T, path string) int {
+	t.Helper()
+	var there, ours unix.Stat_t
+	if err := unix.Stat(path, &there); err != nil {
+		t.Fatal(err)
+	}
+	for fd := range 1000 {
+		if unix.Fstat(fd, &ours) == nil && ours.Ino == there.Ino && ours.Dev == there.Dev {
+			return fd
+		}
+	}
+	t.Fatal("the file is not open")
+	return -1
+}
+
+// Ensure that a disk whose reads and writes fail is left out for a while, and used again. The descriptor becomes
+// one that can only be written, or only be read.
+func TestDiskFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tier")
+	d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
+	set := func(i int, want Result) {
+		t.Helper()
+		if r, err := d.Set(i, diskBytes(i, 100)); r != want || err != nil {
+			t.Errorf("set of sample %d: %v, %v", i, r, err)
+		}
+	}
+	get := func(i int, want bool) {
+		t.Helper()
+		dst := make([]byte, 100)
+		if _, hit, err := d.Get(i, dst); hit != want || err != nil || hit && !bytes.Equal(dst, diskBytes(i, 100)) {
+			t.Errorf("get of sample %d: %v, %v", i, hit, err)
+		}
+	}
+	set(1, Stored)
+	get(1, true)
+	fd := descriptor(t, path)
+	good, err := unix.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	become := func(flags int) {
+		t.Helper()
+		other, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Dup3(other, fd, unix.O_CLOEXEC)
+			unix.Close(other)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	become(unix.O_WRONLY)
+	get(1, false)
+	if d.outUntil.Load() == 0 || d.pause.Load() != int64(firstDiskPause) {
+		t.Error("it is not left out")
+	}
+	set(2, Full)
+	d.outUntil.Store(1)
+	d.backAt.Store(time.Now().UnixNano())
+	get(1, false)
+	if d.pause.Load() != int64(2*firstDiskPause) {
+		t.Error("the pause does not grow")
+	}
+	become(unix.O_RDONLY)
+	get(1, false) // still left out
+	d.outUntil.Store(1)
+	get(1, true)
+	set(2, Full)
+	if d.outUntil.Load() == 0 {
+		t.Error("it is not left out")
+	}
+	if err := unix.Dup3(good, fd, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(good)
+	d.outUntil.Store(1)
+	set(2, Stored)
+	get(2, true)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"})
+	get(1, true)
+	get(2, true)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("changed"), 2<<20); err != nil { // the first slot
+		t.Fatal(err)
+	}
+	get(1, false)
+	get(1, false)
+	if s, err := d.Stats(); err != nil || s.Corrupt != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	set(1, Stored)
+	get(1, true)
+	f.Close()
+	d.Close()
+}
+
+// Ensure that a limit on the size of files is no signal and no error. It runs in a process of its own.
+func TestDiskBelowALimit(t *testing.T) {
+	if path := os.Getenv("STOCACHED_TEST_LIMITED"); path != "" {
+		d := openedDisk(t, path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"})
+		limit := unix.Rlimit{Cur: 2<<20 + 3500, Max: unix.RLIM_INFINITY}
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		stored := 0
+		for i := range 10 {
+			r, err := d.Set(i, diskBytes(i, 1000))
+			if err != nil || r != Stored && r != Full {
+				t.Error(r, err)
+			}
+			if r == Stored {
+				stored++
+			}
+			d.fullUntil.Store(0)
+		}
+		if stored != 3 {
+			t.Errorf("%d samples were stored", stored)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := OpenDisk(path, DiskOptions{Samples: 10, SampleBytes: 1000, Size: 4 << 20, Fingerprint: "x"}); !errors.Is(err, ErrMemory) {
+			t.Error(err)
+		}
+		return
+	}
+	c := exec.Command(os.Args[0], "-test.run=TestDiskBelowALimit")
+	c.Env = append(os.Environ(), "STOCACHED_TEST_LIMITED="+filepath.Join(t.TempDir(), "a.tier"))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,112 @@
+"""The file on a local disk behind a cache, which processes share without a server (docs/spec/tiers.md, A disk cache
+without a server)."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _native
+from .._common import errors
+from .._common.addresses import address_of
+from .._common.errors import InvalidError
+from .._common.sizes import parse_size
+from . import storing
+from .attachment import Attachment
+from .handle import Handle
+
+_RETRIES = 16  # of a read whose sample is replaced by a longer one
+
+
+def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> None:
+    """Raises InvalidError, which names the argument."""
+    if disk is None:
+        if disk_dir is not None:
+            raise InvalidError('disk_dir= is the folder of disk=; give disk= too, such as disk="200GiB"')
+        return
+    if parse_size(disk, "disk") == 0:
+        raise InvalidError(f"disk={disk!r} holds no sample; leave out disk= for a cache in memory only")
+    if disk_dir is None:
+        raise InvalidError("disk= needs disk_dir=, a folder on a local disk")
+    if not isinstance(disk_dir, (str, os.PathLike)) or not os.fspath(disk_dir):
+        raise InvalidError(f"disk_dir={disk_dir!r}; it must be the path of a folder")
+
+
+def open_behind(
+    cache: Attachment, size: int | str, folder: str | os.PathLike[str], fingerprint: str, kind: Sequence[Any] = ()
+) -> Disk:
+    """Opens the file for the samples of a cache. fingerprint: of the dataset. kind: what else decides about the bytes
+    of a sample."""
+    if cache.programs:
+        raise InvalidError(
+            f"disk= is for a cache without a server, and a server shares {cache.name!r}; give that cache a tier of the kind disk"
+        )
+    text = repr((fingerprint, *kind, [(field.name, field.code, field.shape) for field in cache.fields]))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path = os.path.join(os.path.abspath(os.fspath(folder)), f"{cache.name or digest[:16]}.tier")
+    return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest)
+
+
+class Disk:
+    """An open file. Threads, forked children and processes that unpickle it share it."""
+
+    def __init__(self, path: str, samples: int, sample_bytes: int, variable: bool, size: int, fingerprint: str) -> None:
+        self._arguments = path, samples, sample_bytes, variable, size, fingerprint
+        self.path = path
+        options = _native.Options(
+            struct_bytes=ctypes.sizeof(_native.Options), samples=samples, limit_bytes=max(size, 1),
+            sample_bytes=sample_bytes, variable=variable, fingerprint=fingerprint.encode(),
+            open_flags=_native.OPEN_KIND_PYTHON,
+        )  # fmt: skip
+        self.handle, error = Handle(), _native.Error()
+        if _native.disk_open(os.fsencode(path), options, self.handle, error) < 0:
+            made = errors.from_struct(error)
+            made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
+            raise made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Disk, self._arguments
+
+    def take(self, cache: Attachment, i: int) -> Any:
+        """A sample, which it also puts into the cache; None on a miss."""
+        handle, length = self.handle, ctypes.c_size_t()
+        for _ in range(_RETRIES):
+            raw = np.empty(self._length(cache, i), np.uint8)
+            code = _native.get(handle, i, address_of(raw), raw.nbytes, ctypes.addressof(length))
+            if code != _native.ESCHEMA:
+                break
+        if handle.check(code, i) != _native.HIT:
+            return None
+        raw = raw[: length.value]
+        if not cache.read_only:
+            cache._handle.check(_native.set(cache._handle, i, address_of(raw), raw.nbytes, 0), i, raw.nbytes)
+        return cache._values.decode(raw, True)
+
+    def _length(self, cache: Attachment, i: int) -> int:
+        if not cache.variable:
+            return cache.sample_bytes
+        wanted, lengths = np.array([i]), np.zeros(1, np.uint64)
+        there = self.handle.check(_native.lengths(self.handle, address_of(wanted), 1, address_of(lengths)), i)
+        return int(lengths[0]) if there else 0
+
+    def put(self, cache: Attachment, i: int, value: Any) -> bool:
+        """Stores a sample; returns whether it did. A disk that is full or fails is no error."""
+        parts = cache._values.parts(value)
+        code = _native.setv(self.handle, i, storing.vector_of(parts), len(parts), 0)
+        return self.handle.check(code, i) == _native.STORED
+
+    def clear(self) -> None:
+        """Empties the file, for all processes that share it."""
+        _native.clear(self.handle, 10_000)
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Hits, misses, writes, and samples whose checksum was wrong, of all processes that have shared the file since
+        it was out of use."""
+        stats = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
+        self.handle.check(_native.stats(self.handle, stats))
+        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.corrupt)

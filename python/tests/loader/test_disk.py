@@ -1,0 +1,342 @@
+"""A disk cache behind the cache of a loader (disk=, disk_dir=): programs at the same time and one after the other,
+kills, damaged files, each kind of worker, and bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loader_datasets import Numbers, check, sample
+from processes import until
+
+from stocached import (
+    CacheExistsError,
+    CacheMemoryError,
+    CacheNotFoundError,
+    InvalidError,
+    Loader,
+    NondeterministicDatasetError,
+    image,
+)
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).parents[1] / "loader_programs" / "disk.py"
+SAMPLES = 240
+
+
+def start(folder, log, environment=None, **settings):
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(folder), str(log), json.dumps(settings)],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})},
+    )  # fmt: skip
+
+
+def finish(program):
+    out, _ = program.communicate(timeout=120)
+    assert program.returncode == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def loads(log):
+    return sorted(map(int, log.read_text().split())) if log.exists() else []
+
+
+def loader_of(dataset, folder, **more):
+    settings = {"size": "5MB", "fingerprint": "here", "disk": "64MiB", "disk_dir": folder, **more}
+    return Loader(dataset, 8, **settings)
+
+
+def indices_of(loader):
+    return [index for batch in loader for index in check(batch)]
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        {},
+        {"num_workers": 2},
+        {"num_workers": 2, "worker": "thread"},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
+    ],
+    ids=["none", "processes", "threads", "spawned"],
+)
+def test_samples_survive_the_program(workers, tmp_path):
+    """Also those that the cache in memory has no room for."""
+    log = tmp_path / "log"
+    first, second = finish(start(tmp_path, log, epochs=2, **workers))
+    assert first["seen"] == second["seen"] == SAMPLES
+    assert loads(log) == list(range(SAMPLES))
+    assert first["disk_writes"] == SAMPLES == first["disk_misses"]
+    assert 0 < second["hits"] < SAMPLES  # the memory holds a part
+    assert second["disk_hits"] == second["misses"] == SAMPLES - second["hits"]
+    (again,) = finish(start(tmp_path, log, **workers))
+    assert loads(log) == list(range(SAMPLES))
+    assert again == {
+        "seen": SAMPLES, "hits": 0, "misses": SAMPLES, "disk_hits": SAMPLES, "disk_misses": 0, "disk_writes": 0,
+        "disk_poisoned": 0,
+    }  # fmt: skip
+    assert len(list(tmp_path.glob("*.tier"))) == 1
+
+
+def test_ranks_share_a_file(tmp_path):
+    log = tmp_path / "log"
+    ranks = [start(tmp_path, log, rank=rank, world_size=3, epochs=1, num_workers=1) for rank in range(3)]
+    assert sum(finish(rank)[0]["seen"] for rank in ranks) == SAMPLES
+    assert loads(log) == list(range(SAMPLES))
+    ranks = [start(tmp_path, log, rank=rank, world_size=2, epochs=3) for rank in range(2)]
+    for rank in ranks:  # other shards than before
+        assert all(epoch["seen"] == SAMPLES // 2 for epoch in finish(rank))
+    assert loads(log) == list(range(SAMPLES))
+
+
+def test_killed_programs_lose_nothing(tmp_path):
+    log, noted = tmp_path / "log", tmp_path / "noted"
+    random = np.random.default_rng(5)
+    for _ in range(5):
+        program = start(tmp_path, noted, num_workers=2)
+        want = len(loads(noted)) + int(random.integers(1, 40))
+        until(lambda: len(loads(noted)) >= want or program.poll() is not None, "loads of a program")
+        program.send_signal(signal.SIGKILL)
+        program.communicate()
+    before = set(loads(noted))
+    (epoch,) = finish(start(tmp_path, log, environment={}))
+    assert epoch["seen"] == SAMPLES
+    assert epoch["disk_poisoned"] == 0
+    # A kill may come between a load and its store: at most one sample of each worker of each program.
+    assert len(before & set(loads(log))) <= 2 * 5
+    (epoch,) = finish(start(tmp_path, log))
+    assert epoch["disk_hits"] == SAMPLES
+
+
+def test_killed_at_the_end(tmp_path):
+    """The control part stays in memory, and the next program uses it."""
+    log = tmp_path / "log"
+    program = start(tmp_path, log, {"KILL": "1"})
+    program.communicate()
+    assert program.returncode == -signal.SIGKILL
+    (epoch,) = finish(start(tmp_path, log))
+    assert epoch["disk_hits"] == SAMPLES
+    assert loads(log) == list(range(SAMPLES))
+
+
+class Pairs:
+    """Samples of two fields; or of lengths that differ."""
+
+    def __init__(self, vary):
+        self.vary = vary
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        n = 10 + index if self.vary else 16
+        return {"data": np.full(n, index, np.int32), "label": index}
+
+
+@pytest.mark.parametrize("vary", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fields_and_shapes(vary, workers, tmp_path):
+    for program in range(2):
+        dataset = Pairs(vary)
+        loader = Loader(
+            dataset, None, size="20MB", fingerprint="pairs", disk="64MiB", disk_dir=tmp_path, num_workers=workers,
+            variable=vary,
+        )  # fmt: skip
+        for _epoch in range(2):
+            for index, got in enumerate(loader):
+                assert got["label"] == index
+                assert got["data"].tolist() == dataset[index]["data"].tolist()
+        stats = loader.stats()
+        assert (stats.disk_writes, stats.disk_hits) == ((50, 0) if program == 0 else (0, 50))
+        assert loader.cache.stats().disk_writes == (50 if program == 0 else 0)
+        loader.cache.close()
+
+
+def test_damaged_samples_are_loaded_again(tmp_path):
+    loader = loader_of(Numbers(40), tmp_path)
+    indices_of(loader)
+    del loader
+    (file,) = tmp_path.glob("*.tier")
+    data = bytearray(file.read_bytes())
+    at = data.find(sample(11).tobytes())
+    assert at > 0
+    data[at + 100] ^= 1
+    file.write_bytes(data)
+    loader = loader_of(Numbers(40), tmp_path)
+    assert sorted(indices_of(loader)) == list(range(40))
+    stats = loader.stats()
+    assert (stats.disk_hits, stats.disk_poisoned, stats.disk_writes) == (39, 1, 1)
+
+
+def test_a_disk_for_a_part(tmp_path):
+    loader = loader_of(Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB")  # 12 in memory
+    for _ in range(3):
+        assert sorted(indices_of(loader)) == list(range(40))
+    assert 0 < loader.stats().disk_writes <= 16
+    assert loader.stats().disk_hits > 0
+
+
+def test_a_loader_that_is_made_again_keeps_the_disk(tmp_path):
+    loader = loader_of(Numbers(40), tmp_path, size="4300KB")
+    indices_of(loader)
+    again = loader._again()
+    assert again.cache._disk is loader.cache._disk
+    indices_of(again)
+    assert again.stats().disk_hits > 0
+    assert again.stats().disk_writes == 0
+    unpickled = pickle.loads(pickle.dumps(loader))
+    assert sorted(indices_of(unpickled)) == list(range(40))
+    assert unpickled.stats().disk_writes == 0
+
+
+class Random(Numbers):
+    """A few samples draw. The constructor of a loader does not look at them."""
+
+    def __getitem__(self, index):
+        made = super().__getitem__(index)
+        return made + np.random.randint(1000) if index in (21, 22, 23) else made
+
+
+def test_random_samples_do_not_stay_on_the_disk(tmp_path):
+    loader = loader_of(Random(40), tmp_path)
+    with pytest.raises(NondeterministicDatasetError):
+        indices_of(loader)
+    assert loader.stats().disk_writes > 10
+    loader.cache.close()
+    loader = loader_of(Numbers(40), tmp_path)
+    assert sorted(indices_of(loader)) == list(range(40))
+    assert loader.stats().disk_hits == 0
+
+
+def test_the_fingerprint_names_the_file(tmp_path):
+    data = np.arange(3000, dtype=np.float32).reshape(50, 60)
+    for _ in range(2):
+        loader = Loader(data, 5, size="8MiB", disk="32MiB", disk_dir=tmp_path)
+        rows = np.concatenate(list(loader))
+        np.testing.assert_array_equal(rows, data)
+    assert len(list(tmp_path.glob("*.tier"))) == 1
+    changed = Loader(data + 1, 5, size="8MiB", disk="32MiB", disk_dir=tmp_path)
+    np.testing.assert_array_equal(np.concatenate(list(changed)), data + 1)
+    assert len(list(tmp_path.glob("*.tier"))) == 2
+    Loader(data, 5, size="8MiB", name=f"test-disk-{os.getpid()}", disk="32MiB", disk_dir=tmp_path).cache.unlink()
+    assert (tmp_path / f"test-disk-{os.getpid()}.tier").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"disk_dir": None}, InvalidError, "disk= needs disk_dir="),
+        ({"disk": None}, InvalidError, "disk_dir= is the folder of disk="),
+        ({"disk": "much"}, InvalidError, "disk='much' is not a size"),
+        ({"disk": -1}, InvalidError, "disk=-1 bytes"),
+        ({"disk": 1.5}, InvalidError, "disk=1.5"),
+        ({"disk": 0}, InvalidError, "disk=0 holds no sample"),
+        ({"disk_dir": 7}, InvalidError, "disk_dir=7"),
+        ({"disk_dir": ""}, InvalidError, "disk_dir=''"),
+        ({"disk": 3000}, CacheMemoryError, "disk=3000: 1 slots of 4000 bytes"),
+        ({"disk": "900TiB", "variable": True, "size": "20MB"}, CacheMemoryError, "free"),
+        ({"disk_dir": "/none/of/ours"}, CacheNotFoundError, "the folder /none/of/ours does not exist"),
+        ({"size": None, "fingerprint": None}, InvalidError, "disk= is for a cache that is made here"),
+        ({"fingerprint": None}, InvalidError, "it is not certain which dataset these are (data: "),
+    ],
+)
+def test_bad_input(settings, error, text, tmp_path):
+    settings = {"disk_dir": tmp_path, **settings}
+    dataset = Numbers(settings.pop("dataset", 40))
+    with pytest.raises(error) as caught:
+        loader_of(dataset, settings.pop("disk_dir"), **settings)
+    assert text in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_of_the_user(tmp_path):
+    cache = loader_of(Numbers(40), tmp_path).cache
+    with pytest.raises(InvalidError, match="disk= are for a cache that is made here"):
+        Loader(Numbers(40), cache=cache, disk="1GiB", disk_dir=tmp_path / "other")
+
+
+def test_other_settings_while_the_file_is_in_use(tmp_path):
+    first = loader_of(Numbers(40), tmp_path)
+    with pytest.raises(Exception, match=f"other settings.*process {os.getpid()} .*use it"):
+        loader_of(Numbers(40), tmp_path, disk="32MiB")
+    assert sorted(indices_of(first)) == list(range(40))
+    first.cache.close()
+    assert sorted(indices_of(loader_of(Numbers(40), tmp_path, disk="32MiB"))) == list(range(40))
+
+
+def test_a_server_has_the_file(tmp_path):
+    loader_of(Numbers(40), tmp_path)
+    (file,) = tmp_path.glob("*.tier")
+    lock = (
+        "import fcntl, struct, sys, time; file = open(sys.argv[1], 'r+b'); "
+        "fcntl.fcntl(file, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0)); print('has it', flush=True); time.sleep(600)"
+    )  # F_OFD_SETLK of byte 0, exclusive
+    server = subprocess.Popen([sys.executable, "-c", lock, file], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline() == "has it\n"
+        with pytest.raises(CacheExistsError, match="has it for itself"):
+            loader_of(Numbers(40), tmp_path)
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def pixels(loader):
+    return {int(label): row.copy() for rows, labels in loader for row, label in zip(rows, labels)}
+
+
+@pytest.mark.parametrize("store", ["decoded", "encoded"])
+def test_native_workers(store, tmp_path):
+    """After the first program no picture is read."""
+    from pictures import encoded, picture
+
+    root = tmp_path / "pictures"
+    for k in range(40):
+        file = root / f"{k:03}" / "a.jpg"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(encoded(picture(60, 50, seed=k)))
+    made = []
+    for program in range(2):
+        folder = image.Folder(root, transform=image.Resize((32, 32)))
+        loader = Loader(
+            folder, 8, size="9MB" if store == "encoded" else "4300KB", store=store, fingerprint="pictures", disk="64MiB",
+            disk_dir=tmp_path, num_workers=2, worker="native", augment=image.ToDtype("float32", scale=True),
+        )  # fmt: skip
+        if program:
+            for file in root.rglob("*.jpg"):
+                file.write_bytes(b"no picture")
+        made += [pixels(loader) for _ in range(2)]
+        stats = loader.stats()
+        assert stats.disk_writes == (0 if program else 40)
+        assert stats.disk_hits > 0 or (store == "encoded" and not program)
+        loader.cache.close()
+    assert sorted(made[0]) == list(range(40))
+    for again in made[1:]:
+        assert all((made[0][k] == again[k]).all() for k in range(40))
+
+
+@pytest.mark.torch
+def test_cached_dataset(tmp_path):
+    import torch
+
+    from stocached.torch import CachedDataset, DataLoader
+
+    data = torch.arange(600.0).reshape(60, 10)
+    dataset = torch.utils.data.TensorDataset(data)
+    for program in range(2):
+        cached = CachedDataset(dataset, size="8MiB", disk="32MiB", disk_dir=tmp_path)
+        batches = torch.utils.data.DataLoader(cached, 7, num_workers=2)
+        assert torch.equal(torch.cat([rows for (rows,) in batches]), data)
+        stats = cached.stats()
+        assert (stats.disk_writes, stats.disk_hits) == ((60, 0) if program == 0 else (0, 60))
+        cached.cache.close()
+    loader = DataLoader(dataset, 7, size="8MiB", disk="32MiB", disk_dir=tmp_path, num_workers=2)
+    assert torch.equal(torch.cat([rows for (rows,) in loader]), data)
+    assert loader.stats().disk_hits == 60
