@@ -52,7 +52,7 @@ struct table {
 };
 
 struct stoc_image_worker {
-    bool vectors;
+    int vectors; /* as stoc_image_vectors */
     struct resize resize;
     struct buffer rows, picture, row;
     struct table table;
@@ -93,7 +93,7 @@ struct loops {
     void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std);
 };
 const struct loops *loops_of(const stoc_image_worker *w);
-bool has_vectors(void);
+int most_vectors(void); /* of this processor */
 
 /* resize.c */
 int resize_begin(stoc_image_worker *w, uint32_t channels);
