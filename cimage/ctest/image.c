@@ -500,6 +500,30 @@ static void vectors_and_plain_code_agree(void)
     }
 }
 
+/* Large results do not go through the processor's cache, if they are aligned. */
+static void large_results_agree(void)
+{
+    struct stoc_image_picture p = picture(300, 260, 3, STOC_IMAGE_CHW);
+    struct stoc_image_augment how = {.box_width = 300, .box_height = 260, .resized_width = 224, .resized_height = 224,
+                                     .width = 224, .height = 224, .dtype = STOC_IMAGE_FLOAT32, .divisor = 255,
+                                     .mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f},
+                                     .erase = STOC_IMAGE_ERASE_VALUE, .erase_x = 9, .erase_y = 8, .erase_width = 70,
+                                     .erase_height = 60, .erase_value = {7, 8, 9}};
+    size_t n = size_of(&p, &how);
+    uint8_t *one = aligned_alloc(64, n + 64), *two = aligned_alloc(64, n + 64);
+    int best = stoc_image_vectors(worker);
+    for (size_t at = 0; at <= 32; at += 4) {
+        EQUAL(stoc_image_augment(worker, &p, &how, one + at, n), 0);
+        stoc_image_use_vectors(worker, 0);
+        EQUAL(stoc_image_augment(worker, &p, &how, two + at, n), 0);
+        stoc_image_use_vectors(worker, best);
+        EQUAL(memcmp(one + at, two + at, n), 0);
+    }
+    free(one);
+    free(two);
+    release_picture(&p);
+}
+
 /* A worker keeps the weights of the last sizes. They are moved to the box, so equal sizes at another place, or flipped,
  * must not use them as they are. */
 static void weights_are_kept_for_equal_arguments_alone(void)
@@ -730,6 +754,7 @@ int main(int argc, char **argv)
         RUN(bombs);
         RUN(files_that_are_no_jpeg);
         RUN(vectors_and_plain_code_agree);
+        RUN(large_results_agree);
         RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);
         RUN(what_a_resize_keeps);

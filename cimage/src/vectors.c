@@ -252,14 +252,20 @@ VECTORS static inline __m256 quotient(__m256 a, __m256 b, __m256 r)
     return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, b, a), r, q);
 }
 
-VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std)
+VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std,
+                                      bool streams)
 {
+    streams = streams && (uintptr_t)dst % sizeof(__m256) == 0;
     const __m256 d = _mm256_set1_ps(divisor), rd = _mm256_set1_ps(1 / divisor), m = _mm256_set1_ps(mean);
     const __m256 s = _mm256_set1_ps(std), rs = _mm256_set1_ps(1 / std);
     for (size_t k = 0; k + 8 <= n; k += 8) {
         __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(src + k));
         __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-        _mm256_storeu_ps(dst + k, quotient(_mm256_sub_ps(quotient(x, d, rd), m), s, rs));
+        __m256 y = quotient(_mm256_sub_ps(quotient(x, d, rd), m), s, rs);
+        if (streams)
+            _mm256_stream_ps(dst + k, y);
+        else
+            _mm256_storeu_ps(dst + k, y);
     }
 }
 
@@ -267,6 +273,8 @@ static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors
                                      weigh_columns_vectors, interleave_vectors, normalise_vectors};
 static const struct loops wide = {transpose_in_vectors, transpose_out_vectors, weigh_wide,
                                   weigh_columns_wide, interleave_vectors, normalise_vectors};
+
+void end_stream(void) { _mm_sfence(); }
 
 int most_vectors(void)
 {
@@ -283,6 +291,8 @@ const struct loops *loops_of(const stoc_image_worker *w)
     return w->vectors == 2 ? &wide : w->vectors ? &vectors : &plain;
 }
 #else
+void end_stream(void) {}
+
 int most_vectors(void) { return 0; }
 
 const struct loops *loops_of(const stoc_image_worker *w)
