@@ -44,7 +44,7 @@ func TestHosts(t *testing.T) {
 	p := page(new(int))
 	for host, want := range map[string]int{"127.0.0.1": 200, "127.0.0.1:9201": 200, "localhost:1": 200, "LOCALHOST": 200,
 		"[::1]:9201": 200, "127.8.9.1": 200, "evil.example": 421, "evil.example:9201": 421, "localhost.evil.example": 421,
-		"10.0.0.1:9201": 421, "127.0.0.1.evil.example": 421, "": 421, "0.0.0.0:9201": 421} {
+		"192.0.2.1:9201": 421, "127.0.0.1.evil.example": 421, "": 421, "0.0.0.0:9201": 421} {
 		for _, target := range []string{"/", "/v1/live", "/page/page.js"} {
 			got := ask(p, "GET", target, func(r *http.Request) { r.Host = host })
 			if got.StatusCode != want {
