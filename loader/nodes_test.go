@@ -216,8 +216,7 @@ func TestNodesWithServers(t *testing.T) {
 	}
 }
 
-// Ensure that in the first epoch the server of a node also reads what the node owns and others read, and in no
-// other epoch: a loader that begins with the second asks for nothing else.
+// Ensure that in the first epoch the server of a node also reads what the node owns and others read.
 func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
 	const samples, size = 420, 20
 	d := newDataset(samples, 20000)
