@@ -106,13 +106,9 @@ func TestTop(t *testing.T) {
 	r.press(t, "\r")
 	r.shows(t, path, "first  10 samples, policy first-come", "down: ")
 	row := decode[jsonObject](t, ok(t, "stats", path, "--json"))
-	for _, line := range []string{`hit rate .* %.4f\n`, `cached +0\.3000 +3 `} {
-		if strings.Contains(line, "%") {
-			line = fmt.Sprintf(line, row["hit_rate"])
-		}
-		if !regexp.MustCompile(line).MatchString(r.screen()) {
-			t.Errorf("no %s in\n%s", line, r.screen())
-		}
+	for _, line := range []string{fmt.Sprintf(`hit rate +\S+ +%.4f\s`, row["hit_rate"]), `cached +0\.3000 +3\s`,
+		fmt.Sprintf(`hits/s +\S+ +%.0f\s`, row["hits"]), fmt.Sprintf(`sets/s +\S+ +%.0f\s`, row["stored"])} {
+		r.wait(t, "it has "+line, regexp.MustCompile(line).MatchString)
 	}
 	r.press(t, "G")
 	r.shows(t, fmt.Sprintf("%d go ", os.Getpid()), "test client")
