@@ -149,7 +149,9 @@ def main() -> None:
         f"{'with' if options.augment else 'without'} augment=.\n"
     )
     print("| source | size | decoded, s | encoded, s | auto, s | chosen | auto / better | of processor time | ", end="")
-    print("again / better | of processor time | each run: auto / better |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|")
+    print(
+        "again / better | of processor time | each run: auto / better |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|"
+    )
     for source in options.sources:
         for part in options.sizes:
             row(source, part, decoded, options)
