@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+import warnings
 import wave
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -97,7 +98,7 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in (ROOT / ".tools/alsa", Path("/usr/share/sounds/alsa")):
         if folder.is_dir():
             return folder
-    print("the recordings of alsa-utils are missing: these clips are made here, of noise")
+    warnings.warn("the recordings of alsa-utils are missing: the clips are made here, of noise", stacklevel=1)
     folder, dice = tmp_path_factory.mktemp("sounds"), random.Random(1)
     for k in range(9):
         with wave.open(str(folder / f"{k}.wav"), "wb") as file:
