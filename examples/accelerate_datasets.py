@@ -6,12 +6,12 @@ transform returns, and `accelerator.prepare` keeps our loader. Random steps go i
     pip install datasets accelerate pillow
     python accelerate_datasets.py FOLDER [--epochs 3]
 
-FOLDER has a folder of pictures for each class. Any dataset of the Hub is used alike. The program prints, for 96
+FOLDER has a folder of pictures for each class. A dataset of the Hub works the same way. The program prints, for 96
 pictures:
 
-    epoch 1: loss 2.16, 0 of 96 samples from the cache
-    epoch 2: loss 2.05, 96 of 96 samples from the cache
-    epoch 3: loss 1.98, 96 of 96 samples from the cache
+    epoch 1: loss 2.03, 0 of 96 samples from the cache
+    epoch 2: loss 1.78, 96 of 96 samples from the cache
+    epoch 3: loss 1.80, 96 of 96 samples from the cache
 """
 
 import argparse

@@ -9,8 +9,8 @@ first. The order depends on the seed alone, and not on the number of ranks.
 FOLDER has a folder of JPEG files for each class. Rank 0 prints, for 96 pictures:
 
     epoch 1: loss 2.11, 2 ranks found 0 of 96 samples in the cache
-    epoch 2: loss 2.02, 2 ranks found 96 of 96 samples in the cache
-    epoch 3: loss 1.95, 2 ranks found 96 of 96 samples in the cache
+    epoch 2: loss 1.98, 2 ranks found 96 of 96 samples in the cache
+    epoch 3: loss 1.92, 2 ranks found 96 of 96 samples in the cache
 
 The cache stays for the next job, which finds every picture in its first epoch. `stocached rm examples-ddp` removes it.
 """

@@ -4,12 +4,11 @@
 
 It runs a fenced block if the first line has "run" after the language: ```python run, ```go run, ```sh run or ```c run.
 If a block ```text output follows, the example must print it. In this block, a line "..." stands for any number of
-lines, and "..." within a line for any text. Blocks with ```python torch, lightning, accelerate or transformers need
-that package. If it is not installed, they are skipped and counted. A block ```python of NAME is a part of
-examples/NAME, word for word. Each block runs in its own folder, in the order of
-the document, and finds our bin/, .venv/bin and build/. Python blocks run in children of a process that has imported
-NumPy, torch or Lightning: tools/warm.py. A relative link to a missing file is a failure too. Needs only the standard
-library.
+lines, and "..." within a line for any text. Blocks with ```python torch, lightning or transformers need that package.
+If it is not installed, they are skipped and counted. Each block runs in its own folder, in the order of the document,
+and finds our bin/, .venv/bin and build/. Python blocks run in children of a process that has imported NumPy, torch or
+Lightning: tools/warm.py. A block ```python of NAME must be a part of examples/NAME, word for word. A relative link to a
+missing file is a failure too. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from warm import Warm
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300  # for one block; the slowest import torch and frameworks while other tests run, or compile Go programs
 
-FENCE = re.compile(r"^```(\w+) (run|torch|lightning|accelerate|transformers|output)\s*$")
+FENCE = re.compile(r"^```(\w+) (run|torch|lightning|transformers|output)\s*$")
 EXCERPT = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
