@@ -19,7 +19,7 @@ AZURITE_VERSION := 3.37.0
 # which run in parallel. A comma separates the stages of a lane, which run one after the other. A lane that begins with
 # a tilde has low priority. Each stage is a target: `make test-c` runs one of them. Tests wait much of their time, so
 # three lanes keep two processors busy. Only tests in Python need what `setup-rest` installs.
-PYTHON_TESTS := setup-rest,test-python,test-torch
+PYTHON_TESTS := setup-rest,test-python,test-torch,test-examples
 GO_TESTS := test-go,test-go-race,test-go-faults,test-model,test-bench,setup-versitygw,test-remote
 OTHER_TESTS := test-c,test-stress,test-languages,test-conform,test-demo
 TESTS := $(PYTHON_TESTS)+$(GO_TESTS)+$(OTHER_TESTS)
@@ -283,7 +283,7 @@ test-bench: ## run the benchmarks in small sizes, for seconds
 # Other stages run the tests of several processes: the race detector sees only one process, and makes these tests ten
 # times slower. Other stages also run the long tests of one goroutine, and tests that count allocations. One command
 # runs all packages, so that they compile and run in parallel. The slowest packages come first.
-RACE_SKIP = TestGarbage|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
+RACE_SKIP = TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
@@ -354,9 +354,13 @@ test-suites: setup-torch ## run the DataLoader tests of torch and torchdata with
 test-demo: setup-demo setup-c-tests setup-versitygw demo-readers ## test the demo, the scripts in tools/ and `make install`
 	$(PYTEST) demo tools
 
+.PHONY: test-examples
+test-examples: setup-examples setup-c-tests setup-versitygw demo-readers ## run the programs in examples/ on photographs, texts and sounds
+	$(PYTEST) tools/checks_examples.py
+
 .PHONY: test-docs
 test-docs: build setup-python ## run the examples in README.md and docs/
-	$(PY) tools/docs.py README.md python/README.md docs
+	$(PY) tools/docs.py README.md python/README.md docs examples
 
 # ------------------------------------------------------------------------------------------------ lint
 
@@ -379,12 +383,12 @@ MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 # Sentences of at most 30 words, and lines of at most 100 columns.
 .PHONY: lint-prose
 lint-prose:
-	$(PYTHON) tools/prose.py README.md python/README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
+	$(PYTHON) tools/prose.py README.md python/README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs examples
 
 .PHONY: lint-python
 lint-python:
-	$(PY) -m ruff check python bench demo tools
-	$(PY) -m ruff format --check python bench demo tools
+	$(PY) -m ruff check python bench demo tools examples
+	$(PY) -m ruff format --check python bench demo tools examples
 	$(MYPY)
 	$(MYPY) demo tools
 
@@ -457,13 +461,15 @@ setup-cloud: ## install the servers of test-cloud into .tools
 setup-promtool:
 	@tools/setup.sh promtool
 
-.PHONY: setup-python setup-demo setup-torch setup-lint setup-lint-python setup-lint-go setup-first setup-rest
+.PHONY: setup-python setup-demo setup-torch setup-examples setup-lint setup-lint-python setup-lint-go setup-first setup-rest
 setup-python: setup-system
 	@tools/setup.sh python
 setup-demo: setup-python
 	@tools/setup.sh demo
 setup-torch: setup-python
 	@tools/setup.sh torch
+setup-examples: setup-demo $(if $(filter 0,$(TORCH)),,setup-torch)
+	@tools/setup.sh examples
 setup-lint: setup-lint-python setup-lint-go
 setup-lint-python: setup-python
 	@tools/setup.sh lint-python
@@ -471,12 +477,9 @@ setup-lint-go: setup-system
 	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint-go
 # setup-first installs what the first tests need, and setup-rest what later tests need.
 setup-first: setup-c-tests setup-promtool setup-python build
-setup-rest: setup-demo
-ifneq ($(TORCH),0)
-setup-rest: setup-torch
-endif
+setup-rest: setup-examples
 
 .PHONY: clean
 clean: ## remove everything that make made, including virtual environments and tools
-	rm -rf bin build $(VENV) .venv-peers .venv-oldest $(TOOLS)
+	rm -rf bin build $(VENV) .venv-examples .venv-peers .venv-oldest $(TOOLS)
 	@for folder in cclient cimage; do [ ! -e $$folder/Makefile ] || $(MAKE) --no-print-directory -C $$folder clean; done

@@ -479,7 +479,8 @@ STOC_API void stoc_fetch_end(struct stoc_fetch_options *options, void **data, si
 STOC_API int64_t stoc_prefetch(stoc_cache *cache, const int64_t *indices, size_t n, struct stoc_fetch_options *options,
                                struct stoc_error *error);
 
-/* Offers a sample that the caller has loaded to other machines: its parts, one after the other, have sample_bytes.
+/* Offers a sample that the caller has loaded to other machines: its parts, one after the other, have sample_bytes,
+ * or at most so many in a variable-size cache.
  * count 0: the load of the sample has failed, and another program may load it. 1: a tier takes the sample. 0: none does.
  * EINVAL for a cache whose samples a server reads from a source, EINDEX, ESCHEMA, and the connection's errors of
  * stoc_fetch. timeout_ms as in stoc_fetch_options. */

@@ -278,11 +278,11 @@ STOC_IMAGE_API int stoc_image_load(void *worker, int64_t index, const void **sam
 STOC_IMAGE_API int stoc_image_finish(void *worker, uint64_t seed, const void *sample, size_t bytes, void *buffer,
                                      uint32_t row);
 
-/* 1: this processor has the vector instructions that the library uses; 0: it has not, or
- * stoc_image_use_vectors(0) was called. */
+/* The vector instructions that a worker uses, of those of this processor: 0: none; 1: AVX2 and FMA; 2: AVX-512 with
+ * VNNI, too. */
 STOC_IMAGE_API int stoc_image_vectors(const stoc_image_worker *worker);
-/* For tests: switches the vector instructions of a worker off, and on again where they exist. */
-STOC_IMAGE_API void stoc_image_use_vectors(stoc_image_worker *worker, int use);
+/* For tests: the worker uses these at most. All give the same bits. */
+STOC_IMAGE_API void stoc_image_use_vectors(stoc_image_worker *worker, int most);
 
 #ifdef __cplusplus
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/stocached/stocached/control"
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/looks"
 	"github.com/stocached/stocached/shm"
 )
 
+// patience is how a program waits for the load of another one. After that it loads the sample itself.
+var patience = looks.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: time.Minute}
+
 const (
-	// How a program waits for the load of another one: pauses between two looks, each 1.5 times the one
-	// before, and the longest wait. After that it loads the sample itself.
-	firstLook, longestLook, lookFor = 2 * time.Millisecond, 100 * time.Millisecond, time.Minute
 	// askAgain is how long a program does not ask a server that was away.
 	askAgain = 5 * time.Second
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
@@ -75,7 +76,7 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 	case !s.Programs():
 		return false, fmt.Errorf("%w: the server reads the samples of this cache from a source; Offer is for source: "+
 			"{kind: none}", ErrInvalid)
-	case len(data) != s.SampleBytes():
+	case !s.fits(data):
 		return false, fmt.Errorf("%w: %d bytes, a sample has %d", ErrSchema, len(data), s.SampleBytes())
 	}
 	if _, err := s.numbers([]int{i}); err != nil {
@@ -86,6 +87,11 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 		return false, err
 	}
 	return p.used, nil
+}
+
+// fits says whether a sample of the cache may have so many bytes.
+func (s *Served) fits(data []byte) bool {
+	return len(data) == s.SampleBytes() || s.Variable() && len(data) < s.SampleBytes()
 }
 
 func (s *Served) offer(ctx context.Context, m control.OfferBody) error {
@@ -113,27 +119,24 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	}
 	began := time.Now()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	for pause := firstLook; ; pause = min(pause+pause/2, longestLook) {
-		data, code, err := s.askOnce(ctx, i)
-		switch {
-		case ctx.Err() != nil:
-			return nil, false, context.Cause(ctx)
-		case errors.Is(err, ErrIndex), errors.Is(err, ErrClosed), errors.Is(err, ErrReplaced):
-			return nil, false, err
-		case err != nil:
-			s.away.Store(time.Now().UnixNano())
-			return nil, false, nil
-		case code != control.CodeLoading:
-			return data, code == control.CodeLoad, nil
-		case time.Since(began) > lookFor:
-			return nil, false, nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
-		}
+	var code control.Code
+	var failed error
+	err = patience.Until(ctx, nil, func() bool {
+		data, code, failed = s.askOnce(ctx, i)
+		return failed != nil || code != control.CodeLoading || ctx.Err() != nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, false, context.Cause(ctx)
+	case err != nil: // others have not loaded it in all that time
+		return nil, false, nil
+	case errors.Is(failed, ErrIndex), errors.Is(failed, ErrClosed), errors.Is(failed, ErrReplaced):
+		return nil, false, failed
+	case failed != nil:
+		s.away.Store(time.Now().UnixNano())
+		return nil, false, nil
 	}
+	return data, code == control.CodeLoad, nil
 }
 
 // askOnce returns a sample, or why the server has none.
@@ -142,7 +145,7 @@ func (s *Served) askOnce(ctx context.Context, i int) (data []byte, code control.
 	defer stop()
 	err = s.fill(ctx, control.Loads, []int{i}, []int{0}, func(_ int, sample []byte) bool {
 		data = append([]byte(nil), sample...)
-		return len(data) == s.SampleBytes()
+		return s.fits(data)
 	}, func(int) (hit bool, err error) {
 		data, hit, err = s.getOwn(i, s.c.Copy)
 		return hit, err

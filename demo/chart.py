@@ -17,7 +17,8 @@ from demo.experiment import FRACTIONS, Result
 if TYPE_CHECKING:
     from demo.pipelines import Result as Pipelines
 
-INK, GREY, PALE, BLUE, GREEN, ORANGE = "#1c2430", "#6b7480", "#d9dde2", "#1f6feb", "#1a7f37", "#e8590c"
+# of internal/palette/palette.go
+INK, GREY, PALE, BLUE, GREEN, VERMILION = "#1c2430", "#6b7480", "#e4e8ec", "#0072b2", "#009e73", "#d55e00"
 
 
 def draw(result: Result, pipelines: Pipelines | None, folder: Path) -> list[Path]:
@@ -51,7 +52,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
         [0, 1],
         [result.cold_seconds, result.hit_seconds],
         "--",
-        color=ORANGE,
+        color=VERMILION,
         linewidth=1.8,
         label="straight line: (1 - c) × cold + c × hit",
         zorder=2,

@@ -1,4 +1,4 @@
-"""One job on three hosts: what node caches, a cluster tier and affinity save.
+"""One job on three hosts, started by torchrun: what node caches, a cluster tier and affinity save.
 
 python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
 
@@ -148,16 +148,27 @@ class Demo:
         ranks = []
         for rank, host in enumerate(self.hosts.hosts):
             environment = {
-                "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0",
-                "MASTER_ADDR": self.hosts.hosts[0].address, "MASTER_PORT": "29500", "STOCACHED_NODE": host.name,
-                "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": "eth0",
+                "STOCACHED_NODE": host.name, "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": "eth0",
                 "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             }  # fmt: skip
             settings = {
                 "cache": "photos", "batch": self.batch, "epochs": epochs, "step": self.arguments.step,
                 "affinity": setting.affinity, "state": str(self.folder / "state.json"),
             }  # fmt: skip
-            command = [sys.executable, "-m", "demo.cluster_rank", json.dumps(settings)]
+            torchrun = {
+                "nnodes": HOSTS, "nproc-per-node": 1, "node-rank": rank, "master-addr": self.hosts.hosts[0].address,
+                "master-port": 29500,
+            }  # fmt: skip
+            options = [f"--{key}={value}" for key, value in torchrun.items()]
+            command = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                *options,
+                "-m",
+                "demo.cluster_rank",
+                json.dumps(settings),
+            ]
             ranks.append(host.run(command, environment, output=subprocess.PIPE, log=self.folder / f"rank{rank}.log"))
         return ranks
 
@@ -222,8 +233,8 @@ class Demo:
         lost.kill()
         position = json.loads(state.read_text())["position"]
         for rank in ranks[:-1]:
-            rank.kill()  # as a launcher does, when a rank has ended
-            rank.wait()
+            rank.terminate()  # torchrun ends its rank, too
+            rank.wait(SECONDS)
         lost.boot()
         self.boot(lost, setting)
         self.read_epochs(self.start_ranks(setting, epochs), result, 1)

@@ -1,4 +1,4 @@
-"""Hosts on one machine: namespaces of network, mounts and IPC, each with its own /dev/shm. Needs root."""
+"""Hosts on one machine: namespaces of network, mounts, IPC and processes, each with its own /dev/shm. Needs root."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ class Host:
             "unshare",
             "--mount",
             "--ipc",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
             "sh",
             "-c",
             mount,
@@ -52,7 +56,9 @@ class Host:
     ) -> subprocess.Popen[str]:
         """log: gets what the program writes to standard error, and to standard output if that has no output."""
         assert self._holder is not None
-        enter = ["nsenter", "-t", str(self._holder.pid), "--mount", "--ipc", "--net", f"--wd={os.getcwd()}", "--"]
+        holder = str(self._holder.pid)
+        processes = f"--pid=/proc/{holder}/ns/pid_for_children"
+        enter = ["nsenter", "-t", holder, "--mount", "--ipc", "--net", processes, f"--wd={os.getcwd()}", "--"]
         with open(log or os.devnull, "ab") as errors:
             program = subprocess.Popen(
                 [*enter, *map(str, command)],
@@ -66,7 +72,8 @@ class Host:
 
     def kill(self) -> None:
         """The host loses power: its processes end at once, and what its memory had is gone."""
-        for program in [*self.programs, self._holder]:
+        # With the first process of the namespace all others end, those that programs have started too.
+        for program in [self._holder, *self.programs]:
             if program is not None:
                 program.send_signal(signal.SIGKILL)
                 program.wait()

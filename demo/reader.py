@@ -1,7 +1,7 @@
 """python -m demo.reader NAME SEED [BATCH]: reads every sample of a served cache once, in its own
 order, and prints the sums.
 
-The same program as demo/gofetch in Go and cclient/examples/fetch.c in C. crc is the XOR of the
+The same program as demo/gofetch in Go and examples/c/fetch.c in C. crc is the XOR of the
 CRC-32C of each sample, the same in any order. seconds is the time of the fetches.
 """
 

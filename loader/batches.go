@@ -57,6 +57,7 @@ type run struct {
 	epoch    *order.Epoch
 	part     *order.Part
 	dealer   *order.Dealer // of batches to nodes; nil: part says what this rank reads
+	owned    chan []int    // for Loader.bring, in the first epoch; nil: not
 	batches  int
 	all      sync.WaitGroup // goroutines of the loop
 	made     chan *buffer   // in order; closed after the last batch
@@ -91,6 +92,14 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 		made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
+	if bring := l.brings; bring != nil {
+		r.owned = make(chan []int, l.options.Ahead)
+		r.all.Go(func() {
+			for indices := range r.owned {
+				bring(r.ctx, indices)
+			}
+		})
+	}
 	r.all.Go(r.plan)
 	workers := l.options.Workers
 	if l.from.fetch != nil {
@@ -170,7 +179,7 @@ func (l *Loader) delivered(b *buffer, position uint64) {
 // beginEpoch moves to the start of an epoch.
 func (l *Loader) beginEpoch(epoch uint64) {
 	l.mu.Lock()
-	l.state.Epoch, l.state.Position = epoch, 0
+	l.state.Epoch, l.state.Position, l.brings = epoch, 0, nil
 	l.mu.Unlock()
 }
 
@@ -186,6 +195,9 @@ func (b *buffer) giveBack() {
 // plan makes one batch after the other, at most as many as may be ahead of the caller.
 func (r *run) plan() {
 	defer close(r.made)
+	if r.owned != nil {
+		defer close(r.owned)
+	}
 	size := uint64(r.l.options.BatchSize)
 	for k := range uint64(r.batches) {
 		first := k * size
@@ -198,6 +210,7 @@ func (r *run) plan() {
 		b.begin(int(n))
 		if r.dealer != nil {
 			_, b.real = r.dealer.Fill(b.indices, k, r.l.options.Rank)
+			r.bring(k)
 		} else {
 			r.part.Fill(b.indices, first)
 			b.real = int(min(max(r.part.Real(), first)-first, n))
@@ -219,6 +232,17 @@ func (r *run) plan() {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// bring asks for what the node owns of a batch and others read.
+func (r *run) bring(batch uint64) {
+	if r.owned == nil {
+		return
+	}
+	select {
+	case r.owned <- r.dealer.Elsewhere(batch, r.l.options.Rank):
+	case <-r.ctx.Done():
 	}
 }
 

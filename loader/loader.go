@@ -8,6 +8,8 @@
 package loader
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -29,6 +31,7 @@ type Loader struct {
 
 	mu      sync.Mutex // protects the fields below
 	running bool
+	brings  func(ctx context.Context, indices []int) // see bring; nil: not, or not any more
 	state   State
 }
 
@@ -58,6 +61,7 @@ func New(from Samples, o Options) (*Loader, error) {
 	}
 	l := &Loader{from: from, options: o, order: epoch.Order, state: State{Order: epoch.Order}}
 	l.keep()
+	l.brings = l.bring()
 	l.pool.size, l.pool.most = from.bytes, o.Ahead+2 // those ahead, the caller's, and its previous one
 	l.mean.Store(int64(from.bytes))
 	if from.variable {
@@ -67,15 +71,36 @@ func New(from Samples, o Options) (*Loader, error) {
 	return l, nil
 }
 
-// keep makes the cache of a node store what the node keeps, if it says how many samples it holds.
+// keep makes the cache of a node store what the node keeps, if it is known how many samples the cache holds.
 func (l *Loader) keep() {
 	o := l.options
 	if o.owners == nil {
 		return
 	}
 	node := o.owners.NodeOf(o.Rank)
-	if c, can := l.from.cache.(interface{ Keep(kept *order.Kept) }); can && o.Nodes[node].Capacity > 0 {
-		c.Keep(o.owners.Keep(node, o.Nodes[node].Capacity))
+	c, can := l.from.cache.(interface {
+		Keep(kept *order.Kept)
+		Slots() int
+	})
+	if !can {
+		return
+	}
+	if capacity := cmp.Or(o.Nodes[node].Capacity, uint64(min(c.Slots(), l.from.samples))); capacity > 0 {
+		c.Keep(o.owners.Keep(node, capacity))
+	}
+}
+
+// bring returns what asks the server of a node for samples that the node owns and others read. So the epochs
+// after the first one find them. nil: no nodes, or no server.
+func (l *Loader) bring() func(ctx context.Context, indices []int) {
+	c, can := l.from.fetch.(interface {
+		Prefetch(ctx context.Context, indices []int) (queued int, err error)
+	})
+	if l.options.owners == nil || !can {
+		return nil
+	}
+	return func(ctx context.Context, indices []int) {
+		_, _ = c.Prefetch(ctx, indices) // an error of the server shows in the fetch
 	}
 }
 

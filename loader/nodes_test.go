@@ -216,6 +216,55 @@ func TestNodesWithServers(t *testing.T) {
 	}
 }
 
+// Ensure that in the first epoch the server of a node also reads what the node owns and others read.
+func TestFirstEpochBringsWhatANodeOwns(t *testing.T) {
+	const samples, size = 420, 20
+	d := newDataset(samples, 20000)
+	nodes := []order.Node{{Name: "a", Ranks: 2}, {Name: "b", Ranks: 1}}
+	owners, err := order.NewOwners(nodes, samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, _, _ := serve(t, d, samples)
+	c := dial(t, o)
+	for rank := range uint64(2) { // those of node b do not run
+		l, err := loader.New(loader.FromServer(c), loader.Options{BatchSize: size, Order: shuffled(samples), Rank: rank,
+			Ends: order.Drop, Nodes: nodes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 0
+		for b, err := range l.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += b.Len()
+			b.Release()
+		}
+		if read > samples/3+size {
+			t.Fatalf("rank %d read %d samples", rank, read)
+		}
+	}
+	owned := func() (there, all int) {
+		ready := map[int]bool{}
+		for i := range c.Ready() {
+			ready[i] = true
+		}
+		for i := range samples {
+			if owners.Owner(uint64(i)) == 0 {
+				if all++; ready[i] {
+					there++
+				}
+			}
+		}
+		return there, all
+	}
+	eventually(t, "all samples that node a owns", func() bool { there, all := owned(); return there == all })
+	if there, _ := owned(); there < samples/2 {
+		t.Errorf("node a owns %d samples", there)
+	}
+}
+
 func rangeOf(n int) (all []int) {
 	for i := range n {
 		all = append(all, i)

@@ -20,7 +20,9 @@ type Options struct {
 	// Nodes of the job, in the order of their ranks. Each global batch is dealt to the nodes whose caches
 	// own its samples (docs/spec/order.md, Nodes): no rank reads what Ranks alone would give it, but the
 	// samples of each global batch are the same. Ends is Pad or Drop, and Ranks may be 0. With FromCache and
-	// FromServer, the cache of a node with a Capacity keeps what the node owns first. nil: no affinity.
+	// FromServer, the cache of a node keeps what the node owns first, unless neither Capacity nor the cache says
+	// how many samples it holds. In the first epoch, a server also reads what its node owns and others read.
+	// nil: no affinity.
 	Nodes []order.Node
 
 	// Workers is the number of goroutines that load samples. 0: GOMAXPROCS, at least 4. FromServer

@@ -95,6 +95,28 @@ func (d *Dealer) Fill(dst []int, batch, rank uint64) (n, real int) {
 	return n, real
 }
 
+// Elsewhere returns the part of a rank of the samples in a global batch that its node owns and other nodes
+// read. It panics as Deal.
+func (d *Dealer) Elsewhere(batch, rank uint64) (indices []int) {
+	own, first := d.owners.NodeOf(rank), uint64(0)
+	for _, n := range d.owners.nodes[:own] {
+		first += n.Ranks
+	}
+	k := uint64(0) // of those that the ranks of the node share
+	for node, read := range d.Deal(batch) {
+		for _, index := range read {
+			if node == own || d.owners.Owner(uint64(index)) != own {
+				continue
+			}
+			if k%d.owners.nodes[own].Ranks == rank-first {
+				indices = append(indices, index)
+			}
+			k++
+		}
+	}
+	return indices
+}
+
 // deal returns the samples of each node, and how many of them come before the end of the epoch.
 func (d *Dealer) deal(batch uint64) (dealt [][]int, before []int) {
 	if batch >= d.Batches() {

@@ -25,6 +25,13 @@ func SetTimeouts(t *testing.T, frame, stall time.Duration) {
 	t.Cleanup(func() { session.FrameTimeout, session.StallTimeout = oldFrame, oldStall })
 }
 
+// SetLongestWait changes LongestWait until the test ends.
+func SetLongestWait(t *testing.T, wait time.Duration) {
+	before := session.LongestWait
+	session.LongestWait = wait
+	t.Cleanup(func() { session.LongestWait = before })
+}
+
 // Waiting returns the most bytes of samples that wait for one client.
 func (s *Server) Waiting() (most int) {
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 
 	"github.com/stocached/stocached/control"
@@ -27,6 +28,9 @@ type Options struct {
 	// are on the admin socket only.
 	MetricsListen string
 	Admin         AdminOptions
+	// Page answers for a page for people on the admin socket, under /, /page/, /v1/live and /v1/timeline. nil:
+	// nothing is there.
+	Page http.Handler
 	// ParseCache makes options of the JSON that operators send for a cache. Operators get its error
 	// as their answer. nil: operators cannot add or replace caches.
 	ParseCache func(body []byte) (CacheOptions, error)

@@ -2,19 +2,18 @@ package tier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
+	"github.com/stocached/stocached/internal/looks"
 	"github.com/stocached/stocached/source"
 )
 
 // Pauses says how a read waits for the load of another machine.
-type Pauses struct {
-	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
-	Most           time.Duration // of all pauses
-}
+type Pauses = looks.Pauses
 
 // Around returns a source that asks the tiers of a set before it reads s. It owns both. Its Read is
 // fastest if dst has Spare more bytes than the sample; they may change.
@@ -51,15 +50,15 @@ func (a *around) begin(ctx context.Context, i int, dst []byte) (size int, room [
 	return size, *b, func() { a.scratch.Put(b) }, nil
 }
 
-// get asks the tiers for a sample, and writes it to those before the one that has it.
-func (a *around) get(ctx context.Context, i, size int, room []byte) bool {
+// get asks the tiers for a sample, and writes it to those before the one that has it. It returns its length.
+func (a *around) get(ctx context.Context, i, size int, room []byte) (int, bool) {
 	for k, q := range a.set.queues {
-		if q.tier.Get(ctx, i, size, room) == Hit {
-			a.set.put(k, i, room[:size])
-			return true
+		if n, r := q.tier.Get(ctx, i, size, room); r == Hit {
+			a.set.put(k, i, room[:n])
+			return n, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // Read is part of source.Source.
@@ -69,17 +68,17 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
-	if a.get(ctx, i, size, room) {
-		return copy(dst, room[:size]), nil
+	if n, hit := a.get(ctx, i, size, room); hit {
+		return copy(dst, room[:n]), nil
 	}
 	claimed := false
 	if shared := a.set.shared; shared != nil {
-		result, err := a.claim(ctx, shared, i, size, room)
+		length, result, err := a.claim(ctx, shared, i, size, room)
 		switch {
 		case err != nil:
 			return 0, err
 		case result == Hit:
-			return copy(dst, room[:size]), nil
+			return copy(dst, room[:length]), nil
 		}
 		claimed = result == Claimed
 	}
@@ -96,31 +95,25 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 
 // claim gets a sample that another machine loads, or the right to load it (Claimed). Any other
 // result: the caller loads it without that right.
-func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (Result, error) {
-	result := shared.Claim(ctx, i, size, room)
-	if result != Busy {
-		return result, nil
-	}
-	began, pauses := time.Now(), shared.Waits()
+func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (
+	length int, result Result, err error) {
+	began := time.Now()
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	timer := time.NewTimer(pauses.First)
-	defer timer.Stop()
-	for pause := pauses.First; result == Busy; result = shared.Claim(ctx, i, size, room) {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return Out, context.Cause(ctx)
-		case <-a.closing:
-			return Out, fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
-		}
-		if time.Since(began) > pauses.Most {
-			shared.GaveUp()
-			return Out, nil
-		}
-		pause = min(pause+pause/2, pauses.Longest)
-		timer.Reset(pause)
+	err = shared.Waits().Until(ctx, a.closing, func() bool {
+		length, result = shared.Claim(ctx, i, size, room)
+		return result != Busy
+	})
+	switch {
+	case errors.Is(err, looks.ErrEnough):
+		shared.GaveUp()
+		return 0, Out, nil
+	case errors.Is(err, looks.ErrEnded):
+		err = fmt.Errorf("%w while a read waited for the load of another machine", source.ErrClosed)
 	}
-	return result, nil
+	if err != nil {
+		return 0, Out, err
+	}
+	return length, result, nil
 }
 
 func (a *around) take(n int) *[]byte {

@@ -13,10 +13,19 @@ import (
 // source.ErrLoad. It also knows who loads what no tier has, one program at a time for each sample.
 type Programs struct {
 	around
+	info   source.Info
 	within time.Duration
 
-	mu    sync.Mutex // protects loads
+	mu    sync.Mutex // protects the fields below
 	loads map[int]load
+	waits map[int]map[*wait]bool // for the ends of loads
+}
+
+// wait is for the end of any of some loads.
+type wait struct {
+	indices []int
+	then    func() // nil: it was called
+	timer   *time.Timer
 }
 
 // load is the load of a sample by a program. The zero value of by: the right to it is being asked for.
@@ -31,8 +40,8 @@ func NewPrograms(s source.Source, set *Set, within time.Duration) *Programs {
 	if set == nil {
 		set = New(nil, nil)
 	}
-	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, within: within,
-		loads: map[int]load{}}
+	return &Programs{around: around{Source: s, set: set, closing: make(chan struct{})}, info: s.Info(), within: within,
+		loads: map[int]load{}, waits: map[int]map[*wait]bool{}}
 }
 
 // Read is part of source.Source.
@@ -42,8 +51,8 @@ func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
-	if p.get(ctx, i, size, room) {
-		return copy(dst, room[:size]), nil
+	if n, hit := p.get(ctx, i, size, room); hit {
+		return copy(dst, room[:n]), nil
 	}
 	return p.Source.Read(ctx, i, dst)
 }
@@ -65,33 +74,46 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	result := Claimed
 	if shared := p.set.shared; shared != nil {
 		room := p.take(size + Spare)
-		result = shared.Claim(ctx, i, size, *room)
+		_, result = shared.Claim(ctx, i, size, *room)
 		p.scratch.Put(room)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if result == Hit || result == Busy {
 		delete(p.loads, i)
+		defer call(p.wake(i))
 		return false
 	}
 	p.loads[i] = load{by, time.Now()} // without the right too: a tier that fails keeps no program from its load
 	return true
 }
 
-// Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it has another
-// size.
+// Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it is no
+// sample of the cache.
 func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 	size, err := p.Size(i)
-	if err == nil && size != len(sample) {
+	schema := &p.info.Schema
+	switch {
+	case err != nil:
+	case schema.Variable && len(sample) > size:
+		err = fmt.Errorf("%w: sample %d has %d bytes, those of the cache have %d at most", source.ErrInvalid, i, len(sample), size)
+	case schema.Variable:
+		if _, err = schema.Split(sample); err != nil {
+			err = fmt.Errorf("%w: sample %d: %w", source.ErrInvalid, i, err)
+		}
+	case size != len(sample):
 		err = fmt.Errorf("%w: sample %d has %d bytes, those of the cache have %d", source.ErrInvalid, i, len(sample), size)
 	}
 	if err != nil {
 		return false, err
 	}
+	taken := p.set.put(len(p.set.queues), i, sample)
 	p.mu.Lock()
 	delete(p.loads, i)
+	woken := p.wake(i)
 	p.mu.Unlock()
-	return p.set.put(len(p.set.queues), i, sample), nil
+	call(woken)
+	return taken, nil
 }
 
 // Fail ends the load of a sample that a program gives up, on any of its connections.
@@ -114,11 +136,72 @@ func (p *Programs) end(which func(i int, one load) bool) int {
 			ended = append(ended, i)
 		}
 	}
+	woken := p.wake(ended...)
 	p.mu.Unlock()
+	defer call(woken)
 	for _, i := range ended {
 		if shared := p.set.shared; shared != nil {
 			shared.Release(i)
 		}
 	}
 	return len(ended)
+}
+
+// WhenEnded calls then when a load of one of these samples ends, or after a time. It returns what does so at
+// once. nil: programs of this server do not load all of these samples, and then is not called.
+func (p *Programs) WhenEnded(indices []int, most time.Duration, then func()) (now func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range indices {
+		if _, loading := p.loads[i]; !loading {
+			return nil
+		}
+	}
+	w := &wait{indices: indices, then: then}
+	for _, i := range indices {
+		if p.waits[i] == nil {
+			p.waits[i] = map[*wait]bool{}
+		}
+		p.waits[i][w] = true
+	}
+	now = func() {
+		p.mu.Lock()
+		then := p.endWait(w)
+		p.mu.Unlock()
+		call(then)
+	}
+	w.timer = time.AfterFunc(most, now)
+	return now
+}
+
+// wake ends the waits for these samples, and returns what to call without the lock.
+func (p *Programs) wake(indices ...int) (then []func()) {
+	for _, i := range indices {
+		for w := range p.waits[i] {
+			then = append(then, p.endWait(w)...)
+		}
+	}
+	return then
+}
+
+// endWait ends one wait.
+func (p *Programs) endWait(w *wait) []func() {
+	if w.then == nil {
+		return nil
+	}
+	then := w.then
+	w.then = nil
+	w.timer.Stop()
+	for _, i := range w.indices {
+		if delete(p.waits[i], w); len(p.waits[i]) == 0 {
+			delete(p.waits, i)
+		}
+	}
+	return []func(){then}
+}
+
+func call(all []func()) {
+	for _, one := range all {
+		one()
+	}
 }

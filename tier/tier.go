@@ -18,10 +18,11 @@ import (
 // Tier holds samples of one dataset. All methods are safe for concurrent use, Close too: later
 // calls find nothing. No method reports a failure: a tier that fails is left out.
 type Tier interface {
-	// Get reads sample i of n bytes into dst, which has n + Spare bytes. It returns when nothing
+	// Get reads sample i of n bytes into dst, which has n + Spare bytes. With About.AnySize, n is the
+	// most that the sample may have, and length what it has; else they are equal. Get returns when nothing
 	// writes to dst any more, and never Claimed or Busy. After any other result than Hit, dst may
 	// hold anything.
-	Get(ctx context.Context, i, n int, dst []byte) Result
+	Get(ctx context.Context, i, n int, dst []byte) (length int, r Result)
 	// Accepts says whether a Put of sample i of n bytes makes sense now. false: it is counted.
 	Accepts(i, n int) bool
 	// Put keeps a sample. It may write to the Spare bytes after it, up to its capacity.
@@ -36,7 +37,7 @@ type Shared interface {
 	Tier
 	// Claim is Get. If the tier has no such sample, Claim asks for the right to load it. Claimed: the
 	// caller has it, and MUST call Put or Release. Busy: another machine has it.
-	Claim(ctx context.Context, i, n int, dst []byte) Result
+	Claim(ctx context.Context, i, n int, dst []byte) (length int, r Result)
 	// Release gives the right to load a sample back. It does not wait.
 	Release(i int)
 	// Waits counts a read that waits for another machine, and says how it waits.
@@ -81,6 +82,9 @@ type About struct {
 	// Within is how long a read may take, with its waits for a tier. 0: for ever.
 	Within time.Duration
 }
+
+// AnySize says whether only the tiers know how many bytes a sample has: programs load it, and samples differ.
+func (a *About) AnySize() bool { return a.Info.Programs && a.Info.Schema.Variable }
 
 // Finding is what a tier's server says about one thing.
 type Finding struct {

@@ -59,7 +59,7 @@ type memory struct {
 	closed  bool
 }
 
-func (m *memory) Get(_ context.Context, i, n int, dst []byte) Result {
+func (m *memory) Get(_ context.Context, i, n int, dst []byte) (int, Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gets++
@@ -70,10 +70,9 @@ func (m *memory) Get(_ context.Context, i, n int, dst []byte) Result {
 		dst[n+k] = 255 // a tier may
 	}
 	if m.has[i] == nil {
-		return Miss
+		return 0, Miss
 	}
-	copy(dst, m.has[i])
-	return Hit
+	return copy(dst, m.has[i]), Hit
 }
 func (m *memory) Accepts(int, int) bool { return !m.refuses }
 func (m *memory) Put(ctx context.Context, i int, sample []byte) {

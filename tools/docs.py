@@ -5,7 +5,8 @@
 It runs a fenced block if the first line has "run" after the language: ```python run, ```go run, ```sh run or ```c run.
 If a block ```text output follows, the example must print it. In this block, a line "..." stands for any number of
 lines, and "..." within a line for any text. Blocks with ```python torch, lightning, accelerate or transformers need
-that package. If it is not installed, they are skipped and counted. Each block runs in its own folder, in the order of
+that package. If it is not installed, they are skipped and counted. A block ```python of NAME is a part of
+examples/NAME, word for word. Each block runs in its own folder, in the order of
 the document, and finds our bin/, .venv/bin and build/. Python blocks run in children of a process that has imported
 NumPy, torch or Lightning: tools/warm.py. A relative link to a missing file is a failure too. Needs only the standard
 library.
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300  # for one block; the slowest import torch and frameworks while other tests run, or compile Go programs
 
 FENCE = re.compile(r"^```(\w+) (run|torch|lightning|accelerate|transformers|output)\s*$")
+EXCERPT = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
 
@@ -98,8 +100,8 @@ def run(example: Example, folder: Path, python: Interpreters) -> str | None:
 class Interpreters:
     """One for each set of packages, started on first use. None imports stocached: the examples do."""
 
-    def __init__(self) -> None:
-        self.numpy = Warm(ROOT / ".venv/bin/python", ["numpy"])
+    def __init__(self, python: Path = ROOT / ".venv/bin/python") -> None:
+        self.numpy = Warm(python, ["numpy"])
 
     @cached_property
     def torch(self) -> Warm:
@@ -152,14 +154,24 @@ def dead_links(document: Path) -> Iterator[str]:
                 yield f"{document.relative_to(ROOT)}:{line}: link to {target}, which does not exist"
 
 
+def stale_excerpts(document: Path) -> Iterator[str]:
+    def lines(text: str) -> str:  # a document has less indentation
+        return "\n".join(line.strip() for line in f"\n{text}\n".split("\n"))
+
+    for name, text in EXCERPT.findall(document.read_text()):
+        file = ROOT / "examples" / name
+        if not file.exists() or lines(text.rstrip()) not in lines(file.read_text()):
+            yield f"{document.relative_to(ROOT)}: examples/{name} has no such part:\n{text}"
+
+
 def main(names: list[str]) -> int:
     documents = [ROOT / name for name in names if name.endswith(".md")]
     documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
     passed, failed, skipped = 0, 0, 0
     python = Interpreters()
     for document in documents:
-        for link in dead_links(document):
-            print(f"FAILED {link}")
+        for wrong_text in (*dead_links(document), *stale_excerpts(document)):
+            print(f"FAILED {wrong_text}")
             failed += 1
         for example in examples(document):
             if example.needs is not None and importlib.util.find_spec(example.needs) is None:

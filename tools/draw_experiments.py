@@ -35,14 +35,15 @@ from stocached.streams import Streams
 from stocached.torch import DataLoader
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
-INK, GREY, PALE, TRACK = "#1c2430", "#6b7480", "#d9dde2", "#f4f6f8"
-BLUE, WAIT, PALER = "#0072b2", "#d55e00", "#9aa3ad"
+# of internal/palette/palette.go
+INK, GREY, PALE, TRACK = "#1c2430", "#6b7480", "#e4e8ec", "#f5f7f9"
+BLUE, WAIT, PALER = "#0072b2", "#d55e00", "#999fa6"
 BATCHES = (
     "#0072b2",
     "#56b4e9",
     "#009e73",
-    "#b5c334",
-    "#8e63c9",
+    "#e69f00",
+    "#cc79a7",
 )  # five: with four workers, each worker of torch makes several of them
 BATCH, LOAD, STEP = 64, 0.0005, 0.1  # samples; seconds a sample and a step
 ROWS, ITEM = 8, 0.001  # rows of a batch of streams; seconds an item

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | site | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -34,19 +34,34 @@ c_tests() {
     install_packages $missing
 }
 
-# promtool checks alert rules and metrics. This function extracts it from its package, because installing the package
-# starts a service. Without promtool, one test is skipped and says so.
-take_promtool() {
-    command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
-    echo "stocached: extracting promtool from the package prometheus into $tools"
+# extract PACKAGE FILE... : copies files of a Debian package into .tools, without installing the package.
+extract() {
+    package=$1 scratch=$(mktemp -d) status=0
+    shift
+    echo "stocached: extracting ${1##*/} from the package $package into $tools"
     [ "$(id -u)" != 0 ] || apt-get update -qq || true
-    scratch=$(mktemp -d)
-    if (cd "$scratch" && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg-deb -x prometheus_*.deb .); then
-        mkdir -p "$tools" && cp "$scratch/usr/bin/promtool" "$tools/promtool"
+    if (cd "$scratch" && apt-get download -qq "$package" >/dev/null 2>&1 && dpkg-deb -x "${package}"_*.deb .); then
+        mkdir -p "$tools" && (cd "$scratch" && cp -r "$@" "$OLDPWD/$tools")
     else
-        echo "stocached: cannot download the package prometheus; the checks of promtool are skipped"
+        status=1
     fi
     rm -rf "$scratch"
+    return $status
+}
+
+# promtool checks alert rules and metrics. Installing its package starts a service. Without promtool, one test is skipped
+# and says so.
+take_promtool() {
+    command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
+    extract prometheus usr/bin/promtool ||
+        echo "stocached: cannot download the package prometheus; the checks of promtool are skipped"
+}
+
+# Recorded words, for the example with audio clips. Without them, its test makes WAV files.
+take_sounds() {
+    [ -d "$tools/alsa" ] || [ -d /usr/share/sounds/alsa ] || ! command -v apt-get >/dev/null && return
+    extract alsa-utils usr/share/sounds/alsa ||
+        echo "stocached: cannot download the package alsa-utils; the test of audio clips makes WAV files"
 }
 
 # mermaid draws the diagrams of the site in the browser. Without npm they stay text there.
@@ -151,6 +166,12 @@ install_stocached() {
         cclient/src cclient/stocached.c cclient/stocached.h cimage/src cimage/stocached_image.h -- ./python
 }
 
+# see_ours ENVIRONMENT: appends our virtual environment to the path of another one, which so finds our torch.
+see_ours() {
+    folder='import sysconfig; print(sysconfig.get_path("purelib"))'
+    "$py" -c "$folder" > "$("$1/bin/python" -c "$folder")/stocached.pth"
+}
+
 # The oldest supported torch has no wheel for Python 3.12 and later.
 oldest_python() {
     for python in ${OLDEST_PYTHON:-python3.10 python3.11 "$python"}; do
@@ -208,13 +229,12 @@ torch-oldest)
     install_stocached
     ;;
 others)
-    # Loaders of other projects bring a hundred packages, so they have their own environment. A .pth file appends our
-    # environment to its path, so they use our torch.
+    # Loaders of other projects bring a hundred packages, so they have their own environment.
     peers=.venv-peers stamp=.venv-peers/.installed
     [ -n "$(find "$stamp" -newer bench/python/requirements-peers.txt 2>/dev/null)" ] && exit
     echo "stocached: installing other projects' loaders into $peers (minutes)"
     [ -x "$peers/bin/python" ] || "$python" -m venv "$peers"
-    "$py" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$("$peers/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stocached.pth"
+    see_ours "$peers"
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-peers.txt
     touch "$stamp"
     ;;
@@ -226,6 +246,21 @@ pictures)
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check -r bench/python/requirements-pictures.txt
     "$peers/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps ffcv==1.0.2 >/dev/null 2>&1 ||
         echo "stocached: FFCV is left out. It needs, on Debian and Ubuntu: sudo apt-get install -y libopencv-dev libturbojpeg0-dev"
+    touch "$stamp"
+    ;;
+examples)
+    take_sounds
+    if ! "$py" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+        echo "stocached: jax and scikit-image need Python 3.11 or later; tests of examples that need them are skipped"
+        exit
+    fi
+    own=.venv-examples stamp=.venv-examples/.installed
+    [ -n "$(find "$stamp" -newer tools/requirements-examples.txt 2>/dev/null)" ] && exit
+    echo "stocached: installing jax, a kernel for notebooks and photographs (140 MB) into $own, for tests"
+    [ -x "$own/bin/python" ] || "$py" -m venv --without-pip "$own"
+    see_ours "$own"
+    if knows_uv; then "$venv/bin/uv" pip install --quiet --python "$own/bin/python" --no-deps -r tools/requirements-examples.txt
+    else "$py" -m pip --python "$own/bin/python" install --quiet --no-deps -r tools/requirements-examples.txt; fi
     touch "$stamp"
     ;;
 wheel)
@@ -259,5 +294,5 @@ lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
     go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | wheel | dist | site | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go" ;;
 esac

@@ -49,6 +49,7 @@ AGAIN = {
     "test-languages",
     "test-demo",
     "test-docs",
+    "test-examples",
 }
 MOST_AGAIN = 3
 SKIP_REASON = re.compile(r"^SKIPPED \[\d+\] (.*)")

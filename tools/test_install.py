@@ -67,7 +67,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_example_compiles_by_the_line_in_its_first_comment(
     prefix: Path, tmp_path: Path, example: str, arguments: list[str] | None
 ) -> None:
-    source = (ROOT / f"cclient/examples/{example}.c").read_text()
+    source = (ROOT / f"examples/c/{example}.c").read_text()
     (tmp_path / f"{example}.c").write_text(source)
     line = re.search(r"^ \*     (cc .*pkg-config.*)$", source, re.MULTILINE)
     assert line is not None
@@ -84,9 +84,7 @@ def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> N
     ).split()
     assert "-pthread" in found
     archive = [f"{prefix}/lib/libstocached.a" if word == "-lstocached" else word for word in found]
-    subprocess.run(
-        ["cc", str(ROOT / "cclient/examples/loader.c"), *archive, "-o", str(tmp_path / "loader")], check=True
-    )
+    subprocess.run(["cc", str(ROOT / "examples/c/loader.c"), *archive, "-o", str(tmp_path / "loader")], check=True)
     assert "epoch 2: 30 of 40 samples from the cache" in output(tmp_path / "loader", "40", "2", "2")
 
 

@@ -300,6 +300,21 @@ def test_a_wrong_example_fails(tmp_path: Path) -> None:
     python.numpy.close()
 
 
+def test_a_part_of_an_example_is_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples/a.py").write_text("def f():\n    x = 1\n    return x + 1\n")
+    document = tmp_path / "page.md"
+    for name, part, fails in (
+        ("a.py", "x = 1\nreturn x + 1", False),
+        ("a.py", "x = 1\nreturn x", True),
+        ("a.py", "x = 1\n\nreturn x + 1", True),
+        ("b.py", "x = 1", True),
+    ):
+        document.write_text(f"text\n```python of {name}\n{part}\n```\n")
+        assert len(list(docs.stale_excerpts(document))) == fails, part
+
+
 WARM_PROGRAM = """\
 import atexit, multiprocessing, os, sys, threading, time
 

@@ -210,6 +210,19 @@ class Bare(Loader):
         yield self.bare.ring[:BATCH], len(self.bare.pictures)
 
 
+class BareFiles(Loader):
+    """The same of files: threads that read, decode and augment, by the two functions that native workers call."""
+
+    def make(self) -> None:
+        import picture_bare
+
+        self.bare = picture_bare.BareFiles(self.folder)
+
+    def epoch(self) -> Iterable[tuple[Any, int]]:
+        self.bare.run(self.workers)
+        yield self.bare.ring[0], self.bare.samples
+
+
 # ------------------------------------------------------------------------------------------------ torch
 
 

@@ -476,7 +476,8 @@ static void release_picture(const struct stoc_image_picture *p)
 
 static void vectors_and_plain_code_agree(void)
 {
-    if (!stoc_image_vectors(worker))
+    int best = stoc_image_vectors(worker);
+    if (!best)
         SKIP("this processor has no AVX2");
     for (int k = 0; k < 1500; k++) {
         struct stoc_image_picture p = picture(1 + below(90), 1 + below(90), below(4) ? 3 : 1, below(2));
@@ -484,16 +485,43 @@ static void vectors_and_plain_code_agree(void)
         size_t n = size_of(&p, &how);
         uint8_t *one = guarded(n), *two = guarded(n);
         EQUAL(stoc_image_augment(worker, &p, &how, one, n), 0);
-        stoc_image_use_vectors(worker, 0);
-        EQUAL(stoc_image_augment(worker, &p, &how, two, n), 0);
-        stoc_image_use_vectors(worker, 1);
-        if (memcmp(one, two, n) != 0)
-            COMPLAIN("round %d: %u x %u x %u, layout %u, dtype %u, filter %u", k, p.channels, p.height, p.width,
-                     p.layout, how.dtype, how.filter);
+        for (int vectors = 0; vectors < best; vectors++) {
+            stoc_image_use_vectors(worker, vectors);
+            EQUAL(stoc_image_vectors(worker), vectors);
+            EQUAL(stoc_image_augment(worker, &p, &how, two, n), 0);
+            if (memcmp(one, two, n) != 0)
+                COMPLAIN("round %d, vectors %d: %u x %u x %u, layout %u, dtype %u, filter %u", k, vectors, p.channels,
+                         p.height, p.width, p.layout, how.dtype, how.filter);
+        }
+        stoc_image_use_vectors(worker, best);
         release(one, n);
         release(two, n);
         release_picture(&p);
     }
+}
+
+/* Large results do not go through the processor's cache, if they are aligned. */
+static void large_results_agree(void)
+{
+    struct stoc_image_picture p = picture(300, 260, 3, STOC_IMAGE_CHW);
+    struct stoc_image_augment how = {.box_width = 300, .box_height = 260, .resized_width = 224, .resized_height = 224,
+                                     .width = 224, .height = 224, .dtype = STOC_IMAGE_FLOAT32, .divisor = 255,
+                                     .mean = {0.485f, 0.456f, 0.406f}, .std = {0.229f, 0.224f, 0.225f},
+                                     .erase = STOC_IMAGE_ERASE_VALUE, .erase_x = 9, .erase_y = 8, .erase_width = 70,
+                                     .erase_height = 60, .erase_value = {7, 8, 9}};
+    size_t n = size_of(&p, &how);
+    uint8_t *one = aligned_alloc(64, n + 64), *two = aligned_alloc(64, n + 64);
+    int best = stoc_image_vectors(worker);
+    for (size_t at = 0; at <= 32; at += 4) {
+        EQUAL(stoc_image_augment(worker, &p, &how, one + at, n), 0);
+        stoc_image_use_vectors(worker, 0);
+        EQUAL(stoc_image_augment(worker, &p, &how, two + at, n), 0);
+        stoc_image_use_vectors(worker, best);
+        EQUAL(memcmp(one + at, two + at, n), 0);
+    }
+    free(one);
+    free(two);
+    release_picture(&p);
 }
 
 /* A worker keeps the weights of the last sizes. They are moved to the box, so equal sizes at another place, or flipped,
@@ -726,6 +754,7 @@ int main(int argc, char **argv)
         RUN(bombs);
         RUN(files_that_are_no_jpeg);
         RUN(vectors_and_plain_code_agree);
+        RUN(large_results_agree);
         RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);
         RUN(what_a_resize_keeps);

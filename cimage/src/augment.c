@@ -175,6 +175,7 @@ int stoc_image_augment(stoc_image_worker *w, const struct stoc_image_picture *p,
             put_row(w, rows, p->channels, y, a, dst);
         }
     }
+    end_stream();
     erase(a, p->channels, dst);
     return STOC_IMAGE_OK;
 }

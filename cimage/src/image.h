@@ -12,7 +12,8 @@ enum {
     BAND = 32,            /* rows of a picture that are resized together */
     MAX_SIDE = 65500,     /* of libjpeg */
     MAX_SCANS = 100,      /* of a progressive file */
-    DEFAULT_PIXELS = 178956970
+    DEFAULT_PIXELS = 178956970,
+    MIN_STREAM = 1 << 18  /* bytes of a result that the processor's cache would not keep until they are read */
 };
 
 /* Memory that grows and is used again. */
@@ -52,7 +53,7 @@ struct table {
 };
 
 struct stoc_image_worker {
-    bool vectors;
+    int vectors; /* as stoc_image_vectors */
     struct resize resize;
     struct buffer rows, picture, row;
     struct table table;
@@ -89,11 +90,12 @@ struct loops {
      * channels columns each. */
     weigh_columns_function *weigh_columns;
     interleave_function *interleave;       /* rows of three planes into n pixels of three bytes */
-    /* value / divisor - mean, divided by std, for n values */
-    void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std);
+    /* value / divisor - mean, divided by std, for n values. streams: past the processor's cache, until end_stream */
+    void (*normalise)(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std, bool streams);
 };
+void end_stream(void);
 const struct loops *loops_of(const stoc_image_worker *w);
-bool has_vectors(void);
+int most_vectors(void); /* of this processor */
 
 /* resize.c */
 int resize_begin(stoc_image_worker *w, uint32_t channels);

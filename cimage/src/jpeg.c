@@ -353,7 +353,10 @@ static int write_rows(stoc_image_worker *w, const struct stoc_image_target *t, b
     for (uint32_t c = 0; c < r->channels; c++) {
         uint8_t *to = dst + c * (chw ? plane : 1) + t->y * row_step + t->x * pixel;
         for (uint32_t k = 0; k < r->down.count; k++, to += beside) {
-            const uint8_t *row = resize_row(w, c, k, w->row.bytes);
+            uint8_t *place = along == 1 && r->across.count == r->stride ? to : w->row.bytes;
+            const uint8_t *row = resize_row(w, c, k, place);
+            if (row == to)
+                continue;
             if (along == 1)
                 memcpy(to, row, r->across.count);
             else

@@ -62,7 +62,7 @@ void make_table(stoc_image_worker *w, const struct stoc_image_augment *how)
         }
         float computed[256];
         if (t->exact) {
-            loops_of(w)->normalise(computed, all, 256, t->divisor, t->mean[c], t->std[c]);
+            loops_of(w)->normalise(computed, all, 256, t->divisor, t->mean[c], t->std[c], false);
             t->exact = !memcmp(computed, t->values[c], sizeof computed);
         }
     }
@@ -87,7 +87,8 @@ void put_row(stoc_image_worker *w, const uint8_t *const rows[3], uint32_t channe
         } else if (how->dtype == STOC_IMAGE_FLOAT32) {
             float *to = (float *)dst + at;
             if (step == 1 && t->exact) {
-                loops_of(w)->normalise(to, row, width, t->divisor, t->mean[c], t->std[c]);
+                bool streams = channels * plane * sizeof *to >= MIN_STREAM;
+                loops_of(w)->normalise(to, row, width, t->divisor, t->mean[c], t->std[c], streams);
                 x = width / 8 * 8;
             }
             for (; x < width; x++)

@@ -1,5 +1,5 @@
-/* The loops over bytes, in C and with the vector instructions of x86-64 (AVX2, FMA). Both give the
- * same bits: the sums are integers, and normalise is used only where it gives those of a table. */
+/* The loops over bytes, in C and with the vector instructions of x86-64 (AVX2 and FMA; AVX-512 with VNNI).
+ * All give the same bits: the sums are integers, and normalise is used only where it gives those of a table. */
 #include "image.h"
 
 #include <string.h>
@@ -116,9 +116,10 @@ VECTORS static void transpose_out_vectors(uint8_t *dst, size_t stride, const uin
 
 /* The weighted sums of 32 bytes. */
 VECTORS static inline __m256i weighed(const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
-                                      __m256i half, __m128i by)
+                                      uint32_t shift)
 {
-    const __m256i zero = _mm256_setzero_si256();
+    const __m256i zero = _mm256_setzero_si256(), half = _mm256_set1_epi32(1 << (shift - 1));
+    const __m128i by = _mm_cvtsi32_si128((int)shift);
     __m256i s0 = half, s1 = half, s2 = half, s3 = half;
     for (const int16_t *end = weights + taps; weights < end; weights += 2, src += 2 * step) {
         int32_t pair;
@@ -137,30 +138,86 @@ VECTORS static inline __m256i weighed(const uint8_t *src, size_t step, const int
     return _mm256_packus_epi16(low, high);
 }
 
+#define WIDE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")))
+
 VECTORS static void weigh_vectors(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
                                   uint32_t shift, size_t n)
 {
-    const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
-    const __m128i by = _mm_cvtsi32_si128((int)shift);
     for (size_t at = 0; at < n; at += BAND)
-        _mm256_storeu_si256((__m256i *)(void *)(dst + at), weighed(src + at, step, weights, taps, half, by));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + at), weighed(src + at, step, weights, taps, shift));
+}
+
+/* Taps up to the last pair that has a weight. */
+static inline uint32_t taps_used(const int16_t *values, uint32_t taps)
+{
+    while (taps > 2 && !values[taps - 1] && !values[taps - 2])
+        taps -= 2;
+    return taps;
 }
 
 VECTORS static void weigh_columns_vectors(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
                                           uint32_t channels)
 {
-    const __m256i half = _mm256_set1_epi32(1 << (weights->shift - 1));
-    const __m128i by = _mm_cvtsi32_si128((int)weights->shift);
     const size_t step = (size_t)channels * BAND;
     for (uint32_t k = 0; k < weights->count; k++, dst += BAND) {
         const int16_t *values = weights->values + (size_t)k * weights->taps;
         const uint8_t *from = src + (weights->first[k] - weights->low) * step;
-        uint32_t taps = weights->taps;
-        while (taps > 2 && !values[taps - 1] && !values[taps - 2])
-            taps -= 2;
+        uint32_t taps = taps_used(values, weights->taps);
         for (uint32_t c = 0; c < channels; c++)
             _mm256_storeu_si256((__m256i *)(void *)(dst + c * plane),
-                                weighed(from + c * BAND, step, values, taps, half, by));
+                                weighed(from + c * BAND, step, values, taps, weights->shift));
+    }
+}
+
+#define WIDE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")))
+
+/* The weighted sums of count times 32 bytes, which lie one after the other; their results lie plane apart. */
+WIDE __attribute__((always_inline)) static inline void weigh_wide_of(int count, uint8_t *dst, size_t plane, const uint8_t *src, size_t step,
+                                      const int16_t *weights, uint32_t taps, uint32_t shift)
+{
+    const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(1 << (shift - 1));
+    const __m128i by = _mm_cvtsi32_si128((int)shift);
+    __m512i low[3] = {half, half, half}, high[3] = {half, half, half}; /* of bytes 0 to 7 and 16 to 23; of the others */
+    for (const int16_t *end = weights + taps; weights < end; weights += 2, src += 2 * step) {
+        int32_t pair;
+        memcpy(&pair, weights, sizeof pair);
+        __m512i w = _mm512_set1_epi32(pair);
+        for (int k = 0; k < count; k++) {
+            __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(src + k * BAND));
+            __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(src + step + k * BAND));
+            low[k] = _mm512_dpwssd_epi32(low[k], _mm512_cvtepu8_epi16(_mm256_unpacklo_epi8(a, b)), w);
+            high[k] = _mm512_dpwssd_epi32(high[k], _mm512_cvtepu8_epi16(_mm256_unpackhi_epi8(a, b)), w);
+        }
+    }
+    for (int k = 0; k < count; k++) {
+        __m512i words = _mm512_packs_epi32(_mm512_sra_epi32(low[k], by), _mm512_sra_epi32(high[k], by));
+        __m256i bytes = _mm512_cvtusepi16_epi8(_mm512_max_epi16(words, zero));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + k * plane), _mm256_shuffle_epi32(bytes, 0xd8));
+    }
+}
+
+WIDE static void weigh_wide(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
+                            uint32_t shift, size_t n)
+{
+    size_t at = 0;
+    for (; at + 2 * BAND <= n; at += 2 * BAND)
+        weigh_wide_of(2, dst + at, BAND, src + at, step, weights, taps, shift);
+    if (at < n)
+        weigh_wide_of(1, dst + at, BAND, src + at, step, weights, taps, shift);
+}
+
+WIDE static void weigh_columns_wide(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
+                                    uint32_t channels)
+{
+    const size_t step = (size_t)channels * BAND;
+    for (uint32_t k = 0; k < weights->count; k++, dst += BAND) {
+        const int16_t *values = weights->values + (size_t)k * weights->taps;
+        const uint8_t *from = src + (weights->first[k] - weights->low) * step;
+        uint32_t taps = taps_used(values, weights->taps);
+        if (channels == 3)
+            weigh_wide_of(3, dst, plane, from, step, values, taps, weights->shift);
+        else
+            weigh_wide_of(1, dst, plane, from, step, values, taps, weights->shift);
     }
 }
 
@@ -195,25 +252,48 @@ VECTORS static inline __m256 quotient(__m256 a, __m256 b, __m256 r)
     return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, b, a), r, q);
 }
 
-VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std)
+VECTORS static void normalise_vectors(float *dst, const uint8_t *src, size_t n, float divisor, float mean, float std,
+                                      bool streams)
 {
+    streams = streams && (uintptr_t)dst % sizeof(__m256) == 0;
     const __m256 d = _mm256_set1_ps(divisor), rd = _mm256_set1_ps(1 / divisor), m = _mm256_set1_ps(mean);
     const __m256 s = _mm256_set1_ps(std), rs = _mm256_set1_ps(1 / std);
     for (size_t k = 0; k + 8 <= n; k += 8) {
         __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(src + k));
         __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-        _mm256_storeu_ps(dst + k, quotient(_mm256_sub_ps(quotient(x, d, rd), m), s, rs));
+        __m256 y = quotient(_mm256_sub_ps(quotient(x, d, rd), m), s, rs);
+        if (streams)
+            _mm256_stream_ps(dst + k, y);
+        else
+            _mm256_storeu_ps(dst + k, y);
     }
 }
 
 static const struct loops vectors = {transpose_in_vectors, transpose_out_vectors, weigh_vectors,
                                      weigh_columns_vectors, interleave_vectors, normalise_vectors};
+static const struct loops wide = {transpose_in_vectors, transpose_out_vectors, weigh_wide,
+                                  weigh_columns_wide, interleave_vectors, normalise_vectors};
 
-bool has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+void end_stream(void) { _mm_sfence(); }
 
-const struct loops *loops_of(const stoc_image_worker *w) { return w->vectors ? &vectors : &plain; }
+int most_vectors(void)
+{
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")
+               ? 2
+               : 1;
+}
+
+const struct loops *loops_of(const stoc_image_worker *w)
+{
+    return w->vectors == 2 ? &wide : w->vectors ? &vectors : &plain;
+}
 #else
-bool has_vectors(void) { return false; }
+void end_stream(void) {}
+
+int most_vectors(void) { return 0; }
 
 const struct loops *loops_of(const stoc_image_worker *w)
 {

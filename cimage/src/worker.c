@@ -40,7 +40,7 @@ stoc_image_worker *stoc_image_worker_new(void)
 {
     stoc_image_worker *w = calloc(1, sizeof *w);
     if (w)
-        w->vectors = has_vectors();
+        w->vectors = most_vectors();
     return w;
 }
 
@@ -62,12 +62,12 @@ void stoc_image_worker_free(stoc_image_worker *w)
 
 const char *stoc_image_message(const stoc_image_worker *w) { return w ? w->message : "there is no worker"; }
 
-int stoc_image_vectors(const stoc_image_worker *w) { return w && w->vectors; }
+int stoc_image_vectors(const stoc_image_worker *w) { return w ? w->vectors : 0; }
 
-void stoc_image_use_vectors(stoc_image_worker *w, int use)
+void stoc_image_use_vectors(stoc_image_worker *w, int most)
 {
     if (w) {
-        w->vectors = use && has_vectors();
+        w->vectors = most < most_vectors() ? most : most_vectors();
         w->table.made = false; /* whether arithmetic is exact depends on it */
     }
 }

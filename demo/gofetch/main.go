@@ -1,5 +1,5 @@
 // Gofetch reads every sample of a served cache once, in its own order, and prints the sums. So do
-// demo/reader.py in Python and cclient/examples/fetch.c in C. crc is the XOR of the CRC-32C of each
+// demo/reader.py in Python and examples/c/fetch.c in C. crc is the XOR of the CRC-32C of each
 // sample, which is the same in any order. seconds is the time of the fetches.
 //
 //	gofetch NAME SEED [BATCH]

@@ -19,10 +19,10 @@ import (
 	"github.com/stocached/stocached/tier/cluster/redistest"
 )
 
-// compose loads the Compose file like Docker, with its schema.
-func compose(t *testing.T) *types.Project {
+// compose loads a Compose file like Docker, with its schema.
+func compose(t *testing.T, file string) *types.Project {
 	t.Helper()
-	path, err := filepath.Abs("../compose.yaml")
+	path, err := filepath.Abs(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func compose(t *testing.T) *types.Project {
 // Ensure that the containers share the server's memory, that it has room for the caches, and that
 // they run as the image says.
 func TestCompose(t *testing.T) {
-	p, i := compose(t), readImage(t)
+	p, i := compose(t, "../compose.yaml"), readImage(t)
 	s, job, engine := p.Services["stocached"], p.Services["client"], p.Services["redis"]
 	if s.Ipc != "shareable" || job.Ipc != "service:stocached" || s.User+job.User != "" || s.Image != job.Image {
 		t.Errorf("ipc %q and %q, users %q and %q, images %q and %q", s.Ipc, job.Ipc, s.User, job.User, s.Image, job.Image)
@@ -81,6 +81,39 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// Ensure that the job of the example shares the server's memory, which has room for the cache, and that
+// the server reads from the storage of the example. `make test-examples` runs what the containers run.
+func TestComposeExample(t *testing.T) {
+	const file = "../../examples/served/compose.yaml"
+	p, i := compose(t, file), readImage(t)
+	s, job, storage := p.Services["stocached"], p.Services["train"], p.Services["storage"]
+	if s.Ipc != "shareable" || job.Ipc != "service:stocached" || job.User != i.user ||
+		*job.Environment["STOCACHED_SOCKETS_DIR"] != i.environ["STOCACHED_SOCKETS_DIR"] {
+		t.Errorf("%+v, %+v", s, job)
+	}
+	for _, name := range []string{filepath.Join(s.Build.Context, s.Build.Dockerfile), filepath.Join(job.Build.Context, "python"),
+		job.Volumes[0].Source} {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if *s.Environment["AWS_ACCESS_KEY_ID"] != *storage.Environment["ROOT_ACCESS_KEY"] ||
+		*s.Environment["AWS_SECRET_ACCESS_KEY"] != *storage.Environment["ROOT_SECRET_KEY"] {
+		t.Error("the server and the storage have other keys")
+	}
+	cache := composeConfig(t, p, nil).Caches[0]
+	remote := cache.Source["remote"].(map[string]any)["endpoint"].(string)
+	if address := storage.Name + storage.Command[1]; remote != "http://"+address || cache.Source["path"] != "s3://"+cache.Name {
+		t.Errorf("the source %v, and the storage at %s", cache.Source, address)
+	}
+	if job.Command[2] != cache.Name || storage.Volumes[0].Target != storage.Command[len(storage.Command)-1]+"/"+cache.Name {
+		t.Errorf("the job reads %s, the storage has %v", job.Command[2], storage.Volumes)
+	}
+	if uint64(s.ShmSize)*9/10 < uint64(cache.Size) {
+		t.Errorf("shm_size %d, size %d", s.ShmSize, cache.Size)
+	}
+}
+
 // composeConfig reads the server's configuration, after replacements.
 func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Config {
 	t.Helper()
@@ -99,7 +132,7 @@ func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Con
 // Ensure that a server with the configuration of the Compose file serves a folder, and keeps its
 // samples in a redis-server with the settings of the Compose file.
 func TestComposeServes(t *testing.T) {
-	p := compose(t)
+	p := compose(t, "../compose.yaml")
 	engine := redistest.Start(t, p.Services["redis"].Command[1:]...)
 	data, segments := t.TempDir(), shared(t)
 	if err := os.WriteFile(filepath.Join(data, "one.bin"), []byte("one sample"), 0o600); err != nil {

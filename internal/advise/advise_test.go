@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/stocached/stocached/cache"
-	"github.com/stocached/stocached/internal/draw"
+	"github.com/stocached/stocached/internal/palette"
 	"github.com/stocached/stocached/internal/timeline"
 	"github.com/stocached/stocached/shm"
 )
@@ -220,14 +220,14 @@ func TestPicture(t *testing.T) {
 			found[color.RGBAModel.Convert(picture.At(x, y)).(color.RGBA)]++
 		}
 	}
-	for name, colour := range map[string]color.RGBA{"first-come": draw.Blue, "cost": draw.Green, "ideal": draw.Grey,
-		"limit": draw.Vermilion, "today": draw.Black} {
+	for name, colour := range map[string]color.RGBA{"first-come": palette.Blue, "cost": palette.Green, "ideal": palette.Grey,
+		"limit": palette.Vermilion, "today": palette.Black} {
 		if found[colour] < 100 {
 			t.Errorf("%s: %d pixels", name, found[colour])
 		}
 	}
 	at := picture.At(left+(width-left-right)/4, height-bottom-(height-top-bottom)/2) // 25 %, 3 of 6 seconds
-	if color.RGBAModel.Convert(at) != draw.Black {
+	if color.RGBAModel.Convert(at) != palette.Black {
 		t.Errorf("today: %v", at)
 	}
 	if err := SVG(&file, c); err != nil {
@@ -235,7 +235,7 @@ func TestPicture(t *testing.T) {
 	}
 	text := file.String()
 	for _, want := range []string{"<svg ", "half &amp; &lt;half&gt;", ">today<", ">limit: the training step<",
-		">cost, predicted<", draw.Hex(draw.Green), "hold all 1000<"} {
+		">cost, predicted<", palette.Hex(palette.Green), "hold all 1000<"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

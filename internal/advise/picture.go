@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/stocached/stocached/internal/draw"
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // Size and edges of a picture in pixels.
@@ -42,14 +43,14 @@ var lines = [policies]struct {
 	width  float64
 	dash   float64
 }{
-	FirstCome: {"first-come", draw.Blue, 5, 0},
-	Cost:      {"cost, predicted", draw.Green, 6, 0},
-	Ideal:     {"ideal set", draw.Grey, 3, 10},
+	FirstCome: {"first-come", palette.Blue, 5, 0},
+	Cost:      {"cost, predicted", palette.Green, 6, 0},
+	Ideal:     {"ideal set", palette.Grey, 3, 10},
 }
 
 func (p picture) draw() {
-	p.Text(draw.Bold, left, 62, draw.Begin, draw.Black, "Time of an epoch against the memory of its cache")
-	p.Text(draw.Normal, left, 104, draw.Begin, draw.Grey, p.Name)
+	p.Text(draw.Bold, left, 62, draw.Begin, palette.Black, "Time of an epoch against the memory of its cache")
+	p.Text(draw.Normal, left, 104, draw.Begin, palette.Grey, p.Name)
 	p.legend()
 	longest := max(p.Measured(), 1e-9)
 	for k := range policies {
@@ -62,13 +63,13 @@ func (p picture) draw() {
 	y := func(seconds float64) float64 { return height - bottom - seconds/longest*(height-top-bottom) }
 	for s := 0.0; s <= longest*1.0001; s += step {
 		at := int(y(s))
-		p.Fill(image.Rect(left, at, width-right, at+2), draw.Pale)
-		p.Text(draw.Small, left-14, at+8, draw.End, draw.Grey, number(s, step)+" s")
+		p.Fill(image.Rect(left, at, width-right, at+2), palette.Pale)
+		p.Text(draw.Small, left-14, at+8, draw.End, palette.Grey, number(s, step)+" s")
 	}
 	p.memory(x)
 	if least, limit := p.Pace.Epoch(0); least > 0 {
-		p.Line([]draw.Point{{X: x(0), Y: y(least)}, {X: x(1), Y: y(least)}}, 3, 16, draw.Vermilion)
-		p.Text(draw.Small, left+14, int(y(least))-12, draw.Begin, draw.Vermilion, "limit: "+limit)
+		p.Line([]draw.Point{{X: x(0), Y: y(least)}, {X: x(1), Y: y(least)}}, 3, 16, palette.Vermilion)
+		p.Text(draw.Small, left+14, int(y(least))-12, draw.Begin, palette.Vermilion, "limit: "+limit)
 	}
 	const fine = 200
 	for _, k := range []Policy{FirstCome, Cost, Ideal} {
@@ -81,20 +82,20 @@ func (p picture) draw() {
 		p.Line(points, lines[k].width, lines[k].dash, lines[k].colour)
 	}
 	at := draw.Point{X: x(p.Today.Part), Y: y(p.Measured())}
-	p.Fill(image.Rect(int(at.X)-11, int(at.Y)-11, int(at.X)+11, int(at.Y)+11), draw.White)
-	p.Fill(image.Rect(int(at.X)-8, int(at.Y)-8, int(at.X)+8, int(at.Y)+8), draw.Black)
+	p.Fill(image.Rect(int(at.X)-11, int(at.Y)-11, int(at.X)+11, int(at.Y)+11), palette.White)
+	p.Fill(image.Rect(int(at.X)-8, int(at.Y)-8, int(at.X)+8, int(at.Y)+8), palette.Black)
 	align, beside := draw.Begin, 18
 	if p.Today.Part > 0.8 {
 		align, beside = draw.End, -18
 	}
-	p.Text(draw.Normal, int(at.X)+beside, int(at.Y)-16, align, draw.Black, "today")
+	p.Text(draw.Normal, int(at.X)+beside, int(at.Y)-16, align, palette.Black, "today")
 }
 
 func (p picture) legend() {
 	at := left
 	for _, l := range lines {
 		p.Line([]draw.Point{{X: float64(at), Y: 142}, {X: float64(at + 50), Y: 142}}, l.width, l.dash, l.colour)
-		p.Text(draw.Small, at+62, 150, draw.Begin, draw.Black, l.name)
+		p.Text(draw.Small, at+62, 150, draw.Begin, palette.Black, l.name)
 		at += 62 + p.Width(draw.Small, l.name) + 44
 	}
 }
@@ -110,9 +111,9 @@ func (p picture) memory(x func(part float64) float64) {
 	all := float64(p.Bytes(1)) / scale
 	step := round(all / 6)
 	for m := 0.0; m <= all*1.0001; m += step {
-		p.Text(draw.Small, int(x(m/all)), height-bottom+36, draw.Middle, draw.Grey, number(m, step)+" "+unit)
+		p.Text(draw.Small, int(x(m/all)), height-bottom+36, draw.Middle, palette.Grey, number(m, step)+" "+unit)
 	}
-	p.Text(draw.Normal, (left+width-right)/2, height-bottom+86, draw.Middle, draw.Grey,
+	p.Text(draw.Normal, (left+width-right)/2, height-bottom+86, draw.Middle, palette.Grey,
 		fmt.Sprintf("memory for samples; %s %s hold all %d", number(all, step/10), unit, p.Samples))
 }
 

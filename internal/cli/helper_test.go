@@ -321,9 +321,8 @@ func snapshot(t testing.TB, path string) string {
 	return fmt.Sprintf("%x, %d bytes, %d blocks, modified %v", sum.Sum(nil), st.Size, st.Blocks, st.Mtim)
 }
 
-// terminal opens a pseudo-terminal. It returns the program's end, and a function that closes it and
-// returns the output, once.
-func terminal(t testing.TB) (*os.File, func() string) {
+// openTerminal opens both ends of a pseudo-terminal of 100 columns and 16 lines.
+func openTerminal(t testing.TB) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -337,13 +336,20 @@ func terminal(t testing.TB) (*os.File, func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 16, Col: 100}); err != nil {
 		t.Fatal(err)
 	}
+	return master, slave
+}
+
+// terminal opens a pseudo-terminal. It returns the program's end, and a function that closes it and
+// returns the output, once.
+func terminal(t testing.TB) (*os.File, func() string) {
+	t.Helper()
+	master, slave := openTerminal(t)
 	written := make(chan string, 1)
 	go func() {
 		b, _ := io.ReadAll(master) // EIO when the other end is closed

@@ -56,6 +56,8 @@ var headerColumns = table.Columns[inspected]{
 		func(s inspected) any { return unlinkOf(&s.Header) }),
 	table.Listed("reserved", "reserved", "all its pages were allocated at creation",
 		func(s inspected) any { return s.Header.Flags&shm.FlagReserved != 0 }),
+	table.Listed("programs", "programs", "programs load the samples, and its server knows which other programs have",
+		func(s inspected) any { return s.Header.Flags&shm.FlagPrograms != 0 }),
 	table.Listed("fingerprint", "fingerprint", "of dataset and transform",
 		func(s inspected) any { return s.Header.Fingerprint }),
 	table.Listed("decode", "decode", "how clients make pictures of the files in the first field; none: samples are as they lie",
@@ -166,49 +168,6 @@ func (s inspected) arena(v any) any {
 		return nil
 	}
 	return v
-}
-
-// client is a record of the client table.
-type client struct {
-	cache.ClientInfo
-	seg *shm.Segment
-}
-
-var clientColumns = table.Columns[client]{
-	table.Shown("owner", "owner", "owner number: record + 1", func(c client) any { return c.Record + 1 }),
-	table.Shown("live", "live", "the kernel says that the client lives", func(c client) any { return c.Live }),
-	table.Shown("pid", "pid",
-		"of the client or of the last one, as its own pid namespace shows it; 0 after a clean close",
-		func(c client) any { return c.PID }),
-	table.InJSON("other_pid_namespace", "pid belongs to another pid namespace than this command's",
-		func(c client) any { return c.PIDNamespace != 0 && c.PIDNamespace != pidNamespace() }),
-	table.Shown("kind", "kind", "go, c, python or server", func(c client) any { return kindName(c.Kind) }),
-	table.Shown("label", "label", "name of the program", func(c client) any { return c.Label }),
-	table.Shown("registered", "registered", "when, in local time (JSON: UTC)",
-		func(c client) any { return table.Moment(c.Registered) }),
-	table.Shown("registrations", "registrations", "clients that have had this record so far",
-		func(c client) any { return table.Count(c.Registrations) }),
-	table.Shown("claims", "claims", "samples that it is filling; of a dead client: to be reclaimed",
-		func(c client) any { return c.Claims }),
-	table.Shown("hits", "hits", "of all clients that have had this record",
-		func(c client) any { return c.counter(shm.Hits) }),
-	table.Shown("misses", "misses", "likewise", func(c client) any { return c.counter(shm.Misses) }),
-	table.Shown("stored", "sets", "likewise: samples stored", func(c client) any { return c.counter(shm.Stored) }),
-}
-
-func kindName(kind uint32) any {
-	if name, ok := clientKinds[kind]; ok {
-		return name
-	}
-	return fmt.Sprintf("kind %d", kind)
-}
-
-func (c client) counter(k shm.Counter) table.Count {
-	var sum uint64
-	for stripe := range shm.CounterStripes {
-		sum += c.seg.Counter(c.Record, stripe, k).Load()
-	}
-	return table.Count(sum)
 }
 
 // sample is one index record at one moment.
@@ -386,13 +345,9 @@ clients; with INDEX the object of the sample.`,
 }
 
 func inspect(seg *shm.Segment, reader *cache.Cache, name string, asJSON bool, stdout io.Writer) error {
-	infos, err := reader.Clients()
+	clients, err := clientsOf(seg, reader)
 	if err != nil {
 		return err
-	}
-	clients := make([]client, len(infos))
-	for k, info := range infos {
-		clients[k] = client{info, seg}
 	}
 	if seg.Path() != "" {
 		name = seg.Path()

@@ -184,11 +184,11 @@ func TestMessagesOfConfigurations(t *testing.T) {
 	}
 	raw := cache(sources["raw"], "")
 	configurations := map[string]string{} // by key: KEY stands for it, VALUE for its value
-	for _, key := range []string{"sockets", "limits", "admin", "metrics", "log", "caches"} {
+	for _, key := range []string{"sockets", "limits", "admin", "metrics", "web", "log", "caches"} {
 		configurations[key] = map[bool]string{true: "KEY: VALUE", false: raw + "KEY: VALUE"}[key == "caches"]
 	}
 	for _, key := range []string{"sockets.dir", "limits.total", "limits.clients", "admin.group", "admin.pprof",
-		"metrics.listen", "log.format", "log.level"} {
+		"metrics.listen", "web.listen", "log.format", "log.level"} {
 		section, _, _ := strings.Cut(key, ".")
 		configurations[key] = raw + section + ": {KEY: VALUE}"
 	}

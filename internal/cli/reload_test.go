@@ -110,9 +110,9 @@ func TestReload(t *testing.T) {
 
 	configure("caches: [{name: pets, parallel: 9, SOURCE}, {name: comes, SOURCE}]" +
 		"\nlog: {level: debug, format: json}\nlimits: {total: 1GiB}\nadmin: {pprof: true}\nmetrics: {listen: " +
-		"\"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
+		"\"127.0.0.1:0\"}\nweb: {listen: \"127.0.0.1:0\"}\nsockets: {dir: /elsewhere}")
 	hangup("the new configuration is in force")
-	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "sockets.dir"} {
+	for _, key := range []string{"log.format", "admin.pprof", "metrics.listen", "web.listen", "sockets.dir"} {
 		log.wantLog(t, "that needs a restart\" key="+key)
 	}
 	if strings.Contains(log.String(), "key=log.level") || strings.Contains(log.String(), "key=limits.total") {

@@ -112,7 +112,7 @@ object or one array, numbers as bytes and seconds, unknown values as null. No fi
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newCreate(), newLs(), newStats(), newInspect(), newVerify(), newRm(), newGC(), newPack(),
 		newSource(), newServe(), newConfig(), newDoctor(), newWarm(), newPing(), newHealth(), newTrace(), newSimulate(),
-		newAdvise(), newMan(), newVersion())
+		newAdvise(), newTop(), newWeb(), newMan(), newVersion())
 	return root
 }
 

@@ -78,6 +78,18 @@ all caches fit together, and starts nothing.`,
 			if err := inherit(&options); err != nil {
 				return err
 			}
+			page := serverPage(&options)
+			options.Page = page
+			var pages *pageListener
+			if address := configuration.Web.Listen; address != "" {
+				if pages, err = listenPage(ctx, "web.listen", address, page); err != nil {
+					return err
+				}
+				defer pages.Close()
+				if text := pages.warning(); text != "" {
+					log.Warn(text)
+				}
+			}
 			s, err := server.New(ctx, options)
 			if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 				log.Info("ended before it served clients", "because", err)
@@ -92,6 +104,14 @@ all caches fit together, and starts nothing.`,
 			var beside sync.WaitGroup
 			beside.Go(func() { r.run(ctx, hangups) })
 			beside.Go(func() { r.manager.watch(ctx, s.Dir()) })
+			if pages != nil {
+				log.Info("the page", "address", fmt.Sprintf("http://%s/", pages.Addr()))
+				beside.Go(func() {
+					if err := pages.serve(ctx); err != nil {
+						log.Error("the page ended", "error", err)
+					}
+				})
+			}
 			beside.Go(func() {
 				<-ctx.Done()
 				r.manager.stopping()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,52 @@ func TestProgramsLoadOnce(t *testing.T) {
 		t.Errorf("%d loads after a fourth node came", sum)
 	}
 	wantFetch(t, last.dial(), first(n)) // plain fetches have all of them too
+}
+
+// Ensure that samples that differ in size are loaded once, too, also where caches have no room for all.
+func TestProgramsOfAnySize(t *testing.T) {
+	const n = 200
+	server := redistest.Cluster(t, 3)[0]
+	text := fmt.Sprintf("tiers: [{kind: cluster, %s}], source: {kind: none, samples: %d, fingerprint: any-1, "+
+		"fields: [{name: data, shape: [any, 2], dtype: uint8}], sample_bytes: 4KiB}", on(server), n)
+	rows := func(i int) uint64 { return uint64(i*37) % 2000 }
+	l := newLoads(n)
+	read := func(c *stocclient.Served, seed uint64) {
+		for _, i := range rand.New(rand.NewPCG(seed, 1)).Perm(n) {
+			data, err := c.GetOrLoad(t.Context(), i, func(context.Context) ([]byte, error) {
+				l.counts[i].Add(1)
+				return c.Join([]stocclient.Part{{Dims: []uint64{rows(i), 2}, Data: bytes.Repeat([]byte{byte(i)}, int(2*rows(i)))}})
+			})
+			var parts []stocclient.Part
+			if err == nil {
+				parts, err = c.Split(data)
+			}
+			if err != nil || parts[0].Dims[0] != rows(i) || !bytes.Equal(parts[0].Data, bytes.Repeat([]byte{byte(i)}, int(2*rows(i)))) {
+				t.Errorf("sample %d: %v, %v", i, parts, err)
+				return
+			}
+		}
+	}
+	var programs sync.WaitGroup
+	for k, size := range []string{"8MiB", "4400kB, policy: lru"} {
+		s := configureServed(t, "size: "+size+", parallel: 8, "+text)
+		s.start()
+		s.reaches()
+		for again := range 2 {
+			c := s.dial()
+			programs.Go(func() { read(c, uint64(2*k+again)) })
+		}
+	}
+	programs.Wait()
+	if sum, again := l.sum(); sum != n || again != 0 {
+		t.Errorf("%d loads of %d samples, %d more than once", sum, n, again)
+	}
+	c := configureServed(t, "size: 8MiB, source: {kind: none, samples: 9, fingerprint: a, sample_bytes: 1KiB, "+
+		"fields: [{name: data, shape: [any, 3], dtype: uint8}]}")
+	c.start()
+	if _, err := c.dial().Offer(t.Context(), 3, []byte("no sample")); err == nil || !strings.Contains(err.Error(), "sample 3") {
+		t.Errorf("what is no sample was offered: %v", err)
+	}
 }
 
 // Ensure that Go loaders of two nodes load each sample once together, and what they got from each other is right.

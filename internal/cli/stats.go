@@ -24,9 +24,10 @@ type stats struct {
 	at   time.Time
 	shm.Geometry
 
-	epochs *epochs      // with the policy cost, by --watch or from a server that answers; nil: unknown
-	server *serverStats // of the server that has the cache; nil: no answer
-	silent error        // why a server that has the cache did not answer
+	clients []client     // if they were asked for: the client table
+	epochs  *epochs      // with the policy cost, by --watch or from a server that answers; nil: unknown
+	server  *serverStats // of the server that has the cache; nil: no answer
+	silent  error        // why a server that has the cache did not answer
 }
 
 var statsColumns = table.Columns[*stats]{
@@ -197,11 +198,17 @@ line for each cache and interval, or with --json an object with the fields above
 			}
 			stdout, stderr := c.OutOrStdout(), c.ErrOrStderr()
 			if watching {
-				w.dir, w.name, w.json, w.server = &dir, name, asJSON, server
+				w.dir, w.name, w.json = &dir, name, asJSON
+				if name != "" || asJSON {
+					w.at.server = server // tables have no columns for it
+				}
+				if name != "" {
+					w.at.tracks = map[[16]byte]*advise.Track{}
+				}
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				s, err := dir.stats(name, server, nil)
+				s, err := dir.stats(name, looking{server: server})
 				if err != nil {
 					return err
 				}
@@ -213,7 +220,7 @@ line for each cache and interval, or with --json an object with the fields above
 			if !asJSON {
 				server = nil // a table has no columns for it
 			}
-			rows, err := dir.allStats(stderr, server)
+			rows, err := dir.allStats(stderr, looking{server: server})
 			if err != nil && !errors.Is(err, errReported) {
 				return err
 			}
@@ -248,23 +255,47 @@ func objects(rows []*stats) []table.Object {
 	return objects
 }
 
+// looking says what is read beside the counters of a cache.
+type looking struct {
+	server  *asker                     // to ask a server that has the cache; nil: none is asked
+	tracks  map[[16]byte]*advise.Track // by uuid, to compare epochs; nil: none are compared
+	compare func(uuid string) bool     // of which of these; nil: of all, and the others are only followed
+	clients bool                       // read the client table
+}
+
+// epochs compares the epochs of a cache with the policy cost; nil: it does not.
+func (l *looking) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs {
+	if l.tracks == nil || seg.Policy != shm.PolicyCost {
+		return nil
+	}
+	track := l.tracks[s.uuid]
+	if track == nil {
+		track = new(advise.Track)
+		l.tracks[s.uuid] = track
+	}
+	if l.compare != nil && !l.compare(fmt.Sprintf("%x", s.uuid)) {
+		track.Look(seg)
+		return nil
+	}
+	return compared(track.Compare(s.name, seg, reader))
+}
+
 // stats reads the counters of one cache and closes it. It keeps nothing open between two reads, so
-// that the memory of a removed cache becomes free. It also asks a server that has the cache, unless
-// server is nil, and compares epochs, unless tracks is nil.
-func (d *dirFlag) stats(name string, server *asker, tracks map[[16]byte]*advise.Track) (s *stats, err error) {
+// that the memory of a removed cache becomes free.
+func (d *dirFlag) stats(name string, at looking) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer seg.Close()
 	answer := func() (*serverStats, error) { return nil, nil }
-	if server != nil {
+	if at.server != nil {
 		probe, err := seg.ProbeLocks()
 		if err != nil {
 			return nil, err
 		}
 		if probe.Server { // the server's lock is held: a server exists, even if it is stopped
-			answer = server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
+			answer = at.server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
 		}
 	}
 	err = guard(func() error {
@@ -276,11 +307,12 @@ func (d *dirFlag) stats(name string, server *asker, tracks map[[16]byte]*advise.
 		sums, err := reader.Stats()
 		s = &stats{Stats: sums, name: displayName(&seg.Header, seg.Path()), uuid: seg.Header.UUID, path: seg.Path(),
 			at: time.Now(), Geometry: seg.Geometry}
-		if err == nil && tracks != nil && seg.Policy == shm.PolicyCost {
-			if tracks[s.uuid] == nil {
-				tracks[s.uuid] = new(advise.Track)
-			}
-			s.epochs = compared(tracks[s.uuid].Compare(s.name, seg, reader))
+		if err != nil {
+			return err
+		}
+		s.epochs = at.epochs(s, seg, reader)
+		if at.clients {
+			s.clients, err = clientsOf(seg, reader)
 		}
 		return err
 	})
@@ -295,7 +327,7 @@ func (d *dirFlag) stats(name string, server *asker, tracks map[[16]byte]*advise.
 
 // allStats reads the counters of all caches. It reports those that fail on stderr, and returns the
 // first error.
-func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, first error) {
+func (d *dirFlag) allStats(stderr io.Writer, at looking) (rows []*stats, first error) {
 	listed, err := d.all()
 	if err != nil {
 		return nil, err
@@ -304,7 +336,7 @@ func (d *dirFlag) allStats(stderr io.Writer, server *asker) (rows []*stats, firs
 		var s *stats
 		err := l.Err
 		if err == nil {
-			s, err = d.stats(l.Path, server, nil)
+			s, err = d.stats(l.Path, at)
 		}
 		switch {
 		case err == nil:

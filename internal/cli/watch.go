@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os/signal"
 	"path/filepath"
@@ -28,11 +29,10 @@ type watch struct {
 	interval time.Duration
 	count    uint64 // intervals to show; 0: no end
 	json     bool
-	server   *asker
+	at       looking
 
-	columns table.Columns[change]      // of lines
-	before  map[[16]byte]*stats        // the last read of each segment
-	tracks  map[[16]byte]*advise.Track // of the named cache
+	columns table.Columns[change] // of lines
+	before  map[[16]byte]*stats   // the last read of each segment
 }
 
 // change is a cache now and an interval ago.
@@ -170,17 +170,10 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error
 	if w.name == "" {
-		server := w.server
-		if !w.json {
-			server = nil
-		}
-		rows, err = w.dir.allStats(stderr, server)
+		rows, err = w.dir.allStats(stderr, w.at)
 	} else {
 		var s *stats
-		if w.tracks == nil {
-			w.tracks = map[[16]byte]*advise.Track{}
-		}
-		if s, err = w.dir.stats(w.name, w.server, w.tracks); err == nil {
+		if s, err = w.dir.stats(w.name, w.at); err == nil {
 			rows = []*stats{s}
 		}
 	}
@@ -190,6 +183,7 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 		changes[k] = change{s, w.before[s.uuid]}
 		now[s.uuid] = s
 	}
+	maps.DeleteFunc(w.at.tracks, func(uuid [16]byte, _ *advise.Track) bool { return now[uuid] == nil })
 	w.before = now
 	return changes, err
 }
@@ -233,19 +227,24 @@ func pad(cells []string) string {
 	return strings.TrimRight(b.String(), " ") + "\n"
 }
 
-// objects writes a JSON object in a line for each cache and interval: the stats and the change.
+// object is the JSON of a cache and an interval: the stats and the change.
+func (c change) object() table.Object {
+	o := c.now.object()
+	for _, f := range watchColumns.Object(c) {
+		if !o.Has(f.Name) {
+			o.Add(f.Name, f.Value)
+		}
+	}
+	return o
+}
+
+// objects writes a JSON object in a line for each cache and interval.
 func (w *watch) objects(stdout io.Writer, changes []change, _ uint64) error {
 	for _, c := range changes {
 		if c.before == nil {
 			continue
 		}
-		o := c.now.object()
-		for _, f := range watchColumns.Object(c) {
-			if !o.Has(f.Name) {
-				o.Add(f.Name, f.Value)
-			}
-		}
-		line, err := json.Marshal(o)
+		line, err := json.Marshal(c.object())
 		if err != nil {
 			return err
 		}

@@ -7,13 +7,15 @@ import (
 	"image/png"
 	"strings"
 	"testing"
+
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // inked counts the pixels of a part that are not white.
 func inked(p *Pixels, r image.Rectangle) (n int) {
 	for y := r.Min.Y; y < r.Max.Y; y++ {
 		for x := r.Min.X; x < r.Max.X; x++ {
-			if p.Image.RGBAAt(x, y) != White {
+			if p.Image.RGBAAt(x, y) != palette.White {
 				n++
 			}
 		}
@@ -24,9 +26,9 @@ func inked(p *Pixels, r image.Rectangle) (n int) {
 // A line joins its points, and dashes leave gaps, also around a corner.
 func TestLine(t *testing.T) {
 	p := NewPixels(200, 100)
-	p.Line([]Point{{10, 50}, {110, 50}, {110, 10}}, 4, 0, Blue)
+	p.Line([]Point{{10, 50}, {110, 50}, {110, 10}}, 4, 0, palette.Blue)
 	for _, at := range [][2]int{{12, 50}, {60, 50}, {110, 30}, {110, 50}} {
-		if got := p.Image.RGBAAt(at[0], at[1]); got != Blue {
+		if got := p.Image.RGBAAt(at[0], at[1]); got != palette.Blue {
 			t.Errorf("at %v: %v", at, got)
 		}
 	}
@@ -34,9 +36,9 @@ func TestLine(t *testing.T) {
 		t.Errorf("%d pixels for a line of 140 by 4", n)
 	}
 	p = NewPixels(200, 100)
-	p.Line([]Point{{10, 50}, {35, 50}, {35, 50}, {110, 50}}, 4, 10, Green)
-	for x, want := range map[int]color.RGBA{12: Green, 18: Green, 22: White, 28: White, 32: Green, 38: Green, 42: White,
-		92: Green, 102: White} {
+	p.Line([]Point{{10, 50}, {35, 50}, {35, 50}, {110, 50}}, 4, 10, palette.Green)
+	for x, want := range map[int]color.RGBA{12: palette.Green, 18: palette.Green, 22: palette.White, 28: palette.White, 32: palette.Green, 38: palette.Green, 42: palette.White,
+		92: palette.Green, 102: palette.White} {
 		if got := p.Image.RGBAAt(x, 50); got != want {
 			t.Errorf("dashes at %d: %v, want %v", x, got, want)
 		}
@@ -49,12 +51,12 @@ func TestText(t *testing.T) {
 	for align, part := range map[Align]image.Rectangle{Begin: image.Rect(200, 0, 400, 100),
 		Middle: image.Rect(200, 0, 400, 100), End: image.Rect(0, 0, 200, 100)} {
 		p := NewPixels(400, 100)
-		p.Text(Bold, 200, 60, align, Black, "memory")
+		p.Text(Bold, 200, 60, align, palette.Black, "memory")
 		all, inside := inked(p, p.Image.Bounds()), inked(p, part)
 		if align == Middle && (inside < all/4 || inside > 3*all/4) || align != Middle && inside < all*9/10 || all < 100 {
 			t.Errorf("align %d: %d of %d pixels", align, inside, all)
 		}
-		s.Text(Bold, 200, 60, align, Black, "a < b")
+		s.Text(Bold, 200, 60, align, palette.Black, "a < b")
 		var file bytes.Buffer
 		if err := p.PNG(&file); err != nil {
 			t.Fatal(err)

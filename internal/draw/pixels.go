@@ -11,6 +11,8 @@ import (
 	"golang.org/x/image/font"
 	"golang.org/x/image/math/fixed"
 	"golang.org/x/image/vector"
+
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // Pixels is a Canvas of pixels.
@@ -22,7 +24,7 @@ type Pixels struct {
 // NewPixels returns a white canvas.
 func NewPixels(width, height int) *Pixels {
 	p := &Pixels{newFaces(), image.NewRGBA(image.Rect(0, 0, width, height))}
-	p.Fill(p.Image.Bounds(), White)
+	p.Fill(p.Image.Bounds(), palette.White)
 	return p
 }
 

@@ -7,6 +7,8 @@ import (
 	"image/color"
 	"io"
 	"strings"
+
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // SVG is a Canvas that becomes a file of SVG, without scripts and links.
@@ -19,7 +21,7 @@ type SVG struct {
 // NewSVG returns a white canvas.
 func NewSVG(width, height int) *SVG {
 	s := &SVG{faces: newFaces(), width: width, height: height}
-	s.Fill(image.Rect(0, 0, width, height), White)
+	s.Fill(image.Rect(0, 0, width, height), palette.White)
 	return s
 }
 
@@ -32,11 +34,11 @@ func (s *SVG) Write(w io.Writer) error {
 
 func (s *SVG) Fill(r image.Rectangle, c color.RGBA) {
 	fmt.Fprintf(&s.body, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", r.Min.X, r.Min.Y, r.Dx(), r.Dy(),
-		Hex(c))
+		palette.Hex(c))
 }
 
 func (s *SVG) Line(points []Point, width, dash float64, c color.RGBA) {
-	fmt.Fprintf(&s.body, `<polyline fill="none" stroke="%s" stroke-width="%g"`, Hex(c), width)
+	fmt.Fprintf(&s.body, `<polyline fill="none" stroke="%s" stroke-width="%g"`, palette.Hex(c), width)
 	if dash > 0 {
 		fmt.Fprintf(&s.body, ` stroke-dasharray="%g"`, dash)
 	}
@@ -51,7 +53,7 @@ func (s *SVG) Line(points []Point, width, dash float64, c color.RGBA) {
 }
 
 func (s *SVG) Text(f Face, x, y int, a Align, c color.RGBA, text string) {
-	fmt.Fprintf(&s.body, `<text x="%d" y="%d" font-size="%g" fill="%s"`, x, y, sizes[f], Hex(c))
+	fmt.Fprintf(&s.body, `<text x="%d" y="%d" font-size="%g" fill="%s"`, x, y, sizes[f], palette.Hex(c))
 	if f == Bold {
 		s.body.WriteString(` font-weight="bold"`)
 	}
@@ -62,6 +64,3 @@ func (s *SVG) Text(f Face, x, y int, a Align, c color.RGBA, text string) {
 	_ = xml.EscapeText(&s.body, []byte(text)) // a strings.Builder returns no error
 	s.body.WriteString("</text>\n")
 }
-
-// Hex writes a colour as #rrggbb.
-func Hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stocached/stocached/internal/verify/browser"
 )
 
 // drawn returns the picture of a trace.
@@ -64,20 +66,20 @@ func TestPicture(t *testing.T) {
 		x, row int
 		want   color.RGBA
 	}{
-		{left + 20, 0, palette[Wait]}, {middle - 20, 0, palette[Wait]}, {middle + 20, 0, palette[Step]},
-		{right - 20, 0, palette[Step]},
-		{left + 20, 1, palette[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint},
-		{middle + 20, 2, batchShade(palette[Load], 1)},
+		{left + 20, 0, colours[Wait]}, {middle - 20, 0, colours[Wait]}, {middle + 20, 0, colours[Step]},
+		{right - 20, 0, colours[Step]},
+		{left + 20, 1, colours[Load]}, {middle + 20, 1, faint}, {left + 20, 2, faint},
+		{middle + 20, 2, batchShade(colours[Load], 1)},
 	} {
 		if got := color.RGBAModel.Convert(picture.At(c.x, row(c.row))); got != c.want {
 			t.Errorf("at %d of row %d: %v, want %v", c.x, c.row, got, c.want)
 		}
 	}
 	second := drawn(t, tr, 100*ms, 200*ms) // a part: the wait is outside
-	if got := color.RGBAModel.Convert(second.At(left+20, row(0))); got != palette[Step] {
+	if got := color.RGBAModel.Convert(second.At(left+20, row(0))); got != colours[Step] {
 		t.Errorf("from 100 ms on: %v", got)
 	}
-	if has(second, image.Rect(left, row(0), right, row(0)+10), palette[Wait]) {
+	if has(second, image.Rect(left, row(0), right, row(0)+10), colours[Wait]) {
 		t.Error("a wait that is not in this part")
 	}
 	if b := picture.Bounds(); b.Dx() != width || b.Dy() < row(3) || b.Dy() > row(3)+200 {
@@ -101,7 +103,7 @@ func TestPictureOfManySpans(t *testing.T) {
 	left, right := edge+labelWidth, width-edge-shareWidth
 	y := edge + titleLine + legendLine + headLine + rowHeight + rowGap + 4
 	red := func(share float64) float64 {
-		return float64(faint.R) + share*(float64(palette[Load].R)-float64(faint.R))
+		return float64(faint.R) + share*(float64(colours[Load].R)-float64(faint.R))
 	}
 	for _, x := range []int{left + 50, left + 500, (left+right)/2 - 50} {
 		if r, _, _, _ := picture.At(x, y).RGBA(); math.Abs(float64(r>>8)-red(0.25+0.75*0.5)) > 12 {
@@ -301,23 +303,14 @@ func TestPageTooLarge(t *testing.T) {
 // Ensure that the page works in a real browser, if one is installed: its script ends without errors
 // and draws all spans.
 func TestPageInBrowser(t *testing.T) {
-	browser := ""
-	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome", "chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			browser = path
-			break
-		}
-	}
-	if browser == "" {
-		t.Skip("there is no chromium here: the page was not opened")
-	}
+	path := browser.Path(t)
 	tr, err := ReadFile("testdata/run.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	from, to := tr.Bounds()
 	text, _ := pageOf(t, tr, from, to)
-	dom := opened(t, browser, text)
+	dom := opened(t, path, text)
 	for _, want := range []string{"585 spans in 1.0", "Where the time went, all epochs", "What would help, epoch 2",
 		"<li>The training loop waits"} {
 		if !strings.Contains(dom, want) {
@@ -326,7 +319,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 
 	// An epoch is chosen, and a sample searched: only its span is highlighted.
-	dom = opened(t, browser, text+`<script>
+	dom = opened(t, path, text+`<script>
 		const lit = canvas => { const g = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data; let n = 0; for (let k = 0; k < g.length; k += 4) n += g[k] === 230 && g[k + 1] === 0 && g[k + 2] === 126; return n; };
 		draw();
 		const before = lit(canvas) + lit(map);
@@ -352,7 +345,7 @@ func TestPageInBrowser(t *testing.T) {
 }
 
 // opened returns a page after its script has run in a browser, which must report no error.
-func opened(t *testing.T, browser, text string) string {
+func opened(t *testing.T, program, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "page.html")
@@ -361,18 +354,16 @@ func opened(t *testing.T, browser, text string) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-		"--user-data-dir="+dir+"/profile", "--window-size=1400,900", "--virtual-time-budget=3000", "--dump-dom",
-		"file://"+path)
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
+	cmd := exec.CommandContext(ctx, program, append(browser.Flags(dir+"/profile"), "--virtual-time-budget=3000",
+		"--dump-dom", "file://"+path)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	dom, err := cmd.Output()
 	if err != nil {
-		t.Skipf("%s does not run here: %v", browser, err)
+		t.Skipf("%s does not run here: %v", program, err)
 	}
-	for line := range strings.Lines(complaints.String()) {
-		// an error of the test, not of the page
-		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "willReadFrequently") {
+	for _, line := range browser.Complaints(stderr.String()) {
+		if !strings.Contains(line, "willReadFrequently") { // an error of the test, not of the page
 			t.Error(line)
 		}
 	}

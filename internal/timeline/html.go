@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/base64"
 	"encoding/binary"
@@ -11,8 +10,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
-	"github.com/stocached/stocached/internal/draw"
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // MaxPageSpans is the most spans of a page. A browser keeps about 40 bytes of text for each in
@@ -20,9 +20,23 @@ import (
 const MaxPageSpans = 2_000_000
 
 //go:embed page.html
-var page []byte
+var page string
 
-var placeholder = []byte("/*DATA*/")
+// pageBegin and pageEnd are the parts of the page around its data.
+var pageBegin, pageEnd = func() (begin, end string) {
+	begin, end, found := strings.Cut(strings.Replace(page, "/*PALETTE*/", palette.CSS(), 1), "/*DATA*/")
+	if !found {
+		panic("the page has no place for its data")
+	}
+	return begin, end
+}()
+
+// PageScript is the script of every page, for a policy of what a browser may run.
+var PageScript = func() string {
+	_, script, _ := strings.Cut(pageEnd, "<script>")
+	script, _, _ = strings.Cut(script, "</script>")
+	return script
+}()
 
 // HTML writes one self-contained page: rows as in PNG, to zoom and to inspect.
 func HTML(w io.Writer, t *Trace, from, to int64) error {
@@ -34,12 +48,8 @@ func HTML(w io.Writer, t *Trace, from, to int64) error {
 	if err != nil {
 		return err
 	}
-	before, after, found := bytes.Cut(page, placeholder)
-	if !found {
-		panic("the page has no place for its data")
-	}
-	for _, part := range [][]byte{before, text, after} {
-		if _, err := w.Write(part); err != nil {
+	for _, part := range []string{pageBegin, string(text), pageEnd} {
+		if _, err := io.WriteString(w, part); err != nil {
 			return err
 		}
 	}
@@ -117,8 +127,8 @@ func (t *Trace) pageData(from, to int64) (*pageData, error) {
 	d := &pageData{From: float64(from) / 1000, To: float64(max(to, from+1)) / 1000, Names: t.names,
 		Views: t.views(from, to), Loaders: []pageLoader{}}
 	for k := range kinds {
-		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, draw.Hex(palette[k])),
-			append(d.Inks, draw.Hex(inks[k]))
+		d.Kinds, d.Colours, d.Inks = append(d.Kinds, k.String()), append(d.Colours, palette.Hex(colours[k])),
+			append(d.Inks, palette.Hex(inks[k]))
 	}
 	there := part.kinds()
 	d.There = there[:]
@@ -209,14 +219,14 @@ func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView
 	}
 	if parts != nil {
 		for _, p := range []pagePart{
-			{"steps", parts.Step, draw.Hex(palette[Step])},
-			{"waiting for loads", parts.WaitFor.Load, draw.Hex(palette[Load])},
-			{"waiting for augment=", parts.WaitFor.Augment, draw.Hex(palette[Augment])},
-			{"waiting for a server", parts.WaitFor.Fetch, draw.Hex(palette[Fetch])},
-			{"waiting for gathers", parts.WaitFor.Gather, draw.Hex(palette[Gather])},
-			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, draw.Hex(palette[BatchAugment])},
-			{"waiting for transfers", parts.WaitFor.Transfer, draw.Hex(palette[Transfer])},
-			{"waiting for nothing recorded", parts.WaitFor.Other, draw.Hex(palette[Other])},
+			{"steps", parts.Step, palette.Hex(colours[Step])},
+			{"waiting for loads", parts.WaitFor.Load, palette.Hex(colours[Load])},
+			{"waiting for augment=", parts.WaitFor.Augment, palette.Hex(colours[Augment])},
+			{"waiting for a server", parts.WaitFor.Fetch, palette.Hex(colours[Fetch])},
+			{"waiting for gathers", parts.WaitFor.Gather, palette.Hex(colours[Gather])},
+			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, palette.Hex(colours[BatchAugment])},
+			{"waiting for transfers", parts.WaitFor.Transfer, palette.Hex(colours[Transfer])},
+			{"waiting for nothing recorded", parts.WaitFor.Other, palette.Hex(colours[Other])},
 		} {
 			if p.Seconds > 0 {
 				v.Parts = append(v.Parts, p)

@@ -145,7 +145,7 @@ func (p *picture) legend(t *Trace, y int) {
 		if !there[k] {
 			continue
 		}
-		p.Fill(image.Rect(x, y+10, x+28, y+34), palette[k])
+		p.Fill(image.Rect(x, y+10, x+28, y+34), colours[k])
 		p.Text(draw.Small, x+38, y+30, draw.Begin, black, k.String())
 		x += 38 + p.Width(draw.Small, k.String()) + 34
 	}
@@ -215,7 +215,7 @@ func (p *picture) track(t *Trace, track *Track, y int, share float64) {
 			continue
 		}
 		x0, x1 := float64(max(s.Start, p.from)-p.from)*p.perNS, float64(min(s.End, p.to)-p.from)*p.perNS
-		c := batchShade(palette[s.Kind], s.Batch)
+		c := batchShade(colours[s.Kind], s.Batch)
 		if x1-x0 < 5 {
 			narrow.add(x0, x1, c)
 			continue

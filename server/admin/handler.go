@@ -37,7 +37,8 @@ type Server interface {
 type Host struct {
 	Server
 	Log      *slog.Logger
-	Profiles bool // answer /debug/pprof/
+	Profiles bool         // answer /debug/pprof/
+	Page     http.Handler // the page for people; nil: there is none
 	// reads the JSON that operators send for a cache; nil: the server takes none
 	Parse  func(body []byte) (served.Options, error)
 	Ready  func() bool            // clients are answered
@@ -96,6 +97,12 @@ func (s *Host) Handler() http.Handler {
 	mux.Handle("GET /metrics", s.MetricsHandler())
 	there := "there are: GET and POST /v1/caches; GET, PUT and DELETE /v1/caches/NAME; GET, POST and DELETE " +
 		"/v1/caches/NAME/plan; GET /stats, /healthz, /readyz, /metrics"
+	if s.Page != nil {
+		for _, path := range []string{"GET /{$}", "GET /page/", "GET /v1/live", "POST /v1/timeline"} {
+			mux.Handle(path, s.Page)
+		}
+		there += ", /v1/live, and / for browsers"
+	}
 	if s.Profiles {
 		handleProfiles(mux)
 		there += ", /debug/pprof/"

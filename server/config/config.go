@@ -33,12 +33,13 @@ import (
 
 // Config is a configuration in force.
 type Config struct {
-	Caches  []Cache `key:"caches"`
-	Limits  Limits  `key:"limits"`
-	Sockets Sockets `key:"sockets"`
-	Admin   Admin   `key:"admin"`
-	Metrics Metrics `key:"metrics"`
-	Log     Log     `key:"log"`
+	Caches  []Cache  `key:"caches"`
+	Limits  Limits   `key:"limits"`
+	Sockets Sockets  `key:"sockets"`
+	Admin   Admin    `key:"admin"`
+	Metrics Listener `key:"metrics"`
+	Web     Listener `key:"web"`
+	Log     Log      `key:"log"`
 
 	path string
 	from map[string]string // of each scalar key: default, file, or the name of the variable
@@ -90,8 +91,8 @@ type Sockets struct {
 	Dir string `key:"dir"`
 }
 
-// Metrics say where else than on the admin socket the server answers for metrics.
-type Metrics struct {
+// Listener says where else than on the admin socket the server answers, for metrics or with its page.
+type Listener struct {
 	Listen string `key:"listen"`
 }
 
@@ -103,7 +104,7 @@ type Log struct {
 
 // defaults of all scalar keys. A key that is not listed has none.
 var defaults = map[string]any{"limits.total": "none", "limits.clients": "512MiB", "admin.group": "",
-	"admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "log.format": "text", "log.level": "info"}
+	"admin.pprof": false, "sockets.dir": "", "metrics.listen": "", "web.listen": "", "log.format": "text", "log.level": "info"}
 
 // variable returns the name of the environment variable of a scalar key.
 func variable(key string) string {
@@ -280,7 +281,10 @@ func (c *Config) check() (complaints []string) {
 		complain("limits.clients: %d bytes are less than 16MiB", c.Limits.Clients)
 	}
 	if c.Metrics.Listen != "" {
-		complaints = append(complaints, checkListen(c.Metrics.Listen)...)
+		complaints = append(complaints, checkListen("metrics.listen", c.Metrics.Listen, "127.0.0.1:9200")...)
+	}
+	if c.Web.Listen != "" {
+		complaints = append(complaints, checkListen("web.listen", c.Web.Listen, "127.0.0.1:9201")...)
 	}
 	if path := filepath.Join(c.SocketsDir(), control.AdminSocket); len(path) > control.MaxSocketPath {
 		complain("sockets.dir: the path of a socket has at most %d bytes, %s has %d; use a shorter folder",
@@ -298,19 +302,19 @@ func (c *Config) check() (complaints []string) {
 // hostName matches the name of a machine.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$`)
 
-// checkListen returns complaints about an address to listen on.
-func checkListen(address string) (complaints []string) {
+// checkListen returns complaints about the address of a key, to listen on.
+func checkListen(key, address, example string) (complaints []string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
-		return []string{fmt.Sprintf("metrics.listen: %q is not host:port, such as 127.0.0.1:9200", address)}
+		return []string{fmt.Sprintf("%s: %q is not host:port, such as %s", key, address, example)}
 	}
 	if n, err := strconv.ParseUint(port, 10, 64); err != nil || n > 65535 {
-		complaints = append(complaints, fmt.Sprintf("metrics.listen: port %q is not in 0..65535", port))
+		complaints = append(complaints, fmt.Sprintf("%s: port %q is not in 0..65535", key, port))
 	}
 	numbers := strings.Trim(host, "0123456789.") == ""
 	if _, err := netip.ParseAddr(host); host != "" && err != nil && (numbers || !hostName.MatchString(host)) {
 		complaints = append(complaints,
-			fmt.Sprintf("metrics.listen: %q is neither an address nor a name of this machine", host))
+			fmt.Sprintf("%s: %q is neither an address nor a name of this machine", key, host))
 	}
 	return complaints
 }
@@ -441,8 +445,8 @@ func (c *Config) Settings() []Setting {
 	}
 	values := map[string]string{"limits.total": total, "limits.clients": fmt.Sprint(uint64(c.Limits.Clients)),
 		"admin.group": c.Admin.Group, "admin.pprof": fmt.Sprint(c.Admin.Pprof), "sockets.dir": c.SocketsDir(),
-		"metrics.listen": c.Metrics.Listen,
-		"log.format":     c.Log.Format, "log.level": c.Log.Level}
+		"metrics.listen": c.Metrics.Listen, "web.listen": c.Web.Listen,
+		"log.format": c.Log.Format, "log.level": c.Log.Level}
 	var all []Setting
 	for key, value := range values {
 		all = append(all, Setting{key, value, c.from[key]})

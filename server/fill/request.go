@@ -56,6 +56,9 @@ func NewRequest[Index int | int64](by Requester, queue *Queue, indices []Index) 
 	return r
 }
 
+// Index returns the sample at a position.
+func (r *Request) Index(position uint32) int { return r.waiters[position].index }
+
 // Len returns the number of samples.
 func (r *Request) Len() int { return len(r.waiters) }
 

@@ -117,8 +117,11 @@ func (o *Options) segment(s source.Source) (shm.Options, error) {
 		want.Policy = shm.PolicyFirstCome
 	}
 	want.SampleBytes = info.Schema.SampleBytes
+	if info.Programs && o.Size == 0 {
+		return want, fmt.Errorf("%w: size: give one; only programs know how many bytes the samples have", source.ErrInvalid)
+	}
 	if o.Size != 0 {
-		if o.Policy.Evicts() {
+		if o.Policy.Evicts() && !info.Programs { // else nothing is known of them
 			want.SlotBytes = shm.SlotBytesFor(typical(s, info.Samples))
 		}
 		return want, nil

@@ -2,6 +2,7 @@ package served
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stocached/stocached/source"
 )
@@ -20,6 +21,18 @@ func (h *Cache) EndLoad(i int) {
 	if h.programs != nil {
 		h.programs.Fail(i)
 	}
+}
+
+// WhenLoaded is tier.Programs.WhenEnded. nil also if programs load no samples of the cache, or it is closed.
+func (h *Cache) WhenLoaded(indices []int, most time.Duration, then func()) (now func()) {
+	if !h.Enter() {
+		return nil
+	}
+	defer h.Leave()
+	if h.programs == nil {
+		return nil
+	}
+	return h.programs.WhenEnded(indices, most, then)
 }
 
 // EndLoads ends all loads of a program that is gone.

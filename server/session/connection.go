@@ -75,8 +75,11 @@ type request struct {
 	reserved   int  // bytes that the connection has reserved for it
 	prefetch   bool // the client does not wait for its samples
 	slotsOnly  bool
+	cached     *served.Cache
 	filler     *fill.Filler
 	samples    *fill.Request
+	answerNow  func() // ends the wait for a load of another program; nil: no such wait. Protected by connection.mu
+	cancelled  bool   // likewise
 }
 
 // CanTake says whether n more bytes of a sample without a slot may wait for the client.
@@ -94,9 +97,49 @@ func (r *request) Take(position uint32, data *fill.Buffer) bool {
 }
 
 // Done answers the client after the last sample.
-func (r *request) Done(_ *fill.Request, failures []control.Failure) { r.connection.ended(r, failures) }
+func (r *request) Done(_ *fill.Request, failures []control.Failure) {
+	if !r.waits(failures) {
+		r.connection.ended(r, failures)
+	}
+}
 
-func (r *request) cancel() { r.filler.Cancel(r.samples) }
+// LongestWait is how long an answer waits for loads of other programs. Clients have longer timeouts. Tests
+// change it.
+var LongestWait = 100 * time.Millisecond
+
+// waits says whether the answer waits for the end of a load: if programs of this node load all samples that have
+// failed, so that the client would only ask again.
+func (r *request) waits(failures []control.Failure) bool {
+	if r.samples.Loads == nil || len(failures) == 0 {
+		return false
+	}
+	indices := make([]int, 0, len(failures))
+	for _, f := range failures {
+		if f.Code != control.CodeLoading {
+			return false
+		}
+		indices = append(indices, r.samples.Index(f.Position))
+	}
+	c := r.connection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.cancelled {
+		return false
+	}
+	r.answerNow = r.cached.WhenLoaded(indices, LongestWait, func() { c.ended(r, failures) })
+	return r.answerNow != nil
+}
+
+func (r *request) cancel() {
+	r.filler.Cancel(r.samples)
+	r.connection.mu.Lock()
+	now := r.answerNow
+	r.cancelled = true
+	r.connection.mu.Unlock()
+	if now != nil {
+		now()
+	}
+}
 
 // New makes the connection of an accepted client.
 func New(h *Host, socket *net.UnixConn) *Connection {
@@ -286,11 +329,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if c.version < 3 {
-			return fmt.Errorf("%w: an ANNOUNCE, which version %d does not have", control.ErrProtocol, c.version)
-		}
-		if c.version < 4 && m.Flags == control.Told {
-			return fmt.Errorf("%w: an ANNOUNCE with TOLD, which version %d does not have", control.ErrProtocol, c.version)
+		if err := c.speaks(sent{true, "an ANNOUNCE", 3}, sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", 4}); err != nil {
+			return err
 		}
 		c.announce(h.Request, m)
 	case control.Offer:
@@ -298,8 +338,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if c.version < 6 {
-			return fmt.Errorf("%w: an OFFER, which version %d does not have", control.ErrProtocol, c.version)
+		if err := c.speaks(sent{true, "an OFFER", 6}); err != nil {
+			return err
 		}
 		c.offer(h.Request, m)
 	case control.Cancel:
@@ -436,23 +476,35 @@ func (c *Connection) offer(request uint64, m control.OfferBody) {
 	c.out.send(control.AppendOffered(nil, request, taken))
 }
 
+// sent is something that a client has sent, or has not, and the first version of the protocol that has it.
+type sent struct {
+	is    bool
+	what  string
+	since uint16
+}
+
+// speaks returns ErrProtocol if a client has sent what its version does not have.
+func (c *Connection) speaks(all ...sent) error {
+	for _, s := range all {
+		if s.is && c.version < s.since {
+			return fmt.Errorf("%w: %s, which version %d does not have", control.ErrProtocol, s.what, c.version)
+		}
+	}
+	return nil
+}
+
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if m.Cache >= uint32(len(c.caches)) {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
-	if m.Flags&control.Loads != 0 && c.version < 6 {
-		return fmt.Errorf("%w: flag LOADS, which version %d does not have", control.ErrProtocol, c.version)
-	}
-	if m.Flags&control.Send != 0 && c.version < 2 {
-		return fmt.Errorf("%w: flag SEND, which version %d does not have", control.ErrProtocol, c.version)
-	}
-	if m.Flags&control.Unstored != 0 && c.version < 5 {
-		return fmt.Errorf("%w: flag UNSTORED, which version %d does not have", control.ErrProtocol, c.version)
+	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", 6}, sent{m.Flags&control.Send != 0, "flag SEND", 2},
+		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", 5}); err != nil {
+		return err
 	}
 	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
 		slotsOnly: m.Flags&control.SlotsOnly != 0}
 	queue := c.queues[cached].fetches
 	if r.prefetch {

@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	azureblobs "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/azureblob"
@@ -75,6 +76,12 @@ func azureClient(name string, anonymous bool, o *container.ClientOptions) (*cont
 		return nil, err
 	}
 	return container.NewClient(at, token, o)
+}
+
+func (azure) noBucket(err error) bool { return bloberror.HasCode(err, bloberror.ContainerNotFound) }
+
+func (azure) keys() string {
+	return "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY, or remote.credentials"
 }
 
 func (azure) match(as func(any) bool, tag string) {

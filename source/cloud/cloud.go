@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
@@ -45,6 +46,10 @@ type provider interface {
 	matchWrite(as func(any) bool)
 	// tag returns the tag of an answer, of attributes or of an entry of a list.
 	tag(as func(any) bool) string
+	// noBucket says whether an error means that the bucket does not exist.
+	noBucket(err error) bool
+	// keys are the settings that credentials come from, for messages.
+	keys() string
 }
 
 func open(s source.Settings, p provider) (source.Objects, error) {
@@ -95,15 +100,31 @@ func (d *driver) find(ctx context.Context, name string) (*blob.Bucket, string, e
 		var err error
 		// The clients keep the context for their credentials.
 		if b, err = d.provider.bucket(context.WithoutCancel(ctx), bucket, d.transport, d.anonymous); err != nil {
-			return nil, "", fmt.Errorf("%w: %s: no client for it: %w", source.ErrInvalid, name, err)
+			return nil, "", fmt.Errorf("%w: %s: no client for it: %w; check %s", source.ErrInvalid, name, err,
+				d.provider.keys())
 		}
 		d.buckets[bucket] = b
 	}
 	return b, key, nil
 }
 
-// failed returns the error of a request.
-func failed(name string, err error) error {
+// failed returns the error of a request. It says which setting to check.
+func (d *driver) failed(name string, err error) error {
+	said := plainError(name, err)
+	switch {
+	case d.provider.noBucket(err):
+		bucket, _, _ := strings.Cut(strings.TrimPrefix(name, d.provider.scheme()+"://"), "/")
+		return fmt.Errorf("%w; check the name of the bucket (%s), and %s", said, bucket, d.provider.keys())
+	case errors.Is(said, fs.ErrPermission) && d.anonymous:
+		return fmt.Errorf("%w; remote.credentials is none", said)
+	case errors.Is(said, fs.ErrPermission):
+		return fmt.Errorf("%w: %s", said, d.provider.keys())
+	}
+	return said
+}
+
+// plainError is failed without settings.
+func plainError(name string, err error) error {
 	var google *googleapi.Error
 	var azure *azcore.ResponseError // its text has the address, which may have a signature
 	switch {
@@ -131,7 +152,7 @@ func (d *driver) Head(ctx context.Context, name string) (remote.Answer, error) {
 	}
 	about, err := b.Attributes(ctx, key)
 	if err != nil {
-		return remote.Answer{}, failed(name, err)
+		return remote.Answer{}, d.failed(name, err)
 	}
 	return remote.Answer{Bytes: about.Size, Tag: d.provider.tag(about.As)}, nil
 }
@@ -148,7 +169,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	}
 	r, err := b.NewRangeReader(ctx, key, offset, int64(n), o)
 	if err != nil {
-		return remote.Answer{}, failed(name, err)
+		return remote.Answer{}, d.failed(name, err)
 	}
 	return remote.Answer{Bytes: r.Size(), Tag: d.provider.tag(r.As), Body: r}, nil
 }
@@ -166,7 +187,7 @@ func (d *driver) List(ctx context.Context, prefix string, each func(name string,
 			return nil
 		}
 		if err != nil {
-			return failed(prefix, err)
+			return d.failed(prefix, err)
 		}
 		if strings.HasSuffix(o.Key, "/") { // stands for a folder, and has no bytes
 			continue

@@ -4,6 +4,7 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"strconv"
@@ -39,6 +40,10 @@ func (google) bucket(ctx context.Context, name string, transport *http.Transport
 	c.SetRetry(storage.WithPolicy(storage.RetryNever)) // the source has its own policy
 	return gcsblob.OpenBucket(ctx, nil, name, &gcsblob.Options{Client: c})
 }
+
+func (google) noBucket(err error) bool { return errors.Is(err, storage.ErrBucketNotExist) }
+
+func (google) keys() string { return "GOOGLE_APPLICATION_CREDENTIALS, or remote.credentials" }
 
 func (google) match(as func(any) bool, tag string) {
 	var object **storage.ObjectHandle

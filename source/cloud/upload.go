@@ -27,15 +27,16 @@ func (d *driver) Stream(ctx context.Context, name string, only bool) (io.WriteCl
 	}
 	w, err := b.NewWriter(ctx, key, o)
 	if err != nil {
-		return nil, failed(name, err)
+		return nil, d.failed(name, err)
 	}
-	return &writer{w, name, only}, nil
+	return &writer{w, d, name, only}, nil
 }
 
 type writer struct {
 	*blob.Writer
-	name string
-	only bool
+	driver *driver
+	name   string
+	only   bool
 }
 
 func (w *writer) Close() error {
@@ -48,7 +49,7 @@ func (w *writer) Close() error {
 		errors.As(err, &google) && google.Code == http.StatusPreconditionFailed):
 		return fmt.Errorf("%s: %w", w.name, fs.ErrExist)
 	}
-	return failed(w.name, err)
+	return w.driver.failed(w.name, err)
 }
 
 // Remove is part of remote.StreamDriver.
@@ -58,7 +59,7 @@ func (d *driver) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	if err := b.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return failed(name, err)
+		return d.failed(name, err)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,16 +104,25 @@ func (o *settings) open(ctx context.Context, place *source.Place) (*tree, error)
 	if err != nil {
 		return nil, err
 	}
+	t, err := o.tree(ctx, place, root, l)
+	if err != nil {
+		l.files.close()
+	}
+	return t, err
+}
+
+// tree makes the source of a listing.
+func (o *settings) tree(ctx context.Context, place *source.Place, root string, l *listing) (*tree, error) {
 	schema, err := o.schema(root, l)
 	if err != nil {
 		return nil, err
 	}
 	t := &tree{root: root, place: place, files: l.files, schema: schema,
-		info: source.Info{Kind: kind, Samples: l.files.len(), Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
+		info: source.Info{Kind: kind, Samples: l.files.n, Schema: schema, Fingerprint: l.Fingerprint, Notes: l.notes(),
 			Traffic: place.Traffic()}}
 	if o.Direct {
 		t.flags = unix.O_DIRECT
-		if err := t.tryDirect(); err != nil {
+		if err := t.tryDirect(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -172,11 +182,10 @@ func (o *settings) schema(root string, l *listing) (shm.Schema, error) {
 	if err != nil {
 		return schema, err
 	}
-	largest := l.files.largest()
-	_, bytes, err := schema.Place(shapes(&schema, l.files.bytes(largest)))
+	s := &l.files.survey
+	_, bytes, err := schema.Place(shapes(&schema, s.most))
 	if err != nil {
-		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid,
-			root+"/"+l.files.name(largest), l.files.bytes(largest), err)
+		return schema, fmt.Errorf("%w: %s has %d bytes: %w", source.ErrInvalid, root+"/"+s.largest, s.most, err)
 	}
 	schema.SampleBytes = uint64(bytes)
 	return schema, nil
@@ -198,6 +207,7 @@ type rest struct {
 	Fingerprint string
 	Classes     []string // names of labels by their number; nil: none
 	Folders     []folder // of the files, sorted; while their times stay the same, they hold the same names
+	Numbers     []int64  `json:",omitempty"` // of classes, by their order in the list of a bucket; nil: by Classes
 	Notes       []source.Note
 }
 
@@ -225,7 +235,7 @@ func (o *settings) load(ctx context.Context, place *source.Place, root string) (
 		return nil, err
 	}
 	text := fmt.Sprintf("written to %s: %v", o.Index, doubt)
-	if err := index.save(l); err != nil {
+	if err := index.save(ctx, l); err != nil {
 		text = fmt.Sprintf("not written: %v", err)
 	}
 	l.Notes = append(l.Notes, source.Note{Name: "index", Text: text})
@@ -245,36 +255,40 @@ func (o *settings) list(ctx context.Context, place *source.Place, root string) (
 		return nil, err
 	}
 	l.Fingerprint = source.FingerprintOf(kind, o.Labels, func(yield func(source.Named) bool) {
-		for i := range l.files.len() {
-			named := source.Named{Name: l.files.name(i), Stamp: l.files.stamp(i)}
-			if l.files.labelled() {
-				named.Name += fmt.Sprintf(" = %d", l.files.label(i)) // a label is part of the data
+		err = l.files.each(ctx, func(_ int, e *entry) error {
+			named := source.Named{Name: string(e.name), Stamp: e.stamp}
+			if l.files.labelled {
+				named.Name += fmt.Sprintf(" = %d", e.label) // a label is part of the data
 			}
-			if !yield(named) {
-				return
-			}
-		}
+			yield(named)
+			return context.Cause(ctx)
+		})
 	})
+	if err != nil {
+		l.files.close()
+		return nil, err
+	}
 	return l, nil
+}
+
+// listFolder is where the file of a long list lies.
+func (o *settings) listFolder() string {
+	if o.Index != "" {
+		return filepath.Dir(o.Index)
+	}
+	return os.TempDir()
 }
 
 // notes returns the notes of the listing, and those about all files.
 func (l *listing) notes() []source.Note {
-	var total, empty int64
-	first := ""
-	for i := range l.files.len() {
-		bytes := l.files.bytes(i)
-		total += bytes
-		if bytes == 0 {
-			if empty++; first == "" {
-				first = l.files.name(i)
-			}
-		}
+	s := &l.files.survey
+	notes := []source.Note{{Name: "bytes", Text: fmt.Sprintf("%d in all, %d in the largest file", s.total, s.most)}}
+	if l.files.file != nil {
+		notes = append(notes, source.Note{Name: "list", Text: fmt.Sprintf(
+			"in a file: %d bytes, of which memory has %d", l.files.bytes(), wordBytes*len(l.files.ends))})
 	}
-	notes := []source.Note{{Name: "bytes",
-		Text: fmt.Sprintf("%d in all, %d in the largest file", total, l.files.bytes(l.files.largest()))}}
-	if empty > 0 {
-		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", empty, first)})
+	if s.empty > 0 {
+		notes = append(notes, source.Note{Name: "empty files", Text: fmt.Sprintf("%d, the first is %s", s.empty, s.firstEmpty)})
 	}
 	if l.Classes != nil {
 		// JSON, because a name may have any character

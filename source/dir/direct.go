@@ -1,6 +1,7 @@
 package dir
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -67,19 +68,20 @@ func noDirect(path string) error {
 
 // tryDirect reads the first file that is not empty, so that Open fails on a file system without
 // direct reads.
-func (t *tree) tryDirect() error {
-	for i := range t.files.len() {
-		bytes := t.files.bytes(i)
-		if bytes == 0 {
-			continue
-		}
-		path := t.path(i)
-		fd, err := t.open(path)
-		if err != nil {
+func (t *tree) tryDirect(ctx context.Context) error {
+	for c := (cursor{files: &t.files}); ; {
+		more, err := c.next(ctx)
+		if err != nil || !more {
 			return err
 		}
-		defer unix.Close(fd)
-		return readDirect(fd, path, make([]byte, min(bytes, directAlign)), 0)
+		if size := c.entry.stamp.Bytes; size > 0 {
+			path := t.root + "/" + string(c.entry.name)
+			fd, err := t.open(path)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return readDirect(fd, path, make([]byte, min(size, directAlign)), 0)
+		}
 	}
-	return nil
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,46 +51,79 @@ func FuzzIndex(f *testing.F) {
 	var key [32]byte
 	for _, labels := range [][]int64{nil, {0, 1}} {
 		names := []string{"a/1", "b/2"}
-		l := &listing{files: newFiles(names, []source.Stamp{{Bytes: 3, ModifiedNs: 5}, {Bytes: 4, ModifiedNs: 6}}, labels),
-			rest: rest{Fingerprint: "dir-x", Folders: []folder{{"", 1}, {"a", 2}, {"b", 3}}}}
-		if labels != nil {
-			l.Classes = []string{"a", "b"}
+		l := &listing{rest: rest{Fingerprint: "dir-x", Folders: []folder{{"", 1}, {"a", 2}, {"b", 3}}}}
+		made := newBuilder("", labels != nil)
+		err := made.addAll(names, []source.Stamp{{Bytes: 3, ModifiedNs: 5}, {Bytes: 4, ModifiedNs: 6}}, labels)
+		if err == nil {
+			l.files, err = made.done()
 		}
-		parts, err := encodeIndex(l, key)
+		if labels != nil {
+			l.Classes, l.Numbers = []string{"a", "b"}, []int64{0, 1}
+		}
+		path := filepath.Join(f.TempDir(), "index")
+		to, errTo := os.Create(path)
+		if err = errors.Join(err, errTo); err == nil {
+			err = errors.Join(writeIndex(context.Background(), to, l, key), to.Close())
+		}
 		if err != nil {
 			f.Fatal(err)
 		}
-		b := slices.Concat(parts...)
-		f.Add(b)
-		for _, bad := range []string{"/b/2", "b//2", "../2", "b/./", "\x00/22"} { // in place of b/2, with the end of a/1
-			f.Add(bytes.Replace(b, []byte("/1b/2"), []byte("/1" + bad)[:5], 1))
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
 		}
-		if got, err := decodeIndex(context.Background(), b, key); err != nil || got.files.name(1) != "b/2" {
-			f.Fatal(got, err)
+		f.Add(b)
+		for _, bad := range []string{"/b2", "b//", "../", "b/.", "\x002/"} { // in place of b/2
+			f.Add(bytes.Replace(b, []byte("b/2"), []byte(bad), 1))
+		}
+		got, err := readIndex(context.Background(), content(b), int64(len(b)), key)
+		if err == nil {
+			err = got.files.look(1, func(e *entry) {
+				if string(e.name) != "b/2" || e.stamp.ModifiedNs != 6 || labels != nil && e.label != 1 {
+					f.Errorf("%q, %+v", e.name, e)
+				}
+			})
+		}
+		if err != nil {
+			f.Fatal(err)
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= indexHeader { // passes checks that random bytes fail
 			copy(b, indexMagic)
 			copy(b[16:48], key[:])
-			binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
+			sum := crc32.Checksum(b[indexHeader:], castagnoli)
+			binary.LittleEndian.PutUint32(b[12:], crc32.Update(sum, castagnoli, b[16:indexHeader]))
 		}
-		l, err := decodeIndex(context.Background(), b, key)
+		l, err := readIndex(context.Background(), content(b), int64(len(b)), key)
 		if err != nil {
 			return
 		}
-		n := l.files.len()
-		if n == 0 || len(l.files.stamps) != 16*n || l.files.labelled() && len(l.files.labels) != 8*n {
+		if l.files.n == 0 {
 			t.Fatalf("%+v", l)
 		}
-		for i := range n {
-			if name := l.files.name(i); !below(name) || l.files.bytes(i) < 0 {
-				t.Fatalf("%q, %+v", name, l.files.stamp(i))
-			}
-			if l.Classes != nil && l.files.labelled() {
-				_ = l.Classes[l.files.label(i)]
+		for i := range l.files.n {
+			if err := l.files.look(i, func(e *entry) {
+				if !below(e.name) || e.stamp.Bytes < 0 {
+					t.Fatalf("%q, %+v", e.name, e.stamp)
+				}
+				if l.Classes != nil && l.files.labelled {
+					_ = l.Classes[e.label]
+				}
+			}); err != nil {
+				t.Fatal(err)
 			}
 		}
 		l.notes()
 	})
 }
+
+// content is a file in memory.
+type content []byte
+
+func (c content) ReadAt(_ context.Context, dst []byte, offset int64) error {
+	_, err := bytes.NewReader(c).ReadAt(dst, offset)
+	return err
+}
+
+func (c content) Close() error { return nil }

@@ -28,18 +28,24 @@ import (
 //
 //	offset  width       what
 //	0       8           the bytes "STOCTREE"
-//	8       4           version, 1
-//	12      4           CRC-32C of everything from 16 on
+//	8       4           version, 2
+//	12      4           CRC-32C of everything from 80 on, then of 16 to 80
 //	16      32          SHA-256 of the folder's path and of the settings that determine files and labels
 //	48      8           n, files
-//	56      8           bytes of their names
+//	56      8           bytes of the groups
 //	64      8           bytes of the rest
 //	72      8           1 with labels, else 0
-//	80      16 x n      size and time of modification in ns
-//	        8 x n       where each name ends
-//	        8 x n       labels, if any
-//	                    names, one after the other
+//	80                  the groups: 16 files each, the last one what is left
+//	        8 x groups  where each group ends, from the first one on
 //	                    the rest in JSON: fingerprint, classes, the folders with their times, notes
+//
+// A file in a group, with numbers of 7 bits a byte, the least first (LEB128):
+//
+//	how many bytes of its name are those of the file before in the group; 0 for the first
+//	how many bytes follow, and these bytes
+//	size
+//	time of modification in ns, or a number made of the tag of an object: 8 bytes
+//	label, if any: 2 x label, or -2 x label - 1 if it is negative
 //
 // An index is valid when all of that is correct and no folder has changed: a file that was created,
 // removed or renamed changes the time of its folder. A file that was rewritten in place is detected
@@ -47,7 +53,7 @@ import (
 // ten million objects are listed once.
 const (
 	indexMagic   = "STOCTREE"
-	indexVersion = 1
+	indexVersion = 2
 	indexHeader  = 80
 )
 
@@ -114,21 +120,13 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	head := make([]byte, min(indexHeader, f.Stamp.Bytes))
-	if err := f.ReadAt(ctx, head, 0); err != nil {
-		return nil, err
-	}
-	if err := checkHeader(head, f.Stamp.Bytes); err != nil {
-		return nil, err
-	}
-	b := make([]byte, f.Stamp.Bytes)
-	if err := f.ReadAt(ctx, b, 0); err != nil {
-		return nil, err
-	}
-	l, err := decodeIndex(ctx, b, x.key)
+	l, err := readIndex(ctx, f, f.Stamp.Bytes, x.key)
 	if err != nil {
+		f.Close()
 		return nil, err
+	}
+	if l.files.file == nil { // memory has the list
+		f.Close()
 	}
 	err = each(ctx, len(l.Folders), func(i int) error {
 		path := filepath.Join(x.root, l.Folders[i].Name)
@@ -141,6 +139,9 @@ func (x *index) load(ctx context.Context) (*listing, error) {
 		}
 		return nil
 	})
+	if err != nil {
+		l.files.close()
+	}
 	return l, err
 }
 
@@ -156,123 +157,142 @@ func checkHeader(head []byte, size int64) error {
 	case binary.LittleEndian.Uint32(head[8:]) != indexVersion:
 		return fmt.Errorf("it had version %d, this program writes %d", binary.LittleEndian.Uint32(head[8:]), indexVersion)
 	}
-	n, names, rest, labels := counts(head)
-	per := uint64(24)
-	if labels == 1 {
-		per += 8
-	}
+	n, groups, rest, labels := counts(head)
 	left := uint64(size) - indexHeader
-	if labels > 1 || n > left/per || names > left-n*per || rest != left-n*per-names {
-		return fmt.Errorf("it was damaged: %d files with %d bytes of names and %d of others do not make %d bytes", n,
-			names, rest, size)
+	if labels > 1 || groups > left || n > groups/leastBytes || wordBytes*countGroups(n) > left-groups ||
+		rest != left-groups-wordBytes*countGroups(n) {
+		return fmt.Errorf("it was damaged: %d files with %d bytes and %d others do not make %d bytes", n, groups, rest, size)
 	}
 	return nil
 }
 
-func counts(head []byte) (n, names, rest, labels uint64) {
+func counts(head []byte) (n, groups, rest, labels uint64) {
 	u := func(at int) uint64 { return binary.LittleEndian.Uint64(head[at:]) }
 	return u(48), u(56), u(64), u(72)
 }
 
-// encodeIndex returns the parts of an index, one after the other in the file.
-func encodeIndex(l *listing, key [32]byte) ([][]byte, error) {
+// countGroups returns how many groups n files make.
+func countGroups(n uint64) uint64 { return (n + groupFiles - 1) / groupFiles }
+
+// writeIndex writes an index.
+func writeIndex(ctx context.Context, f *os.File, l *listing, key [32]byte) error {
 	rest, err := json.Marshal(l.rest)
 	if err != nil {
-		return nil, err
-	}
-	labelled := uint64(0)
-	if l.files.labelled() {
-		labelled = 1
+		return err
 	}
 	head := make([]byte, indexHeader)
 	copy(head, indexMagic)
 	binary.LittleEndian.PutUint32(head[8:], indexVersion)
 	copy(head[16:], key[:])
-	for k, v := range []uint64{uint64(l.files.len()), uint64(len(l.files.names)), uint64(len(rest)), labelled} {
+	for k, v := range []uint64{uint64(l.files.n), l.files.bytes(), uint64(len(rest))} {
 		binary.LittleEndian.PutUint64(head[48+8*k:], v)
 	}
-	parts := [][]byte{head, l.files.stamps, l.files.ends, l.files.labels, l.files.names, rest}
-	sum := crc32.Checksum(head[16:], castagnoli)
-	for _, part := range parts[1:] {
-		sum = crc32.Update(sum, castagnoli, part)
+	if l.files.labelled {
+		head[72] = 1
 	}
-	binary.LittleEndian.PutUint32(head[12:], sum)
-	return parts, nil
+	if _, err := f.Write(head); err != nil {
+		return err
+	}
+	sum := uint32(0)
+	write := func(part []byte) error {
+		sum = crc32.Update(sum, castagnoli, part)
+		_, err := f.Write(part)
+		return err
+	}
+	if err := l.files.pieces(ctx, write); err != nil {
+		return err
+	}
+	ends := make([]byte, 0, wordBytes*len(l.files.ends))
+	for _, end := range l.files.ends {
+		ends = binary.LittleEndian.AppendUint64(ends, end)
+	}
+	if err := errors.Join(write(ends), write(rest)); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(head[12:], crc32.Update(sum, castagnoli, head[16:]))
+	_, err = f.WriteAt(head, 0)
+	return err
 }
 
-// decodeIndex decodes an index and checks all of it. The listing keeps b.
-func decodeIndex(ctx context.Context, b []byte, key [32]byte) (*listing, error) {
-	if err := checkHeader(b[:min(indexHeader, len(b))], int64(len(b))); err != nil {
+// readIndex reads an index of some bytes, and checks all of it. The list keeps in if it is too long for memory.
+func readIndex(ctx context.Context, in reader, size int64, key [32]byte) (*listing, error) {
+	head := make([]byte, min(indexHeader, size))
+	if err := in.ReadAt(ctx, head, 0); err != nil {
 		return nil, err
 	}
-	if sum := crc32.Checksum(b[16:], castagnoli); sum != binary.LittleEndian.Uint32(b[12:]) {
-		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(b[12:]))
+	if err := checkHeader(head, size); err != nil {
+		return nil, err
 	}
-	if !bytes.Equal(b[16:48], key[:]) {
+	n, groups, restBytes, labelled := counts(head)
+	l := &listing{files: files{id: lists.Add(1), n: int(n), labelled: labelled == 1}}
+	l.files.file, l.files.begin = in, indexHeader
+	if groups <= uint64(keptBytes) {
+		l.files.file, l.files.data = nil, make([]byte, groups)
+		if err := in.ReadAt(ctx, l.files.data, indexHeader); err != nil {
+			return nil, err
+		}
+	}
+	tail := make([]byte, wordBytes*countGroups(n)+restBytes)
+	if err := in.ReadAt(ctx, tail, indexHeader+int64(groups)); err != nil {
+		return nil, err
+	}
+	l.files.ends = make([]uint64, countGroups(n))
+	for g := range l.files.ends {
+		l.files.ends[g] = binary.LittleEndian.Uint64(tail[g*wordBytes:])
+		if g > 0 && l.files.ends[g] < l.files.ends[g-1] || l.files.ends[g] > groups {
+			return nil, fmt.Errorf("it was damaged: group %d ends at %d of %d", g, l.files.ends[g], groups)
+		}
+	}
+	if l.files.bytes() != groups {
+		return nil, fmt.Errorf("it was damaged: the groups end at %d of %d", l.files.bytes(), groups)
+	}
+	sum := uint32(0)
+	if err := l.files.pieces(ctx, func(part []byte) error {
+		sum = crc32.Update(sum, castagnoli, part)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	sum = crc32.Update(crc32.Update(sum, castagnoli, tail), castagnoli, head[16:])
+	if sum != binary.LittleEndian.Uint32(head[12:]) {
+		return nil, fmt.Errorf("it was damaged: its checksum is %08x, it says %08x", sum, binary.LittleEndian.Uint32(head[12:]))
+	}
+	if !bytes.Equal(head[16:48], key[:]) {
 		return nil, errors.New("it was of another folder or of other settings")
 	}
-	n, nameBytes, restBytes, labelled := counts(b)
-	b = b[indexHeader:]
-	take := func(bytes uint64) []byte {
-		part := b[:bytes:bytes]
-		b = b[bytes:]
-		return part
-	}
-	l := &listing{files: files{stamps: take(n * stampBytes), ends: take(n * wordBytes)}}
-	if labelled == 1 {
-		l.files.labels = take(n * wordBytes)
-	}
-	l.files.names = take(nameBytes)
-	if err := json.Unmarshal(take(restBytes), &l.rest); err != nil {
+	if err := json.Unmarshal(tail[wordBytes*len(l.files.ends):], &l.rest); err != nil {
 		return nil, fmt.Errorf("it was damaged: %w", err)
 	}
+	l.files.numbers = l.Numbers
 	return l, l.check(ctx)
 }
 
-// check returns an error unless the parts of a decoded listing fit together.
+// check returns an error unless the parts of a listing that was read fit together. It makes the survey.
 func (l *listing) check(ctx context.Context) error {
-	f := &l.files
-	ok := f.len() > 0 && strings.HasPrefix(l.Fingerprint, kind+"-") && len(l.Fingerprint) <= 64 &&
-		!slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) })
-	if ok {
-		_, end := f.span(f.len() - 1)
-		ok = end == uint64(len(f.names))
-	}
-	if !ok {
+	if l.files.n == 0 || !strings.HasPrefix(l.Fingerprint, kind+"-") || len(l.Fingerprint) > 64 ||
+		slices.ContainsFunc(l.Folders, func(f folder) bool { return f.Name != "" && !below(f.Name) }) {
 		return errors.New("it was damaged: its parts do not fit together")
 	}
-	// One search over all names is faster than one for each. If it finds none of these, only the
-	// ends of each name need a check.
-	plain := !bytes.Contains(f.names, []byte("//")) && !bytes.Contains(f.names, []byte("/.")) &&
-		bytes.IndexByte(f.names, 0) < 0
-	good := func(name []byte) bool {
-		if plain && len(name) > 0 && name[0] != '.' && name[0] != '/' && name[len(name)-1] != '/' {
-			return true
-		}
-		return below(name)
-	}
-	return each(ctx, f.len(), func(i int) error {
-		start, end := f.span(i)
+	return l.files.each(ctx, func(i int, e *entry) error {
 		switch {
-		case start > end || end > uint64(len(f.names)) || !good(f.names[start:end]):
-			return fmt.Errorf("it was damaged: the name of file %d lies at %d..%d of %d", i, start, end, len(f.names))
-		case f.bytes(i) < 0 || f.bytes(i) > shm.MaxSampleBytes:
-			return fmt.Errorf("it was damaged: file %d has %d bytes", i, f.bytes(i))
-		case l.Classes != nil && f.labelled() && (f.label(i) < 0 || f.label(i) >= int64(len(l.Classes))):
-			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, f.label(i), len(l.Classes))
+		case !below(e.name):
+			return fmt.Errorf("it was damaged: file %d has the name %q", i, e.name)
+		case e.stamp.Bytes > shm.MaxSampleBytes:
+			return fmt.Errorf("it was damaged: file %d has %d bytes", i, e.stamp.Bytes)
+		case l.Classes != nil && l.files.labelled && (e.label < 0 || e.label >= int64(len(l.Classes))):
+			return fmt.Errorf("it was damaged: file %d has the label %d of %d", i, e.label, len(l.Classes))
 		}
-		return nil
+		l.files.survey.count(e.name, e.stamp.Bytes)
+		return context.Cause(ctx)
 	})
 }
 
 // save writes the index. At any moment, also after a kill, its path has a complete index: the old
 // or the new one.
-func (x *index) save(l *listing) error {
+//
+// A list that lay in a file of its own lies in the index then.
+func (x *index) save(ctx context.Context, l *listing) error {
 	if err := x.mayReplace(); err != nil {
-		return err
-	}
-	parts, err := encodeIndex(l, x.key)
-	if err != nil {
 		return err
 	}
 	x.sweep()
@@ -281,13 +301,12 @@ func (x *index) save(l *listing) error {
 		return err
 	}
 	fault.At("index.created")
-	for _, part := range parts {
-		if err == nil {
-			_, err = f.Write(part)
-		}
-	}
+	err = writeIndex(ctx, f, l, x.key)
 	fault.At("index.written")
 	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil && l.files.file != nil {
+		err = x.use(f.Name(), &l.files)
+	}
 	if err == nil {
 		err = os.Rename(f.Name(), x.path)
 		fault.At("index.renamed")
@@ -317,6 +336,18 @@ func (x *index) mayReplace() error {
 	if string(head) != indexMagic[:len(head)] {
 		return fmt.Errorf("%s is no index and is not replaced: remove it, or name another path", x.path)
 	}
+	return nil
+}
+
+// use makes a list lie in the index that was written to a path.
+func (x *index) use(path string, files *files) error {
+	f, err := source.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	f.Path = x.path // its name from now on
+	files.close()
+	files.file, files.begin = f, indexHeader
 	return nil
 }
 

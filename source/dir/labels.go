@@ -22,9 +22,9 @@ func classesOf(folders []folder) (classes []string) {
 }
 
 // labelsByFolder gives each file the number of the first folder of its path, or -1 if that is no
-// class. used says for each class whether it has files.
-func labelsByFolder(names, classes []string) (labels []int64, used []bool) {
-	labels, used = make([]int64, len(names)), make([]bool, len(classes))
+// class. It sets used for each class that has one of the files.
+func labelsByFolder(names, classes []string, used []bool) (labels []int64) {
+	labels = make([]int64, len(names))
 	for i, name := range names {
 		class, _, inside := strings.Cut(name, "/")
 		k, ok := slices.BinarySearch(classes, class)
@@ -34,7 +34,7 @@ func labelsByFolder(names, classes []string) (labels []int64, used []bool) {
 		}
 		labels[i], used[k] = int64(k), true
 	}
-	return labels, used
+	return labels
 }
 
 // labelsOf reads the labels of a manifest. If all are numbers, they are the labels. If all are

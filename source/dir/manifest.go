@@ -130,7 +130,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 			return nil, err
 		}
 		slices.Sort(l.Classes)
-		labels, _ = labelsByFolder(names, l.Classes)
+		labels = labelsByFolder(names, l.Classes, make([]bool, len(l.Classes)))
 		if i := slices.Index(labels, -1); i >= 0 {
 			return nil, fmt.Errorf("%w: manifest %s: line %d: %s is not in the folder of a class",
 				source.ErrInvalid, o.Manifest, lines[i].number, names[i])
@@ -145,8 +145,13 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	}); err != nil {
 		return nil, err
 	}
-	l.files = newFiles(names, stamps, labels)
-	return l, nil
+	b := newBuilder(o.listFolder(), labels != nil)
+	if err := b.addAll(names, stamps, labels); err != nil {
+		b.close()
+		return nil, err
+	}
+	l.files, err = b.done()
+	return l, err
 }
 
 // folders returns the folders of classes, sorted, and what an index must know of them. A web server does

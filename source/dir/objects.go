@@ -2,7 +2,6 @@ package dir
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -11,62 +10,64 @@ import (
 
 // foundObjects lists the objects below an address. A name that a file system could not have, such as
 // one with an empty part, is skipped and counted. It keeps nothing of a page of the listing but what the
-// files need, so ten million objects take the memory of their index and little more.
+// files need.
 func (o *settings) foundObjects(ctx context.Context, objects source.Objects, root string, keep func(string) bool) (
 	*listing, error) {
-	w := &walk{} // for its notes
-	var b builder
-	classes, class := []string{}, "" // in the order of the listing
-	outside, labelled := 0, o.Labels == labelsOfFolders
+	l, outside, labelled := &listing{}, 0, o.Labels == labelsOfFolders
+	var w skips
+	b := newBuilder(o.listFolder(), labelled)
+	var classes []string // in the order of the listing
+	var used []bool
 	err := objects.List(ctx, root+"/", func(object string, stamp source.Stamp) error {
 		name := strings.TrimPrefix(object, root+"/")
 		switch {
 		case !below(name):
-			w.skipped = append(w.skipped, name+" (not a path)")
+			w.skip(name, "not a path")
 			return nil
 		case !o.Hidden && (name[0] == '.' || strings.Contains(name, "/.")):
 			return nil
 		}
-		first, _, inside := strings.Cut(name, "/")
-		if inside && labelled && first != class {
-			class = strings.Clone(first) // without the rest of the name
-			classes = append(classes, class)
+		class, _, inside := strings.Cut(name, "/")
+		if inside && labelled && (len(classes) == 0 || class != classes[len(classes)-1]) {
+			classes, used = append(classes, strings.Clone(class)), append(used, false) // without the rest of the name
 		}
+		e := entry{name: []byte(name), stamp: stamp}
 		switch {
 		case !keep(name):
+			return nil
 		case labelled && !inside:
 			outside++
+			return nil
 		case labelled:
-			b.add(name, stamp, int64(len(classes)-1))
-		default:
-			b.add(name, stamp, 0)
+			e.label = int64(len(classes) - 1)
+			used[e.label] = true
 		}
-		return nil
+		return b.add(&e)
 	})
+	if err == nil && b.files.n == 0 {
+		err = o.nothing(root, outside)
+	}
 	if err != nil {
+		b.close()
 		return nil, err
 	}
-	l := &listing{rest: rest{Notes: w.notes()}, files: b.files(labelled)}
-	if labelled {
-		o.nameClasses(l, classes, outside)
+	l.Notes = w.notes()
+	if l.files, err = b.done(); err == nil && labelled {
+		o.nameClasses(l, classes, used, outside)
 	}
-	if l.files.len() == 0 {
-		return nil, o.nothing(root, outside)
-	}
-	return l, nil
+	return l, err
 }
 
-// nameClasses sorts classes, and gives each file the number of its class in that order.
-func (o *settings) nameClasses(l *listing, classes []string, outside int) {
+// nameClasses sorts classes, and notes the number of each in that order. used says which of them have files.
+func (o *settings) nameClasses(l *listing, classes []string, used []bool, outside int) {
 	l.Classes = slices.Compact(slices.Sorted(slices.Values(classes)))
-	used, numbers := make([]bool, len(l.Classes)), make([]int, len(classes))
+	l.Numbers = make([]int64, len(classes))
+	sorted := make([]bool, len(l.Classes))
 	for k, class := range classes {
-		numbers[k], _ = slices.BinarySearch(l.Classes, class)
+		number, _ := slices.BinarySearch(l.Classes, class)
+		l.Numbers[k] = int64(number)
+		sorted[number] = sorted[number] || used[k]
 	}
-	for i := range l.files.len() {
-		k := numbers[l.files.label(i)]
-		used[k] = true
-		binary.LittleEndian.PutUint64(l.files.labels[i*wordBytes:], uint64(k))
-	}
-	o.noteClasses(l, used, outside)
+	l.files.numbers = l.Numbers
+	o.noteClasses(l, sorted, outside)
 }

@@ -32,24 +32,42 @@ type tree struct {
 func (t *tree) Info() source.Info { return t.info }
 
 func (t *tree) Size(i int) (int, error) {
-	n, err := t.size(i)
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	f, err := t.file(i)
 	if err != nil {
 		return 0, err
 	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return n, t.alive()
+	return t.size(&f)
 }
 
-func (t *tree) size(i int) (int, error) {
-	if i < 0 || i >= t.files.len() {
-		return 0, source.BadIndex(i, t.files.len())
+// size returns the size of a sample of a file.
+func (t *tree) size(f *file) (int, error) {
+	if !t.files.labelled {
+		return int(f.stamp.Bytes), nil
 	}
-	if !t.files.labelled() {
-		return int(t.files.bytes(i)), nil
-	}
-	_, n, err := t.schema.Place(shapes(&t.schema, t.files.bytes(i)))
+	_, n, err := t.schema.Place(shapes(&t.schema, f.stamp.Bytes))
 	return n, err
+}
+
+// file is a file of the tree.
+type file struct {
+	path  string
+	stamp source.Stamp
+	label int64
+}
+
+// file returns the file of sample i. It returns ErrInvalid if there is none, and errors of the list's file. The
+// caller holds mu.
+func (t *tree) file(i int) (f file, err error) {
+	if i < 0 || i >= t.files.n {
+		return f, source.BadIndex(i, t.files.n)
+	}
+	if err := t.alive(); err != nil {
+		return f, err
+	}
+	err = t.files.look(i, func(e *entry) { f = file{t.root + "/" + string(e.name), e.stamp, e.label} })
+	return f, err
 }
 
 // alive returns ErrClosed after Close. The caller holds mu.
@@ -61,54 +79,54 @@ func (t *tree) alive() error {
 }
 
 func (t *tree) Read(ctx context.Context, i int, dst []byte) (int, error) {
-	n, err := t.size(i)
-	if checked := source.CheckRead(ctx, i, t.files.len(), n, dst); checked != nil {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	f, err := t.file(i)
+	n := 0
+	if err == nil {
+		n, err = t.size(&f)
+	}
+	if checked := source.CheckRead(ctx, i, t.files.n, n, dst); checked != nil {
 		return 0, checked
 	}
 	if err != nil {
 		return 0, err
 	}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if err := t.alive(); err != nil {
-		return 0, err
-	}
 	data := dst[:n]
-	if t.files.labelled() {
-		spans, _, err := t.schema.Begin(dst, shapes(&t.schema, t.files.bytes(i)))
+	if t.files.labelled {
+		spans, _, err := t.schema.Begin(dst, shapes(&t.schema, f.stamp.Bytes))
 		if err != nil {
 			return 0, err
 		}
 		data = dst[spans[0].Start:spans[0].End]
-		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(t.files.label(i)))
+		binary.LittleEndian.PutUint64(dst[spans[1].Start:spans[1].End], uint64(f.label))
 	}
-	return n, t.read(ctx, i, data)
+	return n, t.read(ctx, i, &f, data)
 }
 
 // read reads the whole file of sample i.
-func (t *tree) read(ctx context.Context, i int, data []byte) error {
-	path := t.path(i)
+func (t *tree) read(ctx context.Context, i int, f *file, data []byte) error {
 	if objects := t.place.Objects(); objects != nil {
-		return objects.ReadAt(ctx, path, t.files.stamp(i), data, 0)
+		return objects.ReadAt(ctx, f.path, f.stamp, data, 0)
 	}
 	if t.kept == nil {
-		fd, err := t.open(path)
+		fd, err := t.open(f.path)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		return t.readFrom(fd, path, t.files.stamp(i), data)
+		return t.readFrom(fd, f.path, f.stamp, data)
 	}
 	d := t.kept.Get(i)
 	if d == nil {
-		fd, err := t.open(path)
+		fd, err := t.open(f.path)
 		if err != nil {
 			return err
 		}
 		d = t.kept.Put(i, descriptor(fd))
 	}
 	defer t.kept.Release(d)
-	err := t.readFrom(int(d.File), path, t.files.stamp(i), data)
+	err := t.readFrom(int(d.File), f.path, f.stamp, data)
 	if err != nil {
 		t.kept.Drop(i, d) // the next reader opens the file again by its name
 	}
@@ -179,13 +197,14 @@ func isStill(fd int, path string, listed source.Stamp) error {
 	return listed.Check(path, stamp)
 }
 
-func (t *tree) path(i int) string { return t.root + "/" + t.files.name(i) }
-
 func (t *tree) Where(i int) string {
-	if i < 0 || i >= t.files.len() {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	f, err := t.file(i)
+	if err != nil {
 		return ""
 	}
-	return t.path(i)
+	return f.path
 }
 
 func (t *tree) Close() error {
@@ -198,6 +217,7 @@ func (t *tree) Close() error {
 	if t.kept != nil {
 		t.kept.Clear()
 	}
+	t.files.close()
 	t.place.Close()
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -26,36 +27,43 @@ func (o *settings) found(ctx context.Context, place *source.Place, root string) 
 		return o.foundObjects(ctx, objects, root, keep)
 	}
 	w := newWalk(root, o.Hidden, keep)
+	w.names.folder = o.listFolder()
+	defer w.names.close()
 	if err := w.run(ctx); err != nil {
 		return nil, err
 	}
-	slices.Sort(w.names)
 	slices.SortFunc(w.folders, func(a, b folder) int { return strings.Compare(a.Name, b.Name) })
-	l := &listing{rest: rest{Folders: w.folders, Notes: w.notes()}}
-	names, labels := o.label(l, w.names, classesOf(w.folders))
-	if len(names) == 0 {
-		return nil, o.nothing(root, len(w.names))
+	l := &listing{rest: rest{Folders: w.folders, Notes: w.skips.notes()}}
+	labelled, outside := o.Labels == labelsOfFolders, 0
+	if labelled {
+		l.Classes = classesOf(w.folders)
 	}
-	stamps, err := stamps(ctx, root, names)
+	used := make([]bool, len(l.Classes))
+	b := newBuilder(o.listFolder(), labelled)
+	err := w.names.each(ctx, func(some []string) error {
+		var labels []int64
+		if labelled {
+			before := len(some)
+			some = slices.DeleteFunc(some, func(name string) bool { return !strings.Contains(name, "/") })
+			outside += before - len(some)
+			labels = labelsByFolder(some, l.Classes, used)
+		}
+		stamps, err := stamps(ctx, root, some)
+		if err != nil {
+			return err
+		}
+		return b.addAll(some, stamps, labels)
+	})
+	if err == nil && b.files.n == 0 {
+		err = o.nothing(root, outside)
+	}
 	if err != nil {
+		b.close()
 		return nil, err
 	}
-	l.files = newFiles(names, stamps, labels)
-	return l, nil
-}
-
-// label returns the files that are samples, and their labels: all of names, or with labels of folders
-// those in the folder of a class. It adds classes and notes to l.
-func (o *settings) label(l *listing, names, classes []string) (inside []string, labels []int64) {
-	inside = names
-	if o.Labels == labelsOfFolders {
-		inside = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(name, "/") })
-		l.Classes = classes
-		var used []bool
-		labels, used = labelsByFolder(inside, classes)
-		o.noteClasses(l, used, len(names)-len(inside))
-	}
-	return inside, labels
+	o.noteClasses(l, used, outside)
+	l.files, err = b.done()
+	return l, err
 }
 
 // noteClasses adds notes: how many files lie outside folders, and which classes no file has used.
@@ -106,9 +114,9 @@ type walk struct {
 	todo    []*inTree
 	busy    int // number of places that are being listed
 	err     error
-	names   []string
+	names   names
 	folders []folder
-	skipped []string // names, with the reason
+	skips   skips
 }
 
 // inTree is a folder below the root.
@@ -155,15 +163,22 @@ func (w *walk) work() {
 		got, err := w.list(p)
 		w.mu.Lock()
 		w.busy--
-		if err != nil && w.err == nil {
-			w.err = err
-		}
-		w.todo = append(w.todo, got.todo...)
-		w.names = append(w.names, got.names...)
-		w.folders = append(w.folders, got.folders...)
-		w.skipped = append(w.skipped, got.skipped...)
+		w.take(got, err)
 		w.wake.Broadcast()
 	}
+}
+
+// take keeps what a part of a place has. The caller holds mu.
+func (w *walk) take(got seen, err error) {
+	if err == nil {
+		err = w.names.add(got.names)
+	}
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	w.todo = append(w.todo, got.todo...)
+	w.folders = append(w.folders, got.folders...)
+	w.skips.add(got.skips)
 }
 
 func (w *walk) fail(err error) {
@@ -175,15 +190,18 @@ func (w *walk) fail(err error) {
 	w.wake.Broadcast()
 }
 
-// seen is the content of one place.
+// seen is the content of one place, or a part of it.
 type seen struct {
 	todo    []*inTree
 	names   []string
 	folders []folder
-	skipped []string
+	skips   skips
 }
 
-// list reads one folder.
+// readNames is how many entries of a folder are read at a time: one folder may have millions.
+const readNames = 4096
+
+// list reads one folder. It gives parts of a large one to take, and returns the last part.
 func (w *walk) list(p *inTree) (got seen, err error) {
 	full := filepath.Join(w.root, p.name)
 	f, err := os.OpenFile(full, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
@@ -201,15 +219,36 @@ func (w *walk) list(p *inTree) (got seen, err error) {
 	p.dev, p.ino = st.Dev, st.Ino
 	for a := p.above; a != nil; a = a.above {
 		if a.dev == p.dev && a.ino == p.ino {
-			got.skipped = append(got.skipped, p.name+" (a link back to a folder above it)")
+			got.skips.skip(p.name, "a link back to a folder above it")
 			return got, nil
 		}
 	}
 	got.folders = append(got.folders, folder{p.name, st.Mtim.Nano()})
-	entries, err := f.ReadDir(-1)
-	if err != nil {
-		return got, err
+	for {
+		entries, err := f.ReadDir(readNames)
+		if errors.Is(err, io.EOF) {
+			return got, nil
+		}
+		if err != nil {
+			return got, err
+		}
+		if err := w.sort(p, entries, &got); err != nil {
+			return got, err
+		}
+		if len(got.names) >= readNames {
+			w.mu.Lock()
+			w.take(got, nil)
+			err := w.err
+			w.mu.Unlock()
+			if got = (seen{}); err != nil {
+				return got, err
+			}
+		}
 	}
+}
+
+// sort adds entries of a place to got.
+func (w *walk) sort(p *inTree, entries []fs.DirEntry, got *seen) error {
 	for _, e := range entries {
 		if !w.hidden && e.Name()[0] == '.' {
 			continue
@@ -224,7 +263,7 @@ func (w *walk) list(p *inTree) (got seen, err error) {
 			case !w.keep(name):
 				continue
 			default:
-				return got, fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
+				return fmt.Errorf("%w: a symbolic link to a missing or unreadable file; remove it, or exclude it by glob", err)
 			}
 		}
 		switch {
@@ -234,10 +273,10 @@ func (w *walk) list(p *inTree) (got seen, err error) {
 		case mode.IsRegular():
 			got.names = append(got.names, name)
 		default:
-			got.skipped = append(got.skipped, name+" ("+special(mode)+")")
+			got.skips.skip(name, special(mode))
 		}
 	}
-	return got, nil
+	return nil
 }
 
 func special(mode fs.FileMode) string {
@@ -252,10 +291,24 @@ func special(mode fs.FileMode) string {
 	return "not a regular file"
 }
 
-func (w *walk) notes() []source.Note {
-	if len(w.skipped) == 0 {
+// skips counts names that are no samples.
+type skips struct {
+	n     int
+	first string // the least, with the reason
+}
+
+func (s *skips) skip(name, why string) { s.add(skips{1, name + " (" + why + ")"}) }
+
+func (s *skips) add(more skips) {
+	if s.n == 0 || more.n > 0 && more.first < s.first {
+		s.first = more.first
+	}
+	s.n += more.n
+}
+
+func (s *skips) notes() []source.Note {
+	if s.n == 0 {
 		return nil
 	}
-	return []source.Note{{Name: "skipped",
-		Text: fmt.Sprintf("%d, the first is %s", len(w.skipped), slices.Min(w.skipped))}}
+	return []source.Note{{Name: "skipped", Text: fmt.Sprintf("%d, the first is %s", s.n, s.first)}}
 }

@@ -4,10 +4,16 @@ package kinds_test
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +24,9 @@ import (
 	"gocloud.dev/blob/azureblob"
 	"gocloud.dev/blob/gcsblob"
 	"google.golang.org/api/option"
+
+	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/kinds"
 )
 
 // The account of Azurite, and its key, which its documentation names.
@@ -131,4 +140,91 @@ func azurite(t *testing.T) bucketOf {
 		t.Fatal(err)
 	}
 	return bucketThrough(t, "azblob://"+bucket, b)
+}
+
+// Ensure that wrong credentials, and buckets and objects that do not exist, are errors at once that say which
+// setting to check, and show no secret.
+func TestBucketErrorsOfClouds(t *testing.T) {
+	azure := func(address, account, key string) string {
+		return "DefaultEndpointsProtocol=http;AccountName=" + account + ";AccountKey=" + key + ";BlobEndpoint=http://" + address +
+			"/" + account + ";"
+	}
+	const otherKey = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0" // secret-secret-...
+	// fake-gcs-server asks for no credentials, so this one answers as Google does to wrong ones.
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error": {"code": 401, "message": "Invalid Credentials"}}`)
+	}))
+	defer refuses.Close()
+	set := func(name string, value func(address string) string) func(*testing.T, string) {
+		return func(t *testing.T, address string) { t.Setenv(name, value(address)) }
+	}
+	nothing := func(*testing.T, string) {}
+	for name, c := range map[string]struct {
+		server string
+		change func(t *testing.T, address string)
+		path   string // below the scheme; "": the bucket
+		remote map[string]any
+		is     error
+		want   []string
+	}{
+		"Azure, another key": {server: "azurite", is: fs.ErrPermission, want: []string{"403", "AZURE_STORAGE_CONNECTION_STRING"},
+			change: set("AZURE_STORAGE_CONNECTION_STRING", func(a string) string { return azure(a, azureAccount, otherKey) })},
+		"Azure, no key in base64": {server: "azurite", is: source.ErrInvalid, want: []string{"AZURE_STORAGE_CONNECTION_STRING"},
+			change: set("AZURE_STORAGE_CONNECTION_STRING", func(a string) string { return azure(a, azureAccount, "secret!") })},
+		"Azure, no account": {server: "azurite", is: source.ErrInvalid, want: []string{"AZURE_STORAGE_ACCOUNT"},
+			change: set("AZURE_STORAGE_CONNECTION_STRING", func(string) string { return "" })},
+		"Azure, no container": {server: "azurite", change: nothing, path: "missing/data", is: fs.ErrNotExist,
+			want: []string{"404 ContainerNotFound", "the name of the bucket (missing)", "AZURE_STORAGE_ACCOUNT"}},
+		"Azure, no blob": {server: "azurite", change: nothing, path: bucket + "/none", is: source.ErrInvalid, want: []string{"has no file"}},
+		"Azure, no credentials": {server: "azurite", remote: map[string]any{"credentials": "none"}, is: source.ErrInvalid,
+			want: []string{"AZURE_STORAGE_ACCOUNT", "remote.credentials"}, change: nothing},
+		"Google, refused": {server: "fake-gcs-server", is: fs.ErrPermission, want: []string{"401", "GOOGLE_APPLICATION_CREDENTIALS"},
+			change: set("STORAGE_EMULATOR_HOST", func(string) string { return strings.TrimPrefix(refuses.URL, "http://") })},
+		"Google, no credentials": {server: "fake-gcs-server", is: fs.ErrPermission, remote: map[string]any{"credentials": "none"},
+			want:   []string{"401", "remote.credentials is none"},
+			change: set("STORAGE_EMULATOR_HOST", func(string) string { return strings.TrimPrefix(refuses.URL, "http://") })},
+		"Google, no file of credentials": {server: "fake-gcs-server", is: source.ErrInvalid, want: []string{"GOOGLE_APPLICATION_CREDENTIALS"},
+			change: func(t *testing.T, _ string) {
+				t.Setenv("STORAGE_EMULATOR_HOST", "")
+				t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", t.TempDir()+"/missing.json")
+			}},
+		"Google, no bucket": {server: "fake-gcs-server", change: nothing, path: "missing/data", is: fs.ErrNotExist,
+			want: []string{"404", "the name of the bucket (missing)"}},
+		"Google, no object": {server: "fake-gcs-server", change: nothing, path: bucket + "/none", is: source.ErrInvalid,
+			want: []string{"has no file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := more(t)[c.server](t)
+			scheme, _, _ := strings.Cut(b.at, "://")
+			address := os.Getenv("STORAGE_EMULATOR_HOST")
+			if scheme == "azblob" {
+				_, rest, _ := strings.Cut(os.Getenv("AZURE_STORAGE_CONNECTION_STRING"), "BlobEndpoint=http://")
+				address, _, _ = strings.Cut(rest, "/")
+			}
+			c.change(t, address)
+			settings := source.Settings{"kind": "dir", "path": scheme + "://" + cmp.Or(c.path, bucket)}
+			if c.remote != nil {
+				settings["remote"] = c.remote
+			}
+			begun := time.Now()
+			s, err := kinds.Open(t.Context(), settings)
+			if err == nil {
+				s.Close()
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v: no %q", err, want)
+				}
+			}
+			if !errors.Is(err, c.is) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), otherKey) {
+				t.Errorf("%v; want %v without a secret", err, c.is)
+			}
+			if took := time.Since(begun); took > 10*time.Second {
+				t.Errorf("the error came after %v", took)
+			}
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stocached/stocached/internal/size"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 )
@@ -15,21 +16,23 @@ import (
 const kind = "none"
 
 // Kind is in the list of package kinds.
-var Kind = source.Kind{Name: kind, Doc: "no files: programs load the samples; samples, fields and fingerprint",
+var Kind = source.Kind{Name: kind, Doc: "no files: programs load the samples; samples, fields, sample_bytes and fingerprint",
 	Open: open}
 
 // settings are the keys of this kind.
 type settings struct {
-	Samples     int     `key:"samples"`     // of the dataset
-	Fields      []field `key:"fields"`      // of a sample
-	Fingerprint string  `key:"fingerprint"` // of dataset and transform
+	Samples int     `key:"samples"` // of the dataset
+	Fields  []field `key:"fields"`  // of a sample
+	// SampleBytes are the bytes of the fields of the largest sample, if a shape has a dimension "any".
+	SampleBytes size.Bytes `key:"sample_bytes"`
+	Fingerprint string     `key:"fingerprint"` // of dataset and transform
 }
 
 // field is one array of a sample.
 type field struct {
-	Name  string `key:"name"`
-	Shape []int  `key:"shape"` // empty: a number
-	DType string `key:"dtype"` // default uint8
+	Name  string      `key:"name"`
+	Shape []dimension `key:"shape"` // empty: a number; a dimension may be "any"
+	DType string      `key:"dtype"` // default uint8
 }
 
 type programs struct{ info source.Info }
@@ -65,6 +68,7 @@ func (o *settings) check() (schema shm.Schema, err error) {
 			"224], dtype: uint8}, {name: label, dtype: int64}]")
 	}
 	var fields []shm.Field
+	variable := false // samples differ in size
 	for k, f := range o.Fields {
 		one := shm.Field{Name: f.Name, DType: shm.Uint8, Dims: []uint64{}}
 		if f.DType != "" {
@@ -73,16 +77,21 @@ func (o *settings) check() (schema shm.Schema, err error) {
 			}
 		}
 		for _, d := range f.Shape {
-			if d < 1 {
-				complain("fields[%d].shape: %v has a dimension below 1; all samples have one size", k, f.Shape)
-				break
+			if d == 0 {
+				complain("fields[%d].shape: %v; a dimension is a number from 1 on, or any", k, f.Shape)
 			}
-			one.Dims = append(one.Dims, uint64(d))
+			one.Dims, variable = append(one.Dims, uint64(d)), variable || d == shm.VariableDim
 		}
 		fields = append(fields, one)
 	}
+	if variable && o.SampleBytes < 1 || !variable && o.SampleBytes != 0 {
+		complain("sample_bytes: %d; give the bytes of the largest sample if a shape has a dimension any, else none", o.SampleBytes)
+	}
 	if len(complaints) == 0 {
-		if schema, err = shm.NewSchema(fields, false); err == nil {
+		if schema, err = shm.NewSchema(fields, variable); err == nil {
+			if variable {
+				schema.SampleBytes = uint64(o.SampleBytes) + layoutBytes(len(fields))
+			}
 			return schema, nil
 		}
 		complain("fields: %s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
@@ -90,10 +99,26 @@ func (o *settings) check() (schema shm.Schema, err error) {
 	return schema, fmt.Errorf("%w: %w", source.ErrInvalid, errors.Join(complaints...))
 }
 
+// layoutBytes is the most that the layout of a sample of any size adds: for each field its shape and the bytes up
+// to a multiple of 64 (docs/spec/segment.md).
+func layoutBytes(fields int) uint64 { return 64 + uint64(fields)*(40+64) }
+
+// dimension of an array. any: it differs from sample to sample.
+type dimension uint64
+
+// UnmarshalText is that of encoding.TextUnmarshaler. A number needs none.
+func (d *dimension) UnmarshalText(text []byte) error {
+	if string(text) != "any" {
+		return fmt.Errorf("%q; a dimension is a number from 1 on, or any", text)
+	}
+	*d = shm.VariableDim
+	return nil
+}
+
 // Info is part of source.Source.
 func (p *programs) Info() source.Info { return p.info }
 
-// Size is part of source.Source.
+// Size is part of source.Source. It is that of the largest sample, if samples differ.
 func (p *programs) Size(i int) (int, error) {
 	if i < 0 || i >= p.info.Samples {
 		return 0, source.BadIndex(i, p.info.Samples)

@@ -43,16 +43,40 @@ func TestProgramsHaveTheSamples(t *testing.T) {
 	}
 }
 
+// Ensure that samples may differ in size, and that only then the largest counts.
+func TestSamplesOfAnySize(t *testing.T) {
+	of := settings()
+	of["fields"] = []any{field("image", []any{"any", "any", 3}, "uint8"), field("file", []any{"any"}, "bytes")}
+	of["sample_bytes"] = "1KiB"
+	s, err := none.Kind.Open(context.Background(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	schema := s.Info().Schema
+	_, most, err := schema.Place([][]uint64{{17, 20, 3}, {4}})
+	if err != nil || !schema.Variable || uint64(most) > schema.SampleBytes {
+		t.Errorf("%+v, %d, %v", schema, most, err)
+	}
+	if n, err := s.Size(9); uint64(n) != schema.SampleBytes || err != nil {
+		t.Error(n, err)
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	for want, change := range map[string]source.Settings{
-		"samples: 0":                      {"samples": 0},
-		"fingerprint: it is missing":      {"fingerprint": ""},
-		"fingerprint: 65 bytes":           {"fingerprint": strings.Repeat("x", 65)},
-		"fields: they are missing":        {"fields": []any{}},
-		"fields[0].dtype":                 {"fields": []any{field("x", []any{2}, "uint7")}},
-		"fields[0].shape: [0]":            {"fields": []any{field("x", []any{0}, "uint8")}},
-		"fields: ":                        {"fields": []any{field("x", []any{1}, "uint8"), field("x", []any{1}, "uint8")}},
-		`unknown key "path"; known are: `: {"path": "x"},
+		"samples: 0":                 {"samples": 0},
+		"fingerprint: it is missing": {"fingerprint": ""},
+		"fingerprint: 65 bytes":      {"fingerprint": strings.Repeat("x", 65)},
+		"fields: they are missing":   {"fields": []any{}},
+		"fields[0].dtype":            {"fields": []any{field("x", []any{2}, "uint7")}},
+		"fields[0].shape: [0]":       {"fields": []any{field("x", []any{0}, "uint8")}},
+		"shape[0]":                   {"fields": []any{field("x", []any{-1}, "uint8")}},
+		`"some"; a dimension is a number from 1 on, or any`: {"fields": []any{field("x", []any{"some"}, "uint8")}},
+		"sample_bytes: 0; give the bytes of the largest":    {"fields": []any{field("x", []any{"any", 3}, "uint8")}},
+		"sample_bytes: 99; give":                            {"sample_bytes": 99},
+		"fields: ":                                          {"fields": []any{field("x", []any{1}, "uint8"), field("x", []any{1}, "uint8")}},
+		`unknown key "path"; known are: `:                   {"path": "x"},
 	} {
 		s := settings()
 		for key, value := range change {

@@ -77,21 +77,62 @@ func (h *hedge) begin() bool {
 	return true
 }
 
+// race are the two requests of a read. The first one makes nothing for the second until that begins.
+type race struct {
+	mu        sync.Mutex
+	over      bool                    // the read has its answer
+	endFirst  context.CancelCauseFunc // the request that runs; nil: none
+	endSecond context.CancelFunc      // nil: it has not begun
+}
+
+// first notes the request that runs. It ends at once if the second one was faster.
+func (r *race) first(end context.CancelCauseFunc) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.endFirst = end; r.over {
+		end(errOvertaken)
+	}
+}
+
+// second returns the context of the second request. ok is false if the first one has ended.
+func (r *race) second(ctx context.Context) (second context.Context, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, false
+	}
+	second, r.endSecond = context.WithCancel(ctx)
+	return second, true
+}
+
+// finish ends both requests.
+func (r *race) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.endFirst != nil {
+		r.endFirst(errOvertaken)
+	}
+	if r.endSecond != nil {
+		r.endSecond()
+	}
+}
+
 // hedged is read with a second request if the first one takes long.
 func (s *Store) hedged(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64) error {
 	begun, after := time.Now(), s.hedge.after(len(dst))
 	if after == 0 {
-		err := s.read(ctx, name, state, dst, offset)
+		err := s.read(ctx, nil, name, state, dst, offset)
 		if err == nil {
 			s.hedge.took(len(dst), time.Since(begun))
 		}
 		return err
 	}
-	firstContext, endFirst := context.WithCancelCause(ctx)
-	defer endFirst(nil)
-	secondContext, endSecond := context.WithCancel(ctx)
-	defer endSecond()
 	var (
+		race   race
 		other  []byte // what the second request has read
 		second error
 		done   = make(chan struct{})
@@ -103,21 +144,28 @@ func (s *Store) hedged(ctx context.Context, name string, state source.Stamp, dst
 		if second = errOvertaken; s.window.isBusy() || !s.hedge.begin() {
 			return
 		}
+		ctx, ok := race.second(ctx)
+		if !ok {
+			return
+		}
 		s.traffic.Hedged.Add(1)
 		other = make([]byte, len(dst))
-		if second = s.read(secondContext, name, state, other, offset); second == nil {
-			endFirst(errOvertaken)
+		if second = s.read(ctx, nil, name, state, other, offset); second == nil {
+			race.finish()
 		}
 	})
-	err := s.read(firstContext, name, state, dst, offset)
+	err := s.read(ctx, &race, name, state, dst, offset)
 	if timer.Stop() {
 		s.running.Done()
-	} else if err != nil && ctx.Err() == nil { // the first request failed, or was overtaken
-		if <-done; second == nil {
-			s.traffic.HedgesWon.Add(1)
-			copy(dst, other)
-			err = nil
+	} else {
+		if err != nil && ctx.Err() == nil { // the first request failed, or was overtaken
+			if <-done; second == nil {
+				s.traffic.HedgesWon.Add(1)
+				copy(dst, other)
+				err = nil
+			}
 		}
+		race.finish()
 	}
 	if err == nil {
 		s.hedge.took(len(dst), time.Since(begun))

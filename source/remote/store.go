@@ -113,11 +113,11 @@ func (s *Store) ReadAt(ctx context.Context, name string, state source.Stamp, dst
 }
 
 // read sends requests until dst is full. A request that gave at least one byte is followed by one for
-// the rest.
-func (s *Store) read(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64) error {
+// the rest. race, if not nil, may end it.
+func (s *Store) read(ctx context.Context, race *race, name string, state source.Stamp, dst []byte, offset int64) error {
 	tag := ""
 	for done := 0; done < len(dst); {
-		n, now, err := s.part(ctx, name, state, dst[done:], offset+int64(done), tag)
+		n, now, err := s.part(ctx, race, name, state, dst[done:], offset+int64(done), tag)
 		done, tag = done+n, now
 		if done == len(dst) {
 			return nil
@@ -134,10 +134,11 @@ func (s *Store) read(ctx context.Context, name string, state source.Stamp, dst [
 
 // part sends one request, and reads its answer. It returns how many bytes of dst it has filled, and the
 // tag of the object.
-func (s *Store) part(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64, tag string) (
+func (s *Store) part(ctx context.Context, race *race, name string, state source.Stamp, dst []byte, offset int64, tag string) (
 	n int, now string, err error) {
 	ctx, timer := s.watch(ctx, name)
 	defer timer.end()
+	race.first(timer.cancel)
 	s.traffic.Requests.Add(1)
 	defer func() { s.traffic.Bytes.Add(uint64(n)) }()
 	a, err := s.driver.Get(ctx, name, offset, len(dst), tag)
@@ -153,8 +154,9 @@ func (s *Store) part(ctx context.Context, name string, state source.Stamp, dst [
 		n += m
 		timer.alive()
 		if n == len(dst) {
-			// A body that ends here lets its connection be used again.
-			_, _ = io.CopyN(io.Discard, a.Body, 1)
+			if err == nil { // a body that ends here lets its connection be used again
+				_, _ = io.CopyN(io.Discard, a.Body, 1)
+			}
 			break
 		}
 		if err != nil {

@@ -16,7 +16,8 @@ import (
 // When the server says that it is busy, the window shrinks at once. For a while, it then stays below the
 // width at which that happened.
 //
-// Answers with more bytes take longer, so each class of sizes has a fastest answer of its own.
+// Answers with more bytes take longer, so each class of sizes has a fastest answer of its own. A server that
+// answers within nearby has no queue to speak of: there a wait for the window would cost more than the queue.
 type window struct {
 	mu      sync.Mutex
 	most    int // requests at a time that the settings allow
@@ -31,13 +32,15 @@ type window struct {
 	ceiling float64   // the server was busy with more
 	busy    time.Time // when the window last shrank because of that
 
-	answers int     // of the current round
-	ratios  float64 // of the fastest time to that of an answer, their sum
-	full    bool    // in this round a request had to wait
+	answers int           // of the current round
+	took    time.Duration // they took, all together
+	ratios  float64       // of the fastest time to that of an answer, their sum
+	full    bool          // in this round a request had to wait
 }
 
 const (
 	firstWindow  = 4
+	nearby       = 4 * time.Millisecond
 	defaultMost  = 64
 	leastAnswers = 8   // of a round
 	fewQueued    = 4   // requests in a queue, below which the window grows
@@ -111,6 +114,7 @@ func (w *window) answer(took time.Duration, class int) {
 		*fastest = took
 	}
 	w.answers++
+	w.took += took
 	w.ratios += float64(w.fastest[class]) / float64(took)
 	if w.answers >= max(leastAnswers, int(w.size)) {
 		w.turn()
@@ -134,7 +138,11 @@ func (w *window) turn() {
 	if time.Since(w.busy) > ceilingLasts {
 		w.ceiling = float64(w.most)
 	}
-	switch queued := w.size * (1 - w.ratios/float64(w.answers)); {
+	queued := w.size * (1 - w.ratios/float64(w.answers))
+	if w.took < nearby*time.Duration(w.answers) {
+		queued = 0
+	}
+	switch {
 	case queued < fewQueued/2 && w.busy.IsZero():
 		w.size *= 1.5 // far from the limit, as at the start
 	case queued < fewQueued:
@@ -153,7 +161,7 @@ func (w *window) isBusy() bool {
 }
 
 // next begins a round. The caller holds mu.
-func (w *window) next() { w.answers, w.ratios, w.full = 0, 0, len(w.waiting) > 0 }
+func (w *window) next() { w.answers, w.took, w.ratios, w.full = 0, 0, 0, len(w.waiting) > 0 }
 
 // admit lets waiting requests begin. The caller holds mu.
 func (w *window) admit() {

@@ -121,6 +121,17 @@ func TestWindowFindsTheLink(t *testing.T) {
 	}
 }
 
+// Ensure that a server which answers within a few ms gets all requests at once: no caller waits for the window.
+func TestWindowOfANearbyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWindow(64)
+		rates(&link{latency: 200 * time.Microsecond, bandwidth: 1e9}, w, 16, 110<<10, 3)
+		if w.size < 16 {
+			t.Errorf("a window of %.1f for 16 callers", w.size)
+		}
+	})
+}
+
 // Ensure that a wait for the window ends with its context, and that the turn is not lost.
 func TestWindowWaitEnds(t *testing.T) {
 	w := fixed(1)

@@ -3,10 +3,10 @@ package s3
 import (
 	"context"
 	"encoding/xml"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +32,7 @@ func (d *driver) getDirect(ctx context.Context, name, bucket, key string, offset
 	path := s3utils.EncodePath(base.Path + key)
 	to := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + key, RawPath: path}
 	r := (&http.Request{Method: http.MethodGet, URL: to, Host: to.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", offset, offset+int64(n)-1)}}}).WithContext(ctx)
+		Header: http.Header{"Range": {"bytes=" + strconv.FormatInt(offset, 10) + "-" + strconv.FormatInt(offset+int64(n)-1, 10)}}}).WithContext(ctx)
 	if tag != "" {
 		r.Header.Set("If-Match", `"`+tag+`"`)
 	}

@@ -4,8 +4,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"net/http"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,25 @@ type signatures struct{ key atomic.Pointer[dayKey] }
 type dayKey struct {
 	day, region, secret string
 	key                 []byte
+	macs                sync.Pool // *coder of key
+}
+
+// coder makes codes with one key, in memory of its own.
+type coder struct {
+	code interface {
+		io.Writer
+		Sum(b []byte) []byte
+		Reset()
+	}
+	sum  [sha256.Size]byte
+	text []byte
+}
+
+// hex appends the code of a text to dst.
+func (m *coder) hex(dst, text []byte) []byte {
+	m.code.Reset()
+	_, _ = m.code.Write(text) // a hash never fails
+	return hex.AppendEncode(dst, m.code.Sum(m.sum[:0]))
 }
 
 const (
@@ -29,8 +49,12 @@ const (
 	emptyBody = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 )
 
+var hashOfNothing = []string{emptyBody}
+
 // signedHeaders are the headers that a read may have, sorted, besides host, which comes first.
-var signedHeaders = []string{"If-Match", "Range", "X-Amz-Content-Sha256", "X-Amz-Date", "X-Amz-Security-Token"}
+var signedHeaders = []struct{ name, lower string }{{"If-Match", "if-match"}, {"Range", "range"},
+	{"X-Amz-Content-Sha256", "x-amz-content-sha256"}, {"X-Amz-Date", "x-amz-date"},
+	{"X-Amz-Security-Token", "x-amz-security-token"}}
 
 func mac(key []byte, text string) []byte {
 	h := hmac.New(sha256.New, key)
@@ -45,29 +69,49 @@ func (s *signatures) sign(r *http.Request, path string, keys *credentials.Value,
 	day := stamp[:len(signedDay)]
 	key := s.key.Load()
 	if key == nil || key.day != day || key.region != region || key.secret != keys.SecretAccessKey {
-		key = &dayKey{day, region, keys.SecretAccessKey,
-			mac(mac(mac(mac([]byte("AWS4"+keys.SecretAccessKey), day), region), "s3"), "aws4_request")}
+		key = &dayKey{day: day, region: region, secret: keys.SecretAccessKey,
+			key: mac(mac(mac(mac([]byte("AWS4"+keys.SecretAccessKey), day), region), "s3"), "aws4_request")}
 		s.key.Store(key)
 	}
-	r.Header["X-Amz-Content-Sha256"], r.Header["X-Amz-Date"] = []string{emptyBody}, []string{stamp}
+	m, _ := key.macs.Get().(*coder)
+	if m == nil {
+		m = &coder{code: hmac.New(sha256.New, key.key)}
+	}
+	defer key.macs.Put(m)
+	r.Header["X-Amz-Content-Sha256"], r.Header["X-Amz-Date"] = hashOfNothing, []string{stamp}
 	if keys.SessionToken != "" {
 		r.Header["X-Amz-Security-Token"] = []string{keys.SessionToken}
 	}
-	var canonical, names strings.Builder
-	canonical.Grow(512)
-	canonical.WriteString(r.Method + "\n" + path + "\n\nhost:" + r.Host + "\n")
-	names.WriteString("host")
-	for _, name := range signedHeaders {
-		if values := r.Header[name]; len(values) == 1 {
-			lower := strings.ToLower(name)
-			canonical.WriteString(lower + ":" + values[0] + "\n")
-			names.WriteString(";" + lower)
+	b := append(m.text[:0], r.Method...)
+	b = append(append(append(b, '\n'), path...), "\n\nhost:"...)
+	b = append(append(b, r.Host...), '\n')
+	for _, h := range signedHeaders {
+		if values := r.Header[h.name]; len(values) == 1 {
+			b = append(append(append(append(b, h.lower...), ':'), values[0]...), '\n')
 		}
 	}
-	canonical.WriteString("\n" + names.String() + "\n" + emptyBody)
-	sum := sha256.Sum256([]byte(canonical.String()))
-	scope := day + "/" + region + "/s3/aws4_request"
-	signature := mac(key.key, "AWS4-HMAC-SHA256\n"+stamp+"\n"+scope+"\n"+hex.EncodeToString(sum[:]))
-	r.Header["Authorization"] = []string{"AWS4-HMAC-SHA256 Credential=" + keys.AccessKeyID + "/" + scope + ", SignedHeaders=" +
-		names.String() + ", Signature=" + hex.EncodeToString(signature)}
+	b = append(b, '\n')
+	names := len(b)
+	b = append(b, "host"...)
+	for _, h := range signedHeaders {
+		if len(r.Header[h.name]) == 1 {
+			b = append(append(b, ';'), h.lower...)
+		}
+	}
+	endNames := len(b)
+	b = append(append(b, '\n'), emptyBody...)
+	sum := sha256.Sum256(b)
+	toSign := len(b)
+	b = append(append(append(b, "AWS4-HMAC-SHA256\n"...), stamp...), '\n')
+	scope := len(b)
+	b = append(append(append(append(b, day...), '/'), region...), "/s3/aws4_request"...)
+	endScope := len(b)
+	b = hex.AppendEncode(append(b, '\n'), sum[:])
+	header := len(b)
+	b = append(append(append(b, "AWS4-HMAC-SHA256 Credential="...), keys.AccessKeyID...), '/')
+	b = append(append(b, b[scope:endScope]...), ", SignedHeaders="...)
+	b = append(append(b, b[names:endNames]...), ", Signature="...)
+	b = m.hex(b, b[toSign:header])
+	r.Header["Authorization"] = []string{string(b[header:])}
+	m.text = b
 }

@@ -158,32 +158,35 @@ func (t *Tier) out() tier.Result {
 }
 
 // Get is part of tier.Tier.
-func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) tier.Result {
+func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) (int, tier.Result) {
 	key := t.keys.sample(i)
 	n := t.node(key)
 	if n == nil {
-		return t.out()
+		return 0, t.out()
 	}
 	get := redis.NewZeroCopyStringCmd(ctx, dst, "get", key)
 	if !n.do(&request{commands: []redis.Cmder{get}, bytes: size}) {
-		return t.out()
+		return 0, t.out()
 	}
 	return t.check(n, get, key, i, size, dst)
 }
 
 // check says what a node has answered.
-func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size int, dst []byte) tier.Result {
+func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size int, dst []byte) (int, tier.Result) {
 	err := get.Err()
+	if length := get.Val() - trailer; t.about.AnySize() && length >= 0 && length < size {
+		size = length
+	}
 	switch {
 	case errors.Is(err, redis.Nil):
 		t.counts.misses.Add(1)
-		return tier.Miss
+		return 0, tier.Miss
 	case err == nil && t.keys.intact(i, size, dst[:get.Val()]):
 		t.counts.hits.Add(1)
 		t.counts.hitBytes.Add(uint64(size))
-		return tier.Hit
+		return size, tier.Hit
 	case err != nil && !isTooLong(err) && !isWrongType(err):
-		return t.out()
+		return 0, t.out()
 	}
 	t.counts.poisoned.Add(1)
 	t.counts.misses.Add(1)
@@ -193,7 +196,7 @@ func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size 
 			"sample", i, "so_far", t.counts.poisoned.Load())
 	}
 	n.do(&request{commands: []redis.Cmder{redis.NewIntCmd(t.ctx, "del", key)}}) // before the next value is written
-	return tier.Miss
+	return 0, tier.Miss
 }
 
 // Accepts is part of tier.Tier.

@@ -33,17 +33,17 @@ func (t *Tier) forget(i int) bool {
 }
 
 // Claim is part of tier.Shared.
-func (t *Tier) Claim(ctx context.Context, i, size int, dst []byte) tier.Result {
+func (t *Tier) Claim(ctx context.Context, i, size int, dst []byte) (int, tier.Result) {
 	key := t.keys.sample(i)
 	n := t.node(key)
 	if n == nil || !n.writable() {
-		return tier.Out
+		return 0, tier.Out
 	}
 	set := redis.NewBoolCmd(ctx, "set", t.keys.lease(i), t.owner, "px", t.s.Lease.Milliseconds(), "nx")
 	get := redis.NewZeroCopyStringCmd(ctx, dst, "get", key)
 	if !n.do(&request{commands: []redis.Cmder{set, get}, bytes: size, once: true}) || isTooLong(set.Err()) {
 		n.send(&request{commands: []redis.Cmder{t.releases(i)}}) // it may have got the lease
-		return tier.Out
+		return 0, tier.Out
 	}
 	mine := set.Err() == nil && set.Val()
 	if mine {
@@ -51,19 +51,18 @@ func (t *Tier) Claim(ctx context.Context, i, size int, dst []byte) tier.Result {
 		t.leases[i] = true
 		t.mu.Unlock()
 	}
-	result := t.check(n, get, key, i, size, dst)
+	length, result := t.check(n, get, key, i, size, dst)
 	switch {
 	case result == tier.Miss && mine:
-		return tier.Claimed
+		return 0, tier.Claimed
 	case mine:
 		t.Release(i)
-		return result
 	case result == tier.Miss && set.Err() == nil:
-		return tier.Busy
+		return 0, tier.Busy
 	case result == tier.Miss: // the node takes no lease
-		return tier.Out
+		return 0, tier.Out
 	}
-	return result
+	return length, result
 }
 
 // Release is part of tier.Shared.

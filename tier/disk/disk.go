@@ -119,19 +119,19 @@ func (t *Tier) try() error {
 }
 
 // Get is part of tier.Tier.
-func (t *Tier) Get(_ context.Context, i, n int, dst []byte) tier.Result {
+func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.breaker.IsOpen() || t.closed {
 		t.counts.leftOut.Add(1)
-		return tier.Out
+		return 0, tier.Out
 	}
 	length, hit, err := t.cache.Get(i, dst[:n])
 	switch {
-	case hit && length == n:
+	case hit && (length == n || length < n && t.about.AnySize()):
 		t.counts.hits.Add(1)
-		t.counts.hitBytes.Add(uint64(n))
-		return tier.Hit
+		t.counts.hitBytes.Add(uint64(length))
+		return length, tier.Hit
 	case hit, errors.Is(err, shm.ErrCorrupt), errors.Is(err, shm.ErrSchema):
 		// torn by a power loss, changed on the disk, or of another length: never the sample
 		t.counts.poisoned.Add(1)
@@ -139,10 +139,10 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) tier.Result {
 	case err != nil:
 		t.fail(err)
 		t.counts.leftOut.Add(1)
-		return tier.Out
+		return 0, tier.Out
 	}
 	t.counts.misses.Add(1)
-	return tier.Miss
+	return 0, tier.Miss
 }
 
 func (t *Tier) drop(i int) {

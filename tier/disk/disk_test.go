@@ -90,7 +90,7 @@ func works(t testing.TB, disk *Tier) {
 func get(t testing.TB, disk *Tier, i, n int) tier.Result {
 	t.Helper()
 	dst := make([]byte, n+tier.Spare)
-	r := disk.Get(t.Context(), i, n, dst)
+	_, r := disk.Get(t.Context(), i, n, dst)
 	if r == tier.Hit && !bytes.Equal(dst[:n], content(i, n)) {
 		t.Fatalf("sample %d: wrong bytes", i)
 	}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from version import version as version_of_product
 from . import native
 
 LICENSES, BILL = "go-modules.txt", "stocached.cdx.json"
+UPLOT, UPLOT_FOLDER = "1.6.32", native.ROOT / "internal/cli/web/page"
 LICENSE_FILE = re.compile(r"((UN)?LICEN[CS]E|COPYING|NOTICE|PATENTS|COPYRIGHT)([.-].*)?", re.IGNORECASE)
 
 
@@ -34,8 +36,9 @@ def licenses(modules: list[tuple[str, str]]) -> str:
         if not files:
             raise SystemExit(f"stocached: {name} {version} has no file with its licence")
         parts.append((f"{name} {version}", files))
+    parts.append((f"uPlot {UPLOT}, in the page of stocached web", [UPLOT_FOLDER / "uPlot.LICENSE"]))
     rule = "-" * 100
-    text = "The program stocached has these modules of Go inside. These are the texts of their licences.\n"
+    text = "The program stocached has this software inside. These are the texts of their licences.\n"
     for title, files in parts:
         text += f"\n{rule}\n{title}\n{rule}\n"
         text += "".join(f"\n{file.read_text(errors='replace').strip()}\n" for file in files if file.is_file())
@@ -43,8 +46,8 @@ def licenses(modules: list[tuple[str, str]]) -> str:
 
 
 def bill(program: Path) -> dict[str, Any]:
-    """What cyclonedx-gomod finds in the program, and libjpeg-turbo, which the library for pictures and
-    stocached-decode have inside."""
+    """What cyclonedx-gomod finds in the program, libjpeg-turbo, which the library for pictures and
+    stocached-decode have inside, and uPlot, which the program has inside."""
     version, output = version_of_product(), program.with_name(BILL)
     tool = native.TOOLS / "cyclonedx-gomod"
     options = ["-json", "-licenses", "-std", "-noserial", "-version", f"v{version}"]
@@ -65,9 +68,20 @@ def bill(program: Path) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": native.JPEG_FILES["libjpeg-turbo_2.1.5.orig.tar.gz"]}],
         "licenses": [{"license": {"id": name}} for name in ("IJG", "BSD-3-Clause", "Zlib")],
     }
-    made["components"].append(jpeg)
-    made["dependencies"].append({"ref": "libjpeg-turbo"})
+    script = (UPLOT_FOLDER / "uPlot.min.js").read_bytes()
+    uplot = {
+        "bom-ref": "uplot",
+        "type": "library",
+        "name": "uplot",
+        "version": UPLOT,
+        "scope": "required",
+        "purl": f"pkg:npm/uplot@{UPLOT}",
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(script).hexdigest()}],
+        "licenses": [{"license": {"id": "MIT"}}],
+    }
+    made["components"] += [jpeg, uplot]
+    made["dependencies"] += [{"ref": "libjpeg-turbo"}, {"ref": "uplot"}]
     for part in made["dependencies"]:
         if part["ref"] == product["bom-ref"]:
-            part["dependsOn"].append("libjpeg-turbo")
+            part["dependsOn"] += ["libjpeg-turbo", "uplot"]
     return made

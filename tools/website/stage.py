@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results")
+SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results", "examples/README.md")
 SOURCE = "https://github.com/stocached/stocached/blob/main/"
 FENCE = re.compile(r"^(\s*```[a-z]+) .*$")
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")

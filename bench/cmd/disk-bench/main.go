@@ -80,7 +80,7 @@ func main() {
 	payload := (info.Size() - int64(*samples)*stride) &^ (2<<20 - 1)
 	table := crc32.MakeTable(crc32.Castagnoli)
 	kinds := map[string]func(i int, dst []byte) bool{
-		"tier": func(i int, dst []byte) bool { return t.Get(ctx, i, *size, dst) == tier.Hit },
+		"tier": func(i int, dst []byte) bool { _, r := t.Get(ctx, i, *size, dst); return r == tier.Hit },
 		"bare": func(i int, dst []byte) bool {
 			n, err := f.ReadAt(dst[:*size], payload+int64(i)*stride)
 			return err == nil && n == *size && crc32.Checksum(dst[:n], table) != 1

@@ -371,14 +371,15 @@ static int fetch_or_wait(struct wanted *w)
             return code;
         if (w->to_load)
             return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine loads it; ask again");
+        /* A server may take a pause of the longest kind for its answer. */
+        if (now_ns() + 2 * LONGEST_LOOK_NS >= w->deadline.at)
+            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine still loads it; ask again");
         if (now_ns() >= end)
             return fail_elsewhere(w, STOC_REMOTE_LOAD, "another program has not loaded it in a minute; load it yourself");
         code = wait_for(-1, 0, MIN(now_ns() + pause, w->deadline.at), &w->deadline);
         if (code != STOC_ETIMEOUT)
             return code;
         no_error(w->deadline.error);
-        if (now_ns() >= w->deadline.at)
-            return fail_elsewhere(w, STOC_REMOTE_LOADING, "another program or machine still loads it; ask again");
         list_missing(w, LOADED_ELSEWHERE, w->elsewhere);
         w->elsewhere = 0;
     }
@@ -658,9 +659,9 @@ int stoc_offer(stoc_cache *c, int64_t index, const struct iovec *parts, int coun
                     (unsigned long long)c->samples - 1);
     for (int k = 0; k < count; k++)
         length += parts[k].iov_len;
-    if (count && length != c->sample_bytes)
-        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu", (long long)index,
-                    length, (unsigned long long)c->sample_bytes);
+    if (count && (c->variable ? length > c->sample_bytes : length != c->sample_bytes))
+        return fail(error, STOC_ESCHEMA, 0, "sample %lld has %zu bytes, those of the cache have %llu%s", (long long)index,
+                    length, (unsigned long long)c->sample_bytes, c->variable ? " at most" : "");
     struct deadline p = deadline_of(timeout_ms, error);
     for (int breaks = 0;;) {
         struct link *l;

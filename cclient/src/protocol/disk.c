@@ -239,7 +239,7 @@ INTERNAL bool disk_crc(const stoc_cache *c, uint64_t offset, uint64_t length, ui
     return true;
 }
 
-/* Copies a sample, if it has not changed meanwhile and has its checksum. HIT, MISS, ESCHEMA as stoc_get. */
+/* Copies a sample, if it does not change during the copy and has its checksum. HIT, MISS, ESCHEMA as stoc_get. */
 static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, uint64_t *length)
 {
     stoc_word *record = index_word(c, i);

@@ -199,6 +199,16 @@ func Escaped(text []byte) []byte {
 	return b
 }
 
+// Value returns the value of a field; nil: there is none.
+func (o Object) Value(name string) any {
+	for _, f := range o {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
 func (o Object) Has(name string) bool {
 	for _, f := range o {
 		if f.Name == name {

@@ -172,6 +172,25 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
+// Number returns a value as a number; NaN: it is none, or unknown.
+func Number(v any) float64 {
+	switch n := v.(type) {
+	case Bytes:
+		return float64(n)
+	case Count:
+		return float64(n)
+	case Ratio:
+		return float64(n)
+	case PerSecond:
+		return float64(n)
+	case BytesPerSecond:
+		return float64(n)
+	case Duration:
+		return float64(n)
+	}
+	return math.NaN()
+}
+
 // Text writes a value for people. Text from a segment (labels, fingerprints, names of fields) or
 // from a server cannot move the cursor of a terminal.
 func Text(v any) string {

@@ -45,16 +45,18 @@ var rules = map[string]rule{
 		[]string{"github.com/hashicorp/golang-lru", "github.com/klauspost/compress"},
 		"a simulator runs policies over reads, and needs no cache"},
 	"internal/advise": {[]string{"cache", "policy", "shm", "order", "internal/simulate", "internal/timeline",
-		"internal/draw"}, nil, "advice follows from what caches and loaders have measured"},
-	"internal/draw": {nil, []string{"golang.org/x/image"}, "a canvas knows nothing of what is drawn on it"},
+		"internal/draw", "internal/palette"}, nil, "advice follows from what caches and loaders have measured"},
+	"internal/palette": {nil, nil, "colours are the same everywhere, so the table of them needs nothing"},
+	"internal/draw":    {[]string{"internal/palette"}, []string{"golang.org/x/image"}, "a canvas knows nothing of what is drawn on it"},
 	"internal/loadtime": {nil, system,
 		"sources, servers, clients and loaders measure loads the same way, so it knows none"},
+	"internal/looks": {nil, nil, "tiers and clients wait for the loads of others the same way, so it knows neither"},
 	"internal/fault": {nil, system, "fault points are passed in every layer, so they may know none"},
 	"cache": {low, system,
 		"the protocol joins segment and policy, and knows nothing of sources, servers and users"},
 	"source": {[]string{"shm", "internal/fault", "internal/loadtime", "internal/size"}, []string{"*", "cloud"},
 		"a source knows what samples are made of, and nothing of caches; cloud SDKs live here and nowhere else"},
-	"tier": {[]string{"source", "shm", "internal/loadtime", "internal/size"}, system,
+	"tier": {[]string{"source", "shm", "internal/loadtime", "internal/looks", "internal/size"}, system,
 		"a tier lies around a source, and knows nothing of caches, servers and engines"},
 	"tier/cluster": {[]string{"tier", "source", "shm", "internal/size"}, []string{"github.com/redis/go-redis", "engine"},
 		"a tier knows its engine; other packages know it only as a tier"},
@@ -82,10 +84,12 @@ var rules = map[string]rule{
 		low...), []string{"*"}, "the daemon is above all but the command line, and clients do not need it"},
 	"control": {nil, nil,
 		"the protocol of the data socket is bytes: server and clients share it, and it knows neither"},
-	"client": {append([]string{"cache", "control", "order", "internal/loadtime", "internal/sockets"}, low...), system,
+	"client": {append([]string{"cache", "control", "order", "internal/loadtime", "internal/looks", "internal/sockets"}, low...), system,
 		"what a training program imports must stay small: no server, no sources, no SDKs"},
 	"demo": {[]string{"client"}, nil,
 		"the demo shows what a user writes, who has the client and nothing else"},
+	"examples": {[]string{"client", "loader", "order", "source"}, nil,
+		"an example shows what a user of the packages writes"},
 	"cclient": {nil, nil, "the C client is C: the only Go beside it is the folder of its conformance tests"},
 	"cclient/conform": {append([]string{"cache", "client"}, low...), system,
 		"the conformance tests drive Go and C side by side"},
@@ -95,6 +99,13 @@ var rules = map[string]rule{
 		"tier"}, low...),
 		[]string{"*"},
 		"the command line is on top"},
+	"internal/cli/table": {[]string{"control"}, nil, "a table knows nothing of what is in it"},
+	"internal/cli/live": {[]string{"internal/cli/table", "internal/palette"}, nil,
+		"what top and the page show is given to them: they read no caches"},
+	"internal/cli/top": {[]string{"internal/cli/live", "internal/cli/table"}, append([]string{"screen"}, screens...),
+		"a screen shows frames, and reads no caches"},
+	"internal/cli/web": {[]string{"internal/cli/live", "internal/cli/table", "internal/palette", "internal/timeline"}, nil,
+		"a page shows frames and timelines, and reads no caches"},
 }
 
 // shown are further folders that the tests of a folder may import: the packages of its users, so
@@ -106,6 +117,9 @@ var helpers = []string{"go.uber.org/goleak", "golang.org/x/tools/txtar"}
 
 // engines are the modules that talk to the engines of tiers.
 var engines = []string{"github.com/redis/", "github.com/valkey-io/", "github.com/bradfitz/gomemcache"}
+
+// screens are the modules for screens on terminals.
+var screens = []string{"charm.land", "github.com/charmbracelet"}
 
 // cloud SDKs, by the beginnings of their module paths.
 var cloud = []string{"github.com/aws/", "github.com/minio/", "cloud.google.com/", "github.com/Azure/",
@@ -197,6 +211,14 @@ func TestCheckSees(t *testing.T) {
 		{"cmd/stocached/a.go", module + "/internal/cli", ""},
 		{"cmd/stocached/a.go", module + "/server", "a program is its command line"},
 		{"internal/cli/a.go", "github.com/spf13/cobra", ""},
+		{"internal/cli/a.go", "charm.land/bubbletea/v2", "screens on terminals"},
+		{"client/a.go", "charm.land/lipgloss/v2", "screens on terminals"},
+		{"internal/cli/top/a.go", "charm.land/bubbletea/v2", ""},
+		{"internal/cli/top/a.go", module + "/cache", "reads no caches"},
+		{"internal/cli/web/a.go", module + "/internal/timeline", ""},
+		{"internal/cli/web/a.go", module + "/shm", "reads no caches"},
+		{"internal/draw/a.go", module + "/internal/palette", ""},
+		{"internal/palette/a.go", module + "/internal/draw", "needs nothing"},
 		{"internal/cli/a.go", module + "/internal/verify/model", "imports internal/verify/model"},
 		{"internal/verify/model/a.go", module + "/cache", ""},
 		{"tools/lint/a.go", "golang.org/x/tools", ""},
@@ -302,6 +324,10 @@ func violation(file, imported string) string {
 		return strings.HasPrefix(imported, prefix)
 	}) && !slices.Contains(r.others, "engine") {
 		return fmt.Sprintf("%s imports %s: engines of tiers are known under tier/ only", file, imported)
+	}
+	if slices.ContainsFunc(screens, func(m string) bool { return within(imported, m) }) &&
+		!slices.Contains(r.others, "screen") {
+		return fmt.Sprintf("%s imports %s: screens on terminals live in internal/cli/top only", file, imported)
 	}
 	if strings.HasSuffix(file, "_test.go") && slices.Contains(helpers, imported) {
 		return ""

@@ -204,6 +204,61 @@ def test_get_or_load_and_put_share_samples(nodes, tmp_path):
     assert sorted(loads(log)) == list(range(50))
 
 
+ANY = {
+    "kind": "none",
+    "samples": N,
+    "fields": [{"name": "points", "shape": ["any", 3], "dtype": "float32"}, {"name": "text", "shape": ["any"], "dtype": "bytes"}],
+    "sample_bytes": "4KiB",
+    "fingerprint": "of any size",
+}  # fmt: skip
+
+
+def ragged(index: int) -> dict[str, Any]:
+    return {"points": np.full((index % 40, 3), index, np.float32), "text": b"t" * (index * 3 % 500)}
+
+
+class Ragged(Dataset):
+    def __getitem__(self, index: int) -> Any:
+        super().__getitem__(index)
+        return ragged(index)
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [{"size": "8MiB"}, {"size": "4300kB"}, {"size": "4300kB", "policy": "clock"}],
+    ids=["all", "part", "evicts"],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_samples_of_any_size_are_loaded_once(nodes, tmp_path, cache, wrapped):
+    """Two programs on one node and one on another: samples that differ in size come through the tier, too."""
+    here, there = nodes(2, source={**ANY, "fingerprint": os.urandom(8).hex()}, **cache)
+    dataset = Ragged(tmp_path / "log")
+
+    def read(node, seed, epochs=1):
+        attached = node.attach()
+        assert attached.programs
+        assert attached.variable
+        cached = CachedSamples(dataset, attached, allow_random=True) if wrapped else None
+        for index in np.random.default_rng(seed).permutation(N * epochs) % N:
+            index = int(index)
+            value = cached[index] if cached else attached.get_or_load(index, dataset.__getitem__, allow_random=True)
+            want = ragged(index)
+            assert value["points"].shape == want["points"].shape
+            assert (value["points"] == want["points"]).all()
+            assert bytes(value["text"]) == want["text"]
+
+    wait([node.run(read, seed) for seed, node in enumerate((here, here, there))])
+    counts = loads(dataset.log)
+    again = {index: count for index, count in counts.items() if count > 1}
+    assert len(counts) == N
+    assert len(again) <= (17 if wrapped else 0), again  # a program that wraps a dataset looks at some samples
+    before = sum(counts.values())
+    until(lambda: _tier(here, "writes_total") + _tier(there, "writes_total") >= N)
+    wait([there.run(read, 9, 2)])
+    assert sum(loads(dataset.log).values()) <= before + (17 if wrapped else 0)
+    assert _tier(there, "poisoned_total") == 0
+
+
 def _tier(node: Node, name: str) -> float:
     for line in node.server.get("/metrics").splitlines():
         if line.startswith(f"stocached_tier_{name}"):

@@ -96,13 +96,59 @@ def test_gradients_agree_with_the_plain_order(warm, cache_name, tmp_path, kind):
 
 
 DIFFER = """
-    loader = DataLoader(Images(), 16 if rank else 8, shuffle=True, seed=5, name=name, affinity="node")
-    try:
-        next(iter(loader))
-        print("no error")
-    except InvalidError as error:
-        print(error)
-    dist.barrier()
+    from stocached.order import MixedOrder, Node, Order, WeightedOrder
+    same = {"batch_size": 16, "shuffle": True, "seed": 5, "name": name, "affinity": "node"}
+    two = [Node("a", 1), Node("b", 1)]
+    weights = [1.0] * 499 + [2.0]
+
+    def at(epoch=0, batches=0):  # a state in the middle of an epoch
+        alone = DataLoader(Images(), **{**same, "affinity": None}, rank=0, world_size=2)
+        alone.set_epoch(epoch)
+        state = alone.state_dict()
+        if batches:
+            begun = iter(alone)
+            for _ in range(batches):
+                next(begun)
+            state = alone.state_dict()
+        alone.close()
+        return state
+
+    def order(one): return {"shuffle": None, "seed": None, "order": one}
+
+    # what rank 0 and rank 1 have beside `same`, a state, and the setting that the error names
+    cases = [
+        ({"batch_size": 8}, {}, "batch_size=: "),
+        ({"seed": 6}, {}, "seed=: "),
+        ({"shuffle": False}, {}, "kind of order (shuffle=, order=): "),
+        ({"ends": "drop"}, {}, "ends=: "),
+        ({"drop_last": True}, {}, "drop_last=: "),
+        ({"affinity": two, "dataset": torch.utils.data.Subset(Images(), range(490)), "name": name + "-subset"},
+         {"affinity": two}, "the number of samples: "),
+        ({"state": at(epoch=3)}, {}, "epoch: "),
+        ({"state": at(batches=2)}, {}, "position: "),
+        ({"affinity": two}, {"affinity": [Node("a", 1), Node("c", 1)]}, "affinity=: "),
+        ({"affinity": [Node("a", 1, 9), Node("b", 1, 7)]}, {"affinity": [Node("a", 1, 9), Node("b", 1, 6)]}, "affinity=: "),
+        (order(Order(500, "windows", 5, window=10)), order(Order(500, "windows", 5, window=20)), "window=: "),
+        (order(Order(500, "blocks", 5, window=2, block=10)), order(Order(500, "blocks", 5, window=2, block=20)), "block=: "),
+        (order(WeightedOrder(500, weights, 5)), order(WeightedOrder(500, [1.0] * 500, 5)), "order=: "),
+        (order(WeightedOrder(500, weights, 5, draws=90)), order(WeightedOrder(500, weights, 5, draws=80)), "draws=: "),
+        (order(MixedOrder([Order(400), Order(100)], (3, 1))), order(MixedOrder([Order(400), Order(100)], (3, 2))), "ratios=: "),
+        ({}, {}, None),
+    ]
+    for mine, other, setting in cases:
+        given = {**same, **(other if rank else mine)}
+        dataset, state = given.pop("dataset", Images()), given.pop("state", None)
+        loader = DataLoader(dataset, **{key: value for key, value in given.items() if value is not None})
+        if state is not None:
+            loader.load_state_dict(state)
+        try:
+            batches = iter(loader)
+            next(batches)
+            print(json.dumps([setting, None]))
+        except InvalidError as error:
+            print(json.dumps([setting, str(error)]))
+        dist.barrier()
+        loader.close()
     loader = DataLoader(Images(), 16, shuffle=True, seed=5, size="8MiB", affinity="node", local_world_size=2)
     try:
         next(iter(loader))
@@ -114,15 +160,23 @@ DIFFER = """
 
 
 def test_ranks_that_differ_stop(warm, cache_name, tmp_path):
+    """Whatever the setting is in which two ranks differ, the rank that begins later stops, and names it."""
+    names = [cache_name, cache_name + "-subset"]
     try:
         outputs = run(warm, tmp_path, DIFFER, ["a", "a"], [cache_name, cache_name])
     finally:
-        remove([cache_name])
-    first = [text.splitlines()[0] for text in outputs]
-    assert sorted("no error" in line for line in first) == [False, True], first
-    assert any("differ in batch_size=: 8 and 16" in line or "differ in batch_size=: 16 and 8" in line for line in first)
-    for text in outputs:
-        assert "the 2 ranks on a have caches of their own" in text.splitlines()[1]
+        remove(names)
+    lines = [text.splitlines() for text in outputs]
+    assert len(lines[0]) == len(lines[1]) > 10
+    for one, other in zip(*(map(json.loads, rank[:-1]) for rank in lines)):
+        setting, errors = one[0], [text for text in (one[1], other[1]) if text is not None]
+        if setting is None:
+            assert errors == []
+            continue
+        assert len(errors) == 1, (setting, errors)
+        assert f"differ in {setting}" in errors[0]
+    for rank in lines:
+        assert "the 2 ranks on a have caches of their own" in rank[-1]
 
 
 def remove(names: list[str]) -> None:

@@ -319,6 +319,46 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
     assert as_rows(augmented(server, 0), 3) == native
 
 
+@pytest.mark.parametrize("steps", [True, False], ids=["steps", "no steps"])
+@pytest.mark.parametrize("labels", ["folders", "none"])
+@pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
+def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, by_python):
+    """The same batches as of processes, and as with a cache of pictures. Python makes the misses alone."""
+    from stocached import image
+
+    options = {"transform": image.Resize((28, 36))} if steps else {"augment": None}
+    server.files(jpegs(), {"labels": labels}, decode={**DECODE, "store": "encoded"}, **cache)
+    got = {}
+    for worker in ("native", "process"):
+        by_python.clear()
+        loads = augmented(server, worker=None if worker == "native" else worker, **options)
+        assert loads.worker == worker
+        got[worker] = as_rows(loads, 3)
+        if worker == "native":
+            stats = loads.stats()
+            assert stats.samples == stats.hits + stats.misses == 3 * N
+            assert stats.misses == len(by_python)
+            assert (N < stats.misses < 3 * N) if cache else stats.misses == N, stats
+        loads.close()
+    assert got["native"] == got["process"]
+
+
+def test_a_transform_of_steps_is_native(server, by_python):
+    """Of a cache of pictures; with the numbers that augment= draws."""
+    from stocached import image
+
+    server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
+    got = {}
+    for worker in (None, "process"):
+        loads = augmented(server, worker=worker, transform=image.Compose([image.Resize(40), image.CenterCrop(30)]))
+        assert loads.worker == (worker or "native")
+        got[worker] = as_rows(loads, 2)
+        loads.close()
+        if worker is None:
+            assert len(by_python) == N
+    assert got[None] == got["process"]
+
+
 def test_a_worker_process_sends_a_request_for_each_miss(server, requests):
     """What native workers save."""
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
@@ -381,9 +421,11 @@ def test_served_samples_that_c_cannot_augment(server):
 
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
     for settings, why in (
-        ({"augment": None}, "augment=None is no step"),
-        ({"augment": lambda sample: sample}, "is no step"),
-        ({"transform": halved}, "the dataset has a transform="),
+        ({"augment": None}, "there is no augment="),
+        ({"augment": lambda sample: sample}, "augment=.* is no step"),
+        ({"transform": halved}, "transform=.* is no step"),
+        ({"transform": image.RandomCrop(20)}, "draws random numbers"),
+        ({"transform": image.Normalize((0, 0, 0), (1, 1, 1))}, "float"),
         ({"collate_fn": list}, "workers make whole batches"),
     ):
         assert augmented(server, **settings).worker == "process"
@@ -403,7 +445,7 @@ def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeyp
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
     settings = {"num_workers": 2, "augment": image.RandomCrop(20)}
     for dataset, why in (
-        (SourceDataset(server.name, transform=halved), "the dataset has a transform="),
+        (SourceDataset(server.name, transform=halved), "transform=<function halved"),
         (Subset(SourceDataset(server.name), range(10)), "no Subset of a SourceDataset"),
     ):
         caplog.clear()

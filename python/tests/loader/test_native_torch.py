@@ -64,7 +64,7 @@ def test_processes_of_torch_make_the_same(tmp_path):
 
 # ------------------------------------------------------------ a training
 
-CLASSES, SIDE, SEEDS = 4, 32, 3
+CLASSES, SIDE = 4, 32
 REAL = os.environ.get("STOCACHED_TEST_PICTURES", "")  # a folder with folders of pictures, for `make test-learning`
 
 
@@ -129,12 +129,22 @@ def _real(root: Path, Image: Any) -> tuple[int, float]:
     return 12, 0.85
 
 
+# The standard deviation of the mean loss of each epoch between seeds, of torchvision's pipeline alone, or that of all
+# epochs, if it is larger: 16 seeds of drawn pictures, 12 of real ones, measured before the test had its limit. And the
+# seeds that the test runs.
+NOISE = {
+    drawn: ([0.086, 0.086, 0.109, 0.100, 0.100, 0.086], 3),
+    real: ([0.021, 0.022, 0.023, 0.021, 0.021, 0.021, 0.025, 0.021, 0.021, 0.032, 0.021, 0.025], 6),
+}
+LIMIT = 4  # standard errors: with twelve epochs, noise alone is beyond it in one of 1,300 runs
+
+
 @pytest.fixture(scope="module", params=[drawn, *([real] if REAL else [])], ids=lambda make: make.__name__)
-def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, float]:
+def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     """A folder of JPEGs of four classes; the epochs in which a small network learns something of them; its loss then, at
-    most, as a part of the loss of a guess."""
+    most, as a part of the loss of a guess; the noise of its losses, and how many seeds to run."""
     root = tmp_path_factory.mktemp("scenes")
-    return root, *request.param(root)
+    return root, *request.param(root), *NOISE[request.param]
 
 
 def trained(loader: Any, epochs: int, seed: int) -> list[float]:
@@ -164,14 +174,13 @@ def trained(loader: Any, epochs: int, seed: int) -> list[float]:
 
 def test_training_learns_as_with_torchvision(scenes):
     """The same model, order and number of epochs; boxes, flips and colours are random in each. For each epoch, the mean
-    losses over the seeds differ by less than three standard errors of their difference (and 0.03 at least: three seeds
-    tell little about the noise). Both learn."""
+    losses over the seeds differ by less than LIMIT standard errors of their difference. Both learn."""
     import torch
     from torchvision import datasets, transforms
 
     from stocached.torch import DataLoader
 
-    root, epochs, most = scenes
+    root, epochs, most, noise, seeds = scenes
     steps = (SIDE, (0.5, 1.0)), (0.3, 0.3, 0.3)
     theirs = transforms.Compose(
         [
@@ -185,7 +194,7 @@ def test_training_learns_as_with_torchvision(scenes):
     dataset, augment = image.convert(datasets.ImageFolder(str(root), theirs))
     torch.set_num_threads(1)  # more only wait for each other with so small a model
     losses: dict[str, list[list[float]]] = {"ours": [], "torchvision's": []}
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         torch.manual_seed(100 + seed)
         ours = DataLoader(dataset, 16, shuffle=True, num_workers=2, augment=augment, size="64MiB")
         assert ours.worker == "native"
@@ -197,9 +206,8 @@ def test_training_learns_as_with_torchvision(scenes):
         losses["torchvision's"].append(trained(plain, epochs, seed))
     a, b = (np.array(losses[name]) for name in losses)
     apart = np.abs(a.mean(0) - b.mean(0))
-    noise = np.sqrt((a.var(0, ddof=1) + b.var(0, ddof=1)) / SEEDS)
-    report = f"{a.round(3)} {b.round(3)} apart {apart.round(3)} noise {noise.round(3)}"
+    limit = LIMIT * np.array(noise) * np.sqrt(2 / seeds)
+    report = f"{a.round(3)} {b.round(3)} apart {apart.round(3)} limit {limit.round(3)}"
     print(report)
-    assert (apart < np.maximum(3 * noise, 0.03)).all(), report
-    assert (apart < 0.25).all(), report
+    assert (apart < limit).all(), report
     assert max(a[:, -1].max(), b[:, -1].max()) < most * np.log(CLASSES), report

@@ -12,12 +12,13 @@ import numpy as np
 
 from .. import _native
 from .._common.addresses import address_of
-from .._common.errors import ClosedError, ReplacedError, StocachedError
-from .._samples.values import Part
+from .._common.errors import ClosedError, FetchFailure, ReplacedError, StocachedError
+from .._samples.values import Part, VariableValues
 from . import fetch as _fetch
 from .attachment import Attachment
 from .gathering import aligned
 from .results import SetResult
+from .served import fetch_each
 
 _ANSWER = 5.0  # seconds that a server may take
 _AWAY = 5.0  # seconds without questions to a server that was away
@@ -82,6 +83,25 @@ def _ask(cache: Attachment, indices: list[int]) -> tuple[dict[int, Any], list[in
     everything = list(range(len(indices)))
     if time.monotonic() < cache._away_until:
         return {}, everything
+    try:
+        if isinstance(cache._values, VariableValues):
+            found, failures = fetch_each(
+                cache, np.array(indices, np.int64), _fetch.milliseconds(_ANSWER), _native.FETCH_LOADS
+            )
+        else:
+            found, failures = _ask_rows(cache, indices)
+    except (ClosedError, ReplacedError):
+        raise
+    except StocachedError:
+        cache._away_until = time.monotonic() + _AWAY
+        return {}, everything
+    mine = [failure.position for failure in failures if failure.kind != "LOADING"]
+    cache._loading.update(failure.index for failure in failures if failure.kind == "LOAD")
+    return found, mine
+
+
+def _ask_rows(cache: Attachment, indices: Sequence[int]) -> tuple[dict[int, Any], Sequence[FetchFailure]]:
+    """What others have, of samples of one size, and why the other samples are not there."""
     stride, wanted = cache._slot_stride, np.array(indices, np.int64)
     raw, had = aligned(len(indices) * stride), np.zeros(len(indices), np.bool_)
     handle, count, rows, places, hits = (
@@ -91,21 +111,13 @@ def _ask(cache: Attachment, indices: list[int]) -> tuple[dict[int, Any], list[in
         address_of(wanted),
         address_of(had),
     )
-    try:
-        _, failures = _fetch.ask(
-            lambda options, error: _native.fetch(handle, places, count, rows, stride, hits, options, error),
-            _fetch.milliseconds(_ANSWER),
-            _native.FETCH_LOADS,
-        )
-    except (ClosedError, ReplacedError):
-        raise
-    except StocachedError:
-        cache._away_until = time.monotonic() + _AWAY
-        return {}, everything
+    _, failures = _fetch.ask(
+        lambda options, error: _native.fetch(handle, places, count, rows, stride, hits, options, error),
+        _fetch.milliseconds(_ANSWER),
+        _native.FETCH_LOADS,
+    )
     found = {
         k: cache._values.decode(raw[k * stride : k * stride + cache.sample_bytes], True)
         for k in np.flatnonzero(had).tolist()
     }
-    mine = [failure.position for failure in failures if failure.kind != "LOADING"]
-    cache._loading.update(failure.index for failure in failures if failure.kind == "LOAD")
-    return found, mine
+    return found, failures

@@ -141,19 +141,32 @@ def _fetch_fields(
 def _fetch_each(cache: Attachment, wanted: Indices, values: list[Any], ok: Flags, wait: int) -> Sequence[FetchFailure]:
     """Fetches samples of any size."""
     missing = np.flatnonzero(~ok)
-    handle, n, asked = cache._handle, missing.size, wanted[missing]
+    found, failures = fetch_each(cache, wanted[missing], wait)
+    for k, value in found.items():
+        values[missing[k]], ok[missing[k]] = value, True
+    return _moved(failures, missing)
+
+
+def fetch_each(
+    cache: Attachment, asked: Indices, wait: int, flags: int = 0
+) -> tuple[dict[int, Any], Sequence[FetchFailure]]:
+    """Values of samples of any size, by their positions, and the samples that failed. flags: more of FetchOptions."""
+    handle, n = cache._handle, asked.size
     data, lengths = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
     indices, addresses, sizes = address_of(asked), address_of(data), address_of(lengths)
+    read = cast("VariableValues", cache._values).read
     try:
         _, failures = _fetch.ask(
-            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait
+            lambda options, error: _native.fetch_each(handle, indices, n, addresses, sizes, options, error), wait, flags
         )
-        for k, address, length in zip(missing.tolist(), data.tolist(), lengths.tolist()):
-            if address:
-                values[k], ok[k] = cast("VariableValues", cache._values).read(address, length), True
+        found = {
+            k: read(address, length)
+            for k, (address, length) in enumerate(zip(data.tolist(), lengths.tolist()))
+            if address
+        }
     finally:
         _native.fetch_end(None, addresses, n)
-    return _moved(failures, missing)
+    return found, failures
 
 
 def _moved(failures: Sequence[FetchFailure], positions: Indices) -> Sequence[FetchFailure]:

@@ -24,6 +24,8 @@ class CacheBacked:
     timeout: float | None = None  # seconds that a batch from the server may take
     augment: Callable[[Any], Any] | None = None  # the random part of a sample, applied after the cache
     notices: Notices | None = None
+    transform: Any = None  # of samples of a served cache
+    decode: Any = None  # the Decode of a served cache that keeps files
     _given: Given
 
     @property
@@ -42,5 +44,5 @@ class CacheBacked:
         raise NotImplementedError
 
     def blank(self) -> Any:
-        """A sample of a served cache whose values are zero; of samples of one size that no transform changes."""
+        """A sample of a served cache before transform=, whose values are zero. None: samples differ in size."""
         raise NotImplementedError

@@ -10,6 +10,8 @@ from .._cache.cache import Cache
 from .._common.errors import FetchFailure, UnsupportedError
 from .._common.torch_version import torch
 from .._image.errors import DecodeError, NoDecoderError
+from .._samples import dtypes
+from .._samples.schema import Field
 
 _KEYS = {"height", "width", "fit", "layout", "max_pixels", "bad_samples"}
 
@@ -33,11 +35,13 @@ class ServedPictures:
                 f"cannot: {error}. Or set decode: {{store: decoded}} in the configuration of the server"
             ) from error
         size = int(said["height"]), int(said["width"])
-        self._decode = ServersDecode(
+        self.decode = ServersDecode(
             size, fit=said["fit"], layout=said["layout"], max_pixels=int(said["max_pixels"])
         )  # fmt: skip
+        shape = (3, *size) if said["layout"] == "chw" else (*size, 3)
+        self.field = Field(cache.fields[0].name, shape, dtypes.CODES["uint8"])  # of a picture
         self._kind = "BAD" if said["bad_samples"] == "skip" else "DAMAGED"
-        self._name, self._field = cache.name, cache.fields[0].name
+        self._name = cache.name
 
     def decoded(self, indices: Sequence[int], samples: list[Any]) -> list[Any]:
         """Samples with pictures, as tensors, in place of files. Raises FetchError for those that are no pictures, as
@@ -47,7 +51,7 @@ class ServedPictures:
             alone = not isinstance(sample, dict)
             try:
                 picture = torch.from_numpy(
-                    self._decode.decode((sample if alone else sample[self._field]).numpy().tobytes(), None)
+                    self.decode.decode((sample if alone else sample[self.field.name]).numpy().tobytes(), None)
                 )
             except NoDecoderError as error:
                 raise NoDecoderError(error.reason, f"sample {index} of cache {self._name!r}") from error
@@ -55,7 +59,7 @@ class ServedPictures:
                 why = f"its file in cache {self._name!r} does not decode: {error.reason}"
                 failures.append(FetchFailure(position, index, self._kind, why))
                 continue
-            samples[position] = picture if alone else sample | {self._field: picture}
+            samples[position] = picture if alone else sample | {self.field.name: picture}
         if failures:
             raise fetch.error(failures, None, None)
         return samples

@@ -60,18 +60,21 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         self.transform = _of_samples(transform)
         self.timeout = timeout
         self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)
+        self.decode = None if self._pictures is None else self._pictures.decode
         self._given = Given()
         self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
     def gathered_tree(self) -> Tree | None:
-        if self.transform is not None:
-            return None
-        return Tree(self.blank())
+        return Tree(self.blank()) if self.transform is None and not self.cache.variable else None
 
     def blank(self) -> Any:
-        """A sample whose values are zero, of a cache of samples of one size, without a transform."""
-        arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in self.cache.fields]
-        return self._samples(arrays)[0]
+        fields = list(self.cache.fields)
+        if self._pictures is not None:
+            fields[0] = self._pictures.field
+        if not all(field.fixed for field in fields):
+            return None
+        arrays = [np.zeros((1, *cast("tuple[int, ...]", field.shape)), field.dtype) for field in fields]
+        return _samples(fields, arrays)[0]
 
     def __len__(self) -> int:
         return self.cache.samples
@@ -103,18 +106,12 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         fields, arrays = self.cache.fields, self._batches.take(len(wanted))
         names = [field.name for field in fields]
         self._fetch(wanted, arrays[0] if len(fields) == 1 else dict(zip(names, arrays)))
-        return self._samples(arrays)
+        return _samples(fields, arrays)
 
     def _fetch(self, wanted: list[int], out: Any = None) -> Any:
         fetched, hit = fetch_and_count(self.cache, wanted, out, self.timeout)
         self._given.add(hit)
         return fetched
-
-    def _samples(self, arrays: list[Array]) -> list[Any]:
-        """The rows of the fields' arrays as samples."""
-        fields = self.cache.fields
-        columns = [_rows(field, array) for field, array in zip(fields, arrays)]
-        return columns[0] if len(fields) == 1 else [dict(zip([f.name for f in fields], row)) for row in zip(*columns)]
 
     def _variable(self, wanted: list[int]) -> list[Any]:
         fields = self.cache.fields
@@ -140,6 +137,12 @@ def _of_samples(transform: Any) -> Any:
 
         return Compose([transform])
     return transform
+
+
+def _samples(fields: Sequence[Field], arrays: list[Array]) -> list[Any]:
+    """The rows of the fields' arrays as samples."""
+    columns = [_rows(field, array) for field, array in zip(fields, arrays)]
+    return columns[0] if len(fields) == 1 else [dict(zip([f.name for f in fields], row)) for row in zip(*columns)]
 
 
 def _shown(field: Field, value: Any) -> Any:

@@ -245,20 +245,22 @@ class Pipeline:
         return Worker(self, how)
 
 
-def of_pictures(steps: list[native.Step], fields: Sequence[Field], sample_bytes: int, blank: Any) -> Pipeline:
-    """For pictures of a cache that another process fills, and steps after it. fields, sample_bytes: of the cache,
-    whose samples have one size. blank: a sample whose values are zero; its leaves are the fields.
+def of_served(
+    steps: list[native.Step], fields: Sequence[Field], sample_bytes: int, decode: Decode | None, blank: Any
+) -> Pipeline:
+    """For samples of a cache that another process fills, and steps after it. fields, sample_bytes: of the cache.
+    decode: of its files. None: it has pictures of one size. blank: a sample as `Pipeline.blanks` has it.
 
     UnsupportedError: C cannot do it; it says why."""
-    shape = fields[0].shape
+    shape = fields[0].shape if decode is None else (3, *(decode._sides or ())) if decode._chw else ()
     if len(fields) > 2 or len(shape) != 3 or shape[0] != 3 or shape[2] in (1, 3):
         raise UnsupportedError(
             f"samples of the cache are ({', '.join(map(str, fields))}), not a picture (3, height, width) of one size, "
-            "alone or with a label"
+            "alone or with a label; steps take tensors of this layout (decode: {layout: chw})"
         )
     files = replace(Files.of([]), labelled=len(fields) == 2)
-    decode = Decode((int(shape[1] or 0), int(shape[2] or 0)), layout="chw")
-    return Pipeline(files, decode, steps, fields, sample_bytes, False, [blank])
+    how = decode or Decode((int(shape[1] or 0), int(shape[2] or 0)), layout="chw")
+    return Pipeline(files, how, steps, fields, sample_bytes, decode is not None, [blank])
 
 
 class Worker(Memory):

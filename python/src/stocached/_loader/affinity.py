@@ -52,8 +52,8 @@ class Affinity:
     their caches hold. If torch.distributed is initialised, ranks exchange this through its store, and each
     epoch compares the digests of all ranks."""
 
-    def __init__(self, given: Given, local_world_size: int | None, batch_size: int) -> None:
-        self._given, self._batch_size = given, batch_size
+    def __init__(self, given: Given, local_world_size: int | None, batch_size: int, drop_last: bool) -> None:
+        self._given, self._batch_size, self._drop_last = given, batch_size, drop_last
         self._local_world_size = local_world_size
         self._owners: Owners | None = None
         self._number, self._epochs = next(_numbers), 0
@@ -123,21 +123,35 @@ class Affinity:
         mine = {
             "epoch": deal.epoch.number,
             "position": deal.start,
-            "batch_size": deal.batch_size,
-            "ends": deal.ends,
-            "order": repr(deal.epoch.order)[:1000],
+            "batch_size=": deal.batch_size,
+            "drop_last=": self._drop_last,
+            "ends=": deal.ends,
+            **_settings(deal.epoch.order),
+            "affinity=": repr(deal.owners.nodes)[:1000],
             "digest": f"{deal.digest:016x}",
             "rank": deal.rank,
         }
         key, self._epochs = f"affinity/{self._number}/epoch/{self._epochs}", self._epochs + 1
         theirs = json.loads(store.compare_set(key, "", json.dumps(mine)))
         for setting, what in mine.items():
-            if setting != "rank" and theirs[setting] != what:
-                named = "nodes (affinity=), or weights or ratios of the order" if setting == "digest" else f"{setting}="
+            if setting != "rank" and theirs.get(setting) != what:
                 raise InvalidError(
-                    f"affinity=: ranks {theirs['rank']} and {deal.rank} differ in {named}: {theirs[setting]} and {what}. All ranks need the same "
-                    "settings, and begin the same epochs"
+                    f"affinity=: ranks {theirs['rank']} and {deal.rank} differ in {setting}: {theirs.get(setting)} and {what}. All ranks need "
+                    "the same settings, and begin the same epochs"
                 )
+
+
+def _settings(order: Any) -> dict[str, Any]:
+    """The settings of an order, by the names that a user gives them."""
+    named = {
+        "kind of order (shuffle=, order=)": getattr(order, "kind", type(order).__name__),
+        "the number of samples": order.samples,
+    }
+    for setting in ("seed", "window", "block", "draws", "ratios", "stop", "length"):
+        if hasattr(order, setting):
+            value = getattr(order, setting)
+            named[f"{setting}="] = list(value) if isinstance(value, tuple) else value  # as JSON has it
+    return {**named, "order=": repr(order)[:1000]}  # it has a number for weights
 
 
 def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:

@@ -105,7 +105,7 @@ class BaseLoader(CheckpointedLoader):
         self._disk_before = self._disk_counts()
         if options.affinity is not None:
             assert self.batch_size is not None
-            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size)
+            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
         self.worker, _ = self._worker_kind(options.worker)
         self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():

@@ -26,7 +26,8 @@ def say_why(dataset: Any, augment: Any, why: str) -> None:
     for _ in range(_DEEP):  # of a Subset or CachedDataset
         dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
     served = getattr(dataset, "served", False)
-    ours = steps and isinstance(augment, steps.Step) if served else folder and isinstance(dataset, folder.Decoded)
+    step = steps is not None and isinstance(augment, steps.Step)
+    ours = step or dataset.decode is not None if served else folder and isinstance(dataset, folder.Decoded)
     if not ours or why in _said:
         return
     _said.add(why)
@@ -65,16 +66,34 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
 
 def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
     """As `pipeline_of`, for pictures of a cache that a server fills. Python fetches the misses."""
-    steps, cache = sys.modules.get("stocached._image.steps"), dataset.cache
-    if steps is None or not isinstance(augment, steps.Step):
-        raise UnsupportedError(f"a server fills the cache, and augment={augment!r:.80} is no step of stocached.image")
+    steps, cache, transform = sys.modules.get("stocached._image.steps"), dataset.cache, dataset.transform
+    if augment is None and transform is None and dataset.decode is None:
+        raise UnsupportedError(
+            "the loader copies hits of a cache that a server fills; there is no augment= for workers"
+        )
+    for name, step in (("augment", augment), ("transform", transform)):
+        if step is not None and not (steps and isinstance(step, steps.Step)):
+            raise UnsupportedError(
+                f"a server fills the cache, and {name}={step!r:.80} is no step of stocached.image: use "
+                "steps, and batch_augment= for other things"
+            )
     if not by_rows:
         raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")
-    if cache.variable or dataset.gathered_tree() is None:
-        raise UnsupportedError("the dataset has a transform=, or samples that differ in size")
-    from .._image.pipeline import of_pictures  # needs the library for pictures
+    blank = dataset.blank()
+    if blank is None:
+        raise UnsupportedError("samples of the cache differ in size: let the server decode them (decode:)")
+    from .._image.pipeline import RANDOM, of_served  # needs the library for pictures
 
-    return of_pictures(augment.in_c(), cache.fields, cache.sample_bytes, dataset.blank())
+    before = [] if transform is None else transform.in_c()
+    if any(step.kind in RANDOM for step in before):
+        raise UnsupportedError(f"transform={transform!r:.80} draws random numbers: give it as augment=")
+    after = [] if augment is None else augment.in_c()
+    sample_bytes = 0 if cache.variable else cache.sample_bytes
+    try:
+        blank = blank if transform is None else transform(blank)
+    except InvalidError as error:  # the first sample has the same
+        raise UnsupportedError(str(error)) from error
+    return of_served(before + after, cache.fields, sample_bytes, dataset.decode, blank)
 
 
 def rows_in_c(job: Job, no_columns: frozenset[str]) -> Layout | None:

@@ -3,22 +3,22 @@ package timeline
 import (
 	"image/color"
 
-	"github.com/stocached/stocached/internal/draw"
+	"github.com/stocached/stocached/internal/palette"
 )
 
 // Colours of kinds.
-var palette = [kinds]color.RGBA{
-	Step:         draw.Blue,
-	Wait:         draw.Vermilion,
-	Load:         draw.Green,
-	Augment:      draw.Yellow,
-	Gather:       draw.SkyBlue,
-	Collate:      {0x8F, 0xCF, 0xF3, 0xFF}, // a lighter blue: the same stage
-	Transfer:     draw.Purple,
-	Fetch:        draw.Orange,
-	BatchAugment: {0xF7, 0xF1, 0x9E, 0xFF}, // a lighter yellow: also a random part
-	Source:       {0x6B, 0xC2, 0xA5, 0xFF}, // a lighter green: within a load
-	Other:        {0x99, 0x9F, 0xA6, 0xFF}, // grey
+var colours = [kinds]color.RGBA{
+	Step:         palette.Blue,
+	Wait:         palette.Vermilion,
+	Load:         palette.Green,
+	Augment:      palette.Yellow,
+	Gather:       palette.SkyBlue,
+	Collate:      palette.LightBlue, // the same stage as Gather
+	Transfer:     palette.Purple,
+	Fetch:        palette.Orange,
+	BatchAugment: palette.LightYellow, // also a random part
+	Source:       palette.LightGreen,  // within a load
+	Other:        palette.LightGrey,
 }
 
 // inks are the colours of text on spans: white on dark kinds.
@@ -27,7 +27,7 @@ var inks = [kinds]color.RGBA{
 	Fetch: black, BatchAugment: black, Source: black, Other: black,
 }
 
-var white, black, grey, pale, faint = draw.White, draw.Black, draw.Grey, draw.Pale, draw.Faint
+var white, black, grey, pale, faint = palette.White, palette.Black, palette.Grey, palette.Pale, palette.Faint
 
 // mix returns a with the part `share` of b.
 func mix(a, b color.RGBA, share float64) color.RGBA {

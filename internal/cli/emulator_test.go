@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// emulator is a terminal as far as programs of bubbletea use one: it keeps what is on the screen.
+type emulator struct {
+	mu      sync.Mutex
+	cells   [][]rune
+	x, y    int
+	rest    []byte          // of an incomplete sequence
+	last    rune            // repeated by REP
+	written strings.Builder // all bytes so far
+	changed chan struct{}   // of capacity 1
+}
+
+func newEmulator(width, height int) *emulator {
+	e := &emulator{changed: make(chan struct{}, 1)}
+	e.resize(width, height)
+	return e
+}
+
+// resize keeps what has room.
+func (e *emulator) resize(width, height int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.cells
+	e.cells = make([][]rune, height)
+	for k := range e.cells {
+		e.cells[k] = blank(width)
+		if k < len(old) {
+			copy(e.cells[k], old[k])
+		}
+	}
+	e.x, e.y = min(e.x, width-1), min(e.y, height-1)
+}
+
+func blank(n int) []rune { return []rune(strings.Repeat(" ", n)) }
+
+// screen returns the lines without spaces at their ends.
+func (e *emulator) screen() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var lines []string
+	for _, row := range e.cells {
+		lines = append(lines, strings.TrimRight(string(row), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// all returns all bytes that the program has written.
+func (e *emulator) all() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.written.String()
+}
+
+// wait waits until the screen holds.
+func (e *emulator) wait(t *testing.T, what string, holds func(screen string) bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for !holds(e.screen()) {
+		select {
+		case <-e.changed:
+		case <-deadline:
+			t.Fatalf("not so: %s\n%s", what, e.screen())
+		}
+	}
+}
+
+// shows waits until texts are on the screen.
+func (e *emulator) shows(t *testing.T, texts ...string) {
+	t.Helper()
+	e.wait(t, "it shows "+strings.Join(texts, " and "), func(screen string) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(screen, text) })
+	})
+}
+
+func (e *emulator) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	e.written.Write(b)
+	e.rest = append(e.rest, b...)
+	for len(e.rest) > 0 {
+		n := e.step(e.rest)
+		if n == 0 {
+			break
+		}
+		e.rest = e.rest[n:]
+	}
+	e.mu.Unlock()
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// step takes one character or sequence, and returns its length; 0: it is not complete.
+func (e *emulator) step(b []byte) int {
+	width, height := len(e.cells[0]), len(e.cells)
+	switch b[0] {
+	case '\r':
+		e.x = 0
+	case '\n':
+		if e.y == height-1 {
+			e.cells = append(e.cells[1:], blank(width))
+		} else {
+			e.y++
+		}
+	case '\b':
+		e.x = max(e.x-1, 0)
+	case '\t':
+		e.x = min((e.x/8+1)*8, width-1)
+	case 0x1b:
+		return e.escape(b)
+	default:
+		if b[0] < ' ' {
+			break
+		}
+		if !utf8.FullRune(b) {
+			return 0
+		}
+		r, n := utf8.DecodeRune(b)
+		e.put(r)
+		return n
+	}
+	return 1
+}
+
+func (e *emulator) put(r rune) {
+	e.last = r
+	if e.x >= len(e.cells[0]) {
+		e.x = 0
+		e.y = min(e.y+1, len(e.cells)-1)
+	}
+	e.cells[e.y][e.x] = r
+	e.x++
+}
+
+func (e *emulator) escape(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '[':
+		for k := 2; k < len(b); k++ {
+			if b[k] >= 0x40 && b[k] <= 0x7e {
+				e.control(string(b[2:k]), b[k])
+				return k + 1
+			}
+		}
+		return 0
+	case ']', 'P', '_', '^': // a text up to BEL or ESC \
+		for k := 2; k < len(b); k++ {
+			if b[k] == 7 {
+				return k + 1
+			}
+			if b[k] == 0x1b && k+1 < len(b) {
+				return k + 2
+			}
+		}
+		return 0
+	case '(', ')':
+		if len(b) < 3 {
+			return 0
+		}
+		return 3
+	case 'M': // a line up
+		if e.y == 0 {
+			e.cells = slices.Insert(e.cells[:len(e.cells)-1], 0, blank(len(e.cells[0])))
+		} else {
+			e.y--
+		}
+	}
+	return 2
+}
+
+// control takes a sequence of ESC [.
+func (e *emulator) control(parameters string, final byte) {
+	width, height := len(e.cells[0]), len(e.cells)
+	if strings.ContainsAny(parameters, "<>=") {
+		return // a question
+	}
+	if strings.HasPrefix(parameters, "?") {
+		if strings.Contains(parameters, "1049") {
+			for k := range e.cells {
+				e.cells[k] = blank(width)
+			}
+			e.x, e.y = 0, 0
+		}
+		return
+	}
+	var n [2]int
+	for k, text := range strings.SplitN(parameters, ";", 2) {
+		n[k], _ = strconv.Atoi(text)
+	}
+	count := max(n[0], 1)
+	row := e.cells[e.y]
+	at := min(e.x, width-1)
+	switch final {
+	case 'A':
+		e.y = max(e.y-count, 0)
+	case 'B', 'e':
+		e.y = min(e.y+count, height-1)
+	case 'C', 'a':
+		e.x = min(e.x+count, width-1)
+	case 'D':
+		e.x = max(e.x-count, 0)
+	case 'E':
+		e.x, e.y = 0, min(e.y+count, height-1)
+	case 'F':
+		e.x, e.y = 0, max(e.y-count, 0)
+	case 'G', '`':
+		e.x = min(count, width) - 1
+	case 'd':
+		e.y = min(count, height) - 1
+	case 'H', 'f':
+		e.y, e.x = min(count, height)-1, min(max(n[1], 1), width)-1
+	case 'J':
+		from, to := e.y, height
+		switch n[0] {
+		case 1:
+			from, to = 0, e.y
+		case 2, 3:
+			from = 0
+		default:
+			copy(row[at:], blank(width-at))
+			from++
+		}
+		for y := from; y < to; y++ {
+			e.cells[y] = blank(width)
+		}
+	case 'K':
+		switch n[0] {
+		case 1:
+			copy(row, blank(at+1))
+		case 2:
+			copy(row, blank(width))
+		default:
+			copy(row[at:], blank(width-at))
+		}
+	case 'X':
+		copy(row[at:], blank(min(count, width-at)))
+	case 'P':
+		k := min(count, width-at)
+		e.cells[e.y] = append(slices.Delete(row, at, at+k), blank(k)...)
+	case '@':
+		e.cells[e.y] = slices.Insert(row, at, blank(min(count, width-at))...)[:width]
+	case 'L':
+		for range min(count, height-e.y) {
+			e.cells = slices.Insert(e.cells[:height-1], e.y, blank(width))
+		}
+	case 'M':
+		for range min(count, height-e.y) {
+			e.cells = append(slices.Delete(e.cells, e.y, e.y+1), blank(width))
+		}
+	case 'S':
+		for range min(count, height) {
+			e.cells = append(slices.Delete(e.cells, 0, 1), blank(width))
+		}
+	case 'T':
+		for range min(count, height) {
+			e.cells = slices.Insert(e.cells[:height-1], 0, blank(width))
+		}
+	case 'b':
+		for range count {
+			e.put(e.last)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Package live has what stocached top and the page of stocached web show: all caches of a machine now, and
+// their recent past. It reads nothing itself. Commands give it what stats --json prints.
+package live
+
+import (
+	"image/color"
+	"slices"
+	"time"
+
+	"github.com/stocached/stocached/internal/cli/table"
+	"github.com/stocached/stocached/internal/palette"
+)
+
+// Look reads all caches. opened are the uuids of those whose epochs are compared, which takes up to a second
+// for a million samples.
+type Look func(opened map[string]bool) Frame
+
+// Frame is all caches at one moment.
+type Frame struct {
+	At        time.Time
+	Directory string
+	Memory    Memory
+	Caches    []Cache
+	Problems  []string // what could not be read
+}
+
+// Memory is what all caches have, and what more they may take.
+type Memory struct {
+	Caches  table.Bytes // pages of all caches
+	Tmpfs   any         // table.Bytes left of the directory's tmpfs; nil: unknown, or it has no limit
+	Machine any         // table.Bytes left of machine and cgroup; likewise
+}
+
+// Cache is one cache.
+type Cache struct {
+	UUID    string
+	Name    string
+	Fields  table.Object   // of stats --watch --json
+	Clients []table.Object // the live ones, as inspect --json has them, with rates
+}
+
+// Text returns a field for people.
+func (c *Cache) Text(field string) string { return table.Text(c.Fields.Value(field)) }
+
+// Number returns a field; NaN: it is unknown.
+func (c *Cache) Number(field string) float64 { return table.Number(c.Fields.Value(field)) }
+
+// Object is the JSON of a frame, with the past of each cache after a moment. Texts are the same values for people.
+func (f *Frame) Object(h *History, after time.Time) table.Object {
+	caches := make([]table.Object, len(f.Caches))
+	for k := range f.Caches {
+		c := &f.Caches[k]
+		clients := make([]table.Object, len(c.Clients))
+		for n, one := range c.Clients {
+			clients[n] = withTexts(one)
+		}
+		o := table.Object{}
+		o.Add("uuid", c.UUID)
+		o = append(o, withTexts(c.Fields)...)
+		o.Add("clients", clients)
+		o.Add("past", h.Of(c.UUID).object(after))
+		caches[k] = o
+	}
+	o := table.Object{}
+	o.Add("caches_bytes", f.Memory.Caches)
+	o.Add("tmpfs_left_bytes", f.Memory.Tmpfs)
+	o.Add("machine_left_bytes", f.Memory.Machine)
+	o = withTexts(o)
+	o.Add("time", table.Moment(f.At))
+	o.Add("seconds", table.Ratio(seconds(f.At)))
+	o.Add("directory", f.Directory)
+	o.Add("problems", append([]string{}, f.Problems...))
+	o.Add("caches", caches)
+	return o
+}
+
+// withTexts adds the values for people.
+func withTexts(o table.Object) table.Object {
+	texts := table.Object{}
+	for _, f := range o {
+		texts.Add(f.Name, table.Text(f.Value))
+	}
+	o = slices.Clone(o)
+	o.Add("texts", texts)
+	return o
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// Scale says how a series is drawn.
+type Scale uint8
+
+const (
+	Fraction Scale = iota // from 0 to 1
+	Rate                  // from 0 to its largest value, as Amount
+	Amount                // of bytes
+)
+
+// Series is a field whose past is kept and drawn.
+type Series struct {
+	Field  string
+	Title  string
+	Colour color.RGBA
+	Scale  Scale
+}
+
+// All are the series, in the order in which they are shown.
+var All = []Series{
+	{"interval_hit_rate", "hit rate", palette.HitRate, Fraction},
+	{"cached_fraction", "cached", palette.Cached, Fraction},
+	{"stored_per_second", "sets/s", palette.Sets, Rate},
+	{"evicted_per_second", "evicted/s", palette.Evicted, Rate},
+	{"allocated_bytes", "memory", palette.Memory, Amount},
+}
+
+// Kept is the most moments that a History keeps of each cache: ten minutes of seconds.
+const Kept = 600
+
+// History is the past of all caches. The zero value is empty.
+type History struct{ past map[string]*Past }
+
+// Past is that of one cache. The columns are equally long.
+type Past struct {
+	Times  []time.Time
+	Values [][]float64 // by number in All; NaN: unknown
+}
+
+// Add adds a frame, which is later than all before. It forgets caches that are not in it.
+func (h *History) Add(f *Frame) {
+	past := map[string]*Past{}
+	for k := range f.Caches {
+		c := &f.Caches[k]
+		p := h.past[c.UUID]
+		if p == nil {
+			p = &Past{Values: make([][]float64, len(All))}
+		}
+		drop := max(len(p.Times)+1-Kept, 0)
+		p.Times = append(slices.Delete(p.Times, 0, drop), f.At)
+		for n := range All {
+			p.Values[n] = append(slices.Delete(p.Values[n], 0, drop), c.Number(All[n].Field))
+		}
+		past[c.UUID] = p
+	}
+	h.past = past
+}
+
+// Of returns the past of a cache, which is empty at first.
+func (h *History) Of(uuid string) *Past {
+	if p := h.past[uuid]; p != nil {
+		return p
+	}
+	return &Past{Values: make([][]float64, len(All))}
+}
+
+func (p *Past) object(after time.Time) (o table.Object) {
+	from, _ := slices.BinarySearchFunc(p.Times, after, func(t, after time.Time) int {
+		if t.After(after) {
+			return 1
+		}
+		return -1
+	})
+	times := []table.Ratio{}
+	for _, t := range p.Times[from:] {
+		times = append(times, table.Ratio(seconds(t)))
+	}
+	o.Add("seconds", times)
+	for n := range All {
+		values := []table.Ratio{}
+		for _, v := range p.Values[n][from:] {
+			values = append(values, table.Ratio(v))
+		}
+		o.Add(All[n].Field, values)
+	}
+	return o
+}

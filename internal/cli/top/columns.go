@@ -1,0 +1,95 @@
+package top
+
+import (
+	"slices"
+
+	"github.com/stocached/stocached/internal/cli/live"
+)
+
+// column is one of the list. Their order is that on the screen, and that of sorting.
+type column struct {
+	field string
+	title string
+	width int
+	turn  int // those with low numbers get room first
+	past  int // width of its recent past beside it
+	later int // the turn of the past
+}
+
+var columns = []column{
+	{"name", "NAME", 10, 0, 0, 0},
+	{"clients_live", "LIVE", 4, 6, 0, 0},
+	{"interval_hit_rate", "HIT RATE", 8, 1, 8, 3},
+	{"cached_fraction", "CACHED", 6, 2, 8, 11},
+	{"hits_per_second", "HITS/S", 9, 9, 0, 0},
+	{"stored_per_second", "SETS/S", 7, 5, 8, 8},
+	{"evicted_per_second", "EVICTED/S", 9, 7, 8, 10},
+	{"allocated_bytes", "MEMORY", 9, 4, 0, 0},
+	{"policy", "POLICY", 14, 12, 0, 0},
+}
+
+// widest is the most room for a name.
+const widest = 32
+
+// series returns the number of a field in live.All.
+func series(field string) int {
+	return slices.IndexFunc(live.All, func(s live.Series) bool { return s.Field == field })
+}
+
+// cell is a column, or the past beside it, with its width on a screen.
+type cell struct {
+	*column
+	width int
+	past  bool
+}
+
+// fit returns what there is room for, in the order of the screen.
+func fit(room int) (cells []cell) {
+	type wish struct{ turn, at, width int }
+	var wishes []wish
+	for k, c := range columns {
+		wishes = append(wishes, wish{c.turn, 2 * k, c.width})
+		if c.past > 0 {
+			wishes = append(wishes, wish{c.later, 2*k + 1, c.past})
+		}
+	}
+	slices.SortFunc(wishes, func(a, b wish) int { return a.turn - b.turn })
+	widths := make([]int, 2*len(columns))
+	for k, w := range wishes {
+		need := w.width + 1
+		if k == 0 {
+			need = w.width
+		}
+		if need > room {
+			if k == 0 { // a screen that is narrower than a name
+				widths[w.at] = max(room, 1)
+			}
+			break
+		}
+		widths[w.at], room = w.width, room-need
+	}
+	if more := min(max(room, 0), widest-widths[0]); more > 0 && widths[0] == columns[0].width {
+		widths[0], room = widths[0]+more, room-more
+	}
+	for room > 0 { // the rest goes to the pasts
+		given := false
+		for k := range columns {
+			if widths[2*k+1] > 0 && room > 0 && widths[2*k+1] < live.Kept {
+				widths[2*k+1]++
+				room--
+				given = true
+			}
+		}
+		if !given {
+			break
+		}
+	}
+	for k := range columns {
+		for n, past := range []bool{false, true} {
+			if w := widths[2*k+n]; w > 0 {
+				cells = append(cells, cell{&columns[k], w, past})
+			}
+		}
+	}
+	return cells
+}

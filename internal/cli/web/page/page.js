@@ -1,0 +1,248 @@
+"use strict";
+// The page of stocached web. It asks v1/live for all caches, about once an interval, and keeps their past. All texts
+// come from there: they are those of stocached stats.
+const byId = id => document.getElementById(id);
+const root = document.documentElement;
+const css = name => getComputedStyle(root).getPropertyValue("--" + name).trim();
+const element = (tag, text, parent) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (parent) parent.append(e); return e; };
+
+const KEPT = 3600; // moments of each cache
+const COLUMNS = [
+  { field: "name", title: "name" }, { field: "clients_live", title: "live" },
+  { field: "interval_hit_rate", title: "hit rate", colour: "hit-rate", most: 1 },
+  { field: "cached_fraction", title: "cached", colour: "cached", most: 1 },
+  { field: "hits_per_second", title: "hits/s" },
+  { field: "stored_per_second", title: "sets/s", colour: "sets" },
+  { field: "evicted_per_second", title: "evicted/s", colour: "evicted" },
+  { field: "allocated_bytes", title: "memory", colour: "memory" }, { field: "policy", title: "policy" },
+];
+const CHARTS = [
+  { title: "Hit rate, and part that is cached", most: 1, lines: [["interval_hit_rate", "hit rate", "hit-rate"], ["cached_fraction", "cached", "cached", [8, 5]]] },
+  { title: "Samples a second", lines: [["stored_per_second", "sets", "sets"], ["evicted_per_second", "evicted", "evicted", [8, 5]]] },
+  { title: "Memory", bytes: true, lines: [["allocated_bytes", "memory", "memory"]] },
+];
+const EPOCHS = ["hit_rate", "load_seconds", "saved_seconds"];
+
+let fields = [];           // of stats: {field, title, help}
+let latest = null;         // the last answer
+const past = new Map();    // by uuid: {seconds: [], field: []}
+let chosen = null;         // uuid of the opened cache
+let sorted = 0, turned = false;
+let charts = [];
+
+// ---------------------------------------------------------------- asking
+
+let last = 0, failed = 0;
+async function ask() {
+  let pause = 1000;
+  try {
+    const answer = await fetch("v1/live?after=" + last + (chosen ? "&open=" + encodeURIComponent(chosen) : ""));
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    take(await answer.json());
+    failed = 0;
+    pause = latest.interval_seconds * 1000;
+  } catch (error) {
+    failed++;
+    byId("summary").textContent = "no answer (" + error.message + "): what is shown is old";
+    pause = Math.min(1000 * failed, 10000);
+  }
+  setTimeout(ask, pause);
+}
+
+function take(answer) {
+  if (answer.fields.length) fields = answer.fields;
+  latest = answer;
+  last = answer.seconds;
+  for (const uuid of [...past.keys()]) if (!answer.caches.some(c => c.uuid === uuid)) past.delete(uuid);
+  for (const c of answer.caches) {
+    const p = past.get(c.uuid) || {}, times = c.past.seconds;
+    // where nobody asked for a while, lines have a gap
+    const gaps = times.map((s, k) => s - (k ? times[k - 1] : (p.seconds || []).at(-1) ?? s) > 10 * answer.interval_seconds);
+    for (const name in c.past) {
+      const values = c.past[name].flatMap((v, k) => gaps[k] ? [name === "seconds" ? v - answer.interval_seconds : null, v] : [v]);
+      p[name] = (p[name] || []).concat(values).slice(-KEPT);
+    }
+    past.set(c.uuid, p);
+  }
+  if (chosen && !answer.caches.some(c => c.uuid === chosen)) open(null);
+  const wanted = decodeURIComponent(location.hash.slice(1)), named = answer.caches.find(c => c.name === wanted);
+  if (!chosen && named) open(named.uuid); // a link to a cache
+  else show();
+}
+
+// ---------------------------------------------------------------- the list
+
+function show() {
+  const clients = latest.caches.reduce((sum, c) => sum + c.clients_live, 0), memory = [];
+  if (latest.texts.tmpfs_left_bytes !== "-") memory.push(latest.texts.tmpfs_left_bytes + " left of the tmpfs");
+  if (latest.texts.machine_left_bytes !== "-") memory.push(latest.texts.machine_left_bytes + " of the machine");
+  byId("summary").textContent = [plural(latest.caches.length, "cache") + ", " + plural(clients, "client"),
+    "memory of caches " + latest.texts.caches_bytes, ...memory].join(" · ");
+  byId("problems").hidden = !latest.problems.length;
+  byId("problems").textContent = latest.problems.join("\n");
+  const filter = byId("filter").value.trim().toLowerCase(), rows = latest.caches.filter(c => c.name.toLowerCase().includes(filter));
+  rows.sort(compare);
+  const body = byId("caches"), focused = document.activeElement && document.activeElement.dataset.uuid;
+  body.replaceChildren(...rows.map(row));
+  if (focused) for (const line of body.children) if (line.dataset.uuid === focused) line.focus();
+  byId("list").hidden = !rows.length;
+  byId("none").hidden = rows.length > 0;
+  byId("none").textContent = latest.caches.length ? "no name has this text" : "no caches in " + latest.directory + " yet; stocached create makes one";
+  for (const [k, title] of [...byId("titles").children].entries()) title.setAttribute("aria-sort", k !== sorted ? "none" : turned === (k === 0) ? "descending" : "ascending");
+  if (chosen) details(latest.caches.find(c => c.uuid === chosen));
+}
+
+const plural = (n, noun) => n === 1 ? "1 " + noun : n + " " + noun + "s";
+
+function compare(a, b) {
+  const field = COLUMNS[sorted].field, x = a[field], y = b[field];
+  if (x === null || y === null) return (x === null) - (y === null); // what is unknown comes last, in either direction
+  const order = typeof x === "string" ? x.localeCompare(y) : y - x;
+  return turned ? -order : order;
+}
+
+function row(c) {
+  const line = element("tr");
+  line.dataset.uuid = c.uuid;
+  line.tabIndex = 0;
+  line.classList.toggle("chosen", c.uuid === chosen);
+  line.addEventListener("click", () => open(c.uuid === chosen ? null : c.uuid));
+  line.addEventListener("keydown", event => { if (event.key === "Enter") open(c.uuid === chosen ? null : c.uuid); });
+  for (const column of COLUMNS) {
+    const cell = element("td", undefined, line);
+    if (column.colour) cell.append(curve(past.get(c.uuid)[column.field].slice(-60), column));
+    element("span", c.texts[column.field], cell).dataset.field = column.field;
+  }
+  return line;
+}
+
+// curve draws the last values of a series. Unknown ones are gaps.
+function curve(values, { colour, most }) {
+  const SVG = "http://www.w3.org/2000/svg", svg = document.createElementNS(SVG, "svg");
+  svg.classList.add("curve");
+  svg.setAttribute("viewBox", "0 0 60 20");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  const top = most || Math.max(...values.map(v => v || 0)) || 1;
+  let points = [];
+  const line = () => {
+    if (points.length) {
+      const e = document.createElementNS(SVG, "polyline");
+      e.setAttribute("points", points.join(" "));
+      e.setAttribute("stroke", "var(--" + colour + ")");
+      svg.append(e);
+    }
+    points = [];
+  };
+  values.forEach((v, k) => { if (v === null) line(); else points.push((60 - values.length + k) + "," + (19 - 18 * v / top).toFixed(2)); });
+  line();
+  return svg;
+}
+
+COLUMNS.forEach((column, k) => {
+  const title = element("th", column.title, byId("titles"));
+  title.tabIndex = 0;
+  title.scope = "col";
+  const sort = () => { turned = sorted === k && !turned; sorted = k; if (latest) show(); };
+  title.addEventListener("click", sort);
+  title.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+});
+byId("filter").addEventListener("input", () => { if (latest) show(); });
+
+// ---------------------------------------------------------------- an opened cache
+
+function open(uuid) {
+  chosen = uuid;
+  byId("opened").hidden = !uuid;
+  for (const c of charts) c.destroy();
+  charts = [];
+  const c = latest && latest.caches.find(c => c.uuid === uuid);
+  history.replaceState(null, "", c ? "#" + encodeURIComponent(c.name) : location.pathname);
+  if (latest) show();
+}
+
+function details(c) {
+  byId("name").textContent = c.name;
+  const facts = byId("facts");
+  facts.replaceChildren();
+  for (const f of fields) {
+    const text = c.texts[f.field];
+    if (text === undefined || text === "-" || f.field.startsWith("predicted_") || f.field.startsWith("observed_")) continue;
+    const line = element("div", undefined, facts);
+    line.title = f.help;
+    element("span", f.title, line);
+    const cell = element("span", text, line);
+    cell.dataset.field = f.field;
+    cell.dataset.value = JSON.stringify(c[f.field]);
+  }
+  byId("epochs").hidden = c.policy !== "cost";
+  const compared = byId("compared");
+  compared.replaceChildren();
+  if (c.no_prediction) element("td", "nothing to predict yet: " + c.no_prediction, element("tr", undefined, compared));
+  else for (const what of EPOCHS) {
+    const line = element("tr", undefined, compared);
+    element("td", what.replace("_seconds", "").replace("_", " "), line);
+    element("td", "predicted " + c.texts["predicted_" + what], line);
+    element("td", "observed " + c.texts["observed_" + what], line);
+  }
+  const clients = byId("clients").tBodies[0];
+  clients.replaceChildren();
+  for (const one of c.clients) {
+    const line = element("tr", undefined, clients);
+    for (const field of ["pid", "kind", "label", "hits_per_second", "misses_per_second", "stored_per_second"]) element("td", one.texts[field], line).dataset.field = field;
+  }
+  if (!c.clients.length) element("td", "no live clients", element("tr", undefined, clients));
+  draw(past.get(c.uuid));
+}
+
+const bytes = n => { let unit = 0; for (; n >= 1024 && unit < 4; unit++) n /= 1024; return +n.toFixed(1) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit]; };
+
+function draw(p) {
+  const room = byId("charts").clientWidth, width = Math.max(Math.floor(room / Math.max(1, Math.floor(room / 334)) - 14), 200);
+  CHARTS.forEach((chart, k) => {
+    const data = [p.seconds, ...chart.lines.map(([field]) => p[field])];
+    if (charts[k]) { charts[k].setData(data); return; }
+    const value = chart.bytes ? v => bytes(v) : v => +v.toFixed(chart.most ? 4 : 1) + "";
+    const axis = { stroke: css("grey"), grid: { stroke: css("pale"), width: 1 }, ticks: { stroke: css("pale"), width: 1 } };
+    charts[k] = new uPlot({
+      title: chart.title, width, height: 200, cursor: { sync: { key: "caches" } },
+      scales: { y: { range: chart.most ? [0, chart.most] : (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, space: 80, values: (u, all) => all.map(s => new Date(s * 1000).toLocaleTimeString("en-GB")) }, { ...axis, size: chart.bytes ? 80 : 55, values: (u, all) => all.map(value) }],
+      series: [{ label: "time", value: (u, s) => s ? new Date(s * 1000).toLocaleTimeString("en-GB") : "-" }, ...chart.lines.map(([, label, colour, dash]) => ({ label, stroke: css(colour), width: 2, dash, points: { show: false }, value: (u, v) => v === null || v === undefined ? "-" : value(v) }))],
+    }, data, byId("charts"));
+  });
+}
+
+function redraw() { // sizes or colours have changed
+  for (const c of charts) c.destroy();
+  charts = [];
+  if (chosen && latest) show();
+}
+let width = innerWidth;
+addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
+const wish = matchMedia("(prefers-color-scheme: dark)");
+const theme = dark => { root.classList.toggle("dark", dark); redraw(); };
+theme(wish.matches);
+wish.addEventListener("change", () => theme(wish.matches));
+byId("theme").addEventListener("click", () => theme(!root.classList.contains("dark")));
+
+// ---------------------------------------------------------------- a timeline
+
+function drawTimeline() {
+  if (!byId("file").files.length) return;
+  byId("drawn").hidden = false;
+  byId("post").submit();
+  byId("timeline").scrollIntoView();
+}
+byId("file").addEventListener("change", drawTimeline);
+addEventListener("dragover", event => { event.preventDefault(); document.body.classList.add("dragging"); });
+addEventListener("dragleave", event => { if (!event.relatedTarget) document.body.classList.remove("dragging"); });
+addEventListener("drop", event => {
+  event.preventDefault();
+  document.body.classList.remove("dragging");
+  if (!event.dataTransfer.files.length) return;
+  byId("file").files = event.dataTransfer.files;
+  drawTimeline();
+});
+
+ask();

@@ -1,0 +1,197 @@
+package dir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stocached/stocached/source"
+	_ "github.com/stocached/stocached/source/s3"
+	"github.com/stocached/stocached/source/s3/s3test"
+)
+
+// keep sets how much of a list is in memory.
+func keep(t *testing.T, bytes int) {
+	before := keptBytes
+	keptBytes = bytes
+	t.Cleanup(func() { keptBytes = before })
+}
+
+func live() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Ensure that a list of many objects needs no memory that grows by more than half a byte an object: while it is
+// made, when it is open, and when its index is read.
+func TestMemoryOfALongList(t *testing.T) {
+	s3test.Environment(t)
+	keep(t, 1<<20)
+	objects := 1_000_000
+	if testing.Short() {
+		objects = 150_000
+	}
+	l := &s3test.Lister{Objects: objects}
+	before, most := live(), atomic.Uint64{}
+	look := func() { most.Store(max(most.Load(), live())) }
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.Listed.Load()%100 == 0 {
+			look()
+		}
+		l.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	// A page of the list of 1,000 objects, and what a connection needs.
+	limit := uint64(2*keptBytes + objects/2 + 4<<20)
+	folder := t.TempDir()
+	for _, note := range []string{"written", "read from"} {
+		s, err := Kind.Open(t.Context(), source.Settings{"path": "s3://many/data", "labels": "folders",
+			"index": filepath.Join(folder, "index"), "remote": map[string]any{"endpoint": server.URL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		look()
+		if got := most.Load() - before; got > limit {
+			t.Errorf("%s: %d bytes of memory for %d objects, more than %d", note, got, objects, limit)
+		}
+		texts := map[string]string{}
+		for _, n := range s.Info().Notes {
+			texts[n.Name] = n.Text
+		}
+		if !strings.HasPrefix(texts["index"], note) || !strings.HasPrefix(texts["list"], "in a file") {
+			t.Errorf("%v", texts)
+		}
+		for _, i := range []int{0, 12_345, objects - 1} {
+			if got, want := s.Where(i), "s3://many/"+l.Name(i); got != want {
+				t.Errorf("sample %d is %s, want %s", i, got, want)
+			}
+			if size, err := s.Size(i); err != nil || size < 100_000 || size > 101_400 {
+				t.Errorf("sample %d: %d bytes, %v", i, size, err)
+			}
+		}
+		s.Close()
+	}
+	if pages := l.Listed.Load(); pages != int64(objects/1000) {
+		t.Errorf("%d pages were listed", pages)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// Ensure that a long list is the same list: in memory, in a file, and in an index, with names of runs that are
+// merged.
+func TestListsAlike(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "tree")
+	random := rand.New(rand.NewPCG(1, 2))
+	for k := range 700 {
+		path := filepath.Join(root, fmt.Sprintf("%x", random.IntN(40)), strings.Repeat("deep/", random.IntN(3)),
+			fmt.Sprintf("%d", random.IntN(1e6)))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, k%300), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, labels := range []string{"none", "folders"} {
+		var want []string
+		for _, kept := range []int{keptBytes, 40, 3000} {
+			for _, index := range []bool{false, true, true} {
+				settings := source.Settings{"path": root, "labels": labels}
+				if index {
+					settings["index"] = fmt.Sprintf("%s.%s.%d", root, labels, kept)
+				}
+				t.Run(fmt.Sprint(labels, kept, index), func(t *testing.T) {
+					keep(t, kept)
+					s, err := Kind.Open(t.Context(), settings)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					got := []string{s.Info().Fingerprint}
+					for _, n := range s.Info().Notes {
+						if n.Name == "bytes" || n.Name == "empty files" || n.Name == "classes" {
+							got = append(got, n.Text)
+						}
+					}
+					for i := range s.Info().Samples {
+						size, err := s.Size(i)
+						if err != nil {
+							t.Fatal(err)
+						}
+						sample := make([]byte, size)
+						if _, err := s.Read(t.Context(), i, sample); err != nil {
+							t.Fatal(err)
+						}
+						got = append(got, fmt.Sprint(s.Where(i), " ", size, sample))
+					}
+					if want == nil {
+						want = got
+						if sorted := slices.IsSorted(got[len(got)-s.Info().Samples:]); !sorted {
+							t.Error("the files are not sorted")
+						}
+					} else if !slices.Equal(got, want) {
+						t.Errorf("%d files, want %d, or others", len(got), len(want))
+					}
+				})
+			}
+		}
+	}
+}
+
+// Ensure that a list that fits nowhere is an error that says what to set, and that a list whose file was
+// changed gives no other sample.
+func TestListWithoutAFile(t *testing.T) {
+	keep(t, 10)
+	root := filepath.Join(t.TempDir(), "tree")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 40 {
+		if err := os.WriteFile(filepath.Join(root, fmt.Sprint(k)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TMPDIR", root+".missing")
+	if _, err := Kind.Open(t.Context(), source.Settings{"path": root}); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "set TMPDIR") || !strings.Contains(err.Error(), "or index to a file") {
+		t.Error(err)
+	}
+	index := root + ".index"
+	s, err := Kind.Open(t.Context(), source.Settings{"path": root, "index": index})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	one := make([]byte, 1)
+	if _, err := s.Read(t.Context(), 7, one); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(index, content[:200], 0o600); err != nil { // not a rename, as ours
+		t.Fatal(err)
+	}
+	if _, err := s.Read(context.Background(), 27, one); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+	if _, err := s.Size(27); !errors.Is(err, source.ErrChanged) {
+		t.Error(err)
+	}
+}
