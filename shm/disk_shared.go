@@ -78,7 +78,7 @@ func openSharedDisk(path string, want Header, file Geometry) (s *Segment, replac
 	if err = s.lockOpening(diskOpening); err != nil {
 		return nil, "", err
 	}
-	defer s.diskLocks.set(unix.F_UNLCK, diskOpeningByte)
+	defer func() { _, _ = s.diskLocks.set(unix.F_UNLCK, diskOpeningByte) }()
 	if !isAt(f, path) {
 		return nil, "", errAgain
 	}

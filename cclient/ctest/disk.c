@@ -674,6 +674,30 @@ static void changed_bytes(void)
     }
 }
 
+/* A record of which only the first word came, without its checksum: it looks like an empty sample. */
+static void half_a_record(void)
+{
+    unsigned char header[4096];
+    uint64_t record[2] = {0}, zero = 0;
+    new_file();
+    stoc_cache *c = open_disk(VARIABLE);
+    EQUAL(put_one(c, 20, true), STOC_STORED);
+    stoc_close(c);
+    int fd = open(path, O_RDWR);
+    REQUIRE(pread(fd, header, sizeof header, 0) == sizeof header);
+    off_t at = (off_t)header64(header, STOC_HEADER_INDEX_OFFSET) + 16 * 20,
+          sum = (off_t)header64(header, STOC_HEADER_SUMS_OFFSET) + 8 * 20;
+    REQUIRE(pread(fd, record, 8, at) == 8 && record[0] != 0);
+    REQUIRE(pwrite(fd, record, 16, at) == 16 && pwrite(fd, &zero, 8, sum) == 8);
+    close(fd);
+    c = open_disk(VARIABLE);
+    EQUAL(has(c, 20, true), 0);
+    EQUAL(put_one(c, 20, true), STOC_STORED);
+    EQUAL(has(c, 20, true), 1);
+    stoc_close(c);
+    end_file();
+}
+
 /* ------------------------------------------------------------ disks that fail */
 
 static void fails(void)
@@ -900,6 +924,7 @@ int main(int argc, char **argv)
     RUN(killed_at_random);
     RUN(power_losses);
     RUN(changed_bytes);
+    RUN(half_a_record);
     RUN(fails);
     RUN(file_size_limit);
     RUN(full_file_system);

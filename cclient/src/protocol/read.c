@@ -61,7 +61,7 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
         return STOC_EINDEX;
     if (UNLIKELY(!dst && capacity))
         return STOC_EINVAL;
-    if (UNLIKELY(c->disk != NULL))
+    if (UNLIKELY(!c->payload) && c->disk) /* a hit in memory reads no other line of the handle */
         return disk_get(c, (uint64_t)index, dst, capacity, length);
     uint64_t bytes = 0, retried = 0;
     int result = copy_sample(c, (uint64_t)index, WHOLE, ANY_LENGTH, dst, capacity, &bytes, copy_plain, &retried);
