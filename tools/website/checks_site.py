@@ -9,10 +9,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
@@ -22,6 +24,7 @@ from website.reference import MODULES
 
 SITE = Path("build/site/html").resolve()
 PAGES = sorted(set(SITE.rglob("*.html")) - {SITE / "404.html"})  # which a web server shows at any address
+Look = Callable[..., tuple[str, str]]
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome", "chrome")
 
 
@@ -47,13 +50,13 @@ def page(path: Path) -> Page:
     return Page(path)
 
 
-def test_there_is_a_page_for_each_document():
+def test_there_is_a_page_for_each_document() -> None:
     for name in ("index", "docs/guides/loader", "docs/spec/protocol", "bench/results/index", "reference/python"):
         assert SITE / f"{name}.html" in PAGES
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(SITE)))
-def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path):
+def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path) -> None:
     for link in page(path).loaded:
         assert not urlsplit(link).netloc, f"a browser loads {link}"
     for link in page(path).links + page(path).loaded:
@@ -67,7 +70,7 @@ def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(path: Path):
             assert unquote(parts.fragment) in page(target).names, f"{link} leads to no place of the page"
 
 
-def test_the_reference_has_everything_that_the_code_has():
+def test_the_reference_has_everything_that_the_code_has() -> None:
     python = (SITE / "reference/python.html").read_text()
     for module in MODULES:
         names = subprocess.run(
@@ -85,15 +88,19 @@ def test_the_reference_has_everything_that_the_code_has():
         assert f'id="stocached-{name}"' in commands
 
 
-def test_the_reference_has_the_metrics_of_a_server(tmp_path):
+def test_the_reference_has_the_metrics_of_a_server(tmp_path: Path) -> None:
     segments = Path(tempfile.mkdtemp(dir="/dev/shm"))
     (tmp_path / "data").write_bytes(bytes(64 * 100))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    cache = {"name": "site", "policy": "cost", "size": "8MiB", "dir": str(segments)}
+    cache: dict[str, Any] = {"name": "site", "policy": "cost", "size": "8MiB", "dir": str(segments)}
     cache |= {"source": {"kind": "raw", "path": str(tmp_path / "data"), "shape": [64], "dtype": "uint8"}}
     cache |= {"tiers": [{"kind": "disk", "dir": str(tmp_path), "size": "8MiB"}]}
-    config = {"sockets": {"dir": str(tmp_path)}, "metrics": {"listen": f"127.0.0.1:{port}"}, "caches": [cache]}
+    config: dict[str, Any] = {
+        "sockets": {"dir": str(tmp_path)},
+        "metrics": {"listen": f"127.0.0.1:{port}"},
+        "caches": [cache],
+    }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     server = subprocess.Popen(("bin/stocached", "serve", "-c", tmp_path / "config.yaml"))
     try:
@@ -113,7 +120,7 @@ def test_the_reference_has_the_metrics_of_a_server(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Look:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip(f"none of {', '.join(BROWSERS)} is here: the site was not opened in a browser")
@@ -147,13 +154,13 @@ def browser(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", ["index", "docs/architecture", "docs/guides/loader", "reference/python", "bench/results/index"]
 )
-def test_a_browser_shows_pages_without_an_error(browser, name):
+def test_a_browser_shows_pages_without_an_error(browser: Look, name: str) -> None:
     shown, log = browser(f"file://{SITE}/{name}.html")
     assert "</html>" in shown
     assert not [line for line in log.splitlines() if "CONSOLE" in line], log
 
 
-def test_the_search_finds_words(browser):
+def test_the_search_finds_words(browser: Look) -> None:
     for budget in (5_000, 20_000, 80_000, 320_000):  # the search has a thread of its own, which may take longer
         shown, log = browser(f"file://{SITE}/index.html?q=affinity", f"--virtual-time-budget={budget}")
         if "several-nodes.html" in shown:
@@ -161,7 +168,7 @@ def test_the_search_finds_words(browser):
     raise AssertionError(log)
 
 
-def test_the_site_has_a_dark_form(browser):
+def test_the_site_has_a_dark_form(browser: Look) -> None:
     light, _ = browser(f"file://{SITE}/index.html")
     dark, _ = browser(f"file://{SITE}/index.html", "--blink-settings=preferredColorScheme=0")
     assert 'data-md-color-scheme="default"' in light
