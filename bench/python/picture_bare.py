@@ -82,7 +82,7 @@ class BareFiles:
         augment = image.Compose([*steps, image.Normalize(MEAN, STD)])
         files = image.Folder(folder, layout="chw")
         pipeline = files.pipeline(augment)
-        layout = Layout.of(augment(pipeline.blanks()[0], 0), BATCH)
+        layout = Layout.of(augment(pipeline.blanks()[0]), BATCH)
         self._workers, self._native = [pipeline.worker(layout) for _ in range(2)], native
         self._memory = [np.ones(layout.bytes, np.uint8) for _ in range(RING)]
         self.ring = [layout.arrays(memory, BATCH)[0] for memory in self._memory]
