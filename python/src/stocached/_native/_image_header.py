@@ -283,5 +283,5 @@ finish = bind(releasing, "stoc_image_finish", c_int, c_void_p, c_uint64, c_void_
 # int stoc_image_vectors(const stoc_image_worker *worker);
 vectors = bind(holding, "stoc_image_vectors", c_int, Worker)
 
-# void stoc_image_use_vectors(stoc_image_worker *worker, int use);
+# void stoc_image_use_vectors(stoc_image_worker *worker, int most);
 use_vectors = bind(holding, "stoc_image_use_vectors", None, Worker, c_int)
