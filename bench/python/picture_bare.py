@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import random
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from picture_setting import BATCH, CACHED, MEAN, SIDE, STD, random_box
@@ -23,6 +26,13 @@ def compiled(name: str, *libraries: str) -> ctypes.CDLL:
         made, source = f"{folder}/made.so", ROOT / f"bench/c/{name}.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, source, *libraries], check=True)
         return ctypes.CDLL(made)
+
+
+def pages(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Memory that begins at a page, as that of a loader's batches, and that has its pages."""
+    memory = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    memory.fill(1)
+    return memory
 
 
 def in_threads(part: Callable[[int, int], None], threads: int) -> None:
@@ -54,7 +64,8 @@ class Bare:
             how.resized_width = how.resized_height = how.width = how.height = SIDE
             how.flip, how.dtype, how.divisor = random.randrange(2), native.FLOAT32, 255
             how.mean[:], how.std[:] = MEAN, STD
-        self.ring = np.ones((RING * BATCH, 3, SIDE, SIDE), np.float32)
+        shape = (RING * BATCH, 3, SIDE, SIDE)
+        self.ring = pages(4 * math.prod(shape)).view(np.float32).reshape(shape)
         self._workers = [native.worker_new() for _ in range(2)]
 
     def _part(self, k: int, of: int) -> None:
@@ -82,9 +93,9 @@ class BareFiles:
         augment = image.Compose([*steps, image.Normalize(MEAN, STD)])
         files = image.Folder(folder, layout="chw")
         pipeline = files.pipeline(augment)
-        layout = Layout.of(augment(pipeline.blanks()[0], 0), BATCH)
+        layout = Layout.of(augment(pipeline.blanks()[0]), BATCH)
         self._workers, self._native = [pipeline.worker(layout) for _ in range(2)], native
-        self._memory = [np.ones(layout.bytes, np.uint8) for _ in range(RING)]
+        self._memory = [pages(layout.bytes) for _ in range(RING)]
         self.ring = [layout.arrays(memory, BATCH)[0] for memory in self._memory]
         self.samples, self._order = len(files), random.sample(range(len(files)), len(files))
 

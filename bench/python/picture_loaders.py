@@ -465,7 +465,8 @@ class Ffcv(Loader):
 
 
 KINDS = {kind.__name__: kind for kind in (
-    Ours, Bare, TorchPillow, TorchDecodeJpeg, StocachingV2, StocachingOpenCV, Spdl, SpdlTorchvision, Dali, Ffcv,
+    Ours, Bare, BareFiles, TorchPillow, TorchDecodeJpeg, StocachingV2, StocachingOpenCV, Spdl, SpdlTorchvision, Dali,
+    Ffcv,
 )}  # fmt: skip
 
 

@@ -13,7 +13,7 @@ enum {
     MAX_SIDE = 65500,     /* of libjpeg */
     MAX_SCANS = 100,      /* of a progressive file */
     DEFAULT_PIXELS = 178956970,
-    MIN_STREAM = 1 << 18  /* bytes of a result that the processor's cache would not keep until they are read */
+    MIN_STREAM = 1 << 18 /* bytes of a result that the processor's cache would not keep until they are read */
 };
 
 /* Memory that grows and is used again. */

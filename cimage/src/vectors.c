@@ -138,8 +138,6 @@ VECTORS static inline __m256i weighed(const uint8_t *src, size_t step, const int
     return _mm256_packus_epi16(low, high);
 }
 
-#define WIDE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")))
-
 VECTORS static void weigh_vectors(uint8_t *dst, const uint8_t *src, size_t step, const int16_t *weights, uint32_t taps,
                                   uint32_t shift, size_t n)
 {
@@ -172,8 +170,10 @@ VECTORS static void weigh_columns_vectors(uint8_t *dst, size_t plane, const uint
 #define WIDE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")))
 
 /* The weighted sums of count times 32 bytes, which lie one after the other; their results lie plane apart. */
-WIDE __attribute__((always_inline)) static inline void weigh_wide_of(int count, uint8_t *dst, size_t plane, const uint8_t *src, size_t step,
-                                      const int16_t *weights, uint32_t taps, uint32_t shift)
+WIDE __attribute__((always_inline)) static inline void weigh_wide_of(int count, uint8_t *dst, size_t plane,
+                                                                     const uint8_t *src, size_t step,
+                                                                     const int16_t *weights, uint32_t taps,
+                                                                     uint32_t shift)
 {
     const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(1 << (shift - 1));
     const __m128i by = _mm_cvtsi32_si128((int)shift);
@@ -280,10 +280,9 @@ int most_vectors(void)
 {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return 0;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")
-               ? 2
-               : 1;
+    bool has_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    return has_wide ? 2 : 1;
 }
 
 const struct loops *loops_of(const stoc_image_worker *w)

@@ -172,6 +172,7 @@ def trained(loader: Any, epochs: int, seed: int) -> list[float]:
     return losses
 
 
+@pytest.mark.timeout(1200)  # with real pictures it takes minutes
 def test_training_learns_as_with_torchvision(scenes):
     """The same model, order and number of epochs; boxes, flips and colours are random in each. For each epoch, the mean
     losses over the seeds differ by less than LIMIT standard errors of their difference. Both learn."""
