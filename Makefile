@@ -307,7 +307,7 @@ test-c: setup-c-tests ## test C: plain, with fault points, and with sanitizers
 
 .PHONY: test-conform
 test-conform: build/libstocached.so setup-python ## run one table of operations in Go and in C; share a disk cache
-	STOCACHED_TEST_PYTHON=$(PY) CGO_ENABLED=1 $(GO_TEST) ./cclient/...
+	STOCACHED_TEST_PYTHON=$(abspath $(PY)) CGO_ENABLED=1 $(GO_TEST) ./cclient/...
 
 .PHONY: test-languages
 test-languages: build setup-python ## run processes in Go, C and Python on one server: each sample is read once; evicting caches; kills

@@ -657,7 +657,7 @@ static int join_others(stoc_cache *c, struct header *want, const char *directory
 static int begin_use(stoc_cache *c, struct header *want, struct stoc_error *error)
 {
     char directory[64], who[128];
-    int directory_fd, code = open_disk_file(c, want, error);
+    int directory_fd = -1, code = open_disk_file(c, want, error);
     if (code != 0 || (code = open_file_locks(c, error)) < 0 || (code = open_controls(&directory_fd, directory, error)) < 0)
         return code;
     if (!lock_opening(c, OPENING_NS)) {
