@@ -745,8 +745,8 @@ DEFECTS = [
     Defect(
         "Evict in Go: a dead client's victim stays RETIRING",
         "cache/evict.go",
-        '\tif word.CompareAndSwap(uint64(w), uint64(to)) {\n\t\tfault.At("reclaim.victim")\n\t}\n',
-        "\t_ = to\n",
+        '\tif word.CompareAndSwap(uint64(w), uint64(to)) {\n\t\tfault.At("reclaim.victim")\n',
+        "\tif _ = to; false {\n",
         go("./cache", "TestKilledInAnEviction", "faultpoints"),
     ),
     Defect(
