@@ -478,7 +478,7 @@ static void killed_at_each_step(void)
         "disk.opening",  "disk.session",  "disk.named",    "register.locked", "register.done", "claim.entry",
         "claim.phase",   "claim.word",    "slot.intent",   "slot.taken",      "slot.named",    "extent.intent",
         "extent.taken",  "extent.named",  "write.half",    "write.done",      "publish.meta",  "publish.word",
-        "publish.persist", "publish.entry", "evict.listed", "evict.retired",  "evict.moved",   "evict.emptied",
+        "persist.record", "publish.entry", "evict.listed", "evict.retired",  "evict.moved",   "evict.emptied",
         "evict.unlisted", "disk.leaving", "disk.written",  "disk.left"};
     for (int kind = 0; kind < 3; kind++)
         for (size_t p = 0; p < sizeof points / sizeof *points; p++) {

@@ -108,6 +108,7 @@ INTERNAL void persist(stoc_cache *c, uint64_t sample)
     }
     uint64_t record[2] = {load(index_word(c, sample)), load(meta_word(c, sample))};
     disk_write(c, record, sizeof record, d->index_offset + sample * STOC_INDEX_RECORD_BYTES);
+    STOC_FAULT("persist.record");
 }
 
 /* Writes a region of the control part, which other processes may change, to the file. */

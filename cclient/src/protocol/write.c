@@ -391,7 +391,6 @@ static int publish(struct stoc_claim *k, uint32_t crc)
         return lost(k); /* the CAS releases payload and meta to readers that load the word */
     STOC_FAULT("publish.word");
     persist(c, k->sample);
-    STOC_FAULT("publish.persist");
     end_claim(k);
     STOC_FAULT("publish.entry");
     stoc_word *counters = counters_of(c);

@@ -1,6 +1,6 @@
 /* disk.c - hits of a disk cache beside bare preads and checksums of the same file: disk FOLDER [runs] [cold].
  *
- *     make -C cclient && cc -O2 -std=gnu11 -Icclient -o build/c/bench-disk bench/c/disk.c -Lbuild -lstocached
+ *     make -C cclient && cc -O2 -std=gnu11 -Icclient -o build/c/bench-disk bench/c/programs/disk.c -Lbuild -lstocached
  *     LD_LIBRARY_PATH=build build/c/bench-disk FOLDER
  *
  * 4,000 samples of 110 KiB in random orders, all of them once a run. Runs alternate. */
