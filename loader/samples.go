@@ -136,7 +136,7 @@ type costly interface {
 	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
 }
 
-// behind is a Cache that may have a disk cache behind it, such as a *client.Cache.
+// behind is a Cache that may use a disk cache, such as a *client.Cache.
 type behind interface {
 	FromDisk(i int, dst []byte) ([]byte, bool)
 	ToDisk(i int, data []byte)

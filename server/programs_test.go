@@ -34,10 +34,7 @@ func TestAnswersWaitForLoads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server.SetLongestWait(t, time.Hour)
 			o := programsOptions(t)
-			start(t, o)
-			loads, waits := dial(t, o.SocketsDir), dial(t, o.SocketsDir)
-			cache, _ := loads.attach("loaded")
-			theirs, _ := waits.attach("loaded")
+			loads, cache, waits, theirs := twoPrograms(t, o)
 			wantCode(t, loads.fetch(cache, control.Loads, 5), 0, control.CodeLoad)
 			id := waits.id()
 			waits.send(control.AppendFetch(nil, control.Fetch, id, control.FetchBody{Cache: theirs, Flags: control.Loads, Indices: []int64{5}}))
@@ -77,13 +74,19 @@ func TestServerEndsWhileAnAnswerWaits(t *testing.T) {
 // Ensure that an answer that waits comes after a time.
 func TestAnswersDoNotWaitForEver(t *testing.T) {
 	server.SetLongestWait(t, time.Millisecond)
-	o := programsOptions(t)
-	start(t, o)
-	loads, waits := dial(t, o.SocketsDir), dial(t, o.SocketsDir)
-	cache, _ := loads.attach("loaded")
-	theirs, _ := waits.attach("loaded")
+	loads, cache, waits, theirs := twoPrograms(t, programsOptions(t))
 	wantCode(t, loads.fetch(cache, control.Loads, 5), 0, control.CodeLoad)
 	wantCode(t, waits.fetch(theirs, control.Loads, 5), 0, control.CodeLoading)
+}
+
+// twoPrograms starts a server and connects two programs to its cache of samples that programs load.
+func twoPrograms(t *testing.T, o server.Options) (loads *peer, cache uint32, waits *peer, theirs uint32) {
+	t.Helper()
+	start(t, o)
+	loads, waits = dial(t, o.SocketsDir), dial(t, o.SocketsDir)
+	cache, _ = loads.attach("loaded")
+	theirs, _ = waits.attach("loaded")
+	return loads, cache, waits, theirs
 }
 
 func wantCode(t *testing.T, a answer, position uint32, code control.Code) {

@@ -128,11 +128,16 @@ func openDiskFile(path string, h *Header, g *Geometry) (*os.File, error) {
 	return f, nil
 }
 
+// isOtherFile says whether an error of diskHeader means that the file is not the wanted one.
+func isOtherFile(err error) bool {
+	return errors.Is(err, ErrFormat) || errors.Is(err, ErrVersion) || errors.Is(err, ErrFingerprint)
+}
+
 // beginAlone uses the file, or replaces it, while no other process does. It returns why it was replaced.
 func (s *Segment) beginAlone(dir string, want Header) (replaced string, err error) {
 	file, err := s.diskHeader(want)
 	s.fileHeader = file
-	if errors.Is(err, ErrFormat) || errors.Is(err, ErrVersion) || errors.Is(err, ErrFingerprint) {
+	if isOtherFile(err) {
 		if !s.beginsLikeOurs() {
 			return "", fail(ErrFormat, "%s is no disk cache, and stays as it is; give another path", s.path)
 		}
@@ -165,7 +170,7 @@ func (s *Segment) beginAlone(dir string, want Header) (replaced string, err erro
 func (s *Segment) joinOthers(dir string, want Header) error {
 	file, err := s.diskHeader(want)
 	s.fileHeader = file
-	if errors.Is(err, ErrFormat) || errors.Is(err, ErrVersion) || errors.Is(err, ErrFingerprint) {
+	if isOtherFile(err) {
 		return fmt.Errorf("%w, and %s and perhaps others use it; end them, or give another folder", err, diskMaker(s.disk))
 	}
 	if err == nil {
@@ -178,7 +183,7 @@ func (s *Segment) joinOthers(dir string, want Header) error {
 	return err
 }
 
-// diskHeader returns the header of the file, which must be the wanted one but for its number, time and user.
+// diskHeader returns the header of the file. It must equal the wanted one; number, time and user may differ.
 func (s *Segment) diskHeader(want Header) (Header, error) {
 	page := make([]byte, HeaderBytes)
 	if _, err := readAll(s.disk, page, 0); err != nil {

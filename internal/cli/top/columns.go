@@ -43,7 +43,7 @@ type cell struct {
 	past  bool
 }
 
-// fit returns what there is room for, in the order of the screen.
+// fit returns the columns that fit, in the order of the screen.
 func fit(room int) (cells []cell) {
 	type wish struct{ turn, at, width int }
 	var wishes []wish
