@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,6 +56,11 @@ func TestMessagesOfFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	ok(t, "create", "there", "--dir", segments, "--samples", "10", "--sample-bytes", "10")
+	taken, err := net.Listen("tcp", "127.0.0.1:0") // a page that listened would not end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	raw, at := []string{records, "--kind", "raw", "--source", "sample_bytes=10"}, []string{"--sockets", dir + "/run"}
 	arguments := map[string][]string{ // of commands that need some
 		"create": {"new", "--dir", segments, "--samples", "10"}, "stats": {"there", "--dir", segments},
@@ -62,6 +69,7 @@ func TestMessagesOfFlags(t *testing.T) {
 		"serve": {"-c", config, "--check"}, "config print": {"-c", config}, "man": {filepath.Join(dir, "man")},
 		"warm": append([]string{"pets", "--timeout", "1ms"}, at...), "ping": append([]string{"pets"}, at...),
 		"health": at, "trace": {records}, "simulate": {"--samples", "100"}, "pack": append([]string{records, dir + "/packed"}, raw[1:]...),
+		"web":         {"--listen", taken.Addr().String()},
 		"source info": raw, "source verify": raw, "source cat": append([]string{records, "1"}, raw[1:]...),
 	}
 	tried, refused := 0, 0
@@ -79,7 +87,9 @@ func TestMessagesOfFlags(t *testing.T) {
 			}
 			for _, bad := range badValues {
 				args := slices.Concat(strings.Fields(path), arguments[path], []string{"--" + f.Name + "=" + bad})
+				watch := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("%q does not end", args)) })
 				code, _, stderr := cli(t, args...)
+				watch.Stop()
 				if tried++; code == exitOK {
 					continue
 				}
@@ -122,6 +132,7 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		{"gc --older-than -1h", "--older-than -1h0m0s is below 0"},
 		{"gc --older-than 5", `--older-than: "5" is not a time with a unit`},
 		{"gc --dir=", "--dir is empty"},
+		{"web --listen=", "--listen is empty; leave it out"},
 		{"ls x", "1 argument, expected none"},
 		{"ls x y", "2 arguments, expected none"},
 		{"inspect", "0 arguments, expected the name of a cache"},
