@@ -387,8 +387,8 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
             "an argument of a call for sample %lld of %s is not valid. %sA set or a copy: NULL for data, an unknown "
             "flag, or a load of more than %lld ns (0: unknown)",
             (long long)index, name,
-            c->disk     ? "A view or a gather: this cache lies on a disk, and gives out copies of single samples only: use "
-                          "stoc_get. "
+            c->disk     ? "A view or a gather: this cache lies on a disk, and gives out copies of single samples only: "
+                          "use stoc_get. "
             : c->evicts ? "A view: this cache evicts, and so gives out no views: use stoc_get or stoc_gather. "
                         : "",
             (long long)INT64_MAX);
