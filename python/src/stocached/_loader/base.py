@@ -34,7 +34,7 @@ from .job import Augment, Job
 from .made_caches import attach_again, is_made_here, register, samples_of
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
-from .sampling import numbered, order_within
+from .sampling import numbered, order_within, prefers_some
 from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
@@ -96,6 +96,7 @@ class BaseLoader(CheckpointedLoader):
                 _remedy=self._remedy,
                 _workers=self.num_workers,
                 _augment=options.augment,
+                _best="lfu" if prefers_some(self._order or self.sampler) else "cost",
             ),
         )
         if isinstance(self._cached, CachedSamples):
