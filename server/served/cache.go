@@ -226,7 +226,7 @@ func (h *Cache) replace(why string) error {
 		err = fmt.Errorf("%w: %s", ErrServed, h.segment.Path())
 	}
 	if err == nil {
-		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
+		h.Log.Warn("the existing cache differs; an empty one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
 		fault.At("served.removed")
