@@ -311,6 +311,7 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 		}
 		f.stats.Shared.Add(uint64(shared))
 	}
+	result.alone = result.code == 0 && fetches == 0
 	var answered, late []*waiter
 	users := int32(0)
 	for _, w := range waiters {

@@ -161,6 +161,7 @@ func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
 	var all []jobs.Status
 	if h.jobs != nil {
+		h.jobs.Balance(h.cache.Fits())
 		all = h.jobs.Statuses()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
