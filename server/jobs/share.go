@@ -10,12 +10,12 @@ import (
 )
 
 // The share of a job is the part of the slots that it would have if each job had as many. In a cache of its share,
-// a job would hit that part of its reads, for it reads each sample once an epoch. A job that hits less makes a core:
+// a job would hit that part of its reads, for it reads each sample once an epoch. If a job hits less, there is a core:
 // as many samples as a share has slots, which stay for all jobs. docs/spec/policies.md has the rules.
 const (
-	// debtPart: a job makes a core if its misses exceed those of its share by so small a part of the share.
+	// debtPart: a core begins when a job has hit less than its share, by such a part of the share in an epoch.
 	debtPart = 16
-	// creditPart: the core ends when each job hits so small a part of its share more than that.
+	// creditPart: the core ends when each job hits more than its share, by such a part of the share.
 	creditPart = 2
 )
 

@@ -147,6 +147,7 @@ type Status struct {
 	Adopted bool   `json:"adopted"` // it was warm when this server started
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
+	Core     uint64        `json:"core_samples,omitempty"` // that stay for all of them, while one hits less than its share
 	Counters cache.Stats   `json:"stats"`
 	// with a remote source: requests since it was opened
 	Remote *Remote `json:"remote,omitempty"`
@@ -160,9 +161,10 @@ type Status struct {
 func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
 	var all []jobs.Status
+	core := uint64(0)
 	if h.jobs != nil {
 		h.jobs.Balance(h.cache.Fits())
-		all = h.jobs.Statuses()
+		all, core = h.jobs.Statuses(), h.jobs.Core()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
 		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
@@ -170,7 +172,7 @@ func (h *Cache) Status() (Status, error) {
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
 		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Core: core, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
 }
 
 // Remote counts the requests to the server of a remote source. Fields are never renamed.

@@ -15,7 +15,7 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached.order import WeightedOrder
+from stocached.order import Order, WeightedOrder
 
 __all__ = ["by_python"]
 
@@ -122,7 +122,8 @@ def test_no_job_has_more_samples_loaded_than_with_a_cache_of_its_share(server, w
     samples, slots, batch, late, epochs = 1000, 250, 20, 17, 10
     server.records(samples, policy="planned", size=(4 << 20) + slots * 1024)
     assert slots <= server.about()["slots"] <= slots + 10
-    loads = [loader(server.name, shuffle=False, seed=None, batch_size=batch, num_workers=workers) for _ in range(2)]
+    options = {"order": Order(samples, "sequential"), "batch_size": batch, "num_workers": workers}
+    loads = [loader(server.name, shuffle=False, seed=None, **options) for _ in range(2)]
     owners, ahead = [], 0
 
     def job():
