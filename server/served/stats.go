@@ -44,6 +44,9 @@ type Stats struct {
 	FillMean *float64 `json:"fill_mean_seconds"`
 	// 99 of 100 took no longer; an estimate between the bounds of the histogram
 	FillP99 *float64 `json:"fill_p99_seconds"`
+	// with the policy cost: what all loads cost, and of that their waits for the source; the rest is decoding
+	Load   float64 `json:"load_seconds"`
+	Source float64 `json:"source_wait_seconds"`
 }
 
 // Reads returns the counts of reads, those given up included, and the number of reads that hang.
@@ -85,6 +88,7 @@ func (h *Cache) stats() Stats {
 		mean, p99 := seconds/float64(n), fill.Quantile(0.99, upTo, n)
 		f.FillMean, f.FillP99 = &mean, &p99
 	}
+	f.Load, f.Source = h.counts.fill.Loads.Seconds()
 	return f
 }
 
