@@ -340,6 +340,20 @@ DEFECTS = [
     ),
     # Caches that evict, through the server.
     Defect(
+        "server: no samples stay for all jobs while one hits less than its share",
+        "server/jobs/share.go",
+        "if debt || j.core.Load() > 0 && !credit {",
+        "if false {",
+        go("./server", "TestPlannedShares"),
+    ),
+    Defect(
+        "server: a job whose workers read has no loads",
+        "server/jobs/share.go",
+        "of.asked.Add(1)",
+        "of.asked.Add(0)",
+        go("./server/jobs", "TestFetchedShares"),
+    ),
+    Defect(
         "Evicting: a sample loses its slot for a prefetch",
         "server/session/connection.go",
         "r.samples.Unstored, r.prefetch || r.slotsOnly\n",

@@ -297,7 +297,7 @@ func TestHelperCost(t *testing.T) {
 			}
 		}
 	})
-	if cost < 12*time.Millisecond || cost > 250*time.Millisecond {
+	if cost.All < 12*time.Millisecond || cost.All > 250*time.Millisecond {
 		t.Errorf("40 loads of about 1 ms that waited for 300 ms cost %v", cost)
 	}
 }

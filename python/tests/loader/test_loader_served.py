@@ -15,7 +15,7 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached.order import WeightedOrder
+from stocached.order import Order, WeightedOrder
 
 __all__ = ["by_python"]
 
@@ -113,6 +113,45 @@ def test_loaders_announce_their_orders_to_a_planned_cache(server):
     ]
     reads = (server.reads() - before) / (epochs - 2) / samples
     assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_job_has_more_samples_loaded_than_with_a_cache_of_its_share(server, workers):
+    """Two jobs of one order on a planned cache. The first one is always the first to read a sample, so it would load
+    all samples, and the second one would find them."""
+    samples, slots, batch, late, epochs = 1000, 250, 20, 17, 10
+    server.records(samples, policy="planned", size=(4 << 20) + slots * 1024)
+    assert slots <= server.about()["slots"] <= slots + 10
+    options = {"order": Order(samples, "sequential"), "batch_size": batch, "num_workers": workers}
+    loads = [loader(server.name, shuffle=False, seed=None, **options) for _ in range(2)]
+    owners, ahead = [], 0
+
+    def job():
+        """What the server says of the first job."""
+        return next((job for job in server.about()["jobs"] if job["owner"] == owners[0]), None)
+
+    def batches(load):
+        for _ in range(epochs):
+            yield from load
+
+    first, second = (batches(load) for load in loads)
+    before = 0
+    for number in range(epochs * samples // batch):
+        assert (next(first).numpy() == expected([number * batch % samples + k for k in range(batch)])).all()
+        if not owners:
+            until(lambda: len(server.about().get("jobs", [])) == 1)
+            owners = [job["owner"] for job in server.about()["jobs"]]
+        if number >= late:
+            next(second)
+        if (number + 1) * batch % samples == 0:  # the loader announces its next epoch with the next batch
+            ahead += job()["read_ahead"]
+        if (number + 1) * batch == 2 * samples:  # the cache was filled, and the debt was noticed
+            before = ahead + loads[0].stats().misses
+    loaded = (ahead + loads[0].stats().misses - before) / (epochs - 2) / samples
+    for load in loads:
+        load.close()
+    alone = 1 - slots / 2 / samples
+    assert loaded <= alone + 0.03, f"{loaded:.3f} of the dataset is loaded for the first job in an epoch; alone {alone:.3f}"
 
 
 UNANNOUNCED = {
