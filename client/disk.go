@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/later"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -40,6 +41,14 @@ type Disk struct {
 	pause     atomic.Int64 // of the last time that it was left out
 	backAt    atomic.Int64 // when it worked again
 	fullUntil atomic.Int64
+
+	later *later.Queue[waiting]
+}
+
+// waiting is a sample that SetLater has taken.
+type waiting struct {
+	i     int
+	epoch uint64
 }
 
 // Pauses of a disk that fails, as docs/spec/tiers.md says.
@@ -48,6 +57,11 @@ const (
 	lastDiskPause  = 15 * time.Second
 	diskForgiven   = 10 * time.Second
 	fullDiskPause  = time.Second
+)
+
+const (
+	queueBytes = 64 << 20        // of the samples that a Disk writes in the background
+	flushTime  = 5 * time.Second // of Close
 )
 
 // OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made
@@ -80,11 +94,26 @@ func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}
-	return &Disk{c: c, seg: seg, replaced: replaced}, nil
+	d := &Disk{c: c, seg: seg, replaced: replaced}
+	d.later = d.newQueue(queueBytes, d.write)
+	return d, nil
 }
 
-// Close ends the handle. The last process that closes the file writes its index, so that nothing is lost.
-func (d *Disk) Close() error { return errors.Join(d.c.Close(), d.seg.Close()) }
+func (d *Disk) newQueue(limit int64, write func(context.Context, waiting, []byte)) *later.Queue[waiting] {
+	return later.New(later.Options[waiting]{Limit: limit, Writers: 1, Write: write})
+}
+
+// write writes a sample of the queue.
+func (d *Disk) write(_ context.Context, w waiting, data []byte) {
+	_, _ = d.set(func() (Result, error) { return d.c.SetInEpoch(w.i, data, w.epoch) })
+}
+
+// Close writes the samples of SetLater, for at most 5 seconds, and ends the handle. The last process that closes the
+// file writes its index, so that nothing is lost.
+func (d *Disk) Close() error {
+	d.later.Close(flushTime)
+	return errors.Join(d.c.Close(), d.seg.Close())
+}
 
 // Path returns the path of the file.
 func (d *Disk) Path() string { return d.seg.Path() }
@@ -119,10 +148,28 @@ func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
 // Set is Cache.Set without flags: it stores a sample that the file does not have. Errors: ErrSchema, ErrIndex,
 // ErrClosed.
 func (d *Disk) Set(i int, data []byte) (Result, error) {
+	return d.set(func() (Result, error) { return d.c.Set(i, data, 0) })
+}
+
+// SetLater is Set in the background: it copies the sample, and a goroutine writes it. Stored: it waits for its write,
+// and Get misses it until then. Busy: 64 MiB of samples wait already, because the disk is slow; the sample is counted as
+// busy. Exists, Full. A Clear drops what waits. Errors are those of Set.
+func (d *Disk) SetLater(i int, data []byte) (Result, error) {
+	if now := time.Now().UnixNano(); now < d.fullUntil.Load() || now < d.outUntil.Load() {
+		return Full, nil
+	}
+	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.later.Put(waiting{i, epoch}, data) })
+}
+
+// Flush waits until no sample of SetLater waits for its write. It returns the cause of ctx.
+func (d *Disk) Flush(ctx context.Context) error { return d.later.Flush(ctx) }
+
+// set calls a function that stores a sample, and leaves the disk out if it fails.
+func (d *Disk) set(store func() (Result, error)) (Result, error) {
 	if time.Now().UnixNano() < d.fullUntil.Load() || !d.works() {
 		return Full, nil
 	}
-	r, err := d.c.Set(i, data, 0)
+	r, err := store()
 	if errors.Is(err, ErrSchema) || errors.Is(err, ErrIndex) || errors.Is(err, ErrClosed) {
 		return r, err
 	}
@@ -216,9 +263,9 @@ func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 	}
 }
 
-// ToDisk stores a loaded sample in Options.Disk. Without a disk it does nothing.
+// ToDisk stores a loaded sample in Options.Disk, as SetLater of the disk does. Without a disk it does nothing.
 func (c *Cache) ToDisk(i int, data []byte) {
 	if c.disk != nil {
-		_, _ = c.disk.Set(i, data)
+		_, _ = c.disk.SetLater(i, data)
 	}
 }

@@ -60,6 +60,9 @@ func TestBehindADisk(t *testing.T) {
 						t.Fatalf("sample %d: %d bytes, %v", i, len(data), err)
 					}
 				}
+				if err := d.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			stats, err := d.Stats()
 			if loads != samples || err != nil || (stats.Stored == samples) != (program == 0) {
@@ -266,5 +269,89 @@ func TestDiskBelowALimit(t *testing.T) {
 	c.Env = append(os.Environ(), "STOCACHED_TEST_LIMITED="+filepath.Join(t.TempDir(), "a.tier"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Ensure that SetLater writes in the background, refuses what a slow disk has no room for, and stores nothing that was
+// put before a clear.
+func TestDiskSetLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tier")
+	o := DiskOptions{Samples: 20, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+	d := openedDisk(t, path, o)
+	later := func(i int, want Result) {
+		t.Helper()
+		if r, err := d.SetLater(i, diskBytes(i, 100)); r != want || err != nil {
+			t.Errorf("sample %d: %v, %v", i, r, err)
+		}
+	}
+	holds := func(want int) {
+		t.Helper()
+		hits, dst := 0, make([]byte, 100)
+		for i := range o.Samples {
+			if _, hit, err := d.Get(i, dst); err != nil || hit && !bytes.Equal(dst, diskBytes(i, 100)) {
+				t.Errorf("sample %d: %v", i, err)
+			} else if hit {
+				hits++
+			}
+		}
+		if hits != want {
+			t.Errorf("%d hits, want %d", hits, want)
+		}
+	}
+	for i := range 5 {
+		later(i, Stored)
+	}
+	if err := d.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holds(5)
+	later(3, Exists)
+	if _, err := d.SetLater(20, diskBytes(1, 100)); !errors.Is(err, ErrIndex) {
+		t.Error(err)
+	}
+	if _, err := d.SetLater(6, nil); !errors.Is(err, ErrSchema) {
+		t.Error(err)
+	}
+
+	// A write that has not begun when the file is cleared.
+	own, begin, begun := d.later, make(chan struct{}), make(chan struct{}, 20)
+	slow := d.newQueue(250, func(ctx context.Context, w waiting, data []byte) {
+		begun <- struct{}{}
+		<-begin
+		d.write(ctx, w, data)
+	})
+	d.later = slow
+	later(10, Stored)
+	<-begun
+	later(11, Stored)
+	later(12, Busy)
+	if s, err := d.Stats(); err != nil || s.Busy != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	holds(5) // no read waits
+	if r, err := d.Clear(t.Context()); r != Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	close(begin)
+	if err := slow.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holds(0)
+	slow.Close(0)
+	d.later = own
+
+	for i := range 7 {
+		later(i, Stored)
+	}
+	if err := d.Close(); err != nil { // writes them
+		t.Fatal(err)
+	}
+	d = openedDisk(t, path, o)
+	holds(7)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SetLater(9, diskBytes(9, 100)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 }

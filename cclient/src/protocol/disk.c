@@ -7,7 +7,6 @@
 enum { FILE_LOCK = 0, OPENING_LOCK = 1 }; /* bytes of the file */
 
 #define OPENING_NS UINT64_C(60000000000) /* limits the wait for others that open the file, and read its index */
-#define LEAVING_NS UINT64_C(5000000000)
 #define FIRST_PAUSE_NS UINT64_C(250000000)
 #define LAST_PAUSE_NS UINT64_C(15000000000)
 #define FORGIVEN_NS UINT64_C(10000000000) /* after so long without a failure the pauses begin again */
@@ -70,6 +69,13 @@ INTERNAL bool disk_accepts(stoc_cache *c)
 {
     uint64_t full = atomic_load_explicit(&c->disk->full_until, memory_order_relaxed);
     return (full == 0 || now_ns() >= full) && disk_works(c) && uses(c);
+}
+
+/* Whether it is worth to queue a sample. It takes no turn of a disk that is left out. */
+INTERNAL bool disk_may_accept(stoc_cache *c)
+{
+    uint64_t now = now_ns(), out = atomic_load(&c->disk->out_until), full = atomic_load(&c->disk->full_until);
+    return now >= out && now >= full && uses(c);
 }
 
 /* Writes to the file: 0, or -1 with errno. Leaves the disk out after a failure, and stops sets if it is full. */
@@ -738,6 +744,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     }
     c->disk->fd = -1;
     atomic_store(&c->disk->lock_fd, -1);
+    begin_queue(&c->disk->queue, QUEUE_BYTES, write_later, c);
     c->disk->index_offset = want.g.index_offset;
     c->disk->sums_offset = want.g.sums_offset;
     snprintf(c->path, sizeof c->path, "%s", path);
