@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
 )
 
 func diskBytes(i, n int) []byte { return bytes.Repeat([]byte{byte(i), byte(i*7 + 1)}, n/2+1)[:n] }
@@ -352,6 +357,87 @@ func TestDiskSetLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.SetLater(9, diskBytes(9, 100)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// openAndDie opens a disk cache, stores and reads a sample, and dies by SIGKILL.
+func openAndDie(path string, o DiskOptions) error {
+	d, err := OpenDisk(path, o)
+	if err != nil {
+		return err
+	}
+	if r, err := d.Set(1, diskBytes(1, 100)); r != Stored && r != Exists && r != Busy || err != nil {
+		return fmt.Errorf("set: %v, %w", r, err)
+	}
+	dst := make([]byte, 100)
+	if _, hit, err := d.Get(1, dst); err != nil || hit && !bytes.Equal(dst, diskBytes(1, 100)) {
+		return fmt.Errorf("get: %v, %w", hit, err)
+	}
+	return unix.Kill(os.Getpid(), unix.SIGKILL)
+}
+
+// Ensure that no opener of a file fails while RemoveControl removes each control part that killed processes leave.
+func TestDiskControlRemoved(t *testing.T) {
+	o := DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+	if path := os.Getenv("STOCACHED_TEST_DIES"); path != "" {
+		t.Fatal(openAndDie(path, o))
+	}
+	path := filepath.Join(t.TempDir(), "a.tier")
+	stop, removed := make(chan struct{}), 0
+	var remover, openers sync.WaitGroup
+	var st unix.Stat_t
+	if err := errors.Join(openedDisk(t, path, o).Close(), unix.Stat(path, &st)); err != nil {
+		t.Fatal(err)
+	}
+	remover.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			listed, err := shm.ListControls("")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, l := range listed {
+				if !strings.HasPrefix(filepath.Base(l.Path), fmt.Sprintf("%d-%d-", st.Dev, st.Ino)) {
+					continue
+				}
+				if yes, err := shm.RemoveControl(&l); yes {
+					removed++
+				} else if err != nil && !errors.Is(err, ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for k := range 3 {
+		openers.Go(func() {
+			for round := range 15 {
+				child := exec.Command(os.Args[0], "-test.run=^TestDiskControlRemoved$")
+				child.Env = append(os.Environ(), "STOCACHED_TEST_DIES="+path)
+				out, err := child.CombinedOutput()
+				if status, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != unix.SIGKILL {
+					t.Errorf("opener %d, round %d: %v\n%s", k, round, err, out)
+				}
+			}
+		})
+	}
+	openers.Wait()
+	close(stop)
+	remover.Wait()
+	if removed == 0 {
+		t.Error("no control part was removed")
+	}
+	d := openedDisk(t, path, o)
+	dst := make([]byte, 100)
+	if _, hit, err := d.Get(1, dst); !hit || err != nil {
+		t.Error("what was on the disk is lost", err)
+	}
+	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 }
