@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/internal/later"
 	"github.com/stocached/stocached/shm"
 )
@@ -37,10 +38,8 @@ type Disk struct {
 	seg      *shm.Segment
 	replaced string
 
-	outUntil  atomic.Int64 // Unix nanoseconds; until then the disk is left out. 0: it works
-	pause     atomic.Int64 // of the last time that it was left out
-	backAt    atomic.Int64 // when it worked again
-	fullUntil atomic.Int64
+	breaker   breaker.Breaker // open while the disk is left out
+	fullUntil atomic.Int64    // Unix nanoseconds; until then it takes no samples
 
 	later *later.Queue[waiting]
 }
@@ -50,14 +49,6 @@ type waiting struct {
 	i     int
 	epoch uint64
 }
-
-// Pauses of a disk that fails, as docs/spec/tiers.md says.
-const (
-	firstDiskPause = 250 * time.Millisecond
-	lastDiskPause  = 15 * time.Second
-	diskForgiven   = 10 * time.Second
-	fullDiskPause  = time.Second
-)
 
 const (
 	queueBytes = 64 << 20        // of the samples that a Disk writes in the background
@@ -125,23 +116,24 @@ func (d *Disk) Replaced() string { return d.replaced }
 // corrupt, and removed. Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex,
 // ErrClosed.
 func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
-	if !d.works() {
+	trial, ok := d.works()
+	if !ok {
 		return 0, false, nil
 	}
 	n, hit, err := d.c.Get(i, dst)
+	var failure error
 	switch {
-	case hit:
-		d.worked()
-	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
+	case hit, err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
 	case errors.Is(err, ErrCorrupt): // torn by a power loss, or changed on the disk
-		if err := cmp.Or(d.c.Drop(i), d.seg.DiskError()); err != nil && !errors.Is(err, ErrCorrupt) {
-			d.failed(err)
+		failure = cmp.Or(d.c.Drop(i), d.seg.DiskError())
+		if errors.Is(failure, ErrCorrupt) {
+			failure = nil
 		}
-		return 0, false, nil
+		n, err = 0, nil
 	default:
-		d.failed(err)
-		return 0, false, nil
+		n, failure, err = 0, err, nil
 	}
+	d.answered(trial, hit, failure)
 	return n, hit, err
 }
 
@@ -155,7 +147,7 @@ func (d *Disk) Set(i int, data []byte) (Result, error) {
 // and Get misses it until then. Busy: 64 MiB of samples wait already, because the disk is slow; the sample is counted as
 // busy. Exists, Full. A Clear drops what waits. Errors are those of Set.
 func (d *Disk) SetLater(i int, data []byte) (Result, error) {
-	if now := time.Now().UnixNano(); now < d.fullUntil.Load() || now < d.outUntil.Load() {
+	if time.Now().UnixNano() < d.fullUntil.Load() || d.breaker.Waits() {
 		return Full, nil
 	}
 	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.later.Put(waiting{i, epoch}, data) })
@@ -166,22 +158,22 @@ func (d *Disk) Flush(ctx context.Context) error { return d.later.Flush(ctx) }
 
 // set calls a function that stores a sample, and leaves the disk out if it fails.
 func (d *Disk) set(store func() (Result, error)) (Result, error) {
-	if time.Now().UnixNano() < d.fullUntil.Load() || !d.works() {
+	if time.Now().UnixNano() < d.fullUntil.Load() {
+		return Full, nil
+	}
+	trial, ok := d.works()
+	if !ok {
 		return Full, nil
 	}
 	r, err := store()
-	if errors.Is(err, ErrSchema) || errors.Is(err, ErrIndex) || errors.Is(err, ErrClosed) {
-		return r, err
+	var failure error
+	if !errors.Is(err, ErrSchema) && !errors.Is(err, ErrIndex) && !errors.Is(err, ErrClosed) {
+		if failure = cmp.Or(err, d.seg.DiskError()); failure != nil {
+			r, err = Full, nil
+		}
 	}
-	index := d.seg.DiskError()
-	if err = cmp.Or(err, index); err != nil {
-		d.failed(err)
-		return Full, nil
-	}
-	if r == Stored {
-		d.worked()
-	}
-	return r, nil
+	d.answered(trial, r == Stored && err == nil, failure)
+	return r, err
 }
 
 // Clear empties the file, for all processes that share it: Cache.Clear.
@@ -190,36 +182,37 @@ func (d *Disk) Clear(ctx context.Context) (Result, error) { return d.c.Clear(ctx
 // Stats adds up the counters of all processes that have shared the file since it was out of use.
 func (d *Disk) Stats() (Stats, error) { return d.c.Stats() }
 
-// works says whether a call may use the disk. After a pause one call may, and others wait for its end.
-func (d *Disk) works() bool {
-	until := d.outUntil.Load()
-	if until == 0 {
-		return true
+// works says whether a call may use the disk, and whether it tries a disk that is left out. After a pause one call
+// does, and others wait for its end. The caller MUST call answered.
+func (d *Disk) works() (trial, ok bool) {
+	if !d.breaker.IsOpen() {
+		return false, true
 	}
-	now := time.Now().UnixNano()
-	return now >= until && d.outUntil.CompareAndSwap(until, now+d.pause.Load())
+	trial = d.breaker.Due()
+	return trial, trial
 }
 
-func (d *Disk) worked() {
-	if d.outUntil.Load() != 0 {
-		d.backAt.Store(time.Now().UnixNano())
-		d.outUntil.Store(0)
-	}
-}
-
-// failed stops sets if the disk is full, and else leaves it out: longer if it failed a short time ago.
-func (d *Disk) failed(err error) {
-	now := time.Now().UnixNano()
-	if errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		d.fullUntil.Store(now + int64(fullDiskPause))
+// answered notes what a call has learned: the disk has read or written, or failed, or neither. A full disk gets no
+// sets for a while, and one that fails is left out.
+func (d *Disk) answered(trial, worked bool, failure error) {
+	full := errors.Is(failure, shm.ErrFull) || errors.Is(failure, unix.ENOSPC) || errors.Is(failure, unix.EDQUOT) ||
+		errors.Is(failure, unix.EFBIG)
+	switch {
+	case full:
+		d.fullUntil.Store(time.Now().Add(breaker.FullPause).UnixNano())
+	case failure != nil && trial:
+		d.breaker.Again(failure.Error())
+		return
+	case failure != nil:
+		d.breaker.Open(failure.Error())
+		return
+	case worked && d.breaker.IsOpen():
+		d.breaker.Close()
 		return
 	}
-	pause := int64(firstDiskPause)
-	if last := d.pause.Load(); last != 0 && now-d.backAt.Load() < int64(diskForgiven) {
-		pause = min(2*last, int64(lastDiskPause))
+	if trial {
+		d.breaker.NotTried()
 	}
-	d.pause.Store(pause)
-	d.outUntil.Store(now + pause)
 }
 
 // suits returns ErrInvalid if the samples of the disk are not those of a cache.

@@ -191,29 +191,45 @@ func TestDiskFails(t *testing.T) {
 	}
 	become(unix.O_WRONLY)
 	get(1, false)
-	if d.outUntil.Load() == 0 || d.pause.Load() != int64(firstDiskPause) {
-		t.Error("it is not left out")
+	leftOut := func() {
+		t.Helper()
+		if !d.breaker.IsOpen() {
+			t.Error("it is not left out")
+		}
 	}
+	leftOut()
 	set(2, Full)
-	d.outUntil.Store(1)
-	d.backAt.Store(time.Now().UnixNano())
-	get(1, false)
-	if d.pause.Load() != int64(2*firstDiskPause) {
-		t.Error("the pause does not grow")
+	for !d.breaker.Due() { // the pause is over
+		time.Sleep(time.Millisecond)
 	}
+	d.breaker.NotTried()
+	get(5, false) // a miss reads nothing: it neither closes the breaker nor delays the next call
+	leftOut()
+	if d.breaker.Waits() {
+		t.Error("the call that missed has taken the turn")
+	}
+	get(1, false) // tries, and fails
+	leftOut()
 	become(unix.O_RDONLY)
-	get(1, false) // still left out
-	d.outUntil.Store(1)
+	get(1, false) // a longer pause
+	leftOut()
+	worksAgain := func() {
+		t.Helper()
+		for dst := make([]byte, 100); d.breaker.IsOpen(); time.Sleep(time.Millisecond) {
+			if _, _, err := d.Get(1, dst); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	worksAgain()
 	get(1, true)
 	set(2, Full)
-	if d.outUntil.Load() == 0 {
-		t.Error("it is not left out")
-	}
+	leftOut()
 	if err := unix.Dup3(good, fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(good)
-	d.outUntil.Store(1)
+	worksAgain()
 	set(2, Stored)
 	get(2, true)
 	if err := d.Close(); err != nil {

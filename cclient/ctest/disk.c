@@ -929,6 +929,7 @@ static void fails(void)
     EQUAL(c->disk->pause, 2 * FIRST_PAUSE_NS);
     disk->read_error = 0;
     c->disk->out_until = 1;
+    EQUAL(has(c, SAMPLES - 1, false), 0); /* a miss reads nothing: it neither closes the breaker nor delays others */
     EQUAL(has(c, 1, false), 1);
     EQUAL(c->disk->out_until, 0);
     EQUAL(count_hits(c, false), SAMPLES / 2);

@@ -133,7 +133,7 @@ struct waiting {
     struct waiting *next;
     int64_t index;
     uint64_t epoch; /* of the cache: how often it was cleared before the put */
-    uint64_t length;
+    uint64_t length, capacity;
     unsigned char data[];
 };
 
@@ -142,7 +142,8 @@ struct write_queue {
     pthread_mutex_t lock; /* of the members below but `posted` */
     struct waiting *first, **last;
     struct waiting *writing; /* what the thread writes now */
-    uint64_t bytes, limit;   /* of all of these, with their headers; the most */
+    struct waiting *spare;   /* memory for the next ones: its pages are there */
+    uint64_t bytes, spare_bytes, limit; /* of samples that wait, and of spare memory, with headers; the most of both */
     void (*write)(void *context, const struct waiting *w);
     void *context;
     pthread_t thread;

@@ -47,6 +47,13 @@ static void disk_answered(struct disk *d)
     atomic_store(&d->out_until, 0);
 }
 
+/* A call that may use the disk has neither read nor written: the next call tries a disk that is left out. */
+static void disk_not_tried(struct disk *d)
+{
+    if (UNLIKELY(atomic_load_explicit(&d->out_until, memory_order_relaxed) != 0))
+        atomic_store(&d->out_until, 1);
+}
+
 /* Whether the handle is a client of the file. A forked child becomes one here. */
 static bool uses(stoc_cache *c)
 {
@@ -252,8 +259,10 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
     stoc_word *record = index_word(c, i);
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(record), meta = load(record + 1), offset = 0;
-        if (state_of(w) != READY)
+        if (state_of(w) != READY) {
+            disk_not_tried(c->disk);
             return STOC_MISS;
+        }
         bool placed = locate(c, w, meta, &offset, length), fits = *length <= capacity;
         uint32_t crc = crc_of(c, i, meta);
         int64_t got = placed && fits ? pread_all(c->disk->fd, dst, *length, c->payload_offset + offset) : 0;

@@ -29,11 +29,33 @@ static void write_waiting(struct write_queue *q, uint64_t deadline)
         q->write(q->context, w);
         pthread_mutex_lock(&q->lock);
         q->writing = NULL; /* before it is freed: a forked child frees what this names */
-        q->bytes -= sizeof *w + w->length;
+        uint64_t size = sizeof *w + w->capacity;
+        q->bytes -= size;
+        if (q->bytes + q->spare_bytes + size <= q->limit) {
+            w->next = q->spare;
+            q->spare = w;
+            q->spare_bytes += size;
+            continue;
+        }
         pthread_mutex_unlock(&q->lock);
         free(w);
         pthread_mutex_lock(&q->lock);
     }
+}
+
+static void free_list(struct waiting *w)
+{
+    for (struct waiting *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+}
+
+static void free_spare(struct write_queue *q)
+{
+    free_list(q->spare);
+    q->spare = NULL;
+    q->spare_bytes = 0;
 }
 
 static void *write_on(void *context)
@@ -54,6 +76,7 @@ static void *write_on(void *context)
             break;
     }
     q->running = false;
+    free_spare(q);
     pthread_mutex_unlock(&q->lock);
     return NULL;
 }
@@ -102,16 +125,25 @@ INTERNAL bool put_in_queue(struct write_queue *q, int64_t index, uint64_t epoch,
     pthread_mutex_lock(&q->lock);
     bool fits = q->bytes == 0 || q->bytes + need <= q->limit;
     q->bytes += fits ? need : 0;
+    if (fits && q->spare && q->spare->capacity >= length) {
+        w = q->spare;
+        q->spare = w->next;
+        q->spare_bytes -= sizeof *w + w->capacity;
+        q->bytes += w->capacity - length;
+    } else if (fits && q->bytes + q->spare_bytes > q->limit) {
+        free_spare(q);
+    }
     pthread_mutex_unlock(&q->lock);
     if (!fits)
         return false;
-    if (!(w = malloc(need))) {
+    uint64_t capacity = w ? w->capacity : length;
+    if (!w && !(w = malloc(need))) {
         pthread_mutex_lock(&q->lock);
         q->bytes -= need;
         pthread_mutex_unlock(&q->lock);
         return false;
     }
-    *w = (struct waiting){.index = index, .epoch = epoch, .length = length};
+    *w = (struct waiting){.index = index, .epoch = epoch, .length = length, .capacity = capacity};
     for (int k = 0; k < count; at += parts[k++].iov_len)
         if (parts[k].iov_len)
             memcpy(w->data + at, parts[k].iov_base, parts[k].iov_len);
@@ -142,10 +174,8 @@ INTERNAL bool flush_queue(struct write_queue *q, uint64_t deadline)
 
 static void free_waiting(struct write_queue *q)
 {
-    for (struct waiting *w = q->first, *next; w; w = next) {
-        next = w->next;
-        free(w);
-    }
+    free_list(q->first);
+    free_spare(q);
     q->first = NULL;
     q->last = &q->first;
 }
