@@ -460,10 +460,10 @@ DEFECTS = [
     ),
     Defect(
         "Tiers: each request opens the breaker again",
-        "tier/breaker.go",
+        "internal/breaker/breaker.go",
         "\tif b.open.Load() {\n\t\treturn false\n\t}\n\tnow",
         "\tnow",
-        go("./tier", "TestBreaker"),
+        go("./internal/breaker", "TestBreaker"),
     ),
     Defect(
         "Tiers: a load that fails keeps its lease",
@@ -473,8 +473,22 @@ DEFECTS = [
         go("./tier/cluster", "TestLeases"),
     ),
     Defect(
+        "Disk caches: a sample that was put before a clear is written after it",
+        "cache/set.go",
+        "epoch != anyEpoch && shm.Phase",
+        "epoch == anyEpoch-1 && shm.Phase",
+        go("./client", "TestDiskSetLater"),
+    ),
+    Defect(
+        "Disk caches: an opener fails if gc removes the control part",
+        "shm/disk_shared.go",
+        "\t\t\terr = errAgain // RemoveControl",
+        "\t\t\t// RemoveControl",
+        go("./client", "TestDiskControlRemoved"),
+    ),
+    Defect(
         "Tiers: the end of a server drops what waits to be written",
-        "tier/set.go",
+        "internal/later/later.go",
         "\t\tif q.ctx.Err() != nil {\n\t\t\tq.dropped.Add(1)",
         "\t\tif q.closed {\n\t\t\tq.dropped.Add(1)",
         go("./tier", "TestFlushBesideAHangingSource"),

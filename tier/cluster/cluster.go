@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -45,7 +46,7 @@ type Tier struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	engine  atomic.Pointer[engine] // nil: not known yet
-	lost    tier.Breaker           // open until the engine is known
+	lost    breaker.Breaker        // open until the engine is known
 	told    atomic.Int64           // when the log had the last line about a poisoned value, in seconds since 1970
 
 	mu     sync.Mutex // protects the fields below

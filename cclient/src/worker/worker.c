@@ -128,7 +128,7 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
         return false;
     if (disk_of(w) && !from_disk)
-        stoc_set(disk_of(w), task->index, sample, part.iov_len, 0); /* a disk that takes nothing is no error */
+        stoc_set_later(disk_of(w), task->index, &part, 1); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
     return true;

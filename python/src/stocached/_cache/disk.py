@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import multiprocessing.util
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from . import storing
 from .attachment import Attachment
 from .handle import Handle
 
+_FLUSH = 5.0  # seconds that the end of a process waits for writes
 _RETRIES = 16  # of a read whose sample is replaced by a longer one
 
 
@@ -52,6 +54,10 @@ def open_behind(
     return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest)
 
 
+# Of stats(). Dropped: samples that were not written because the disk was slow, or because another process wrote them.
+COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poisoned"
+
+
 class Disk:
     """An open file. Threads, forked children and processes that unpickle it share it."""
 
@@ -68,6 +74,7 @@ class Disk:
             made = errors.from_struct(error)
             made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
             raise made
+        self.flush_at_exit()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Disk, self._arguments
@@ -95,18 +102,30 @@ class Disk:
         return int(lengths[0]) if there else 0
 
     def put(self, cache: Attachment, i: int, value: Any) -> bool:
-        """Stores a sample; returns whether it did. A disk that is full or fails is no error."""
+        """Stores a sample in the background; returns whether it will. A disk that is slow, full or fails is no
+        error."""
+        if self._ends_in != os.getpid():  # a forked child
+            self.flush_at_exit()
         parts = cache._values.parts(value)
-        code = _native.setv(self.handle, i, storing.vector_of(parts), len(parts), 0)
+        code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
         return self.handle.check(code, i) == _native.STORED
+
+    def flush(self, seconds: float = _FLUSH) -> bool:
+        """Waits until this process has written what it put; returns whether it has."""
+        return _native.flush(self.handle, int(seconds * 1000)) == 0
+
+    def flush_at_exit(self) -> None:
+        """Has the end of this process write what waits. Also that of a worker of multiprocessing, which runs no
+        handlers of atexit."""
+        self._ends_in = os.getpid()
+        multiprocessing.util.Finalize(self, _native.flush, (self.handle, int(_FLUSH * 1000)), exitpriority=0)
 
     def clear(self) -> None:
         """Empties the file, for all processes that share it."""
         _native.clear(self.handle, 10_000)
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Hits, misses, writes, and samples whose checksum was wrong, of all processes that have shared the file since
-        it was out of use."""
+    def counts(self) -> tuple[int, ...]:
+        """COUNTS, of all processes that have shared the file since it was out of use."""
         stats = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
         self.handle.check(_native.stats(self.handle, stats))
-        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.corrupt)
+        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.busy), int(stats.corrupt)

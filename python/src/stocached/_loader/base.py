@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .._cache import served
+from .._cache import disk, served
 from .._checks.randomness import Remedy
 from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
@@ -102,7 +102,7 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        self._disk_before = [0] * 4  # counts of its disk cache when the loader was made
+        self._disk_before = [0] * len(disk.COUNTS)  # counts of its disk cache when the loader was made
         self._disk_before = self._disk_counts()
         if options.affinity is not None:
             assert self.batch_size is not None
@@ -439,7 +439,7 @@ class BaseLoader(CheckpointedLoader):
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
         bad = self._bad
         since = [now - before for now, before in zip(self._disk_counts(), self._disk_before)]
-        counts = dict(zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), since))
+        counts = dict(zip(disk.COUNTS, since))
         return dataclasses.replace(
             self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **counts
         )
