@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.subsets import as_array
 from .._native import _image_header as native
 from .._samples import dtypes
 from .._samples.batch_layout import Layout
@@ -85,7 +86,8 @@ class Files:
         return cls(list(shards), *_joined(names), places, labelled, np.array(stamps, _STAMP), descriptors)
 
     def subset(self, indices: Sequence[int]) -> Files:
-        return replace(self, places=self.places[np.array(indices, np.int64)])
+        """UnsupportedError: these are no indices of samples."""
+        return replace(self, places=self.places[as_array(indices, len(self.places))])
 
     @property
     def in_c(self) -> dict[str, Any]:

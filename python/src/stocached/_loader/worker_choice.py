@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .._common.errors import InvalidError, UnsupportedError
-from .._common.subsets import unwrapped
+from .._common.subsets import as_array, unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
@@ -43,8 +43,10 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
         return _served_pipeline(cached, augment, by_rows)
     pictures, indices = unwrapped(dataset if cached is None else cached.dataset)
     if getattr(pictures, "served", False):
+        if cached is None:
+            as_array(indices, len(pictures))
         raise UnsupportedError(
-            "native workers read no Subset of a SourceDataset: give the loader the dataset, and sampler= the indices"
+            "the loader keeps samples of a SourceDataset in a second cache: leave out size= and name="
         )
     if folder is None or not isinstance(pictures, folder.Decoded):
         raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
