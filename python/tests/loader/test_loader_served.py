@@ -322,15 +322,16 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
     assert as_rows(augmented(server, 0), 3) == native
 
 
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
 @pytest.mark.parametrize("steps", [True, False], ids=["steps", "no steps"])
 @pytest.mark.parametrize("labels", ["folders", "none"])
 @pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
-def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, by_python):
+def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, layout, by_python):
     """The same batches as of processes, and as with a cache of pictures. Python makes the misses alone."""
     from stocached import image
 
     options = {"transform": image.Resize((28, 36))} if steps else {"augment": None}
-    server.files(jpegs(), {"labels": labels}, decode={**DECODE, "store": "encoded"}, **cache)
+    server.files(jpegs(), {"labels": labels}, decode={**DECODE, "layout": layout, "store": "encoded"}, **cache)
     got = {}
     for worker in ("native", "process"):
         by_python.clear()
@@ -360,6 +361,28 @@ def test_a_transform_of_steps_is_native(server, by_python):
         if worker is None:
             assert len(by_python) == N
     assert got[None] == got["process"]
+
+
+@pytest.mark.parametrize("labels", ["folders", "none"])
+def test_pictures_of_a_served_cache_in_hwc(server, labels, by_python):
+    """Steps keep the layout. The pixels are those of the other layout, with the same random numbers."""
+    decode = {**DECODE, "resize": [40, 32]}
+    server.files(jpegs(), {"labels": labels}, decode=decode)
+    key, loads = "image" if labels == "folders" else "", augmented(server, 0)
+    planes = [[dict(parts_of(batch))[key] for batch in loads] for _ in range(2)]
+    server.stop()
+    server.files(jpegs(), {"labels": labels}, decode={**decode, "layout": "hwc"})
+    for worker, workers in ((None, 2), ("process", 2), (None, 0)):
+        by_python.clear()
+        loads = augmented(server, workers, worker=worker)
+        assert loads.worker == (worker or "native")
+        for wants in planes:
+            for batch, want in zip(loads, wants, strict=True):
+                assert torch.equal(dict(parts_of(batch))[key], want.permute(0, 2, 3, 1))
+        if worker is None and workers:
+            assert len(by_python) == N
+            assert loads.stats().hits == N
+        loads.close()
 
 
 def test_a_worker_process_sends_a_request_for_each_miss(server, requests):
