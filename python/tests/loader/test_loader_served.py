@@ -385,6 +385,30 @@ def test_pictures_of_a_served_cache_in_hwc(server, labels, by_python):
         loads.close()
 
 
+@pytest.mark.parametrize("labels", ["folders", "none"])
+def test_transforms_of_torchvision_are_converted(server, labels):
+    """All steps come after the cache."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    from stocached import InvalidError, image
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.files(jpegs(), {"labels": labels}, decode=DECODE)
+    steps = v2.Compose([v2.CenterCrop(20), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.2] * 3)])
+    theirs = SourceDataset(server.name, transform=steps)
+    with pytest.raises(InvalidError, match="image.convert"):
+        DataLoader(theirs, 8, num_workers=2, worker="native")
+    for part in (theirs, torch.utils.data.Subset(theirs, range(8, 24))):
+        dataset, augment = image.convert(part)
+        ours = DataLoader(dataset, 8, num_workers=2, augment=augment)
+        assert ours.worker == "native"
+        for batch, want in zip(ours, torch.utils.data.DataLoader(part, 8), strict=True):
+            for (_, value), (_, right) in zip(parts_of(batch), parts_of(want), strict=True):
+                assert torch.allclose(value, right, atol=1e-6)
+        ours.close()
+    assert theirs.transform is steps
+    assert "what the server keeps" in image.convert(theirs).explanation
+
+
 def test_a_worker_process_sends_a_request_for_each_miss(server, requests):
     """What native workers save."""
     server.files(jpegs(), {"labels": "folders"}, decode=DECODE)
