@@ -812,6 +812,10 @@ struct stoc_work {
     /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
      * made is stored in it too, as by stoc_set_later. Programs whose struct ends before this member have none */
     stoc_cache *disk;
+    /* The sample of the cache and of `load` for each index of a task, of index_count; another index comes back.
+     * NULL: the same. Programs whose struct ends before these members have none */
+    const int64_t *indices;
+    uint64_t index_count;
 };
 
 /* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,

@@ -404,14 +404,15 @@ class BaseLoader(CheckpointedLoader):
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
-        Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
-        and augment may have its own generator. by_index: random numbers of the dataset depend on
-        the index, not on the worker."""
+        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, but for a
+        transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
+        depend on the index, not on the worker."""
         if self.num_workers and self.worker != "process":
             return False
+        draws = self._cached is None or self._cached.transform is not None
         if augment is None:
-            return by_index and self.num_workers > 0 and self._cached is None
-        return self._cached is None or not augment.takes_generator
+            return by_index and self.num_workers > 0 and draws
+        return draws or not augment.takes_generator
 
     # ------------------------------------------------------------ epochs and states
 
