@@ -162,7 +162,9 @@ def main() -> None:
         f"{options.workers} workers, {len(os.sched_getaffinity(0))} processors, {options.rounds} rounds, "
         f"{'with' if options.augment else 'without'} augment=.\n"
     )
-    print("| source | size | decoded, ms | encoded, ms | auto, ms | chosen | auto / better | of processor time | ", end="")
+    print(
+        "| source | size | decoded, ms | encoded, ms | auto, ms | chosen | auto / better | of processor time | ", end=""
+    )
     print(
         "again / the same | of processor time | each run: auto / better |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|"
     )
