@@ -445,6 +445,13 @@ DEFECTS = [
         go("./tier/cluster", "TestOpeningEndsRequests"),
     ),
     Defect(
+        "Tiers: the nodes of an engine that is not known any more are used",
+        "tier/cluster/engine.go",
+        "nodes []*node) {\n\tif e == nil {\n\t\treturn nil\n\t}\n",
+        "nodes []*node) {\n",
+        go("./tier/cluster", "TestServerJoinsClusterWithoutReads"),
+    ),
+    Defect(
         "Tiers: each request opens the breaker again",
         "tier/breaker.go",
         "\tif b.open.Load() {\n\t\treturn false\n\t}\n\tnow",

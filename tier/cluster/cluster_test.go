@@ -422,13 +422,13 @@ func TestSingleBecomesCluster(t *testing.T) {
 	const n, size = 50, 3000
 	from := newCounted(n, size)
 	h := connect(t, from, true, []*redistest.Server{s}, nil)
-	for _, args := range [][]string{{"--cluster-enabled", "yes"}, nil} {
+	for _, inCluster := range []bool{true, false} {
 		h.read(t, size, upTo(n)...)
 		h.written(t)
 		s.Kill()
 		h.read(t, size, upTo(n)...)
-		s.Become(args...)
-		if args != nil {
+		s.Become(inCluster)
+		if inCluster {
 			redistest.Form(t, []*redistest.Server{s}, 0)
 		}
 		until(t, "each sample is a hit again", func() bool {
@@ -438,6 +438,47 @@ func TestSingleBecomesCluster(t *testing.T) {
 			after, _ := from.total()
 			return after == before
 		})
+	}
+}
+
+// Ensure that a tier without reads notices by its own requests that its server is in a cluster of several now, and
+// finds all of them.
+func TestServerJoinsClusterWithoutReads(t *testing.T) {
+	defer func(d time.Duration) { announceEvery = d }(announceEvery)
+	announceEvery = 100 * time.Millisecond
+	const n, size = 60, 3000
+	from := newCounted(n, size)
+	first := redistest.Start(t)
+	h := connect(t, from, true, []*redistest.Server{first}, nil)
+	h.read(t, size, upTo(n)...)
+	h.written(t)
+	alone := h.tier.engine.Load()
+	first.Kill()
+	servers := []*redistest.Server{first}
+	for len(servers) < 3 {
+		s := redistest.Start(t)
+		s.Kill()
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		s.Become(true)
+	}
+	slot, err := first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second server gets the slots of the key that the tier writes without reads, so the first one answers MOVED.
+	redistest.Form(t, servers, (1+3-int(slot)*3/16384)%3)
+	until(t, "the tier finds the cluster", func() bool {
+		e := h.tier.engine.Load()
+		return e != nil && e != alone && e.cluster != nil
+	})
+	h.read(t, size, upTo(n)...)
+	h.written(t)
+	before, _ := from.total()
+	h.read(t, size, upTo(n)...)
+	if after, _ := from.total(); after != before || len(h.tier.engine.Load().all()) != 3 {
+		t.Errorf("%d reads of the source, %d nodes", after-before, len(h.tier.engine.Load().all()))
 	}
 }
 
