@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/cluster/redistest"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
 
@@ -519,29 +520,59 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
-// Ensure that a node that is left out ends all requests to it, also one that has waited for a part of the timeout.
+// Ensure that a node that is left out ends all requests to it at once: those under way, and those that wait for a
+// pipeline.
 func TestOpeningEndsRequests(t *testing.T) {
-	const n, size, timeout = 300, 1000, 3 * time.Second
 	server := redistest.Start(t)
-	h := connect(t, newCounted(n, size), true, []*redistest.Server{server}, source.Settings{"timeout": timeout.String()})
-	for range 5 { // over as many connections as it may have
-		h.read(t, size, upTo(n)...)
-		h.written(t)
+	// A tier without its goroutines, which send requests too. No request of it ends by its own timeout here.
+	made, err := open(source.Settings{"addresses": addresses([]*redistest.Server{server}), "timeout": "1h"},
+		tier.About{Cache: "c", Info: newCounted(1, 1000).Info(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer made.stop()
+	e, err := made.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	n := e.single
 	server.Stop()
 	defer server.Continue()
-	var ends [2]time.Time
-	var reads sync.WaitGroup
-	for i := range ends {
-		reads.Go(func() {
-			h.read(t, size, i)
-			ends[i] = time.Now()
-		})
-		time.Sleep(timeout / 2)
+	var sent []*request
+	reading := func() (count int) { // pipelines that wait for an answer
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for c := range n.conns {
+			if c.deadline.Load() > time.Now().UnixNano() {
+				count++
+			}
+		}
+		return count
 	}
-	reads.Wait()
-	if between := ends[1].Sub(ends[0]); between > timeout/4 || h.tier.Status().Openings != 1 {
-		t.Errorf("the later read ended %v after the earlier one: %+v", between, h.tier.Status())
+	for k := range pipelines + 1 {
+		r := &request{commands: []redis.Cmder{redis.NewStringCmd(t.Context(), "get", "key")}}
+		n.send(r)
+		sent = append(sent, r)
+		if k < pipelines {
+			until(t, "the request is under way", func() bool { return reading() > k })
+		}
+	}
+	n.fail(errors.New("on purpose"))
+	until(t, "all requests end", func() bool {
+		for _, r := range sent {
+			select {
+			case <-r.done:
+			default:
+				return false
+			}
+		}
+		return true
+	})
+	for k, r := range sent {
+		if r.answered {
+			t.Errorf("request %d has an answer", k)
+		}
 	}
 }
 
