@@ -459,6 +459,20 @@ DEFECTS = [
         go("./tier/cluster", "TestOpeningEndsRequests"),
     ),
     Defect(
+        "Tiers: requests under way at a node go on when it is left out",
+        "tier/cluster/node.go",
+        "\t\t_ = c.Close()\n\t}\n\tn.tier.about",
+        "\t\t_ = c\n\t}\n\tn.tier.about",
+        go("./tier/cluster", "TestOpeningEndsRequests"),
+    ),
+    Defect(
+        "Tiers: the nodes of an engine that is not known any more are used",
+        "tier/cluster/engine.go",
+        "nodes []*node) {\n\tif e == nil {\n\t\treturn nil\n\t}\n",
+        "nodes []*node) {\n",
+        go("./tier/cluster", "TestServerJoinsClusterWithoutReads"),
+    ),
+    Defect(
         "Tiers: each request opens the breaker again",
         "internal/breaker/breaker.go",
         "\tif b.open.Load() {\n\t\treturn false\n\t}\n\tnow",
