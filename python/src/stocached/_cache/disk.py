@@ -112,7 +112,7 @@ class Disk:
 
     def flush(self, seconds: float = _FLUSH) -> bool:
         """Waits until this process has written what it put; returns whether it has."""
-        return _native.flush(self.handle, int(seconds * 1000)) == 0
+        return bool(_native.flush(self.handle, int(seconds * 1000)) == 0)
 
     def flush_at_exit(self) -> None:
         """Has the end of this process write what waits. Also that of a worker of multiprocessing, which runs no
