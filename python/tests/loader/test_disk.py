@@ -115,7 +115,7 @@ def test_killed_programs_lose_nothing(tmp_path):
         program.send_signal(signal.SIGKILL)
         program.communicate()
         writes = watch.stats().disk_writes
-    assert 0 < writes
+    assert writes > 0
     watch.cache.close()
     (epoch,) = finish(start(tmp_path, log, environment={}))
     assert epoch["seen"] == SAMPLES
