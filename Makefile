@@ -358,6 +358,11 @@ test-demo: setup-demo setup-c-tests setup-versitygw demo-readers ## test the dem
 test-examples: setup-examples setup-c-tests setup-versitygw demo-readers ## run the programs in examples/ on photographs, texts and sounds
 	$(PYTEST) tools/checks_examples.py
 
+# Not a part of `make test`: it needs Docker, and loads images from Docker Hub.
+.PHONY: test-compose
+test-compose: setup-python ## run deploy/compose.yaml in containers (needs Docker with `docker compose`)
+	$(PYTEST) tools/checks_compose.py
+
 .PHONY: test-docs
 test-docs: build setup-python ## run the examples in README.md and docs/
 	$(PY) tools/docs.py README.md python/README.md docs examples

@@ -813,6 +813,10 @@ struct stoc_work {
      * made is stored in it too, as by stoc_set_later. A disk without room for all samples gets those that `cache` does
      * not keep (docs/spec/tiers.md). Programs whose struct ends before this member have none */
     stoc_cache *disk;
+    /* The sample of the cache and of `load` for each index of a task, of index_count; another index comes back.
+     * NULL: the same. Programs whose struct ends before these members have none */
+    const int64_t *indices;
+    uint64_t index_count;
 };
 
 /* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,
@@ -845,8 +849,7 @@ struct stoc_stats {
     /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
      * out */
     uint64_t arena_free_bytes;
-    /* of the evicted, those of the last lap, for as many reads as there are samples; 0 before the cache was read so
-     * often. May be left out, too */
+    /* of the evicted, those of the last lap: about as many reads as there are samples. May be left out, too */
     uint64_t replaced;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);

@@ -340,6 +340,20 @@ DEFECTS = [
     ),
     # Caches that evict, through the server.
     Defect(
+        "server: no samples stay for all jobs while one hits less than its share",
+        "server/jobs/share.go",
+        "if debt || j.core.Load() > 0 && !credit {",
+        "if false {",
+        go("./server", "TestPlannedShares"),
+    ),
+    Defect(
+        "server: a job whose workers read has no loads",
+        "server/jobs/share.go",
+        "of.asked.Add(1)",
+        "of.asked.Add(0)",
+        go("./server/jobs", "TestFetchedShares"),
+    ),
+    Defect(
         "Evicting: a sample loses its slot for a prefetch",
         "server/session/connection.go",
         "r.samples.Unstored, r.prefetch || r.slotsOnly\n",
@@ -443,6 +457,20 @@ DEFECTS = [
         "\tfinish(n.waiting)\n\tn.waiting = nil\n\tn.end()\n",
         "",
         go("./tier/cluster", "TestOpeningEndsRequests"),
+    ),
+    Defect(
+        "Tiers: requests under way at a node go on when it is left out",
+        "tier/cluster/node.go",
+        "\t\t_ = c.Close()\n\t}\n\tn.tier.about",
+        "\t\t_ = c\n\t}\n\tn.tier.about",
+        go("./tier/cluster", "TestOpeningEndsRequests"),
+    ),
+    Defect(
+        "Tiers: the nodes of an engine that is not known any more are used",
+        "tier/cluster/engine.go",
+        "nodes []*node) {\n\tif e == nil {\n\t\treturn nil\n\t}\n",
+        "nodes []*node) {\n",
+        go("./tier/cluster", "TestServerJoinsClusterWithoutReads"),
     ),
     Defect(
         "Tiers: each request opens the breaker again",

@@ -403,6 +403,43 @@ static void what_comes_back(void)
     end(&t);
 }
 
+static void indices_of_a_part_of_the_cache(void)
+{
+    enum { PART = 8 };
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    int64_t indices[PART] = {40, 7, SAMPLES - 1, 7, 0, SAMPLES, -1, 3};
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    c.work.indices = indices;
+    c.work.index_count = PART;
+    for (int turn = 0; turn < 2; turn++) {
+        post(&t, 0, PART + 2, 0, SAMPLE_KIND);
+        int count = work(&c, back), expected[] = {5, 6, PART, PART + 1}; /* no samples of the cache, no indices */
+        EQUAL(count, 4);
+        for (int k = 0; k < count && k < 4; k++)
+            EQUAL(back[k].index, expected[k]);
+        for (int k = 0; k < PART; k++) {
+            if (k == 5 || k == 6)
+                continue;
+            EQUAL(t.rows[0][k].first, byte_of(indices[k], 0));
+            EQUAL(t.rows[0][k].argument, 1000 + k);
+            EQUAL(stoc_state(t.cache, indices[k]), STOC_STATE_READY);
+        }
+    }
+    EQUAL(atomic_load(&t.loads), 5); /* the second 7 is a hit */
+    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(s.ready, 5);
+    EQUAL(s.hits, 7);
+    c.work.struct_bytes = offsetof(struct stoc_work, indices); /* of an older program, which has no such members */
+    post(&t, 40, 1, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 0);
+    check_row(&t, 40, 0, 0);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
 /* Other clients in the middle of a row. */
 
 static void overwrite(struct test *t)
@@ -669,6 +706,7 @@ int main(int argc, char **argv)
     RUN(without_a_cache);
     RUN(disks_behind);
     RUN(what_comes_back);
+    RUN(indices_of_a_part_of_the_cache);
     RUN(rows_whose_sample_changes_are_made_again);
     RUN(a_copy_does_not_change);
     RUN(threads_share_a_queue);

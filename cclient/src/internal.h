@@ -212,7 +212,8 @@ struct stoc_cache {
     _Atomic bool keeps;             /* only the buckets of `kept` */
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
-    _Atomic uint64_t evictions;     /* of this handle */
+    _Atomic uint64_t searches;      /* for a victim, of this handle */
+    _Atomic uint64_t next_look;     /* when end_lap looks again, in nanoseconds of CLOCK_MONOTONIC_COARSE */
     _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
     /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
     _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];

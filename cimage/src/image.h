@@ -1,4 +1,5 @@
-/* What the parts of the library share. Each part is one file; worker.c has the memory. */
+/* What the parts of the library share. Each part is one file. They stand here from the ground up: a part calls those
+ * above it in this file. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -63,10 +64,35 @@ struct stoc_image_worker {
     char message[256];
 };
 
-/* worker.c */
+/* memory.c: memory that grows, and messages. */
 bool reserve(struct buffer *b, size_t bytes);
+bool extend(struct buffer *b, size_t kept, size_t bytes); /* keeps the first bytes */
 void release(struct buffer *b);
 int fail(stoc_image_worker *w, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static inline int no_memory(stoc_image_worker *w, size_t bytes)
+{
+    return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
+}
+
+/* random.c: numpy.random.PCG64 */
+struct random {
+    __extension__ unsigned __int128 state, increment;
+};
+struct random random_of(uint64_t seed);
+double draw(struct random *r); /* from 0 up to 1 */
+double draw_between(struct random *r, double low, double high);
+uint32_t draw_below(struct random *r, uint32_t n);
+
+/* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
+uint32_t orientation_of(const uint8_t *data, size_t bytes);
+
+/* target.c: which sides a picture gets, and which part of it a decode takes. */
+void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
+int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how);
+/* how and the sides must be valid */
+int target_of(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
+              struct stoc_image_target *target);
 
 /* weights.c: count results from from on, of a resize of in to out. flip: in reverse order. */
 bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip);
@@ -123,16 +149,15 @@ void erase(const struct stoc_image_augment *how, uint32_t channels, void *dst);
 int decode_window(stoc_image_worker *w, const void *file, size_t bytes, const struct stoc_image_decode *how,
                   const struct stoc_image_target *window, uint8_t *dst);
 
-/* random.c: numpy.random.PCG64 */
-struct random {
-    __extension__ unsigned __int128 state, increment;
+/* files.c: the bytes of a picture in the buffer that they were read into, and the label. */
+struct found {
+    size_t at, bytes;
+    int64_t label;
 };
-struct random random_of(uint64_t seed);
-double draw(struct random *r); /* from 0 up to 1 */
-double draw_between(struct random *r, double low, double high);
-uint32_t draw_below(struct random *r, uint32_t n);
+/* Reads a sample to found->at bytes after the begin of the buffer, or later. */
+int read_sample(stoc_image_worker *w, uint64_t index, struct buffer *b, struct found *found);
 
-/* A pass over a picture that is waiting to be done, with the steps so far. */
+/* pass.c: a pass over a picture that is waiting to be done, with the steps so far. */
 struct pass {
     struct stoc_image_picture picture; /* pixels NULL: of an encoded picture that is not decoded yet */
     struct stoc_image_augment how;
@@ -141,21 +166,16 @@ struct pass {
     struct stoc_image_decode decode; /* of it: with its width and height */
 };
 
+/* A pass over the picture of a file, which is not decoded yet. */
+int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass);
+/* Decodes the picture before its first pass: all of it, or only the box that the pass uses. */
+int decode_for(stoc_image_worker *w, struct pass *pass);
+/* Does the pass that waits, after so many steps, of a picture that may not be decoded yet. */
+int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *dst, size_t bytes);
+
 /* steps.c: does steps from up to stop - 1 of a pipeline but those of the last pass, which waits then. An error: a pass
  * would need a picture of floats, or it failed. */
 int do_steps(stoc_image_worker *w, uint32_t from, uint32_t stop, uint64_t seed, struct pass *pass);
 int check_steps(stoc_image_worker *w, const struct stoc_image_pipeline *p);
-void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest);
-
-static inline int no_memory(stoc_image_worker *w, size_t bytes)
-{
-    return fail(w, STOC_IMAGE_EMEMORY, "too little memory for %zu bytes", bytes);
-}
-
-/* pipeline.c: decodes an encoded picture before its first pass: all of it, or only the box that the pass uses. */
-int decode_for(stoc_image_worker *w, struct pass *pass);
-
-/* orientation.c: of the EXIF data of a JPEG marker APP1; 1 if it has none. */
-uint32_t orientation_of(const uint8_t *data, size_t bytes);
 
 #endif

@@ -1,7 +1,6 @@
 /* stoc_image_decode: JPEG files, by libjpeg-turbo, a band of rows at a time. */
 #include "image.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,44 +134,6 @@ int stoc_image_read_info(stoc_image_worker *w, const void *file, size_t bytes, s
     return d.code;
 }
 
-/* As Python's round((a - b) / 2). */
-static uint32_t middle(uint32_t a, uint32_t b) { return (uint32_t)lrint((a - b) / 2.0); }
-
-static uint32_t scaled(uint32_t side, uint32_t to, uint32_t from)
-{
-    uint64_t n = (uint64_t)side * to / from;
-    return n < 1 ? 1 : n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-}
-
-static int target_of(stoc_image_worker *worker, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
-                     struct stoc_image_target *target)
-{
-    uint32_t w = how->width, h = how->height;
-    if (how->fit == STOC_IMAGE_STRETCH) {
-        *target = (struct stoc_image_target){w, h, 0, 0, w, h, 0, 0};
-        return STOC_IMAGE_OK;
-    }
-    if (how->fit == STOC_IMAGE_PAD) { /* the side that limits, then the other in proportion */
-        bool by_width = (uint64_t)width * h >= (uint64_t)height * w;
-        uint32_t rw = by_width ? w : scaled(width, h, height), rh = by_width ? scaled(height, w, width) : h;
-        *target = (struct stoc_image_target){rw, rh, 0, 0, rw, rh, middle(w, rw), middle(h, rh)};
-        return STOC_IMAGE_OK;
-    }
-    uint32_t side = how->short_side ? how->short_side : w < h ? w : h, rw, rh;
-    for (;; side++) {
-        rw = width;
-        rh = height;
-        short_and_long(&rw, &rh, side, 0);
-        if (rw >= w && rh >= h)
-            break;
-        if (how->short_side)
-            return fail(worker, STOC_IMAGE_EINVAL, "short_side %u makes the picture %u x %u, smaller than %u x %u",
-                        side, rw, rh, w, h);
-    }
-    *target = (struct stoc_image_target){rw, rh, middle(rw, w), middle(rh, h), w, h, 0, 0};
-    return STOC_IMAGE_OK;
-}
-
 /* The orientation as a transposition of the file's picture, after which columns and rows are reversed. */
 struct turn {
     bool transpose, flip_x, flip_y; /* flips of the file's columns and rows */
@@ -183,41 +144,6 @@ static struct turn turn_of(uint32_t orientation)
     static const struct turn turns[] = {{0, 0, 0}, {0, 1, 0}, {0, 1, 1}, {0, 0, 1},
                                         {1, 0, 0}, {1, 0, 1}, {1, 1, 1}, {1, 1, 0}};
     return turns[orientation - 1];
-}
-
-static int check_sides(stoc_image_worker *w, uint32_t width, uint32_t height)
-{
-    if (width < 1 || height < 1 || width > MAX_SIDE || height > MAX_SIDE)
-        return fail(w, STOC_IMAGE_EINVAL, "width %u, height %u: sides are 1 to %d", width, height, MAX_SIDE);
-    return STOC_IMAGE_OK;
-}
-
-static int check(stoc_image_worker *w, const struct stoc_image_decode *how)
-{
-    int code = check_sides(w, how->width, how->height);
-    if (code)
-        return code;
-    if (how->fit > STOC_IMAGE_PAD || how->filter > STOC_IMAGE_BICUBIC || how->layout > STOC_IMAGE_HWC || how->fast > 1 ||
-        how->reserved)
-        return fail(w, STOC_IMAGE_EINVAL, "fit, filter, layout, fast: an unknown value");
-    if (how->short_side && how->fit != STOC_IMAGE_CROP)
-        return fail(w, STOC_IMAGE_EINVAL, "short_side is of fit CROP only");
-    if (how->short_side > MAX_SIDE)
-        return fail(w, STOC_IMAGE_EINVAL, "short_side %u: at most %d", how->short_side, MAX_SIDE);
-    return STOC_IMAGE_OK;
-}
-
-int stoc_image_target(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
-                      struct stoc_image_target *target)
-{
-    if (!w)
-        return STOC_IMAGE_EINVAL;
-    if (!how || !target)
-        return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
-    int code = check_sides(w, width, height);
-    if (code || (code = check(w, how)))
-        return code;
-    return target_of(w, width, height, how, target);
 }
 
 /* As make_weights. With flip, the results are those of a source in reverse order. */
@@ -419,7 +345,7 @@ int stoc_image_decode(stoc_image_worker *w, const void *file, size_t bytes, cons
         return STOC_IMAGE_EINVAL;
     if (!file || !how || !dst)
         return fail(w, STOC_IMAGE_EINVAL, "an argument is NULL");
-    int code = check(w, how);
+    int code = check_decode(w, how);
     if (code)
         return code;
     size_t need = (size_t)3 * how->width * how->height;

@@ -2,7 +2,6 @@
  * so that both directions are weighted sums of rows (docs/spec/image.md, Resize). */
 #include "image.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static size_t rounded(size_t n) { return (n + BAND - 1) / BAND * BAND; }
@@ -78,9 +77,9 @@ const uint8_t *resize_row(stoc_image_worker *w, uint32_t channel, uint32_t k, ui
 
 void resize_free(struct resize *r)
 {
-    free(r->across.memory.bytes);
-    free(r->down.memory.bytes);
-    free(r->middle.bytes);
-    free(r->turned.bytes);
-    free(r->summed.bytes);
+    release(&r->across.memory);
+    release(&r->down.memory);
+    release(&r->middle);
+    release(&r->turned);
+    release(&r->summed);
 }

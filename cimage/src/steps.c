@@ -119,22 +119,6 @@ static bool resize(struct plan *p, uint32_t width, uint32_t height, uint32_t fil
 /* As Python's round. */
 static int64_t rounded(double x) { return llrint(x); }
 
-/* As torchvision's Resize: the short side becomes so long, and the long side at most `longest`, if that is not 0. */
-void short_and_long(uint32_t *width, uint32_t *height, uint32_t side, uint32_t longest)
-{
-    bool upright = *width <= *height;
-    uint64_t most = upright ? *height : *width, least = upright ? *width : *height, into = (uint64_t)side * most / least;
-    uint64_t other = side;
-    into = into < 1 ? 1 : into > UINT32_MAX ? UINT32_MAX : into;
-    if (longest && into > longest) {
-        other = (uint64_t)longest * side / into;
-        other = other < 1 ? 1 : other;
-        into = longest;
-    }
-    *width = (uint32_t)(upright ? other : into);
-    *height = (uint32_t)(upright ? into : other);
-}
-
 static bool resize_step(struct plan *p, const struct stoc_image_step *s)
 {
     uint32_t width = s->width, height = s->height;

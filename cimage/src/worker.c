@@ -1,40 +1,9 @@
-/* The memory of one thread, and its messages. */
+/* A worker: what one thread needs. */
 #include "image.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 uint32_t stoc_image_abi_version(void) { return STOC_IMAGE_ABI_VERSION; }
-
-bool reserve(struct buffer *b, size_t bytes)
-{
-    if (bytes <= b->size)
-        return true;
-    size_t size = (bytes + bytes / 4 + 63) / 64 * 64; /* so that pictures of rising sizes rarely allocate */
-    uint8_t *fresh = aligned_alloc(64, size);
-    if (!fresh)
-        return false;
-    free(b->bytes);
-    b->bytes = fresh;
-    b->size = size;
-    return true;
-}
-
-void release(struct buffer *b)
-{
-    free(b->bytes);
-    *b = (struct buffer){0};
-}
-
-int fail(stoc_image_worker *w, int code, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    vsnprintf(w->message, sizeof w->message, format, values);
-    va_end(values);
-    return code;
-}
 
 stoc_image_worker *stoc_image_worker_new(void)
 {

@@ -146,12 +146,7 @@ func (t *Tier) moved() {
 }
 
 // node returns the node that has a key; nil: none is known.
-func (t *Tier) node(key string) *node {
-	if e := t.engine.Load(); e != nil {
-		return e.route(key)
-	}
-	return nil
-}
+func (t *Tier) node(key string) *node { return t.engine.Load().route(key) }
 
 func (t *Tier) out() tier.Result {
 	t.counts.leftOut.Add(1)
@@ -271,10 +266,8 @@ func (t *Tier) Close() error {
 	t.releaseAll()
 	t.stop()
 	t.running.Wait()
-	if e := t.engine.Swap(nil); e != nil {
-		if err := e.close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			return fmt.Errorf("close the tier %s: %w", kindName, err)
-		}
+	if err := t.engine.Swap(nil).close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("close the tier %s: %w", kindName, err)
 	}
 	return nil
 }

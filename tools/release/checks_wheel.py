@@ -17,7 +17,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from release.made import DIST, MACHINE, PYTHONS, ROOT, VERSION, interpreter, run, wheel
+from release.commands import ROOT
+from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, run, wheel
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")

@@ -253,7 +253,7 @@ func (r *reads) load(c *client, t *simulate.Trace, sample uint32, draw uint64) (
 	if r.spun > 0 {
 		took = loadtime.Measure(context.Background(), func(context.Context) {
 			spin(time.Duration(seconds / 0.01 * float64(r.spun)))
-		})
+		}).All
 	} else {
 		x := policy.Random(draw, uint64(sample))
 		seconds *= math.Exp(noise * simulate.Normal(x))

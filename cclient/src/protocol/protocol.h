@@ -96,7 +96,7 @@ INTERNAL void mark_placed(stoc_cache *c, uint64_t slot);
 INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w);
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds);
 INTERNAL int evict(struct stoc_claim *k, uint32_t record);
-INTERNAL void count_eviction(stoc_cache *c);
+INTERNAL void end_lap(stoc_cache *c);
 INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evicted);
 INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_word *counters);
 

@@ -51,8 +51,7 @@ class Stats(Mapping[str, Any]):
     clears: int = 0
     evicted: int = 0  # samples that went for others
     arena_free_bytes: int = 0  # in free slots of a variable-size cache that evicts
-    # of the evicted, those of the last lap, for as many reads as there are samples, which is an epoch of one job; 0
-    # before the cache was read so often
+    # of the evicted, those of the last lap: about as many reads as there are samples, which is an epoch of one job
     replaced: int = 0
     # of the disk cache behind this one, by all processes that have shared its file since it was out of use
     disk_hits: int = 0

@@ -34,7 +34,7 @@ from .job import Augment, Job
 from .made_caches import attach_again, is_made_here, register, samples_of
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
-from .sampling import numbered, order_within
+from .sampling import numbered, order_within, prefers_some
 from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
@@ -96,6 +96,7 @@ class BaseLoader(CheckpointedLoader):
                 _remedy=self._remedy,
                 _workers=self.num_workers,
                 _augment=options.augment,
+                _best="lfu" if prefers_some(self._order or self.sampler) else "cost",
             ),
         )
         if isinstance(self._cached, CachedSamples):
@@ -403,14 +404,15 @@ class BaseLoader(CheckpointedLoader):
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
-        Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
-        and augment may have its own generator. by_index: random numbers of the dataset depend on
-        the index, not on the worker."""
+        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, but for a
+        transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
+        depend on the index, not on the worker."""
         if self.num_workers and self.worker != "process":
             return False
+        draws = self._cached is None or self._cached.transform is not None
         if augment is None:
-            return by_index and self.num_workers > 0 and self._cached is None
-        return self._cached is None or not augment.takes_generator
+            return by_index and self.num_workers > 0 and draws
+        return draws or not augment.takes_generator
 
     # ------------------------------------------------------------ epochs and states
 

@@ -427,6 +427,8 @@ class Work(ctypes.Structure):
         ("copy_bytes", c_uint64),
         ("copy", c_void_p),
         ("disk", Cache),
+        ("indices", POINTER(c_int64)),
+        ("index_count", c_uint64),
     ]
 
 

@@ -1,0 +1,81 @@
+/* Passes over a picture, and the decode before the first one. */
+#include "image.h"
+
+#include <string.h>
+
+/* Width and height of the decoded picture of a file. */
+static int sides_of(stoc_image_worker *w, const void *file, size_t bytes, struct stoc_image_decode *how)
+{
+    if (how->width)
+        return STOC_IMAGE_OK;
+    struct stoc_image_info info;
+    int code = stoc_image_read_info(w, file, bytes, &info);
+    if (code)
+        return code;
+    uint64_t most = how->max_pixels ? how->max_pixels : DEFAULT_PIXELS;
+    if ((uint64_t)info.width * info.height > most)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the picture is %u x %u", info.width, info.height);
+    how->width = info.width;
+    how->height = info.height;
+    if (how->short_side)
+        short_and_long(&how->width, &how->height, how->short_side, 0);
+    how->fit = STOC_IMAGE_STRETCH;
+    how->short_side = 0;
+    if (how->width > MAX_SIDE || how->height > MAX_SIDE || (uint64_t)how->width * how->height > most)
+        return fail(w, STOC_IMAGE_ETOOLARGE, "the result is %u x %u", how->width, how->height);
+    return STOC_IMAGE_OK;
+}
+
+static bool is_jpeg(const uint8_t *file, size_t bytes) { return bytes >= 2 && file[0] == 0xff && file[1] == 0xd8; }
+
+int first_of_file(stoc_image_worker *w, const uint8_t *file, uint64_t bytes, struct pass *pass)
+{
+    if (!is_jpeg(file, bytes))
+        return fail(w, STOC_IMAGE_EFORMAT, "no JPEG file");
+    pass->file = file;
+    pass->file_bytes = bytes;
+    pass->decode = w->pipeline->decode;
+    int code = sides_of(w, file, bytes, &pass->decode);
+    pass->picture = (struct stoc_image_picture){NULL, pass->decode.width, pass->decode.height, 3, pass->decode.layout};
+    return code;
+}
+
+/* Whether the steps use less than the whole picture. */
+static bool uses_a_box(const struct stoc_image_augment *a, uint32_t width, uint32_t height)
+{
+    return a->box_x >= 0 && a->box_y >= 0 && (uint64_t)a->box_x + a->box_width <= width &&
+           (uint64_t)a->box_y + a->box_height <= height && (a->box_width < width || a->box_height < height);
+}
+
+int decode_for(stoc_image_worker *w, struct pass *pass)
+{
+    struct stoc_image_decode how = pass->decode;
+    struct stoc_image_augment *a = &pass->how;
+    struct stoc_image_target box = {how.width, how.height, (uint32_t)a->box_x, (uint32_t)a->box_y,
+                                    a->box_width, a->box_height, 0, 0};
+    /* if a part of the picture is cut off or padded, boxes are no boxes of the file */
+    bool boxed = w->pipeline->decode.width == 0 && uses_a_box(a, how.width, how.height);
+    if (boxed) {
+        pass->picture.width = how.width = box.width;
+        pass->picture.height = how.height = box.height;
+        a->box_x = a->box_y = 0;
+    }
+    size_t bytes = (size_t)3 * how.width * how.height;
+    if (!reserve(&w->decoded, bytes))
+        return no_memory(w, bytes);
+    pass->picture.pixels = w->decoded.bytes;
+    return boxed ? decode_window(w, pass->file, pass->file_bytes, &how, &box, w->decoded.bytes)
+                 : stoc_image_decode(w, pass->file, pass->file_bytes, &how, w->decoded.bytes, bytes);
+}
+
+int last_pass(stoc_image_worker *w, uint32_t steps, struct pass *pass, uint8_t *dst, size_t bytes)
+{
+    if (!steps && !pass->picture.pixels)
+        return stoc_image_decode(w, pass->file, pass->file_bytes, &pass->decode, dst, bytes);
+    if (!steps) {
+        memcpy(dst, pass->picture.pixels, bytes);
+        return STOC_IMAGE_OK;
+    }
+    int code = pass->picture.pixels ? STOC_IMAGE_OK : decode_for(w, pass);
+    return code ? code : stoc_image_augment(w, &pass->picture, &pass->how, dst, bytes);
+}
