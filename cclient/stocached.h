@@ -810,7 +810,8 @@ struct stoc_work {
     uint64_t pace_ns, copy_bytes;
     void *copy;
     /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
-     * made is stored in it too, as by stoc_set_later. Programs whose struct ends before this member have none */
+     * made is stored in it too, as by stoc_set_later. A disk without room for all samples gets those that `cache` does
+     * not keep (docs/spec/tiers.md). Programs whose struct ends before this member have none */
     stoc_cache *disk;
     /* The sample of the cache and of `load` for each index of a task, of index_count; another index comes back.
      * NULL: the same. Programs whose struct ends before these members have none */

@@ -228,8 +228,16 @@ func (d *Disk) suits(seg *shm.Segment) error {
 	return nil
 }
 
-// FromDisk appends a sample of Options.Disk to dst, puts it into the cache, and says whether it was there. A copy
-// from the disk is no load: it has no cost. Without a disk it returns false.
+// apart says whether disk and memory should hold different samples: the disk has no room for all of them, and what the
+// cache in memory takes stays there. docs/spec/tiers.md
+func (c *Cache) apart() bool {
+	d, p := c.disk.seg, c.seg.Policy
+	return !d.Variable() && d.Slots < d.Samples && (!p.Evicts() || p == PolicyCost)
+}
+
+// FromDisk appends a sample of Options.Disk to dst and says whether it was there. It puts the sample into the cache,
+// unless the disk has no room for all samples and the policy of the cache keeps what it has: then they hold different
+// ones. A copy from the disk is no load: it has no cost. Without a disk it returns false.
 func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 	if c.disk == nil {
 		return dst, false
@@ -246,7 +254,9 @@ func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 		switch {
 		case hit:
 			dst = dst[:at+n]
-			_, _ = c.Set(i, dst[at:], 0) // a full or read-only cache is no error
+			if !c.apart() {
+				_, _ = c.Set(i, dst[at:], 0) // a full or read-only cache is no error
+			}
 			return dst, true
 		case errors.Is(err, ErrSchema):
 			need = n
@@ -256,9 +266,13 @@ func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 	}
 }
 
-// ToDisk stores a loaded sample in Options.Disk, as SetLater of the disk does. Without a disk it does nothing.
+// ToDisk stores a loaded sample in Options.Disk, as SetLater of the disk does, after the set of the cache. If they hold
+// different samples, and the cache has it, the disk does not get it. Without a disk it does nothing.
 func (c *Cache) ToDisk(i int, data []byte) {
-	if c.disk != nil {
+	if c.disk == nil {
+		return
+	}
+	if state, err := c.State(i); err != nil || state != StateReady || !c.apart() {
 		_, _ = c.disk.SetLater(i, data)
 	}
 }

@@ -377,6 +377,45 @@ func TestDiskSetLater(t *testing.T) {
 	}
 }
 
+// Ensure that a disk without room for all samples holds others than the cache in memory, also in a later program.
+func TestDiskHoldsOthers(t *testing.T) {
+	const samples, inMemory = 80, 20
+	path := filepath.Join(t.TempDir(), "a.tier")
+	o := DiskOptions{Samples: samples, SampleBytes: 4000, Size: 2<<20 + 40*4000 + 4096, Fingerprint: "x"}
+	for program := range 2 {
+		d := openedDisk(t, path, o)
+		if d.seg.Slots < 35 || d.seg.Slots > 45 {
+			t.Fatalf("%d slots", d.seg.Slots)
+		}
+		c, err := Create("", Options{Samples: samples, SampleBytes: 4000, Slots: inMemory, Clients: 8, Disk: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads := 0
+		for range 2 {
+			loads = 0
+			for i := range samples {
+				data, err := c.GetOrLoad(t.Context(), i, func(context.Context) ([]byte, error) {
+					loads++
+					return diskBytes(i, 4000), nil
+				})
+				if err != nil || !bytes.Equal(data, diskBytes(i, 4000)) {
+					t.Fatalf("sample %d: %v", i, err)
+				}
+			}
+			if err := d.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := samples - inMemory - int(d.seg.Slots); loads != want {
+			t.Errorf("program %d: %d loads in the second epoch, want %d", program, loads, want)
+		}
+		if err := errors.Join(c.Close(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // openAndDie opens a disk cache, stores and reads a sample, and dies by SIGKILL.
 func openAndDie(path string, o DiskOptions) error {
 	d, err := OpenDisk(path, o)

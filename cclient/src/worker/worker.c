@@ -112,6 +112,14 @@ static bool find_index(const struct stoc_work *w, struct stoc_task *task)
     return !w->cache || !BAD_INDEX(w->cache, task->index);
 }
 
+/* Whether disk and memory should hold different samples: the disk has no room for all of them, and what the cache in
+ * memory takes stays there. docs/spec/tiers.md */
+static bool are_apart(const stoc_cache *memory, const stoc_cache *disk)
+{
+    return memory && disk && !disk->variable && disk->slots < disk->samples &&
+           (!memory->evicts || memory->policy == STOC_POLICY_COST);
+}
+
 /* Reads a sample from the disk cache into the copy. */
 static bool take_from_disk(struct stoc_work *w, int64_t index, const void **sample, size_t *bytes)
 {
@@ -146,9 +154,12 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     part.iov_base = (void *)(uintptr_t)sample;
     /* other policies need none, and a copy from the disk is no load */
     cost = c && c->evicts && c->rule.code == STOC_POLICY_COST && !from_disk ? MAX(cost, 1) : 0;
-    if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
+    bool apart = are_apart(c, disk_of(w));
+    int kept = STOC_FULL;
+    if (c && !c->read_only && !(from_disk && apart) &&
+        (kept = stoc_set_loaded(c, task->index, &part, 1, 0, cost)) < 0)
         return false;
-    if (disk_of(w) && !from_disk)
+    if (disk_of(w) && !from_disk && !(apart && (kept == STOC_STORED || kept == STOC_EXISTS)))
         stoc_set_later(disk_of(w), task->index, &part, 1); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);

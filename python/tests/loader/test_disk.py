@@ -188,6 +188,25 @@ def test_damaged_samples_are_loaded_again(tmp_path):
     assert (stats.disk_hits, stats.disk_poisoned, stats.disk_writes) == (39, 1, 1)
 
 
+@pytest.mark.parametrize("policy", ["first-come", "cost"])
+def test_a_small_disk_holds_others_than_the_memory(policy, tmp_path):
+    """Also in a later program, whose memory is empty."""
+    for program in range(2):
+        loader = loader_of(
+            Numbers(80), tmp_path, disk=(2 << 20) + 40 * 4000, size="4280KB", policy=policy, num_workers=2,
+            worker="thread",
+        )  # fmt: skip
+        slots = loader.cache.slots + int(loader.cache._disk.handle.info().slots)
+        assert 40 < slots < 80
+        for _ in range(2):
+            before = loader.stats()
+            assert sorted(indices_of(loader)) == list(range(80))
+            assert loader.cache._disk.flush()
+        last = loader.stats() - before
+        assert last.hits + last.disk_hits == slots, program
+        loader.cache.close()
+
+
 def test_a_disk_for_a_part(tmp_path):
     loader = loader_of(Numbers(40), tmp_path, disk=(2 << 20) + 16 * 4000, size="4250KB")  # 12 in memory
     for _ in range(3):

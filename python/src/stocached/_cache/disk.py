@@ -22,6 +22,7 @@ from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
+_KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 _RETRIES = 16  # of a read whose sample is replaced by a longer one
 
 
@@ -74,13 +75,19 @@ class Disk:
             made = errors.from_struct(error)
             made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
             raise made
+        self._partial = not variable and int(self.handle.info().slots) < samples
         self.flush_at_exit()
+
+    def apart_from(self, cache: Attachment) -> bool:
+        """Whether disk and memory should hold different samples: the disk has no room for all of them, and what the
+        cache in memory takes stays there (docs/spec/tiers.md)."""
+        return self._partial and cache.policy in _KEEPS
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Disk, self._arguments
 
     def take(self, cache: Attachment, i: int) -> Any:
-        """A sample, which it also puts into the cache; None on a miss."""
+        """A sample, which it also puts into the cache unless they are apart; None on a miss."""
         handle, length = self.handle, ctypes.c_size_t()
         for _ in range(_RETRIES):
             raw = np.empty(self._length(cache, i), np.uint8)
@@ -90,7 +97,7 @@ class Disk:
         if handle.check(code, i) != _native.HIT:
             return None
         raw = raw[: length.value]
-        if not cache.read_only:
+        if not cache.read_only and not self.apart_from(cache):
             cache._handle.check(_native.set(cache._handle, i, address_of(raw), raw.nbytes, 0), i, raw.nbytes)
         return cache._values.decode(raw, True)
 

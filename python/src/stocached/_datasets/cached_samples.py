@@ -517,7 +517,8 @@ class CachedSamples(CacheBacked):
             value = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
             result = cache.put(i, value, cost=cost)
             stored = result is SetResult.STORED
-            if cache._disk is not None:
+            kept = stored or result is SetResult.EXISTS
+            if cache._disk is not None and not (kept and cache._disk.apart_from(cache)):
                 stored |= cache._disk.put(cache, i, value)
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)
