@@ -382,7 +382,7 @@ lint-go:
 	$(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/actionlint
 
-# Both runs have the same options and folder, so the second run finds numpy and torch in mypy's cache.
+# All runs have the same options and folder, so later runs find numpy and torch in mypy's cache.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
@@ -396,6 +396,7 @@ lint-python:
 	$(PY) -m ruff format --check python bench demo tools examples
 	$(MYPY)
 	$(MYPY) demo tools
+	$(MYPY) examples
 
 # All Go code except the cgo folders builds without a C compiler, and for arm64.
 .PHONY: lint-cross

@@ -743,7 +743,7 @@ struct stoc_batch {
     uint64_t tasks;
 };
 /* Parent. Waits at most timeout_ms until all tasks of one of these batches have answers. Returns
- * the number of the first such batch, or `count` if there is none. It may return early. */
+ * the number of the first such batch, or `count` if there is none. It returns early for a signal. */
 STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 /* Parent. Frees tasks whose answers the parent has read. BUSY: one of them has no answer yet. */
 STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
