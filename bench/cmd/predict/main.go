@@ -120,8 +120,14 @@ func (r *reads) trace() (*simulate.Trace, error) {
 	return t, nil
 }
 
-// room is that of the cache, in units of the trace.
-func (r *reads) room(t *simulate.Trace) uint64 { return uint64(math.Round(r.part * float64(t.Room()))) }
+// room is that of the cache, in units of the trace. A segment has whole pages for samples of different sizes.
+func (r *reads) room(t *simulate.Trace) uint64 {
+	room := uint64(math.Round(r.part * float64(t.Room())))
+	if r.sized {
+		room = (room + shm.RegionAlign - 1) &^ (shm.RegionAlign - 1)
+	}
+	return room
+}
 
 // predict returns the epochs of a policy in the simulator, with this seed. Loads that compute have no noise of 30 %.
 func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result, err error) {
