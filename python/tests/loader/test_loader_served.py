@@ -151,7 +151,9 @@ def test_no_job_has_more_samples_loaded_than_with_a_cache_of_its_share(server, w
     for load in loads:
         load.close()
     alone = 1 - slots / 2 / samples
-    assert loaded <= alone + 0.03, f"{loaded:.3f} of the dataset is loaded for the first job in an epoch; alone {alone:.3f}"
+    assert loaded <= alone + 0.03, (
+        f"{loaded:.3f} of the dataset is loaded for the first job in an epoch; alone {alone:.3f}"
+    )
 
 
 UNANNOUNCED = {
