@@ -44,6 +44,7 @@ type reads struct {
 	spun     time.Duration
 	samples  int
 	epochs   int
+	payload  uint64 // bytes that the last cache had for samples; a segment may round the room by up to 2 MiB
 	policies []string
 }
 
@@ -120,22 +121,20 @@ func (r *reads) trace() (*simulate.Trace, error) {
 	return t, nil
 }
 
-// room is that of the cache, in units of the trace. A segment has whole pages for samples of different sizes.
-func (r *reads) room(t *simulate.Trace) uint64 {
-	room := uint64(math.Round(r.part * float64(t.Room())))
-	if r.sized {
-		room = (room + shm.RegionAlign - 1) &^ (shm.RegionAlign - 1)
-	}
-	return room
-}
+// room is that of the cache, in units of the trace.
+func (r *reads) room(t *simulate.Trace) uint64 { return uint64(math.Round(r.part * float64(t.Room()))) }
 
-// predict returns the epochs of a policy in the simulator, with this seed. Loads that compute have no noise of 30 %.
+// predict returns the epochs of a policy in the simulator, with this seed and the room of the last cache. Loads that compute have no noise of 30 %.
 func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result, err error) {
 	o := simulate.Options{Seed: of, Noise: noise, Stalls: true}
 	if r.spun > 0 {
 		o.Noise, o.Stalls = 0, false
 	}
-	epochs, err := t.Run(name, r.room(t), o, nil)
+	room := r.room(t)
+	if r.sized {
+		room = r.payload
+	}
+	epochs, err := t.Run(name, room, o, nil)
 	for _, e := range epochs {
 		all = append(all, result{e.HitRate(), e.TimeSaved()})
 	}
@@ -173,6 +172,7 @@ func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
 	if c.segment, err = shm.Create(o); err != nil {
 		return nil, err
 	}
+	r.payload = c.segment.PayloadBytes
 	plans := jobs.New(c.segment)
 	options := cache.Options{}
 	if p == shm.PolicyPlanned {
