@@ -43,7 +43,7 @@ def apt(folder: Path, sources: Mapping[str, str]) -> list[str]:
         "Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": f"{folder}/sources",
         "Dir::State": folder, "Dir::State::status": f"{folder}/status", "Dir::Cache": f"{folder}/cache",
         "APT::Sandbox::User": "root", "APT::Get::Install-Recommends": "false", "Acquire::Languages": "none",
-        "Acquire::Check-Valid-Until": "false",
+        "Acquire::Check-Valid-Until": "false", "Acquire::Retries": "1", "Acquire::http::Timeout": "20",
     }  # fmt: skip
     command = ["apt-get", *(f"-o{key}={value}" for key, value in options.items())]
     run(*command, "update")

@@ -58,7 +58,11 @@ def interpreter(version: str) -> str | None:
             continue
         if found.stdout.strip() == version:
             return candidate
-    return of_uv(version) or debian.python(version)
+    try:
+        return of_uv(version) or debian.python(version)
+    except SystemExit as failed:  # no network, or an archive without this Debian
+        print(failed, file=sys.stderr)
+        return None
 
 
 def of_uv(version: str) -> str | None:
