@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -285,7 +285,7 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
     return figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
 
 
-def legend(figure: Figure, top: float, entries: dict[str, tuple[str, ...]]) -> None:
+def legend(figure: Figure, top: float, entries: Mapping[str, Sequence[str]]) -> None:
     """A line of coloured fields, each with its meaning after it."""
     axes = place(figure, 0.35, top, 9.5, 0.2)
     axes.set_xlim(0, 9.5)
