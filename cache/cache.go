@@ -51,7 +51,7 @@ type Cache struct {
 	allocating sync.Mutex
 	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
-	evictions  atomic.Uint64                            // of this handle
+	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all
 	closing    sync.Mutex                               // protects closeErr and lets a second Close wait for the first

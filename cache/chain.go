@@ -215,6 +215,7 @@ func (c *Cache) freeChainsOfDead(record uint32, entry int, sample uint64, w shm.
 // evictChain removes one sample, or takes one slot that it finds free. It returns Full when the policy
 // lets no sample go, and Busy when no claim entry is free.
 func (c *Cache) evictChain(f *fill) (Result, error) {
+	c.endLap()
 	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
@@ -292,7 +293,7 @@ func (c *Cache) remove(victim uint64) (Result, error) {
 	if !emptied {
 		return Busy, c.corrupt("sample %d changed during its eviction", victim)
 	}
-	c.countEviction()
+	c.count(shm.Evicted, 1)
 	return Stored, nil
 }
 

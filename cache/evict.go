@@ -43,6 +43,7 @@ func (c *Cache) evicts() bool { return c.rule != nil }
 // Stored when the word names the slot, and Full, with the claim as it was, when the policy lets no
 // sample go.
 func (c *Cache) evict(f *fill) (Result, error) {
+	c.endLap()
 	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
@@ -142,7 +143,7 @@ func (c *Cache) retire(f *fill, victim, s uint64) (bool, error) {
 		c.freeSlot(s, f.sample, "abort.slot", "abort.cursor") // the word does not name it, so abort does not
 		return false, c.corrupt("slot %d and its sample %d changed during an eviction", s, victim)
 	}
-	c.countEviction()
+	c.count(shm.Evicted, 1)
 	f.memory = false // the slot has its pages
 	return true, nil
 }

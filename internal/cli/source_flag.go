@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,10 +40,10 @@ func (f *sourceFlags) add(c *cobra.Command) {
 }
 
 // sourceHelp explains SRC in help texts.
-const sourceHelp = `SRC is a path. Its name tells the kind of source. A folder with a dataset.json is a dataset in block files
-(block). Any other folder is a tree of files, one sample each (dir). A .npy file is an array (npy). A .tar
-file, or a pattern of such names, is tar shards (tar). Anything else needs --kind. --source gives the
-settings of that kind, as in a configuration:
+const sourceHelp = `SRC is a path, or an address such as s3://bucket/train. Its name tells the kind of source. A folder with a
+dataset.json is a dataset in block files (block). Any other folder is a tree of files, one sample each (dir).
+A .npy file is an array (npy). A .tar file, or a pattern of such names, is tar shards (tar). Anything else
+needs --kind. --source gives the settings of that kind, as in a configuration:
   --source 'glob=**/*.jpg,labels=folders'
   --kind raw --source 'shape=[3,224,224],dtype=float32'
 --decode decodes the samples as a server does:
@@ -68,7 +70,7 @@ func explainKinds() string {
 }
 
 // settings returns the settings of a source: its path and the flags.
-func (f *sourceFlags) settings(path string) (source.Settings, error) {
+func (f *sourceFlags) settings(ctx context.Context, path string) (source.Settings, error) {
 	s := source.Settings{"path": path}
 	for _, text := range f.set {
 		if err := parseSettings(s, text); err != nil {
@@ -79,7 +81,7 @@ func (f *sourceFlags) settings(path string) (source.Settings, error) {
 	case f.kind != "":
 		s["kind"] = f.kind
 	case s["kind"] == nil:
-		kind, err := guessKind(path)
+		kind, err := guessKind(ctx, path, s["remote"])
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +91,7 @@ func (f *sourceFlags) settings(path string) (source.Settings, error) {
 }
 
 func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, error) {
-	s, err := f.settings(path)
+	s, err := f.settings(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -106,30 +108,54 @@ func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, err
 	return opened, err
 }
 
-// guessKind finds the kind of a source by its path.
-func guessKind(path string) (string, error) {
-	st, err := os.Stat(path)
+// guessKind finds the kind of a source by its path, and by whether there is a dataset.json below it. remote
+// says how to reach an address.
+func guessKind(ctx context.Context, path string, remote any) (string, error) {
+	where := source.Remote{}
+	settings, _ := remote.(map[string]any) // the source complains about anything else
+	if source.IsRemote(path) {
+		where.Remote = settings
+	}
+	place, err := where.Place(&path)
+	if err != nil {
+		return "", err
+	}
+	defer place.Close()
 	base := filepath.Base(path)
-	remote := source.IsRemote(path)
 	switch {
-	case err == nil && st.IsDir():
-		if _, err := os.Stat(filepath.Join(path, "dataset.json")); err == nil {
-			return "block", nil
-		}
-		return "dir", nil
+	case isFolder(path):
 	case strings.HasSuffix(base, ".tar"), strings.HasSuffix(base, ".tar.gz"),
 		strings.HasSuffix(base, ".tgz"): // no file has the name of a pattern of shards
 		return "tar", nil
-	case remote && filepath.Ext(base) == "": // a folder; block files name their kind by --kind
-		return "dir", nil
-	case err != nil && !remote:
-		return "", err
-	case base == "dataset.json" || strings.HasSuffix(base, ".stocblk"):
-		return "", usage("%s is a part of a dataset in block files: give its folder", path)
 	case strings.HasSuffix(base, ".npy"):
 		return "npy", nil
+	case base == "dataset.json" || strings.HasSuffix(base, ".stocblk"):
+		return "", usage("%s is a part of a dataset in block files: give its folder", path)
+	case place.Objects() == nil:
+		if _, err := os.Stat(path); err != nil {
+			return "", err
+		}
+		return "", noKind(path)
 	}
-	return "", usage("%s: its name does not say what kind of source it is; give --kind, and its settings by "+
+	switch _, err := place.Stamp(ctx, strings.TrimRight(path, "/")+"/dataset.json"); {
+	case err == nil:
+		return "block", nil
+	case place.Objects() == nil, filepath.Ext(base) == "" && errors.Is(err, fs.ErrNotExist):
+		return "dir", nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", noKind(path)
+	default:
+		return "", fmt.Errorf("%w (asked for to find the kind of the source; --kind says it)", err)
+	}
+}
+
+func isFolder(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+func noKind(path string) error {
+	return usage("%s: its name does not say what kind of source it is; give --kind, and its settings by "+
 		"--source, such as --kind raw --source sample_bytes=150528", path)
 }
 

@@ -418,7 +418,7 @@ func (c *Config) tier(from map[string]any) source.Settings {
 // file.
 func (c *Config) resolve(key string, value any) any {
 	path, ok := value.(string)
-	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none") && path != "" &&
+	if ok && (key == "path" || key == "manifest" || key == "index" && path != "none" && path != "beside") && path != "" &&
 		!filepath.IsAbs(path) && !source.IsRemote(path) {
 		return filepath.Join(filepath.Dir(c.path), path)
 	}

@@ -32,6 +32,7 @@ caches:
   - {name: shards, source: {kind: tar, path: train.tar, index: indexes}}
   - {name: bare, source: {kind: tar, path: train.tar, index: none}}
   - {name: listed, source: {kind: dir, path: pets, manifest: list.txt}}
+  - {name: beside, source: {kind: tar, path: train.tar, index: beside}}
 sockets: {dir: /run/here}
 `
 
@@ -46,7 +47,10 @@ func TestLoad(t *testing.T) {
 		o.Caches[3].Source["index"]; a != filepath.Join(filepath.Dir(path), "indexes") || b != "none" {
 		t.Errorf("indexes %v and %v", a, b)
 	}
-	if len(o.Caches) != 5 || o.SocketsDir != "/run/here" {
+	if kept := o.Caches[5].Source["index"]; kept != "beside" {
+		t.Errorf("index %v", kept)
+	}
+	if len(o.Caches) != 6 || o.SocketsDir != "/run/here" {
 		t.Fatalf("%+v", o)
 	}
 	if got := o.Caches[4].Source["manifest"]; got != filepath.Join(filepath.Dir(path), "list.txt") {

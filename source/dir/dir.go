@@ -148,6 +148,10 @@ func (o *settings) check() error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{source.ErrInvalid}, args...)...)
 	}
+	if err := cmp.Or(source.RefuseAddress("index", o.Index, "stocached writes this file"),
+		source.RefuseAddress("manifest", o.Manifest, "download the file, and name the copy")); err != nil {
+		return err
+	}
 	switch {
 	case o.Path == "":
 		return invalid("no path")

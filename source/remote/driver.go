@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"strings"
 
 	"github.com/stocached/stocached/source"
 )
@@ -34,9 +35,10 @@ type Answer struct {
 	Body  io.ReadCloser // nil for Head
 }
 
-// stamp returns the stamp of an object.
+// stamp returns the stamp of an object: the same from a bucket and from a web server that gives the bucket's
+// tags, so that both take the same index of a shard.
 func stamp(bytes int64, tag string) source.Stamp {
-	sum := sha256.Sum256([]byte(tag))
+	sum := sha256.Sum256([]byte(strings.Trim(tag, `"`)))
 	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
 }
 

@@ -24,7 +24,8 @@
 // # The index
 //
 // The source reads the headers of each shard once and skips the data. It keeps the places of the
-// members in an index file for each shard; index.go has its format. An index is valid while the
-// shard's size and modification time are the same and the checksum is correct; else it is made
-// again. Several processes may do so at the same time.
+// members in an index file for each shard; index.go has its format. An index may also lie beside a
+// shard in a bucket or on a web server. An index is valid while the shard's size and modification
+// time (of an object: its ETag) are the same and the checksum is correct; else it is made again.
+// Several processes may do so at the same time.
 package tar

@@ -7,8 +7,8 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// kept is an index file in memory: a mapping, or a copy if it cannot be mapped. It is nil for an
-// index that is in no file.
+// kept is an index file in memory: a mapping, or its bytes if it cannot be mapped or is in no local file.
+// nil holds nothing.
 type kept struct {
 	file  *source.File // closed: a mapping does not need it, and thousands of shards would need as many descriptors
 	pages *source.Map

@@ -14,14 +14,16 @@ func (d *dataset) notes() []source.Note {
 			notes = append(notes, source.Note{Name: name, Text: fmt.Sprintf(text, n) + example})
 		}
 	}
-	var made, kept, doubtful, unkept, empty, skipped, unused, ignored, links, trailing int
+	var made, kept, taken, put, doubtful, unkept, empty, skipped, unused, ignored, links, trailing int
 	var doubt, cause, tail string
 	for k, s := range d.shards {
 		x, c := s.index, &d.chosen[k]
 		skipped, unused, ignored, links = skipped+c.skipped, unused+c.unused, ignored+int(x.ignored), links+int(x.links)
 		empty += one(x.samples == 0)
 		made += one(s.made)
-		kept += one(!s.made)
+		taken += one(s.taken)
+		put += one(s.put)
+		kept += one(!s.made && !s.taken)
 		if s.doubt != nil {
 			if doubtful++; doubt == "" {
 				doubt = ": " + s.doubt.Error()
@@ -47,7 +49,9 @@ func (d *dataset) notes() []source.Note {
 		"%d, which hold no data; shards without them are made by tar --dereference --hard-dereference")
 	note("data after the end", trailing, tail, "in %d shards, ignored")
 	note("indexes kept", kept, "", "%d, used as they were")
+	note("indexes taken", taken, "", "%d, from beside the shards")
 	note("indexes made", made, "", "%d")
+	note("indexes written", put, "", "%d, beside the shards")
 	note("indexes made again", doubtful, doubt, "%d, because the kept ones could not be used")
 	note("indexes not kept", unkept, cause, "%d, so they will be made again next time")
 	return notes

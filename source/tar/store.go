@@ -18,16 +18,18 @@ import (
 
 const (
 	indexSuffix = ".stocached-index"
-	newSuffix   = ".new"   // of an unfinished index
-	noIndex     = "none"   // a value of the setting index
-	chunk       = 64 << 10 // bytes of one write
-	indexMode   = fs.FileMode(0o644)
+	newSuffix   = ".new" // of an unfinished index
+	noIndex     = "none" // a value of the setting index
+	// besideShards is another one.
+	besideShards = "beside"
+	chunk        = 64 << 10 // bytes of one write
+	indexMode    = fs.FileMode(0o644)
 )
 
 var errBusy = errors.New("another process is writing it")
 
-// places returns where the index of a shard may be kept, the preferred place first: beside a local
-// shard and in the user's cache directory, or the place of the setting.
+// places returns where on local disks the index of a shard may be kept, the preferred place first: beside
+// a local shard and in the user's cache directory, or the place of the setting.
 func places(setting, shard string) ([]string, error) {
 	absolute, remote := shard, source.IsRemote(shard)
 	if !remote {
@@ -42,9 +44,11 @@ func places(setting, shard string) ([]string, error) {
 	switch {
 	case setting == noIndex:
 		return nil, nil
+	case setting == besideShards && !remote:
+		return []string{shard + indexSuffix}, nil
 	case strings.HasSuffix(setting, indexSuffix):
 		return []string{setting}, nil
-	case setting != "":
+	case setting != "" && setting != besideShards:
 		return []string{filepath.Join(setting, distinct)}, nil
 	}
 	var beside []string

@@ -40,15 +40,23 @@ type settings struct {
 	// which leaves them out.
 	Missing string `key:"missing"`
 	// Index is where indexes are kept: a folder, which is made if missing; for a single shard the
-	// name of a file that ends in .stocached-index; or "none". Default: beside each shard, with
-	// .stocached-index after its name, or in the user's cache directory if that fails.
+	// name of a file that ends in .stocached-index; "beside": beside each shard, also in a bucket, with
+	// .stocached-index after its name; or "none". Default: beside each local shard, or in the user's
+	// cache directory if that fails, and for an object.
 	Index string `key:"index"`
 	// OpenFiles is how many shards stay open between reads, default 256.
 	OpenFiles int `key:"open_files"`
 }
 
-func (o *settings) check(shards int) error {
+func (o *settings) check(place *source.Place, shards int) error {
+	if err := source.RefuseAddress("index", o.Index, "index: beside keeps the indexes beside the shards in a bucket"); err != nil {
+		return err
+	}
+	_, writable := place.Objects().(source.Writable)
 	switch {
+	case o.Index == besideShards && place.Objects() != nil && !writable:
+		return fmt.Errorf("%w: index is %s, and a web server takes no files; name a local file that ends in %s, "+
+			"and put it beside the shard", source.ErrInvalid, o.Index, indexSuffix)
 	case o.Fields != nil && len(o.Fields) == 0:
 		return fmt.Errorf("%w: fields is empty; leave it out to read the fields of the first sample", source.ErrInvalid)
 	case o.Missing != "" && o.Missing != "error" && o.Missing != "skip":
@@ -88,7 +96,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 	}
 	paths, err := shardPaths(ctx, place, o.Path)
 	if err == nil {
-		err = o.check(len(paths))
+		err = o.check(place, len(paths))
 	}
 	if err != nil {
 		place.Close()

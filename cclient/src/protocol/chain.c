@@ -157,7 +157,7 @@ static int remove_sample(stoc_cache *c, uint32_t record, uint64_t victim)
     STOC_FAULT("evict.unlisted");
     if (!emptied)
         return corrupt(c);
-    count_eviction(c);
+    count(c, STOC_COUNTER_EVICTED, 1);
     return STOC_STORED;
 }
 
@@ -166,6 +166,7 @@ static int remove_sample(stoc_cache *c, uint32_t record, uint64_t victim)
 static int evict_chain(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
+    end_lap(c);
     bool swept = c->policy == STOC_POLICY_FIFO || c->policy == STOC_POLICY_CLOCK;
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};

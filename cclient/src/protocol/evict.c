@@ -47,7 +47,9 @@ INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64
     store(meta_word(c, sample), meta_with_cost(meta, cost));
 }
 
-enum { LAP_READS, LAP_EVICTED, LAP_REPLACED, LAP_EVERY = 64 };
+enum { LAP_READS, LAP_EVICTED, LAP_REPLACED };
+
+enum { LAP_SEARCHES = 64 }; /* after so many searches for a victim a client looks whether the lap is over */
 
 /* Evictions since a lap began, for as many reads as there are samples. */
 static uint64_t replaced_since(const stoc_cache *c, uint64_t begin, uint64_t reads, uint64_t evicted)
@@ -56,18 +58,22 @@ static uint64_t replaced_since(const stoc_cache *c, uint64_t begin, uint64_t rea
     return (uint64_t)((double)(evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted)) * part + 0.5);
 }
 
-/* How many samples went for others in the last lap. The numbers are those of all clients, since the creation. */
+/* How many samples went for others in the last lap: those of this lap so far, and for the rest of it as many as in the
+ * lap before. The numbers are those of all clients, since the creation. */
 INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evicted)
 {
-    uint64_t begin = load(lap_word(c, LAP_READS));
-    return reads >= begin + c->samples ? replaced_since(c, begin, reads, evicted) : load(lap_word(c, LAP_REPLACED));
+    uint64_t begin = load(lap_word(c, LAP_READS)), n = c->samples;
+    if (reads >= begin + n)
+        return replaced_since(c, begin, reads, evicted);
+    double rest = (double)(n - (reads - MIN(begin, reads))) / (double)n;
+    return evicted - MIN(load(lap_word(c, LAP_EVICTED)), evicted) +
+           (uint64_t)((double)load(lap_word(c, LAP_REPLACED)) * rest + 0.5);
 }
 
-/* Counts a sample that went for another one, and begins a new lap if one is over: docs/spec/segment.md, Laps. */
-INTERNAL void count_eviction(stoc_cache *c)
+/* Begins a new lap if one is over. */
+INTERNAL void end_lap(stoc_cache *c)
 {
-    count(c, STOC_COUNTER_EVICTED, 1);
-    if ((atomic_fetch_add(&c->evictions, 1) + 1) % LAP_EVERY != 0)
+    if ((atomic_fetch_add(&c->searches, 1) + 1) % LAP_SEARCHES != 0)
         return;
     uint64_t reads = 0, evicted = 0, high = MIN(load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++)
@@ -118,7 +124,7 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
         free_slot(c, slot, k->sample, "abort.slot", "abort.cursor"); /* the word does not name it: abort does not */
         return corrupt(c);
     }
-    count_eviction(c);
+    count(c, STOC_COUNTER_EVICTED, 1);
     return RETIRED;
 }
 
@@ -129,6 +135,7 @@ static int retire(struct stoc_claim *k, uint32_t record, uint64_t victim, uint64
 INTERNAL int evict(struct stoc_claim *k, uint32_t record)
 {
     stoc_cache *c = k->cache;
+    end_lap(c);
     struct candidate newcomer = {.sample = k->sample, .size = k->length,
                                  .cost = cost_of(load(meta_word(c, k->sample)))};
     for (int tries = 0; tries < SEARCHES; tries++) {

@@ -340,3 +340,22 @@ def test_stats_say_what_the_last_lap_has_replaced():
         for _ in range(3):
             last = read(0)
         assert last <= n * 0.5, "the mean of the laps since"
+
+
+def test_stats_say_what_the_last_lap_has_replaced_where_few_samples_go():
+    n, slots = 2000, 200
+    with Cache.create(samples=n, shape=(8,), slots=slots, policy="cost") as cache:
+
+        def read(costly: int) -> int:
+            """Reads all. A sample without a cost replaces none."""
+            evicted = cache.stats().evicted
+            for index in range(n):
+                if cache.get(index) is None:
+                    known = 0.001 if index < slots else 1.0 if 1000 <= index < 1000 + costly else None
+                    cache.put(index, np.full(8, index % 251, np.uint8), cost=known)
+            assert cache.stats().evicted - evicted == costly
+            return int(cache.stats().replaced)
+
+        assert read(0) == 0
+        assert abs(read(50) - 50) <= 10
+        assert read(0) <= 10

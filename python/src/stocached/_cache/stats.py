@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import _native
+from . import disk
 from .attachment import Attachment
 
 
@@ -50,13 +51,13 @@ class Stats(Mapping[str, Any]):
     clears: int = 0
     evicted: int = 0  # samples that went for others
     arena_free_bytes: int = 0  # in free slots of a variable-size cache that evicts
-    # of the evicted, those of the last lap, for as many reads as there are samples, which is an epoch of one job; 0
-    # before the cache was read so often
+    # of the evicted, those of the last lap: about as many reads as there are samples, which is an epoch of one job
     replaced: int = 0
     # of the disk cache behind this one, by all processes that have shared its file since it was out of use
     disk_hits: int = 0
     disk_misses: int = 0
     disk_writes: int = 0
+    disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were removed
 
     @property
@@ -92,5 +93,5 @@ def stats_of(cache: Attachment) -> Stats:
     cache._handle.check(_native.stats(cache._handle, native))
     counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
     if cache._disk is not None:
-        counters |= zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), cache._disk.counts())
+        counters |= zip(disk.COUNTS, cache._disk.counts())
     return Stats(cache.samples, cache.slots, cache.variable, cache.segment_bytes, cache._limit_bytes, **counters)
