@@ -431,6 +431,13 @@ DEFECTS = [
         go("./source/remote", "TestWindowOfANearbyServer"),
     ),
     Defect(
+        "Requests: an error of the network has the whole address",
+        "source/remote/network.go",
+        "\t\terr = cut.Err\n",
+        "\t\t_ = cut.Err\n",
+        go("./internal/cli", "TestSecretsOfAWholeRun"),
+    ),
+    Defect(
         "Python: a node's server does not read what its node owns and others read",
         "python/src/stocached/_loader/gather.py",
         'first = context.began.get("first_dealt", False)',

@@ -357,7 +357,7 @@ func TestTierSecrets(t *testing.T) {
 	seen := map[string]string{}
 	run := func(s *served, args ...string) {
 		out, _ := program(args...).CombinedOutput()
-		seen[strings.Join(args, " ")] = string(out)
+		seen[strings.Join(args, " ")] += string(out)
 	}
 	for _, s := range []*served{inline, byFile} {
 		s.start() // the user does not exist yet
@@ -397,9 +397,18 @@ func TestTierSecrets(t *testing.T) {
 	}
 	admin("ACL", "SETUSER", user, "resetpass", ">another")
 	admin("CLIENT", "KILL", "USER", user)
+	fails := func(when string) {
+		for _, s := range []*served{inline, byFile} {
+			wantFetch(t, s.dial(), rand.Perm(100))
+			seen["readyz "+when+s.path] = s.answers("/readyz")
+			run(s, "doctor", "-c", s.path)
+			run(s, "health", "--sockets", s.sockets, "--json")
+		}
+	}
+	fails("after a change of the password ")
+	r.Kill()
+	fails("after the end of the engine ")
 	for _, s := range []*served{inline, byFile} {
-		wantFetch(t, s.dial(), rand.Perm(100))
-		seen["readyz after a change of the password "+s.path] = s.answers("/readyz")
 		seen["log "+s.path] = s.said()
 		for _, root := range []string{filepath.Dir(s.path), s.segments} {
 			if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
