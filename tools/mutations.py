@@ -431,6 +431,27 @@ DEFECTS = [
         go("./source/remote", "TestWindowOfANearbyServer"),
     ),
     Defect(
+        "Requests: the window stays wide with a long queue",
+        "source/remote/window.go",
+        "\t\tw.size = max(1, w.size-1)\n",
+        "\t\tw.size = max(1, w.size)\n",
+        go("./source/remote", "TestWindowShrinksWithALongQueue"),
+    ),
+    Defect(
+        "Requests: the fastest answers are never measured again",
+        "source/remote/window.go",
+        "case time.Since(w.measured) > measureAgain:",
+        "case w.measured.IsZero():",
+        go("./source/remote", "TestWindowOfALinkThatBecomesSlower"),
+    ),
+    Defect(
+        "Requests: a busy server gets second requests",
+        "source/remote/hedge.go",
+        "s.window.isBusy() || ",
+        "",
+        go("./source/remote", "TestNoSecondRequestToABusyServer"),
+    ),
+    Defect(
         "Requests: an error of the network has the whole address",
         "source/remote/network.go",
         "\t\terr = cut.Err\n",
