@@ -262,7 +262,7 @@ func TestTierBadInput(t *testing.T) {
 		})
 	}
 	for _, c := range []struct{ tier, want string }{
-		{"addresses: []", "tiers[0]: invalid source: addresses: give host:port"},
+		{"addresses: []", "tiers[0]: invalid tier: addresses: give host:port"},
 		{"addresses: [here]", `"here" is not host:port`},
 		{on(plain) + ", memory: 2000", "memory: 2000 bytes are less than a sample, which takes 3000"},
 		{on(plain) + ", timeout: 5", "5 has no unit"},
@@ -272,7 +272,7 @@ func TestTierBadInput(t *testing.T) {
 		{on(plain) + ", tls: {ca: /nowhere}", "tls.ca: open /nowhere"},
 		{on(plain) + ", tls: {key: a}", "tls.cert and tls.key go together"},
 		{on(plain) + ", password_file: /nowhere", "password_file: open /nowhere"},
-		{on(plain) + ", colour: red", "colour"},
+		{on(plain) + ", colour: red", `tiers[0]: invalid tier: unknown key "colour"`},
 		{on(plain) + ", timeout: 16s", "timeout: 16s is more than a quarter of the cache's read_timeout, which is 1m"},
 	} {
 		s := hosts(t, 1, 50, "all", c.tier)[0]
