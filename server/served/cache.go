@@ -45,6 +45,7 @@ type Cache struct {
 	jobs    *jobs.Jobs      // that announced what they read; nil: the policy is not planned
 	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
+	changes *wrap.Changes // of its present source
 	adopted bool // it was warm before this server started
 
 	track advise.Track // of its epochs, with the policy cost
