@@ -501,6 +501,27 @@ DEFECTS = [
         go("./tier/cluster", "TestLeases"),
     ),
     Defect(
+        "Tiers: machines that read at the same time load a sample each",
+        "tier/around.go",
+        "\tif shared := a.set.shared; shared != nil {",
+        "\tif shared := a.set.shared; shared != nil && i < 0 {",
+        go("./internal/cli", "TestTierReadsOnce"),
+    ),
+    Defect(
+        "Tiers: a miss counts at its lease too",
+        "tier/cluster/cluster.go",
+        "\tcase errors.Is(err, redis.Nil):\n\t\treturn",
+        "\tcase errors.Is(err, redis.Nil):\n\t\tt.counts.misses.Add(1)\n\t\treturn",
+        go("./tier/cluster", "TestShared"),
+    ),
+    Defect(
+        "Health: a source that has changed is well",
+        "source/wrap/changes.go",
+        "c.first.CompareAndSwap(nil, &text)",
+        "_ = text",
+        go("./internal/cli", "TestFetchAfterTheDataChanged"),
+    ),
+    Defect(
         "Tiers: the end of a server drops what waits to be written",
         "tier/set.go",
         "\t\tif q.ctx.Err() != nil {\n\t\t\tq.dropped.Add(1)",
