@@ -46,7 +46,7 @@ type Cache struct {
 	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
 	changes *wrap.Changes // of its present source
-	adopted bool // it was warm before this server started
+	adopted bool          // it was warm before this server started
 
 	track advise.Track // of its epochs, with the policy cost
 
