@@ -102,7 +102,8 @@ type Status struct {
 	Kind     string `json:"kind"`
 	Hits     uint64 `json:"hits"`
 	HitBytes uint64 `json:"hit_bytes"`
-	Misses   uint64 `json:"misses"`
+	// samples that the tier had not when it was asked first. One that another machine loads then is a hit too.
+	Misses uint64 `json:"misses"`
 	// reads that did not ask the tier, or got no answer, because a node was left out
 	LeftOut    uint64 `json:"left_out"`
 	Writes     uint64 `json:"writes"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type health struct {
 	ready   string
 	leftOut table.List[string]
 	tiers   table.List[string]
+	changed table.List[string]
 	seconds table.Ratio
 }
 
@@ -33,6 +35,8 @@ var healthColumns = table.Columns[health]{
 		func(h health) any { return h.leftOut }),
 	table.Listed("tiers", "tiers", "nodes of tiers that it leaves out, and what else is wrong with tiers",
 		func(h health) any { return h.tiers }),
+	table.Listed("changed", "changed", "caches whose data has changed since the source was opened, and what has",
+		func(h health) any { return h.changed }),
 	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
@@ -51,7 +55,8 @@ func newHealth() *cobra.Command {
 		Short: "Say whether a server is healthy and serves clients",
 		Long: paragraphs(`Asks the admin socket for /healthz (it is alive) and /readyz (it serves clients, and is neither starting
 nor ending), as a supervisor would. It fails unless both succeed. It lists the caches that the server left
-out because their source or segment is damaged, and nodes of tiers that do not answer; both are no failure.
+out because their source or segment is damaged, nodes of tiers that do not answer, and caches whose data has
+changed. These are no failure: the server still serves.
 stocached ping tests the other socket, which clients use.`,
 			healthColumns.Explain("OUTPUT of --json; else a line for people"),
 			exitStatus(exitPermission, exitNoServer)),
@@ -70,8 +75,12 @@ stocached ping tests the other socket, which clients use.`,
 			if asJSON {
 				err = table.WriteJSON(c.OutOrStdout(), healthColumns.Object(h))
 			} else if h.problem() == "" {
-				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s is well and serves\n", h.sockets)
-				for _, one := range append(h.leftOut, h.tiers...) {
+				state := "is well and serves"
+				if n := len(h.changed); n > 0 {
+					state = "serves, but the data of " + plural(n, "cache") + " has changed"
+				}
+				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s %s\n", h.sockets, state)
+				for _, one := range slices.Concat(h.leftOut, h.tiers, h.changed) {
 					complain(c.ErrOrStderr(), one)
 				}
 			}
@@ -103,6 +112,8 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 				h.leftOut = append(h.leftOut, one)
 			} else if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "tier: "); ok {
 				h.tiers = append(h.tiers, one)
+			} else if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "changed: "); ok {
+				h.changed = append(h.changed, one)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ import (
 
 // internals are words of Go, its libraries and cobra that mean nothing to users.
 var internals = regexp.MustCompile(`strconv\.|<nil>|%!|map\[|interface ?\{|unconvertible|unmarshal|mapstructure|reflect\.|runtime error|goroutine|expected type|error\(s\)|flag\(s\)|\btime: |(^|[ (])json: |` +
-	`0x[0-9a-f]{8}|\bparsing "|invalid syntax|(invalid argument|invalid source|no such cache|invalid configuration): .*(invalid argument|invalid configuration): |group \[|\[[a-z]+ [a-z]+\]|\b1 [a-z]+s\b, expected|` +
+	`0x[0-9a-f]{8}|\bparsing "|invalid syntax|(invalid argument|invalid source|invalid tier|no such cache|invalid configuration): .*(invalid argument|invalid configuration): |group \[|\[[a-z]+ [a-z]+\]|\b1 [a-z]+s\b, expected|` +
 	`source data|got int|another kind of value`)
 
 // wantOurWords checks the message of a failed command.

@@ -47,7 +47,7 @@ func TestDiskTierSurvivesRestarts(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = program("doctor", "-c", s.path).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "bytes free for this file") {
+	if err != nil || !strings.Contains(string(out), "iB free for this file") {
 		t.Errorf("%v\n%s", err, out)
 	}
 

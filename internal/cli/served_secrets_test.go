@@ -18,7 +18,7 @@ import (
 
 // Ensure that no credential shows in anything that a whole run prints, answers or keeps: its log, its errors,
 // metrics, command lines and files. The run has two sources, in a bucket and on a web server with a password and
-// a signed address, and a tier with a password. All of them work, and then fail.
+// a signed address, and a tier with a password. All of them work, then refuse, and then are gone.
 func TestSecretsOfAWholeRun(t *testing.T) {
 	const n = 60
 	const webPassword, signature, enginePassword = "web-password-7x", "signature-9y", "engine-password-3z"
@@ -87,6 +87,23 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 		check("the log", served.said())
 	}
 	look()
+	fail := func(words string) {
+		t.Helper()
+		for name, dir := range map[string]string{"pets": served.segments, "bucket": bucketSegments} {
+			code, stdout, stderr := cli(t, "warm", name, "--sockets", served.sockets, "--dir", dir)
+			if check("warm", stdout+stderr); code == exitOK {
+				t.Errorf("warm %s does not fail: %s%s", name, stdout, stderr)
+			}
+		}
+		for path, remote := range map[string]string{address: "stall: 1s", "s3://" + s3test.Bucket + "/data/records": "endpoint: " + s.URL} {
+			code, stdout, stderr := cli(t, "source", "info", path, "--kind", "raw", "--source",
+				fmt.Sprintf("sample_bytes=%d,remote={%s}", servedBytes, remote))
+			if check("source info", stdout+stderr); code == exitOK || !strings.Contains(stderr, words) {
+				t.Errorf("source info of %s ends with %d, want an error with %q: %s", path, code, words, stderr)
+			}
+		}
+		look()
+	}
 	// The web server and the bucket refuse, and the engine is gone.
 	down.Store(true)
 	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
@@ -94,20 +111,12 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 		fmt.Fprint(w, "<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
 	})
 	engine.Kill()
-	for name, dir := range map[string]string{"pets": served.segments, "bucket": bucketSegments} {
-		code, stdout, stderr := cli(t, "warm", name, "--sockets", served.sockets, "--dir", dir)
-		if check("warm", stdout+stderr); code == exitOK {
-			t.Errorf("warm %s does not fail: %s%s", name, stdout, stderr)
-		}
-	}
-	for _, path := range []string{address, "s3://" + s3test.Bucket + "/data/records"} {
-		code, stdout, stderr := cli(t, "source", "info", path, "--kind", "raw", "--source",
-			fmt.Sprintf("sample_bytes=%d,remote={stall: 1s}", servedBytes))
-		if check("source info", stdout+stderr); code == exitOK {
-			t.Errorf("source info of %s does not fail", path)
-		}
-	}
-	look()
+	fail("403")
+	// No server of the sources is there any more: these errors are of the network, and know whole addresses.
+	web.CloseClientConnections()
+	web.Close()
+	s.Stop()
+	fail("connection refused")
 	served.kill()
 	for _, root := range []string{filepath.Dir(served.path), served.segments, bucketSegments, disk, os.Getenv("XDG_CACHE_HOME")} {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {

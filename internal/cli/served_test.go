@@ -362,8 +362,19 @@ func TestFetchAfterTheDataChanged(t *testing.T) {
 		failed.Failures[0].Position != 1 || !strings.Contains(err.Error(), s.records) {
 		t.Errorf("under the server: %v", err)
 	}
+	health := func(words ...string) {
+		t.Helper()
+		code, stdout, stderr := cli(t, "health", "--sockets", s.sockets)
+		for _, w := range words {
+			if code != exitOK || !strings.Contains(stdout+stderr, w) {
+				t.Errorf("health ends with %d, no %q in %s%s", code, w, stdout, stderr)
+			}
+		}
+	}
+	health("serves, but the data of 1 cache has changed", "cache pets: misses of changed data fail", s.records)
 	s.kill()
 	s.start()
+	health("is well and serves")
 	if err := c.Fetch(context.Background(), []int{60}, make([]byte, servedBytes), servedBytes); !errors.Is(err,
 		stocclient.ErrReplaced) {
 		t.Errorf("under the old handle: %v", err)

@@ -88,6 +88,9 @@ func (s *Host) Handler() http.Handler {
 		}
 		lines := append([]string{"ok"}, s.LeftOut()...)
 		for _, h := range s.Caches() {
+			if changed := h.Changed(); changed != "" {
+				lines = append(lines, "changed: "+strings.ReplaceAll(changed, "\n", "; "))
+			}
 			for _, problem := range h.Problems() {
 				lines = append(lines, "tier: "+strings.ReplaceAll(problem, "\n", "; "))
 			}

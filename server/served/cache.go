@@ -45,7 +45,8 @@ type Cache struct {
 	jobs    *jobs.Jobs      // that announced what they read; nil: the policy is not planned
 	planned *prefetch.Ahead // reads ahead for them; nil if jobs is
 	counts  *counts
-	adopted bool // it was warm before this server started
+	changes *wrap.Changes // of its present source
+	adopted bool          // it was warm before this server started
 
 	track advise.Track // of its epochs, with the policy cost
 

@@ -16,7 +16,8 @@ func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
 // read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
 func (h *Cache) read(p *Prepared, tiers *tier.Set) {
 	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
-	counted := wrap.Count(p.source, &h.counts.source)
+	h.changes = &wrap.Changes{Counts: &h.counts.source}
+	counted := wrap.Watch(p.source, h.changes)
 	switch {
 	case p.source.Info().Programs:
 		h.programs = tier.NewPrograms(p.source, tiers, p.Options.ReadTimeout)
@@ -46,6 +47,18 @@ func (h *Cache) Tiers() []tier.Status {
 		return nil
 	}
 	return h.tiers.Status()
+}
+
+// Changed says how the source of the cache has changed since it was opened; "": no read has found a change.
+func (h *Cache) Changed() string {
+	if !h.Enter() {
+		return ""
+	}
+	defer h.Leave()
+	if changed := h.changes.Changed(); changed != "" {
+		return fmt.Sprintf("cache %s: misses of changed data fail: %s", h.Name, changed)
+	}
+	return ""
 }
 
 // Problems returns a line for each node of a tier that is left out, and for what an operator should change.

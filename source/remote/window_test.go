@@ -1,9 +1,12 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,6 +131,70 @@ func TestWindowOfANearbyServer(t *testing.T) {
 		rates(&link{latency: 200 * time.Microsecond, bandwidth: 1e9}, w, 16, 110<<10, 3)
 		if w.size < 16 {
 			t.Errorf("a window of %.1f for 16 callers", w.size)
+		}
+	})
+}
+
+// Ensure that a window with many requests in a queue shrinks, without a word of the server.
+func TestWindowShrinksWithALongQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fixed(64)
+		rates(&link{latency: 20 * time.Millisecond, bandwidth: 12.5e6}, w, 80, 110<<10, 9) // 9 s: nothing is measured again
+		if w.size > 56 || w.resume != 0 {
+			t.Errorf("a window of %.1f, of which a link of 100 Mbit/s needs 3", w.size)
+		}
+	})
+}
+
+// Ensure that a link which becomes slower for good is no queue for ever: the fastest answers are measured again.
+func TestWindowOfALinkThatBecomesSlower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{latency: 20 * time.Millisecond, bandwidth: 125e6}
+		w := newWindow(64)
+		rates(l, w, 64, 110<<10, 5)
+		l.latency = 100 * time.Millisecond
+		rates(l, w, 64, 110<<10, 60)
+		slow := &link{latency: l.latency, bandwidth: l.bandwidth}
+		best := rates(slow, fixed(64), 64, 110<<10, 4)[3]
+		// The window is halved for a round now and then.
+		if got := slices.Max(rates(l, w, 64, 110<<10, 5)); got < 0.85*best {
+			t.Errorf("%.1f MB/s with a window of %.1f, the widest gives %.1f", got/1e6, w.size, best/1e6)
+		}
+	})
+}
+
+// slow is a Driver whose answers take a second.
+type slow struct{ Driver }
+
+func (slow) Get(_ context.Context, _ string, _ int64, n int, _ string) (Answer, error) {
+	time.Sleep(time.Second)
+	return Answer{Bytes: int64(n), Body: io.NopCloser(bytes.NewReader(make([]byte, n)))}, nil
+}
+
+// Ensure that no second request begins while the server says that it is busy, and that they begin again later.
+func TestNoSecondRequestToABusyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2000
+		o := Options{}
+		if err := o.check(); err != nil {
+			t.Fatal(err)
+		}
+		s := New(slow{}, o)
+		for range recentReads {
+			s.hedge.took(n, 10*time.Millisecond)
+		}
+		if err := s.window.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.window.leave(time.Now(), n, source.ErrUnavailable)
+		for _, want := range []uint64{0, 1} {
+			if err := s.ReadAt(t.Context(), "records", stamp(n, ""), make([]byte, n), 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.traffic.Hedged.Load(); got != want {
+				t.Errorf("%d second requests, want %d", got, want)
+			}
+			time.Sleep(ceilingLasts)
 		}
 	})
 }

@@ -5,11 +5,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/stocached/stocached/source"
 )
 
-// Counts are the counters of Count. The zero value is ready to use. They must not be copied.
+// Counts are the counters of Watch. The zero value is ready to use. They must not be copied.
 // Several sources may share one.
 type Counts struct {
 	reads   atomic.Uint64
@@ -55,10 +53,6 @@ func (c *Counts) Snapshot() Snapshot {
 	}
 	return s
 }
-
-// Count counts the reads of a source in c. Around the source itself it counts each try. Around
-// Retry and the other wrappers it counts what a reader sees.
-func Count(s source.Source, c *Counts) source.Source { return through(s, c) }
 
 func (c *Counts) pass(ctx context.Context, _ <-chan struct{}, r read) (int, error) {
 	calls := &c.reads

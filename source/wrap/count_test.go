@@ -16,8 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestCountSuite(t *testing.T) {
-	suite(t, func(s source.Source) (source.Source, error) { return wrap.Count(s, new(wrap.Counts)), nil })
+func TestWatchSuite(t *testing.T) {
+	suite(t, func(s source.Source) (source.Source, error) {
+		return wrap.Watch(s, &wrap.Changes{Counts: new(wrap.Counts)}), nil
+	})
 }
 
 func TestCount(t *testing.T) {
@@ -27,7 +29,7 @@ func TestCount(t *testing.T) {
 			faults.Rule{Samples: []int{2}, Delay: 20 * time.Millisecond},
 			faults.Rule{Samples: []int{5}, Delay: 2 * time.Minute})
 		var c wrap.Counts
-		s := wrap.Count(f.Blocks(), &c)
+		s := wrap.Watch(f.Blocks(), &wrap.Changes{Counts: &c})
 		for i := range 6 {
 			if _, err := readOne(s, i); (err == nil) != (i != 1) {
 				t.Error(i, err)

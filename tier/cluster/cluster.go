@@ -148,26 +148,26 @@ func (t *Tier) moved() {
 // node returns the node that has a key; nil: none is known.
 func (t *Tier) node(key string) *node { return t.engine.Load().route(key) }
 
-func (t *Tier) out() tier.Result {
-	t.counts.leftOut.Add(1)
-	return tier.Out
-}
-
-// Get is part of tier.Tier.
-func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) (int, tier.Result) {
+// Get is part of tier.Tier. It counts misses. A Claim follows a miss, as often as it waits, so it counts none.
+func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) (length int, result tier.Result) {
 	key := t.keys.sample(i)
-	n := t.node(key)
-	if n == nil {
-		return 0, t.out()
+	result = tier.Out
+	if n := t.node(key); n != nil {
+		get := redis.NewZeroCopyStringCmd(ctx, dst, "get", key)
+		if n.do(&request{commands: []redis.Cmder{get}, bytes: size}) {
+			length, result = t.check(n, get, key, i, size, dst)
+		}
 	}
-	get := redis.NewZeroCopyStringCmd(ctx, dst, "get", key)
-	if !n.do(&request{commands: []redis.Cmder{get}, bytes: size}) {
-		return 0, t.out()
+	switch result {
+	case tier.Miss:
+		t.counts.misses.Add(1)
+	case tier.Out:
+		t.counts.leftOut.Add(1)
 	}
-	return t.check(n, get, key, i, size, dst)
+	return length, result
 }
 
-// check says what a node has answered.
+// check says what a node has answered: Hit, Miss or Out. It counts hits.
 func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size int, dst []byte) (int, tier.Result) {
 	err := get.Err()
 	if length := get.Val() - trailer; t.about.AnySize() && length >= 0 && length < size {
@@ -175,17 +175,15 @@ func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size 
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
-		t.counts.misses.Add(1)
 		return 0, tier.Miss
 	case err == nil && t.keys.intact(i, size, dst[:get.Val()]):
 		t.counts.hits.Add(1)
 		t.counts.hitBytes.Add(uint64(size))
 		return size, tier.Hit
 	case err != nil && !isTooLong(err) && !isWrongType(err):
-		return 0, t.out()
+		return 0, tier.Out
 	}
 	t.counts.poisoned.Add(1)
-	t.counts.misses.Add(1)
 	now := time.Now().Unix()
 	if last := t.told.Load(); now-last >= poisonSeconds && t.told.CompareAndSwap(last, now) {
 		t.about.Log.Warn("a tier has a value that is not the sample; it is removed", "tier", kindName, "node", n.address,

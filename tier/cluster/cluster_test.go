@@ -206,7 +206,7 @@ func TestShared(t *testing.T) {
 			t.Errorf("%d reads, at most %d of one sample", total, most)
 		}
 		sa, sb := a.tier.Status(), b.tier.Status()
-		if sa.Writes != n || sa.WriteBytes != n*size || sb.Hits != n || sb.HitBytes != n*size || sb.Misses != 0 ||
+		if sa.Misses != n || sa.Hits != 0 || sa.Writes != n || sa.WriteBytes != n*size || sb.Hits != n || sb.HitBytes != n*size || sb.Misses != 0 ||
 			sa.Dropped+sb.Dropped+sa.LeftOut+sb.LeftOut+sa.Openings+sb.Openings != 0 {
 			t.Errorf("%+v\n%+v", sa, sb)
 		}

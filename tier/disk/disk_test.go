@@ -660,6 +660,18 @@ func TestBadSettings(t *testing.T) {
 			t.Errorf("%s: %v, %v", want, text, err)
 		}
 	}
+	own := dir + "/own"
+	if err := os.WriteFile(own, bytes.Repeat([]byte{1}, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(own); got < 1<<20 || onDisk(dir+"/none") != 0 { // doctor takes it for free space of the tier
+		t.Errorf("a file of 1 MiB takes %d bytes", got)
+	}
+	for number, want := range map[int64]string{0xef53: "ext4", 0x1021994: "tmpfs", 0x123: "unknown (0x123)"} {
+		if got := fileSystem(number); got != want {
+			t.Errorf("%#x is called %s, want %s", number, got, want)
+		}
+	}
 	made, err := Open(settingsOf(dir+"/none", nil), about(false))
 	if err != nil {
 		t.Fatal(err)

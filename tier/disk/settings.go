@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -85,6 +84,29 @@ func (s *settings) options(about tier.About) shm.Options {
 		Fingerprint: hex.EncodeToString(sum[:])[:shm.FingerprintBytes]}
 }
 
+// fileSystems are those that a folder for a tier may be on, by their numbers in statfs.
+var fileSystems = map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.TMPFS_MAGIC: "tmpfs",
+	unix.RAMFS_MAGIC: "ramfs", unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.CIFS_SUPER_MAGIC: "smb",
+	unix.SMB2_SUPER_MAGIC: "smb", unix.FUSE_SUPER_MAGIC: "fuse"}
+
+// fileSystem names a file system by its number.
+func fileSystem(number int64) string {
+	if name := fileSystems[number]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("unknown (%#x)", number)
+}
+
+// onDisk returns how many bytes of a disk a file takes; 0: there is no such file.
+func onDisk(path string) uint64 {
+	var file unix.Stat_t
+	if unix.Stat(path, &file) != nil {
+		return 0
+	}
+	return uint64(file.Blocks) * 512
+}
+
 // examine is part of tier.Kind.
 func examine(_ context.Context, from source.Settings, about tier.About) (all []tier.Finding, err error) {
 	s, err := read(from, about)
@@ -97,21 +119,16 @@ func examine(_ context.Context, from source.Settings, about tier.About) (all []t
 		found.Answer, found.Change = err.Error(), "make the folder, on a local disk"
 		return []tier.Finding{found}, nil
 	}
-	free := uint64(fs.Bavail) * uint64(fs.Bsize)
-	if there, err := os.Stat(s.path(about)); err == nil {
-		if own, known := there.Sys().(*unix.Stat_t); known {
-			free += uint64(own.Blocks) * 512
-		}
-	}
-	found.Answer = fmt.Sprintf("%d bytes free for this file", free)
+	free := uint64(fs.Bavail)*uint64(fs.Bsize) + onDisk(s.path(about))
+	found.Answer = size.Text(free) + " free for this file"
 	if free < uint64(s.Size) {
-		found.Change = fmt.Sprintf("size is %d: make it smaller, or free space", s.Size)
+		found.Change = fmt.Sprintf("size is %s: make it smaller, or free space", size.Text(uint64(s.Size)))
 	}
-	kind := tier.Finding{Where: found.Where, What: "kind of file system", Answer: fmt.Sprintf("%#x", fs.Type)}
+	kind := tier.Finding{Where: found.Where, What: "kind of file system", Answer: fileSystem(fs.Type)}
 	switch fs.Type {
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
 		kind.Change = "it is memory, which the segment uses better; give a folder on a disk"
-	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
 		kind.Change = "it may be remote; a read that hangs there holds up its sample. Give a folder on a local disk"
 	}
 	return []tier.Finding{found, kind}, nil

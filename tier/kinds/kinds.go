@@ -54,6 +54,18 @@ func split(settings source.Settings) (kind tier.Kind, own source.Settings, commo
 	return kind, nil, common, fmt.Errorf("%w: %s; known are: %s", source.ErrInvalid, what, strings.Join(known, ", "))
 }
 
+// invalid is an error about one of the tiers. A source.ErrInvalid in it speaks of a tier.
+type invalid struct {
+	tier int
+	err  error
+}
+
+func (e invalid) Error() string {
+	return fmt.Sprintf("tiers[%d]: %s", e.tier, strings.Replace(e.err.Error(), source.ErrInvalid.Error(), "invalid tier", 1))
+}
+
+func (e invalid) Unwrap() error { return e.err }
+
 // Check checks the settings of the tiers of a cache, and opens nothing. Errors: source.ErrInvalid, errors
 // of files that settings name, with the tier and the key.
 func Check(all []source.Settings, about tier.About) error {
@@ -67,7 +79,7 @@ func Check(all []source.Settings, about tier.About) error {
 			err = kind.Check(own, about)
 		}
 		if err != nil {
-			return fmt.Errorf("tiers[%d]: %w", k, err)
+			return invalid{k, err}
 		}
 	}
 	return nil
@@ -94,7 +106,7 @@ func Open(all []source.Settings, about tier.About) (*tier.Set, error) {
 			for _, opened := range tiers {
 				err = errors.Join(err, opened.Close())
 			}
-			return nil, fmt.Errorf("tiers[%d]: %w", k, err)
+			return nil, invalid{k, err}
 		}
 		tiers, memory = append(tiers, t), append(memory, int64(common.Memory))
 	}
@@ -110,7 +122,7 @@ func Examine(ctx context.Context, all []source.Settings, about tier.About) (find
 			found, err = kind.Examine(ctx, own, about)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("tiers[%d]: %w", k, err)
+			return nil, invalid{k, err}
 		}
 		findings = append(findings, found)
 	}

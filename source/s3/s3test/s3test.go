@@ -45,6 +45,7 @@ type Server struct {
 
 	running sync.WaitGroup // requests
 
+	server *httptest.Server
 	behind http.Handler
 	mu     sync.Mutex
 	spoil  Spoil
@@ -141,9 +142,9 @@ func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 func begin(t *testing.T, behind http.Handler) *Server {
 	t.Helper()
 	s := &Server{behind: behind}
-	server := httptest.NewServer(s)
-	t.Cleanup(server.Close)
-	s.URL = server.URL
+	s.server = httptest.NewServer(s)
+	t.Cleanup(s.server.Close)
+	s.URL = s.server.URL
 	var err error
 	s.Client, err = minio.New(strings.TrimPrefix(s.URL, "http://"),
 		&minio.Options{Transport: &http.Transport{DisableKeepAlives: true}, Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
@@ -154,6 +155,12 @@ func begin(t *testing.T, behind http.Handler) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// Stop ends the server. Its address refuses connections then.
+func (s *Server) Stop() {
+	s.server.CloseClientConnections()
+	s.server.Close()
 }
 
 // Settle waits until the server has counted all it has sent: a client may have the last byte earlier.
