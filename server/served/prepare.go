@@ -68,7 +68,7 @@ func (p *Prepared) checkTiers() error {
 			source.ErrInvalid)
 	}
 	if p.source.Info().Programs {
-		for _, key := range []string{"limits", "retry", "read_ahead"} {
+		for _, key := range kinds.Around {
 			if _, there := p.Options.Source[key]; there {
 				return fmt.Errorf("%w: source.%s: programs load the samples, so there is nothing to read; leave it out",
 					source.ErrInvalid, key)
