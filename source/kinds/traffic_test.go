@@ -178,10 +178,9 @@ func TestIndexOfLargeMembersSkipsTheirData(t *testing.T) {
 // Ensure that an index beside a shard in a bucket is written once by index: beside, that each other machine takes
 // it from there instead of reading the shard, also from a web server, and that one of another state is not used.
 func TestIndexBesideAShardInABucket(t *testing.T) {
-	samples := noise(60)
 	for name, start := range s3test.Servers(t) {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s, samples := start(t), noise(60)
 			shard := shardOf(t, samples)
 			s.Put(t, "train.tar", shard)
 			open := func(path string, more source.Settings) (src source.Source, sent int64) {
