@@ -212,6 +212,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 				}
 			}
 			address, whole, index := "s3://"+bucket+"/train.tar", int64(len(shard))*11/10, int64(20_000)
+			anotherMachine() // of the same shard
 			src, sent := open(address, nil)
 			check("the first", src, sent, whole, "indexes made")
 			if names := s.Names(t, "train"); len(names) != 1 {
