@@ -24,7 +24,6 @@ from typing import Any
 
 from demo.hosts import TOOLS, Host, Hosts, Loopback
 from demo.report import aligned
-from tools.draw_results import OURS, Bar, svg
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM, VERSITYGW = ROOT / "bin" / "stocached", ROOT / ".tools" / "versitygw"
@@ -151,7 +150,16 @@ class Demo:
         return sum(one["hit_bytes"] for one in find(self.stats(host), "tiers") or [])
 
     def stats(self, host: Host) -> Any:
-        command = [PROGRAM, "stats", "photos", "--json", "--dir", host.memory, "--sockets", self.folder / host.name / "run"]
+        command = [
+            PROGRAM,
+            "stats",
+            "photos",
+            "--json",
+            "--dir",
+            host.memory,
+            "--sockets",
+            self.folder / host.name / "run",
+        ]
         shown = host.run(command, {}, output=subprocess.PIPE, log=self.folder / "stats.log")
         return json.loads(shown.communicate(timeout=SECONDS)[0])
 
@@ -292,7 +300,10 @@ def free_port(address: str) -> int:
 
 
 def draw(results: list[Result], about: str, path: Path) -> None:
-    """The last whole epoch of each setting: seconds, in a picture."""
+    """The last whole epoch of each setting: seconds, in a picture as those of the documents."""
+    sys.path.append(str(ROOT / "tools"))
+    from draw_results import OURS, Bar, svg
+
     last = [([epoch for epoch in result.epochs if not epoch.note][-1], result.setting.title) for result in results]
     bars = [Bar(f"{title}, {epoch.hits:.0%} local", epoch.seconds, OURS) for epoch, title in last]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -323,7 +334,10 @@ def parser() -> argparse.ArgumentParser:
         "--one-host", action="store_true", default=os.geteuid() != 0, help="no namespaces, as without root"
     )
     made.add_argument(
-        "--chart", type=Path, default=ROOT / "build/demo/cluster.svg", help="the picture (default: build/demo/cluster.svg)"
+        "--chart",
+        type=Path,
+        default=ROOT / "build/demo/cluster.svg",
+        help="the picture (default: build/demo/cluster.svg)",
     )
     return made
 
