@@ -375,8 +375,9 @@ def main(arguments: argparse.Namespace) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     print("\n" + table(results))
     print("from storage, from the tier: bytes as a part of the dataset")
-    draw(results, about, arguments.chart)
-    print(f"chart: {arguments.chart}")
+    if results:
+        draw(results, about, arguments.chart)
+        print(f"chart: {arguments.chart}")
     if arguments.json:
         rows = [{"setting": result.setting.title, **vars(epoch)} for result in results for epoch in result.epochs]
         arguments.json.write_text(json.dumps(rows, indent=1))
