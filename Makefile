@@ -358,6 +358,11 @@ test-demo: setup-demo setup-c-tests setup-versitygw demo-readers ## test the dem
 test-examples: setup-examples setup-c-tests setup-versitygw demo-readers ## run the programs in examples/ on photographs, texts and sounds
 	$(PYTEST) tools/checks_examples.py
 
+# Not a part of `make test`: it needs Docker, and loads images from Docker Hub.
+.PHONY: test-compose
+test-compose: setup-python ## run deploy/compose.yaml in containers (needs Docker with `docker compose`)
+	$(PYTEST) tools/checks_compose.py
+
 .PHONY: test-docs
 test-docs: build setup-python ## run the examples in README.md and docs/
 	$(PY) tools/docs.py README.md python/README.md docs examples
@@ -377,7 +382,7 @@ lint-go:
 	$(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/actionlint
 
-# Both runs have the same options and folder, so the second run finds numpy and torch in mypy's cache.
+# All runs have the same options and folder, so later runs find numpy and torch in mypy's cache.
 MYPY = $(PY) -m mypy --config-file python/pyproject.toml
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
@@ -391,6 +396,7 @@ lint-python:
 	$(PY) -m ruff format --check python bench demo tools examples
 	$(MYPY)
 	$(MYPY) demo tools
+	$(MYPY) examples
 
 # All Go code except the cgo folders builds without a C compiler, and for arm64.
 .PHONY: lint-cross

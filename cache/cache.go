@@ -52,7 +52,6 @@ type Cache struct {
 	allowance  *shm.Allowance                           // that fills draw on; nil when read-only
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
 	searches   atomic.Uint64                            // for a victim, of this handle
-	nextLook   atomic.Int64                             // when endLap looks again, in nanoseconds since started
 	loads      atomic.Uint64                            // loads whose times this handle was told
 	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all
 	closing    sync.Mutex                               // protects closeErr and lets a second Close wait for the first

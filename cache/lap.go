@@ -1,20 +1,9 @@
 package cache
 
-import (
-	"time"
+import "github.com/stocached/stocached/shm"
 
-	"github.com/stocached/stocached/shm"
-)
-
-// A client that searches for a victim looks whether the lap is over if it has not looked for so many searches or for
-// so long (docs/spec/segment.md, Laps).
-const (
-	lapSearches = 64
-	lapPause    = 10 * time.Millisecond
-)
-
-// started is what a client measures times from.
-var started = time.Now()
+// lapSearches: after so many searches for a victim a client looks whether the lap is over (docs/spec/segment.md, Laps).
+const lapSearches = 64
 
 // lapSums are what the counters of all clients count since the creation of the cache.
 type lapSums struct{ reads, evicted uint64 }
@@ -31,11 +20,9 @@ func (c *Cache) lapSums() (n lapSums) {
 
 // endLap begins a new lap if one is over.
 func (c *Cache) endLap() {
-	now, next := int64(time.Since(started)), c.nextLook.Load()
-	if c.searches.Add(1)%lapSearches != 0 && now < next {
+	if c.searches.Add(1)%lapSearches != 0 {
 		return
 	}
-	c.nextLook.Store(now + int64(lapPause))
 	reads, evicted, replaced := c.seg.Lap()
 	begin, sums := reads.Load(), c.lapSums()
 	if sums.reads < begin+c.samples || !reads.CompareAndSwap(begin, sums.reads) {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/stocached/stocached/shm"
@@ -27,16 +28,49 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 // SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with the policy cost
 // keeps the samples that cost most; others ignore the time. A negative time is ErrInvalid.
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
-	return c.set(i, parts, flags, fill{took: took})
+	return c.set(i, parts, flags, fill{took: took}, anyEpoch)
 }
 
 // SetFree is SetLoaded of one part that evicts no sample: it returns Full when no slot is free.
 func (c *Cache) SetFree(i int, data []byte, took time.Duration) (Result, error) {
 	parts := [1][]byte{data}
-	return c.set(i, parts[:], 0, fill{took: took, freeOnly: true})
+	return c.set(i, parts[:], 0, fill{took: took, freeOnly: true}, anyEpoch)
 }
 
-func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill) (Result, error) {
+// SetLater is the begin of a Set that SetInEpoch ends, after a wait in a queue. It calls put if a Set would try
+// now, and returns Stored if put takes the sample, else Busy. epoch changes when the cache is cleared. Errors are
+// those of Set.
+func (c *Cache) SetLater(i int, data []byte, put func(epoch uint64) bool) (Result, error) {
+	l, err := c.enterToWrite("set a sample")
+	if err != nil {
+		return Busy, err
+	}
+	defer l.leave()
+	if err := c.checkFill(i, uint64(len(data)), 0); err != nil {
+		return Busy, err
+	}
+	r := Busy
+	switch _, _, ready := c.find(uint64(i)); {
+	case ready:
+		r = Exists
+	case !c.chains && !c.evicts() && !c.hasSpace(uint64(len(data))):
+		r = Full
+	case put(shm.Phase(c.seg.Phase().Load()).Epoch()):
+		return Stored, nil
+	}
+	c.countResult(r, nil)
+	return r, nil
+}
+
+// SetInEpoch is Set of a sample that SetLater has seen. It returns Out if the cache was cleared since.
+func (c *Cache) SetInEpoch(i int, data []byte, epoch uint64) (Result, error) {
+	parts := [1][]byte{data}
+	return c.set(i, parts[:], 0, fill{}, epoch)
+}
+
+const anyEpoch = math.MaxUint64
+
+func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill, epoch uint64) (Result, error) {
 	if f.took < 0 {
 		return Busy, fmt.Errorf("%w: the load of sample %d took %v; give 0 if the time is unknown", shm.ErrInvalid, i, f.took)
 	}
@@ -53,6 +87,10 @@ func (c *Cache) set(i int, parts [][]byte, flags Flags, f fill) (Result, error) 
 		return Busy, err
 	}
 	r, err := c.claimOrWait(uint64(i), length, flags, &f)
+	// A clear that begins from now on waits for this claim.
+	if r == Stored && err == nil && epoch != anyEpoch && shm.Phase(c.seg.Phase().Load()).Epoch() != epoch {
+		r, err = Out, c.abort(&f)
+	}
 	if r == Stored && err == nil {
 		if r, err = c.write(&f, parts); r == Stored && err == nil {
 			err = c.publish(&f)

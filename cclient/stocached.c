@@ -27,6 +27,7 @@
 #include "src/segment/promise.c"         /* what other caches have yet to fill, and whether a new one fits */
 
 #include "src/tasks/thread_pool.c"       /* threads that help with a batch */
+#include "src/tasks/write_queue.c"       /* samples that are written in the background */
 #include "src/tasks/task_queue.c"        /* tasks for the worker processes of a loader */
 
 #include "src/protocol/client.c"         /* lock description, registration, fork */

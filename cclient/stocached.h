@@ -18,8 +18,8 @@
  * - THREADS: any number of threads may call any function on one handle. The exception is
  *   stoc_close: it MUST be the last call on the handle. Only one thread at a time may use a struct
  *   stoc_claim. A handle may have 32 claims open at once. Further claims return BUSY.
- * - WAITING: only these calls wait: calls with STOC_WAIT, stoc_clear, and the calls that ask a
- *   server (stoc_dial, stoc_fetch, stoc_fetch_each, stoc_prefetch).
+ * - WAITING: only these calls wait: calls with STOC_WAIT, stoc_clear, stoc_flush, stoc_close of a disk
+ *   cache, and the calls that ask a server (stoc_dial, stoc_fetch, stoc_fetch_each, stoc_prefetch).
  * - SIGXFSZ: create and open return EMEMORY if RLIMIT_FSIZE of the process is below the size of the
  *   segment. A read-only open is allowed.
  * - SIGBUS: if another program truncates the file of a cache, its readers die with SIGBUS. Caches
@@ -32,7 +32,7 @@
  *
  * Functions off the hot path fill in a struct stoc_error (NULL is accepted). Its message has the
  * numbers and the next step. For the other functions, stoc_explain() writes that message
- * afterwards.
+ * afterwards. For EINVAL it lists what may be wrong with a call for this cache.
  */
 #ifndef STOCACHED_H
 #define STOCACHED_H
@@ -329,6 +329,15 @@ STOC_API int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *par
  * keeps the samples that cost most; others ignore the time. EINVAL: above INT64_MAX. */
 STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags,
                              uint64_t nanoseconds);
+
+/* stoc_setv of a disk cache (stoc_disk_open) in the background: the sample is copied, and a thread of the handle writes
+ * it. STORED: it waits for its write, and reads miss it until then. BUSY: 64 MiB of samples wait already, because the
+ * disk is slow; the sample is counted as busy. EXISTS, FULL. A clear drops what waits. stoc_close writes what waits,
+ * for at most 5 seconds; a process that ends without it loses that. A forked child does not write what its parent put.
+ * EINVAL: a cache in memory. The thread blocks all signals, and ends after a moment without work. */
+STOC_API int stoc_set_later(stoc_cache *cache, int64_t index, const struct iovec *parts, int count);
+/* Waits until no sample of stoc_set_later waits for its write: 0. ETIMEOUT. */
+STOC_API int stoc_flush(stoc_cache *cache, unsigned timeout_ms);
 
 /* A fill in pieces: stoc_claim (STORED: claimed), then stoc_write any number of times, then
  * stoc_publish (STORED) or stoc_abort. Bytes never written are 0, or what the slot held before. The
@@ -734,7 +743,7 @@ struct stoc_batch {
     uint64_t tasks;
 };
 /* Parent. Waits at most timeout_ms until all tasks of one of these batches have answers. Returns
- * the number of the first such batch, or `count` if there is none. It may return early. */
+ * the number of the first such batch, or `count` if there is none. It returns early for a signal. */
 STOC_API int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t count, uint32_t timeout_ms);
 /* Parent. Frees tasks whose answers the parent has read. BUSY: one of them has no answer yet. */
 STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
@@ -801,8 +810,13 @@ struct stoc_work {
     uint64_t pace_ns, copy_bytes;
     void *copy;
     /* of stoc_disk_open; NULL: none. What `cache` misses may come from it, as a sample of `load` does, and what `load`
-     * made is stored in it too. Programs whose struct ends before this member have none */
+     * made is stored in it too, as by stoc_set_later. A disk without room for all samples gets those that `cache` does
+     * not keep (docs/spec/tiers.md). Programs whose struct ends before this member have none */
     stoc_cache *disk;
+    /* The sample of the cache and of `load` for each index of a task, of index_count; another index comes back.
+     * NULL: the same. Programs whose struct ends before these members have none */
+    const int64_t *indices;
+    uint64_t index_count;
 };
 
 /* Does tasks for about timeout_ms. Returns how many tasks came back, as in stoc_board_take: at most n,

@@ -1,7 +1,7 @@
 /*
- * stocached-decode: decodes and resizes pictures for a server, one at a time. It has two lanes. Each has
+ * stocached-decode: decodes and resizes pictures for a server, one at a time. It has four lanes. Each has
  * a socket and shared memory. While this process works on a picture of one lane, the server writes the
- * next picture into the other lane. docs/spec/decode.md has the frames; source/decode/helper.go is the
+ * next pictures into the other lanes. docs/spec/decode.md has the frames; source/decode/helper.go is the
  * server's side.
  *
  * It ends when the server closes the socket or dies. It ignores the signals of a terminal or of a service
@@ -26,8 +26,8 @@
 #include <jpeglib.h> /* needs stdio.h */
 
 enum {
-    LANES = 2,
-    SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the second lane follows */
+    LANES = 4,
+    SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
     FRAMES = 2,          /* changes when frames, or the pixels of a picture, change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
@@ -50,7 +50,7 @@ struct request {
 struct answer {
     int32_t code; /* enum stoc_image_code; in the first frame MAGIC */
     uint32_t frames;
-    uint64_t nanoseconds; /* of processor time for this picture */
+    uint64_t nanoseconds; /* of processor time for this picture; in the first frame LANES */
     char message[240];
 };
 
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
     signal(SIGALRM, SIG_DFL); /* a server may have ignored it */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     stoc_image_worker *w = stoc_image_worker_new();
-    struct answer a = {MAGIC, FRAMES, 0, DECODER};
+    struct answer a = {MAGIC, FRAMES, LANES, DECODER};
     if (!w || !say(&lanes[0], &a))
         return 1;
     struct request r;

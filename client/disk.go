@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/breaker"
+	"github.com/stocached/stocached/internal/later"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -36,18 +38,21 @@ type Disk struct {
 	seg      *shm.Segment
 	replaced string
 
-	outUntil  atomic.Int64 // Unix nanoseconds; until then the disk is left out. 0: it works
-	pause     atomic.Int64 // of the last time that it was left out
-	backAt    atomic.Int64 // when it worked again
-	fullUntil atomic.Int64
+	breaker   breaker.Breaker // open while the disk is left out
+	fullUntil atomic.Int64    // Unix nanoseconds; until then it takes no samples
+
+	later *later.Queue[waiting]
 }
 
-// Pauses of a disk that fails, as docs/spec/tiers.md says.
+// waiting is a sample that SetLater has taken.
+type waiting struct {
+	i     int
+	epoch uint64
+}
+
 const (
-	firstDiskPause = 250 * time.Millisecond
-	lastDiskPause  = 15 * time.Second
-	diskForgiven   = 10 * time.Second
-	fullDiskPause  = time.Second
+	queueBytes = 64 << 20        // of the samples that a Disk writes in the background
+	flushTime  = 5 * time.Second // of Close
 )
 
 // OpenDisk opens the disk cache in a file, or makes it. A file with another fingerprint or other options is made
@@ -80,11 +85,26 @@ func OpenDisk(path string, o DiskOptions) (*Disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, seg.Close())
 	}
-	return &Disk{c: c, seg: seg, replaced: replaced}, nil
+	d := &Disk{c: c, seg: seg, replaced: replaced}
+	d.later = d.newQueue(queueBytes, d.write)
+	return d, nil
 }
 
-// Close ends the handle. The last process that closes the file writes its index, so that nothing is lost.
-func (d *Disk) Close() error { return errors.Join(d.c.Close(), d.seg.Close()) }
+func (d *Disk) newQueue(limit int64, write func(context.Context, waiting, []byte)) *later.Queue[waiting] {
+	return later.New(later.Options[waiting]{Limit: limit, Writers: 1, Write: write})
+}
+
+// write writes a sample of the queue.
+func (d *Disk) write(_ context.Context, w waiting, data []byte) {
+	_, _ = d.set(func() (Result, error) { return d.c.SetInEpoch(w.i, data, w.epoch) })
+}
+
+// Close writes the samples of SetLater, for at most 5 seconds, and ends the handle. The last process that closes the
+// file writes its index, so that nothing is lost.
+func (d *Disk) Close() error {
+	d.later.Close(flushTime)
+	return errors.Join(d.c.Close(), d.seg.Close())
+}
 
 // Path returns the path of the file.
 func (d *Disk) Path() string { return d.seg.Path() }
@@ -96,45 +116,64 @@ func (d *Disk) Replaced() string { return d.replaced }
 // corrupt, and removed. Errors: ErrSchema when dst is too short (the first result is the length), ErrIndex,
 // ErrClosed.
 func (d *Disk) Get(i int, dst []byte) (int, bool, error) {
-	if !d.works() {
+	trial, ok := d.works()
+	if !ok {
 		return 0, false, nil
 	}
 	n, hit, err := d.c.Get(i, dst)
+	var failure error
 	switch {
-	case hit:
-		d.worked()
-	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
+	case hit, err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrIndex), errors.Is(err, ErrClosed):
 	case errors.Is(err, ErrCorrupt): // torn by a power loss, or changed on the disk
-		if err := cmp.Or(d.c.Drop(i), d.seg.DiskError()); err != nil && !errors.Is(err, ErrCorrupt) {
-			d.failed(err)
+		failure = cmp.Or(d.c.Drop(i), d.seg.DiskError())
+		if errors.Is(failure, ErrCorrupt) {
+			failure = nil
 		}
-		return 0, false, nil
+		n, err = 0, nil
 	default:
-		d.failed(err)
-		return 0, false, nil
+		n, failure, err = 0, err, nil
 	}
+	d.answered(trial, hit, failure)
 	return n, hit, err
 }
 
 // Set is Cache.Set without flags: it stores a sample that the file does not have. Errors: ErrSchema, ErrIndex,
 // ErrClosed.
 func (d *Disk) Set(i int, data []byte) (Result, error) {
-	if time.Now().UnixNano() < d.fullUntil.Load() || !d.works() {
+	return d.set(func() (Result, error) { return d.c.Set(i, data, 0) })
+}
+
+// SetLater is Set in the background: it copies the sample, and a goroutine writes it. Stored: it waits for its write,
+// and Get misses it until then. Busy: 64 MiB of samples wait already, because the disk is slow; the sample is counted as
+// busy. Exists, Full. A Clear drops what waits. Errors are those of Set.
+func (d *Disk) SetLater(i int, data []byte) (Result, error) {
+	if time.Now().UnixNano() < d.fullUntil.Load() || d.breaker.Waits() {
 		return Full, nil
 	}
-	r, err := d.c.Set(i, data, 0)
-	if errors.Is(err, ErrSchema) || errors.Is(err, ErrIndex) || errors.Is(err, ErrClosed) {
-		return r, err
-	}
-	index := d.seg.DiskError()
-	if err = cmp.Or(err, index); err != nil {
-		d.failed(err)
+	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.later.Put(waiting{i, epoch}, data) })
+}
+
+// Flush waits until no sample of SetLater waits for its write. It returns the cause of ctx.
+func (d *Disk) Flush(ctx context.Context) error { return d.later.Flush(ctx) }
+
+// set calls a function that stores a sample, and leaves the disk out if it fails.
+func (d *Disk) set(store func() (Result, error)) (Result, error) {
+	if time.Now().UnixNano() < d.fullUntil.Load() {
 		return Full, nil
 	}
-	if r == Stored {
-		d.worked()
+	trial, ok := d.works()
+	if !ok {
+		return Full, nil
 	}
-	return r, nil
+	r, err := store()
+	var failure error
+	if !errors.Is(err, ErrSchema) && !errors.Is(err, ErrIndex) && !errors.Is(err, ErrClosed) {
+		if failure = cmp.Or(err, d.seg.DiskError()); failure != nil {
+			r, err = Full, nil
+		}
+	}
+	d.answered(trial, r == Stored && err == nil, failure)
+	return r, err
 }
 
 // Clear empties the file, for all processes that share it: Cache.Clear.
@@ -143,36 +182,37 @@ func (d *Disk) Clear(ctx context.Context) (Result, error) { return d.c.Clear(ctx
 // Stats adds up the counters of all processes that have shared the file since it was out of use.
 func (d *Disk) Stats() (Stats, error) { return d.c.Stats() }
 
-// works says whether a call may use the disk. After a pause one call may, and others wait for its end.
-func (d *Disk) works() bool {
-	until := d.outUntil.Load()
-	if until == 0 {
-		return true
+// works says whether a call may use the disk, and whether it tries a disk that is left out. After a pause one call
+// does, and others wait for its end. The caller MUST call answered.
+func (d *Disk) works() (trial, ok bool) {
+	if !d.breaker.IsOpen() {
+		return false, true
 	}
-	now := time.Now().UnixNano()
-	return now >= until && d.outUntil.CompareAndSwap(until, now+d.pause.Load())
+	trial = d.breaker.Due()
+	return trial, trial
 }
 
-func (d *Disk) worked() {
-	if d.outUntil.Load() != 0 {
-		d.backAt.Store(time.Now().UnixNano())
-		d.outUntil.Store(0)
-	}
-}
-
-// failed stops sets if the disk is full, and else leaves it out: longer if it failed a short time ago.
-func (d *Disk) failed(err error) {
-	now := time.Now().UnixNano()
-	if errors.Is(err, shm.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		d.fullUntil.Store(now + int64(fullDiskPause))
+// answered notes what a call has learned: the disk has read or written, or failed, or neither. A full disk gets no
+// sets for a while, and one that fails is left out.
+func (d *Disk) answered(trial, worked bool, failure error) {
+	full := errors.Is(failure, shm.ErrFull) || errors.Is(failure, unix.ENOSPC) || errors.Is(failure, unix.EDQUOT) ||
+		errors.Is(failure, unix.EFBIG)
+	switch {
+	case full:
+		d.fullUntil.Store(time.Now().Add(breaker.FullPause).UnixNano())
+	case failure != nil && trial:
+		d.breaker.Again(failure.Error())
+		return
+	case failure != nil:
+		d.breaker.Open(failure.Error())
+		return
+	case worked && d.breaker.IsOpen():
+		d.breaker.Close()
 		return
 	}
-	pause := int64(firstDiskPause)
-	if last := d.pause.Load(); last != 0 && now-d.backAt.Load() < int64(diskForgiven) {
-		pause = min(2*last, int64(lastDiskPause))
+	if trial {
+		d.breaker.NotTried()
 	}
-	d.pause.Store(pause)
-	d.outUntil.Store(now + pause)
 }
 
 // suits returns ErrInvalid if the samples of the disk are not those of a cache.
@@ -188,8 +228,16 @@ func (d *Disk) suits(seg *shm.Segment) error {
 	return nil
 }
 
-// FromDisk appends a sample of Options.Disk to dst, puts it into the cache, and says whether it was there. A copy
-// from the disk is no load: it has no cost. Without a disk it returns false.
+// apart says whether disk and memory should hold different samples: the disk has no room for all of them, and what the
+// cache in memory takes stays there. docs/spec/tiers.md
+func (c *Cache) apart() bool {
+	d, p := c.disk.seg, c.seg.Policy
+	return !d.Variable() && d.Slots < d.Samples && (!p.Evicts() || p == PolicyCost)
+}
+
+// FromDisk appends a sample of Options.Disk to dst and says whether it was there. It puts the sample into the cache,
+// unless the disk has no room for all samples and the policy of the cache keeps what it has: then they hold different
+// ones. A copy from the disk is no load: it has no cost. Without a disk it returns false.
 func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 	if c.disk == nil {
 		return dst, false
@@ -206,7 +254,9 @@ func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 		switch {
 		case hit:
 			dst = dst[:at+n]
-			_, _ = c.Set(i, dst[at:], 0) // a full or read-only cache is no error
+			if !c.apart() {
+				_, _ = c.Set(i, dst[at:], 0) // a full or read-only cache is no error
+			}
 			return dst, true
 		case errors.Is(err, ErrSchema):
 			need = n
@@ -216,9 +266,13 @@ func (c *Cache) FromDisk(i int, dst []byte) ([]byte, bool) {
 	}
 }
 
-// ToDisk stores a loaded sample in Options.Disk. Without a disk it does nothing.
+// ToDisk stores a loaded sample in Options.Disk, as SetLater of the disk does, after the set of the cache. If they hold
+// different samples, and the cache has it, the disk does not get it. Without a disk it does nothing.
 func (c *Cache) ToDisk(i int, data []byte) {
-	if c.disk != nil {
-		_, _ = c.disk.Set(i, data)
+	if c.disk == nil {
+		return
+	}
+	if state, err := c.State(i); err != nil || state != StateReady || !c.apart() {
+		_, _ = c.disk.SetLater(i, data)
 	}
 }

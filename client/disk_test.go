@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stocached/stocached/shm"
 )
 
 func diskBytes(i, n int) []byte { return bytes.Repeat([]byte{byte(i), byte(i*7 + 1)}, n/2+1)[:n] }
@@ -59,6 +64,9 @@ func TestBehindADisk(t *testing.T) {
 					if err != nil || !bytes.Equal(data, diskBytes(i, length(i))) {
 						t.Fatalf("sample %d: %d bytes, %v", i, len(data), err)
 					}
+				}
+				if err := d.Flush(t.Context()); err != nil {
+					t.Fatal(err)
 				}
 			}
 			stats, err := d.Stats()
@@ -183,29 +191,45 @@ func TestDiskFails(t *testing.T) {
 	}
 	become(unix.O_WRONLY)
 	get(1, false)
-	if d.outUntil.Load() == 0 || d.pause.Load() != int64(firstDiskPause) {
-		t.Error("it is not left out")
+	leftOut := func() {
+		t.Helper()
+		if !d.breaker.IsOpen() {
+			t.Error("it is not left out")
+		}
 	}
+	leftOut()
 	set(2, Full)
-	d.outUntil.Store(1)
-	d.backAt.Store(time.Now().UnixNano())
-	get(1, false)
-	if d.pause.Load() != int64(2*firstDiskPause) {
-		t.Error("the pause does not grow")
+	for !d.breaker.Due() { // the pause is over
+		time.Sleep(time.Millisecond)
 	}
+	d.breaker.NotTried()
+	get(5, false) // a miss reads nothing: it neither closes the breaker nor delays the next call
+	leftOut()
+	if d.breaker.Waits() {
+		t.Error("the call that missed has taken the turn")
+	}
+	get(1, false) // tries, and fails
+	leftOut()
 	become(unix.O_RDONLY)
-	get(1, false) // still left out
-	d.outUntil.Store(1)
+	get(1, false) // a longer pause
+	leftOut()
+	worksAgain := func() {
+		t.Helper()
+		for dst := make([]byte, 100); d.breaker.IsOpen(); time.Sleep(time.Millisecond) {
+			if _, _, err := d.Get(1, dst); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	worksAgain()
 	get(1, true)
 	set(2, Full)
-	if d.outUntil.Load() == 0 {
-		t.Error("it is not left out")
-	}
+	leftOut()
 	if err := unix.Dup3(good, fd, unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
 	unix.Close(good)
-	d.outUntil.Store(1)
+	worksAgain()
 	set(2, Stored)
 	get(2, true)
 	if err := d.Close(); err != nil {
@@ -266,5 +290,209 @@ func TestDiskBelowALimit(t *testing.T) {
 	c.Env = append(os.Environ(), "STOCACHED_TEST_LIMITED="+filepath.Join(t.TempDir(), "a.tier"))
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Ensure that SetLater writes in the background, refuses what a slow disk has no room for, and stores nothing that was
+// put before a clear.
+func TestDiskSetLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tier")
+	o := DiskOptions{Samples: 20, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+	d := openedDisk(t, path, o)
+	later := func(i int, want Result) {
+		t.Helper()
+		if r, err := d.SetLater(i, diskBytes(i, 100)); r != want || err != nil {
+			t.Errorf("sample %d: %v, %v", i, r, err)
+		}
+	}
+	holds := func(want int) {
+		t.Helper()
+		hits, dst := 0, make([]byte, 100)
+		for i := range o.Samples {
+			if _, hit, err := d.Get(i, dst); err != nil || hit && !bytes.Equal(dst, diskBytes(i, 100)) {
+				t.Errorf("sample %d: %v", i, err)
+			} else if hit {
+				hits++
+			}
+		}
+		if hits != want {
+			t.Errorf("%d hits, want %d", hits, want)
+		}
+	}
+	for i := range 5 {
+		later(i, Stored)
+	}
+	if err := d.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holds(5)
+	later(3, Exists)
+	if _, err := d.SetLater(20, diskBytes(1, 100)); !errors.Is(err, ErrIndex) {
+		t.Error(err)
+	}
+	if _, err := d.SetLater(6, nil); !errors.Is(err, ErrSchema) {
+		t.Error(err)
+	}
+
+	// A write that has not begun when the file is cleared.
+	own, begin, begun := d.later, make(chan struct{}), make(chan struct{}, 20)
+	slow := d.newQueue(250, func(ctx context.Context, w waiting, data []byte) {
+		begun <- struct{}{}
+		<-begin
+		d.write(ctx, w, data)
+	})
+	d.later = slow
+	later(10, Stored)
+	<-begun
+	later(11, Stored)
+	later(12, Busy)
+	if s, err := d.Stats(); err != nil || s.Busy != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	holds(5) // no read waits
+	if r, err := d.Clear(t.Context()); r != Stored || err != nil {
+		t.Fatal(r, err)
+	}
+	close(begin)
+	if err := slow.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holds(0)
+	slow.Close(0)
+	d.later = own
+
+	for i := range 7 {
+		later(i, Stored)
+	}
+	if err := d.Close(); err != nil { // writes them
+		t.Fatal(err)
+	}
+	d = openedDisk(t, path, o)
+	holds(7)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.SetLater(9, diskBytes(9, 100)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Ensure that a disk without room for all samples holds others than the cache in memory, also in a later program.
+func TestDiskHoldsOthers(t *testing.T) {
+	const samples, inMemory = 80, 20
+	path := filepath.Join(t.TempDir(), "a.tier")
+	o := DiskOptions{Samples: samples, SampleBytes: 4000, Size: 2<<20 + 40*4000 + 4096, Fingerprint: "x"}
+	for program := range 2 {
+		d := openedDisk(t, path, o)
+		if d.seg.Slots < 35 || d.seg.Slots > 45 {
+			t.Fatalf("%d slots", d.seg.Slots)
+		}
+		c, err := Create("", Options{Samples: samples, SampleBytes: 4000, Slots: inMemory, Clients: 8, Disk: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads := 0
+		for range 2 {
+			loads = 0
+			for i := range samples {
+				data, err := c.GetOrLoad(t.Context(), i, func(context.Context) ([]byte, error) {
+					loads++
+					return diskBytes(i, 4000), nil
+				})
+				if err != nil || !bytes.Equal(data, diskBytes(i, 4000)) {
+					t.Fatalf("sample %d: %v", i, err)
+				}
+			}
+			if err := d.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := samples - inMemory - int(d.seg.Slots); loads != want {
+			t.Errorf("program %d: %d loads in the second epoch, want %d", program, loads, want)
+		}
+		if err := errors.Join(c.Close(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// openAndDie opens a disk cache, stores and reads a sample, and dies by SIGKILL.
+func openAndDie(path string, o DiskOptions) error {
+	d, err := OpenDisk(path, o)
+	if err != nil {
+		return err
+	}
+	if r, err := d.Set(1, diskBytes(1, 100)); r != Stored && r != Exists && r != Busy || err != nil {
+		return fmt.Errorf("set: %v, %w", r, err)
+	}
+	dst := make([]byte, 100)
+	if _, hit, err := d.Get(1, dst); err != nil || hit && !bytes.Equal(dst, diskBytes(1, 100)) {
+		return fmt.Errorf("get: %v, %w", hit, err)
+	}
+	return unix.Kill(os.Getpid(), unix.SIGKILL)
+}
+
+// Ensure that no opener of a file fails while RemoveControl removes each control part that killed processes leave.
+func TestDiskControlRemoved(t *testing.T) {
+	o := DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+	if path := os.Getenv("STOCACHED_TEST_DIES"); path != "" {
+		t.Fatal(openAndDie(path, o))
+	}
+	path := filepath.Join(t.TempDir(), "a.tier")
+	stop, removed := make(chan struct{}), 0
+	var remover, openers sync.WaitGroup
+	var st unix.Stat_t
+	if err := errors.Join(openedDisk(t, path, o).Close(), unix.Stat(path, &st)); err != nil {
+		t.Fatal(err)
+	}
+	remover.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			listed, err := shm.ListControls("")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, l := range listed {
+				if !strings.HasPrefix(filepath.Base(l.Path), fmt.Sprintf("%d-%d-", st.Dev, st.Ino)) {
+					continue
+				}
+				if yes, err := shm.RemoveControl(&l); yes {
+					removed++
+				} else if err != nil && !errors.Is(err, ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for k := range 3 {
+		openers.Go(func() {
+			for round := range 15 {
+				child := exec.Command(os.Args[0], "-test.run=^TestDiskControlRemoved$")
+				child.Env = append(os.Environ(), "STOCACHED_TEST_DIES="+path)
+				out, err := child.CombinedOutput()
+				if status, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != unix.SIGKILL {
+					t.Errorf("opener %d, round %d: %v\n%s", k, round, err, out)
+				}
+			}
+		})
+	}
+	openers.Wait()
+	close(stop)
+	remover.Wait()
+	if removed == 0 {
+		t.Error("no control part was removed")
+	}
+	d := openedDisk(t, path, o)
+	dst := make([]byte, 100)
+	if _, hit, err := d.Get(1, dst); !hit || err != nil {
+		t.Error("what was on the disk is lost", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
 	}
 }

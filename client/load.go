@@ -102,7 +102,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 		f.err = err
 		return nil, err
 	}
-	if _, err = c.SetLoaded(i, [][]byte{data}, 0, took); errors.Is(err, ErrReadOnly) {
+	if _, err = c.SetLoaded(i, [][]byte{data}, 0, took.All); errors.Is(err, ErrReadOnly) {
 		err = nil
 	}
 	if err == nil {

@@ -58,7 +58,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 	if err != nil {
 		return nil, err
 	}
-	if _, err = s.SetLoaded(i, [][]byte{data}, 0, took); err != nil && !errors.Is(err, ErrReadOnly) {
+	if _, err = s.SetLoaded(i, [][]byte{data}, 0, took.All); err != nil && !errors.Is(err, ErrReadOnly) {
 		return data, err
 	}
 	ok = true

@@ -51,6 +51,9 @@ func TestBehindADisk(t *testing.T) {
 			if seen != samples {
 				t.Errorf("%d samples", seen)
 			}
+			if err := d.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if s, err := d.Stats(); err != nil || loads.Load() != samples || s.Hits == 0 || (s.Stored == samples) != (program == 0) {
 			t.Errorf("program %d: %d loads, %+v, %v", program, loads.Load(), s, err)

@@ -150,8 +150,8 @@ func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, to
 		}
 	}
 	c, ok := s.cache.(costly)
-	took = loadtime.MeasureIf(ok && c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
-	return data, took, err
+	cost := loadtime.MeasureIf(ok && c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
+	return data, cost.All, err
 }
 
 // store stores a loaded sample. A full or read-only cache is no error.

@@ -73,13 +73,15 @@ func (c Cost) Loaded(nanoseconds uint64, spread Spread, draw uint64) (Cost, Spre
 // is known. Clients load the word, call Loaded and store it. An update that is lost does no harm.
 //
 // From bit 0 on, 16 bits each: the last measurement; between: the mean distance of two measurements
-// of different samples; within: that of two of one sample; tail: the 99th percentile.
+// of different samples; within: that of two of one sample, or, below 16, the number of measurements
+// (15: or more), none of a sample that was loaded before; tail: the 99th percentile.
 type Spread uint64
 
 const (
 	distanceUnit = 32 // of between and within, in a fine unit
 	decay        = 7  // 128 measurements
 	tailUnit     = 2  // of tail, in a fine unit
+	beginning    = 15 // measurements: the first loads of workers also open files and import modules
 	maxDistance  = 8*octave - 1
 )
 
@@ -96,41 +98,47 @@ func follow(mean, distance int) int {
 
 func (s Spread) observe(x, old int, known, confirmed bool) Spread {
 	last, between, within, tail := s.part(0), s.part(1), s.part(2), s.part(3)
-	switch {
-	case last == 0: // the first measurement: others may be up to four times as long
-		tail = (x + 2*octave) * tailUnit
-	case between == 0:
-		between = max(distance(x, last)*distanceUnit, 1)
-	default:
-		between = follow(between, distance(x, last))
-	}
 	if x*tailUnit > tail {
 		tail = min(tail+99, (maxFine+2*octave)*tailUnit)
 	} else {
 		tail--
+	}
+	switch {
+	case last == 0:
+		within, tail = 1, (x+2*octave)*tailUnit
+	case within < beginning: // the mean of all; others may be up to four times as long as the least
+		between = max(between+(distance(x, last)*distanceUnit-between)/within, 1)
+		within, tail = within+1, min(tail, (x+2*octave)*tailUnit)
+	default:
+		between = follow(between, distance(x, last))
 	}
 	if known {
 		d := distance(x, old)
 		if confirmed { // the old cost is an average, which is nearer to the true one
 			d = min(d+d/4, maxDistance) // within has 16 bits
 		}
-		if within == 0 { // no difference is believed until measurements say otherwise
-			within = max(between, 1)
+		if within <= beginning { // no difference is believed until measurements say otherwise
+			within = between
 		}
-		within = follow(within, d)
+		within = max(follow(within, d), beginning+1)
 	}
 	return Spread(x) | Spread(between)<<16 | Spread(within)<<32 | Spread(tail)<<48
 }
 
 // Within returns the mean distance of two measurements of one sample, as a part of a factor of 2; 0: no
 // sample was loaded twice.
-func (s Spread) Within() (part, of int) { return s.part(2), distanceUnit * octave }
+func (s Spread) Within() (part, of int) {
+	if part = s.part(2); part <= beginning {
+		part = 0
+	}
+	return part, distanceUnit * octave
+}
 
 // Trust says how much of the differences between costs is real and not noise, in 1/256. While no
 // sample was loaded twice, it is 256.
 func (s Spread) Trust() int {
 	between, within := s.part(1), s.part(2)
-	if within == 0 {
+	if within <= beginning {
 		return 256
 	}
 	if within >= between {
@@ -161,9 +169,18 @@ func (*costly) Worth(c *Candidate, _ uint64) uint32 {
 // Density is the logarithm of the cost of a byte, in 1/256 of a factor of 2.
 func (c *Candidate) Density() int { return c.Cost.fine() - fine(c.Size) }
 
+// Believed is the density, with a cost of one load that counts at most as the 99th percentile. The percentile may have
+// fallen since that load: the first loads of a cache know none.
+func (c *Candidate) Believed(spread Spread) int {
+	if tail := spread.tail(); !c.Cost.Confirmed() && 0 < tail && tail < c.Cost.fine() {
+		return tail - fine(c.Size)
+	}
+	return c.Density()
+}
+
 // margin is 25 % in fine units.
 const margin = 82
 
 func (*costly) Yields(newcomer, victim *Candidate, spread Spread) bool {
-	return newcomer.Cost != 0 && (newcomer.Density()-victim.Density())*spread.Trust() > margin*256
+	return newcomer.Cost != 0 && (newcomer.Believed(spread)-victim.Believed(spread))*spread.Trust() > margin*256
 }

@@ -287,6 +287,35 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// The first loads of a cache are far too long: workers import modules, and one is stopped. Later ones are measured
+// rightly all the same, and those of the first loads count at most as the 99th percentile.
+func TestSlowBeginning(t *testing.T) {
+	var spread policy.Spread
+	first := make([]policy.Cost, 8)
+	for k := range first {
+		first[k], spread = policy.Cost(0).Loaded(noisy(2e9, uint64(k)), spread, 0)
+	}
+	for k := range uint64(100) {
+		_, spread = policy.Cost(0).Loaded(noisy(5e6, 100+k), spread, policy.Random(k, 0))
+	}
+	stalled, _ := policy.Cost(0).Loaded(3600e9, spread, 0)
+	if ns := float64(stalled.Nanoseconds()); ns > 40e6 {
+		t.Errorf("after 100 loads of 5 ms, one of an hour counts as %g ms", ns/1e6)
+	}
+	for k := range uint64(2000) {
+		_, spread = policy.Cost(0).Loaded(noisy(5e6, 200+k), spread, policy.Random(k, 0))
+	}
+	costly, _ := policy.Cost(0).Loaded(11e6, spread, 0)
+	newcomer := policy.Candidate{Cost: costly, Size: 1}
+	for k, c := range first {
+		victim := policy.Candidate{Cost: c, Size: 1}
+		if victim.Density() < newcomer.Density()+256 || victim.Believed(spread) > newcomer.Believed(spread)+82 {
+			t.Errorf("first load %d, measured as %d ms, is believed to be worth more than one of 11 ms", k,
+				c.Nanoseconds()/1e6)
+		}
+	}
+}
+
 // The machine is slow for a while, so what is loaded then looks costly: nothing moves for that.
 func TestSlowPeriods(t *testing.T) {
 	const slots, samples = 500, 1000

@@ -24,6 +24,9 @@ const (
 	diskLeaving = 5 * time.Second
 )
 
+// controlsName is the folder of control parts, beside caches.
+const controlsName = "disk"
+
 // errAgain says that the file, or its control part, is another one by now.
 var errAgain = errors.New("another process has replaced the file")
 
@@ -69,6 +72,9 @@ func openSharedDisk(path string, want Header, file Geometry) (s *Segment, replac
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.maps.unmap())
+			if s.present != nil {
+				s.present.Close()
+			}
 			if s.file != nil {
 				s.file.Close()
 			}
@@ -92,16 +98,23 @@ func openSharedDisk(path string, want Header, file Geometry) (s *Segment, replac
 	}
 	if alone {
 		replaced, err = s.beginAlone(dir, want)
-		return s, replaced, err
+	} else {
+		var shared bool
+		shared, err = s.diskLocks.set(unix.F_RDLCK, diskFileByte)
+		if err == nil && !shared {
+			err = fail(ErrExists, "%s: %s has it for itself; end it, or give this one another folder", path, diskMaker(f))
+		}
+		if err == nil {
+			err = s.joinOthers(dir, want)
+		}
 	}
-	shared, err := s.diskLocks.set(unix.F_RDLCK, diskFileByte)
-	if err == nil && !shared {
-		err = fail(ErrExists, "%s: %s has it for itself; end it, or give this one another folder", path, diskMaker(f))
+	if err == nil && s.present == nil {
+		s.present, err = lockFile(s.FD(), s.controlPath, true)
+		if errors.Is(err, ErrNotFound) {
+			err = errAgain // RemoveControl was faster
+		}
 	}
-	if err == nil {
-		err = s.joinOthers(dir, want)
-	}
-	return s, "", err
+	return s, replaced, err
 }
 
 // openDiskFile opens the file, or makes it.
@@ -217,8 +230,8 @@ func diskControls() (string, error) {
 		return "", err
 	}
 	defer unix.Close(fd)
-	dir := filepath.Join(DefaultDir(), "disk")
-	if err := unix.Mkdirat(fd, "disk", 0o700); err != nil && err != unix.EEXIST {
+	dir := filepath.Join(DefaultDir(), controlsName)
+	if err := unix.Mkdirat(fd, controlsName, 0o700); err != nil && err != unix.EEXIST {
 		return "", dirError("make", dir, err)
 	}
 	return dir, nil
@@ -332,6 +345,9 @@ func (s *Segment) makeControl(dir string, file Header) error {
 	if err := writeSession(s.disk, session, KindGo); err != nil {
 		return fail(ErrSystem, "write the session of %s: %w", s.path, err)
 	}
+	if s.present, err = lockFile(fd, "", false); err != nil { // before others can find it
+		return err
+	}
 	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.controlPath, unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
 		return createError("name "+s.controlPath, &g, err)
@@ -394,4 +410,47 @@ func (s *Segment) leaveDisk() error {
 		return fail(ErrSystem, "%w", err)
 	}
 	return nil
+}
+
+// ListControls finds the control parts that List leaves out: those of disk caches that processes share, with their
+// paths, Control and the header of the disk cache. dir is that of List.
+func ListControls(dir string) ([]Listed, error) {
+	if dir == "" {
+		dir = DefaultDir()
+	}
+	return listDir(filepath.Join(filepath.Clean(dir), controlsName), true)
+}
+
+// ProbeControl says which locks of a control part are held. Errors: ErrNotFound, ErrPermission, ErrSystem.
+func ProbeControl(l *Listed) (Probe, error) {
+	fd, _, err := openFile(l.Path, true)
+	if err != nil {
+		return Probe{}, err
+	}
+	defer unix.Close(fd)
+	return probeFile(fd, l.ClientRecords)
+}
+
+// RemoveControl removes the control part of a disk cache that no process uses: killed programs have left it. The file
+// keeps its samples, and its next user makes a control part from the index. false: a process uses it. Errors:
+// ErrNotFound, ErrPermission, ErrSystem.
+func RemoveControl(l *Listed) (removed bool, err error) {
+	fd, readOnly, err := openFile(l.Path, false)
+	if err != nil {
+		return false, err
+	}
+	locks := &fileLocks{fd: fd}
+	defer locks.Close()
+	if readOnly {
+		return false, fail(ErrPermission, "%s is read-only", l.Path)
+	}
+	// A process takes the users lock, then looks whether the control part has its name: it finds neither, or we find it.
+	alone, err := locks.LastUser()
+	if err != nil || !alone {
+		return false, err
+	}
+	if err := unlinkSame(l.Path, fd); err != nil {
+		return false, err
+	}
+	return true, nil
 }

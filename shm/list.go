@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ type Listed struct {
 	PIDs      []int  // cache without a name: the readable processes that hold it
 	Allocated uint64 // bytes of its pages
 	FileBytes uint64 // size of the file
+	Control   bool   // it is the control part of a disk cache: ListControls
 	Err       error  // why it cannot be attached to; Header and Geometry are zero then
 	Header
 	Geometry
@@ -30,10 +32,10 @@ func List(dir string) ([]Listed, error) {
 	if dir == "" {
 		dir = DefaultDir()
 	}
-	return listDir(filepath.Clean(dir))
+	return listDir(filepath.Clean(dir), false)
 }
 
-func listDir(dir string) ([]Listed, error) {
+func listDir(dir string, control bool) ([]Listed, error) {
 	fd, err := openDir(dir, false)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
@@ -55,7 +57,7 @@ func listDir(dir string) ([]Listed, error) {
 		}
 		path := filepath.Join(dir, e.Name())
 		fd, _, err := openFile(path, true)
-		l := Listed{Path: path, Err: err}
+		l := Listed{Path: path, Control: control, Err: err}
 		if err == nil {
 			l.inspect(fd)
 			unix.Close(fd)
@@ -122,7 +124,14 @@ func (l *Listed) inspect(fd int) {
 	l.FileBytes, l.Allocated = uint64(st.Size), uint64(st.Blocks)*512
 	page, err := readHeader(fd)
 	if err == nil {
-		l.Header, l.Geometry, err = decodeHeader(page, l.FileBytes)
+		whole := l.FileBytes
+		if l.Control && len(page) == HeaderBytes { // its header is that of a whole segment
+			whole = binary.LittleEndian.Uint64(page[HeaderSegmentBytes:])
+		}
+		l.Header, l.Geometry, err = decodeHeader(page, whole)
+	}
+	if err == nil && l.Control && l.FileBytes != l.PayloadOffset {
+		err = fail(ErrFormat, "the control part has %d bytes, its header says %d", l.FileBytes, l.PayloadOffset)
 	}
 	if err != nil {
 		l.Err = fmt.Errorf("%s: %w", l.Path, err)

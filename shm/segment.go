@@ -29,7 +29,8 @@ type Segment struct {
 	fileHeader   Header   // of the file on the disk; that of a shared control part differs
 	fileGeometry Geometry
 	diskLocks    *fileLocks
-	controlPath  string // of a shared control part; "": none
+	controlPath  string     // of a shared control part; "": none
+	present      *fileLocks // has the shared users lock of the control part until this process has left the file
 	diskError    atomic.Pointer[error]
 
 	mu sync.Mutex // protects the fields below
@@ -105,7 +106,7 @@ func (s *Segment) Close() error {
 	}
 	var err error
 	if s.controlPath != "" {
-		err = s.leaveDisk()
+		err = errors.Join(s.leaveDisk(), s.present.Close())
 	}
 	s.control, s.payload = nil, nil
 	if s.disk != nil {

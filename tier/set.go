@@ -1,17 +1,23 @@
 package tier
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/stocached/stocached/internal/later"
 )
+
+// queue has a tier and the samples that wait to be written to it.
+type queue struct {
+	tier Tier
+	*later.Queue[int]
+}
 
 // Set has the tiers of one cache, from fast to slow.
 type Set struct {
-	queues []*queue // one for each tier
+	queues []queue // one for each tier
 	once   sync.Once
 	closed error
 	shared Shared // the last tier that is shared; nil: none
@@ -27,7 +33,8 @@ const writers = 4
 func New(tiers []Tier, memory []int64) *Set {
 	s := &Set{}
 	for k, t := range tiers {
-		s.queues = append(s.queues, newQueue(t, memory[k]))
+		q := later.New(later.Options[int]{Limit: memory[k], Writers: writers, Spare: Spare, Write: t.Put})
+		s.queues = append(s.queues, queue{t, q})
 		if shared, ok := t.(Shared); ok {
 			s.shared = shared
 		}
@@ -39,10 +46,8 @@ func New(tiers []Tier, memory []int64) *Set {
 func (s *Set) Status() (all []Status) {
 	for _, q := range s.queues {
 		one := q.tier.Status()
-		one.Dropped += q.dropped.Load()
-		q.mu.Lock()
-		one.Queued = q.bytes
-		q.mu.Unlock()
+		one.Dropped += q.Dropped()
+		one.Queued = q.Bytes()
 		all = append(all, one)
 	}
 	return all
@@ -68,7 +73,7 @@ func (s *Set) Problems() (lines []string) {
 // put writes a sample to the first n tiers, in the background, and says whether one takes it.
 func (s *Set) put(n, i int, sample []byte) (taken bool) {
 	for _, q := range s.queues[:n] {
-		if q.tier.Accepts(i, len(sample)) && q.put(i, sample) {
+		if q.tier.Accepts(i, len(sample)) && q.Put(i, sample) {
 			taken = true
 		} else if shared, ok := q.tier.(Shared); ok {
 			shared.Release(i)
@@ -84,7 +89,7 @@ func (s *Set) Close() error {
 		errs := make([]error, len(s.queues))
 		for k, q := range s.queues {
 			all.Go(func() {
-				q.close(flushTime)
+				q.Close(flushTime)
 				errs[k] = q.tier.Close()
 			})
 		}
@@ -92,108 +97,4 @@ func (s *Set) Close() error {
 		s.closed = errors.Join(errs...)
 	})
 	return s.closed
-}
-
-// queue has the samples that wait to be written to a tier.
-type queue struct {
-	tier    Tier
-	limit   int64
-	dropped atomic.Uint64
-	buffers sync.Pool // of *[]byte
-	ctx     context.Context
-	stop    context.CancelFunc
-	running sync.WaitGroup
-
-	mu      sync.Mutex // protects the fields below
-	wake    sync.Cond
-	waiting []write
-	bytes   int64 // of those that wait and those that are being written
-	closed  bool
-}
-
-type write struct {
-	i      int
-	sample *[]byte
-}
-
-func newQueue(t Tier, limit int64) *queue {
-	q := &queue{tier: t, limit: limit}
-	q.wake.L = &q.mu
-	q.ctx, q.stop = context.WithCancel(context.Background())
-	for range writers {
-		q.running.Go(q.write)
-	}
-	return q
-}
-
-// put copies a sample into the queue. false: it is full or closed, and the sample is counted.
-func (q *queue) put(i int, sample []byte) bool {
-	n := int64(len(sample))
-	q.mu.Lock()
-	full := q.closed || q.bytes+n > q.limit
-	if !full {
-		q.bytes += n
-	}
-	q.mu.Unlock()
-	if full {
-		q.dropped.Add(1)
-		return false
-	}
-	b, _ := q.buffers.Get().(*[]byte)
-	if b == nil || cap(*b) < len(sample)+Spare {
-		made := make([]byte, 0, len(sample)+Spare)
-		b = &made
-	}
-	*b = append((*b)[:0], sample...)
-	q.mu.Lock()
-	q.waiting = append(q.waiting, write{i, b})
-	q.wake.Broadcast()
-	q.mu.Unlock()
-	return true
-}
-
-// write writes samples, in its own goroutine, until the queue is closed and empty.
-func (q *queue) write() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for {
-		if len(q.waiting) == 0 {
-			if q.closed && q.bytes == 0 || q.ctx.Err() != nil {
-				return
-			}
-			q.wake.Wait()
-			continue
-		}
-		w := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		q.mu.Unlock()
-		n := int64(len(*w.sample))
-		if q.ctx.Err() != nil {
-			q.dropped.Add(1)
-		} else {
-			q.tier.Put(q.ctx, w.i, *w.sample)
-		}
-		q.buffers.Put(w.sample)
-		q.mu.Lock()
-		if q.bytes -= n; q.closed && q.bytes == 0 {
-			q.wake.Broadcast()
-		}
-	}
-}
-
-// close writes what waits for at most wait, and drops the rest.
-func (q *queue) close(wait time.Duration) {
-	q.mu.Lock()
-	q.closed = true
-	q.wake.Broadcast()
-	q.mu.Unlock()
-	timer := time.AfterFunc(wait, func() {
-		q.stop()
-		q.mu.Lock()
-		q.wake.Broadcast()
-		q.mu.Unlock()
-	})
-	q.running.Wait()
-	timer.Stop()
-	q.stop()
 }

@@ -212,51 +212,6 @@ func TestFlushBesideAHangingSource(t *testing.T) {
 	close(from.hangs)
 }
 
-// Ensure that a breaker opens once for all requests, is tried with growing pauses, and forgets them after
-// it has been closed for long.
-func TestBreaker(t *testing.T) {
-	var b Breaker
-	var opened atomic.Int32
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			if b.Open("it is slow") {
-				opened.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	if because, _ := b.State(); opened.Load() != 1 || b.Openings() != 1 || !b.IsOpen() || because != "it is slow" ||
-		b.Due() {
-		t.Errorf("%d openings, %q", opened.Load(), because)
-	}
-	pause := func() time.Duration { return time.Until(b.next).Round(firstPause) }
-	for want := firstPause; want < 4*longestPause; want *= 2 {
-		if got := pause(); got != min(want, longestPause) {
-			t.Errorf("a pause of %v, want %v", got, want)
-		}
-		b.next = time.Now()
-		if !b.Due() || b.Due() { // one caller tries
-			t.Error("not due, or due twice")
-		}
-		b.Again("it is still slow")
-	}
-	b.Close()
-	if b.IsOpen() || b.Due() {
-		t.Error("it is open")
-	}
-	b.Open("again")
-	if got := pause(); got != longestPause {
-		t.Errorf("a pause of %v soon after", got)
-	}
-	b.Close()
-	b.since = time.Now().Add(-steady - time.Second)
-	b.Open("much later")
-	if got := pause(); got != firstPause {
-		t.Errorf("a pause of %v long after", got)
-	}
-}
-
 // Ensure that no way of printing shows a secret.
 func TestSecret(t *testing.T) {
 	type settings struct{ Password Secret }

@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,21 +30,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from palette import COLOURS, FAINT, GREY, INK, PALE
 from PIL import Image
 from stocached.streams import Streams
 from stocached.torch import DataLoader
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
-# of internal/palette/palette.go
-INK, GREY, PALE, TRACK = "#1c2430", "#6b7480", "#e4e8ec", "#f5f7f9"
-BLUE, WAIT, PALER = "#0072b2", "#d55e00", "#999fa6"
-BATCHES = (
-    "#0072b2",
-    "#56b4e9",
-    "#009e73",
-    "#e69f00",
-    "#cc79a7",
-)  # five: with four workers, each worker of torch makes several of them
+BLUE, WAIT, PALER = COLOURS["Blue"], COLOURS["Vermilion"], COLOURS["LightGrey"]
+# Five: with four workers, each worker of torch makes several of them.
+BATCHES = [COLOURS[name] for name in ("Blue", "SkyBlue", "Green", "Orange", "Purple")]
 BATCH, LOAD, STEP = 64, 0.0005, 0.1  # samples; seconds a sample and a step
 ROWS, ITEM = 8, 0.001  # rows of a batch of streams; seconds an item
 SHOWN, SHOWN_STREAMS = (0, 1, 4), (1, 2, 4)  # numbers of workers that have a timeline
@@ -291,7 +285,7 @@ def place(figure: Figure, left: float, top: float, width: float, height: float) 
     return figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
 
 
-def legend(figure: Figure, top: float, entries: dict[str, tuple[str, ...]]) -> None:
+def legend(figure: Figure, top: float, entries: Mapping[str, Sequence[str]]) -> None:
     """A line of coloured fields, each with its meaning after it."""
     axes = place(figure, 0.35, top, 9.5, 0.2)
     axes.set_xlim(0, 9.5)
@@ -311,7 +305,7 @@ def tracks(axes: Axes, names: list[str], until: float, labelled: bool) -> None:
     axes.set_xlim(0, until)
     axes.set_ylim(len(names) - 0.5, -0.5)
     for k in range(len(names)):
-        axes.axhspan(k - 0.42, k + 0.42, color=TRACK, linewidth=0)
+        axes.axhspan(k - 0.42, k + 0.42, color=FAINT, linewidth=0)
     axes.set_yticks(range(len(names)), names if labelled else [""] * len(names), fontsize=9)
     axes.tick_params(length=0, labelcolor=GREY, labelsize=9)
     for side in axes.spines.values():

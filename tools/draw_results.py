@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from palette import COLOURS, GREY, INK, PALE
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results"
-# of internal/palette/palette.go
-INK, GREY, PALE, OURS, OTHERS, LIMIT = "#1c2430", "#6b7480", "#e4e8ec", "#0072b2", "#999fa6", "#009e73"
+OURS, OTHERS, LIMIT = COLOURS["Blue"], COLOURS["LightGrey"], COLOURS["Green"]
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from palette import COLOURS, GREY, INK, PALE
 from stocached.streams import StreamBatch, Streams
 
 LENGTHS = (9, 14, 4, 11, 6, 17, 8, 5, 12, 7, 10, 3)
@@ -15,21 +16,9 @@ ROWS, SEED = 4, 3
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 
 CELL, LINE, LEFT, TOP = 21, 34, 62, 46  # pixels
-INK, GREY, PALE = "#1c2430", "#6b7480", "#e9ecef"
-COLOURS = (
-    "#9ec5fe",
-    "#a3cfbb",
-    "#ffda6a",
-    "#f1aeb5",
-    "#c5b3e6",
-    "#ffc09f",
-    "#9eeaf9",
-    "#d3d9a0",
-    "#e2b6cf",
-    "#b6d7ff",
-    "#c8e6c9",
-    "#ffe0b2",
-)
+# Light enough for black letters on them. Two files that follow each other in a row have different ones.
+NAMES = ("SkyBlue", "Orange", "LightGreen", "LightYellow", "Purple", "LightBlue", "Yellow")
+FILES = [COLOURS[name] for name in NAMES]
 
 
 def batches() -> list[StreamBatch]:
@@ -71,7 +60,7 @@ def bars(given: list[StreamBatch], row: int, y: int) -> list[str]:
         if step < len(given) and given[step].files[row] == given[first].files[row]:
             continue
         file, x, width = int(given[first].files[row]), LEFT + CELL * first, CELL * (step - first)
-        fill = "url(#padding)" if file < 0 else COLOURS[file % len(COLOURS)]
+        fill = "url(#padding)" if file < 0 else FILES[file % len(FILES)]
         parts.append(f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{LINE - 8}" rx="4" fill="{fill}"/>')
         if file >= 0:
             label = f"file {file}" if width > 50 else str(file)

@@ -340,6 +340,20 @@ DEFECTS = [
     ),
     # Caches that evict, through the server.
     Defect(
+        "server: no samples stay for all jobs while one hits less than its share",
+        "server/jobs/share.go",
+        "if debt || j.core.Load() > 0 && !credit {",
+        "if false {",
+        go("./server", "TestPlannedShares"),
+    ),
+    Defect(
+        "server: a job whose workers read has no loads",
+        "server/jobs/share.go",
+        "of.asked.Add(1)",
+        "of.asked.Add(0)",
+        go("./server/jobs", "TestFetchedShares"),
+    ),
+    Defect(
         "Evicting: a sample loses its slot for a prefetch",
         "server/session/connection.go",
         "r.samples.Unstored, r.prefetch || r.slotsOnly\n",
@@ -445,11 +459,25 @@ DEFECTS = [
         go("./tier/cluster", "TestOpeningEndsRequests"),
     ),
     Defect(
+        "Tiers: requests under way at a node go on when it is left out",
+        "tier/cluster/node.go",
+        "\t\t_ = c.Close()\n\t}\n\tn.tier.about",
+        "\t\t_ = c\n\t}\n\tn.tier.about",
+        go("./tier/cluster", "TestOpeningEndsRequests"),
+    ),
+    Defect(
+        "Tiers: the nodes of an engine that is not known any more are used",
+        "tier/cluster/engine.go",
+        "nodes []*node) {\n\tif e == nil {\n\t\treturn nil\n\t}\n",
+        "nodes []*node) {\n",
+        go("./tier/cluster", "TestServerJoinsClusterWithoutReads"),
+    ),
+    Defect(
         "Tiers: each request opens the breaker again",
-        "tier/breaker.go",
+        "internal/breaker/breaker.go",
         "\tif b.open.Load() {\n\t\treturn false\n\t}\n\tnow",
         "\tnow",
-        go("./tier", "TestBreaker"),
+        go("./internal/breaker", "TestBreaker"),
     ),
     Defect(
         "Tiers: a load that fails keeps its lease",
@@ -459,8 +487,22 @@ DEFECTS = [
         go("./tier/cluster", "TestLeases"),
     ),
     Defect(
+        "Disk caches: a sample that was put before a clear is written after it",
+        "cache/set.go",
+        "epoch != anyEpoch && shm.Phase",
+        "epoch == anyEpoch-1 && shm.Phase",
+        go("./client", "TestDiskSetLater"),
+    ),
+    Defect(
+        "Disk caches: an opener fails if gc removes the control part",
+        "shm/disk_shared.go",
+        "\t\t\terr = errAgain // RemoveControl",
+        "\t\t\t// RemoveControl",
+        go("./client", "TestDiskControlRemoved"),
+    ),
+    Defect(
         "Tiers: the end of a server drops what waits to be written",
-        "tier/set.go",
+        "internal/later/later.go",
         "\t\tif q.ctx.Err() != nil {\n\t\t\tq.dropped.Add(1)",
         "\t\tif q.closed {\n\t\t\tq.dropped.Add(1)",
         go("./tier", "TestFlushBesideAHangingSource"),

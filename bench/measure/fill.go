@@ -61,9 +61,12 @@ func FillTree(b *Box, r Records, size string, runs int) (report.Measurement, err
 }
 
 // FillPictures measures how fast a server fills a cache from JPEG files, at 224 x 224: with
-// stocached-decode, beside Go's decoder. Bare threads of the C library decode as many files, the same
-// bytes again and again. Others do all that is necessary: they read each file, too, and write its
-// pixels to a file on the tmpfs. build is the folder of the C programs.
+// stocached-decode, beside Go's decoder. The server runs twice in a round, to show the noise.
+//
+// Beside it run bare threads of the C library, one a processor, with the same decoder. Some decode the
+// same bytes again and again. Others read the same files as the server, in the same order, and decode
+// them. The last ones also write the pixels to a new file on the tmpfs, as the server does. build is the
+// folder of the C programs.
 func FillPictures(b *Box, picture, build string, n, runs int) (report.Measurement, error) {
 	s, err := b.Data.pictures(picture, n)
 	if err != nil {
@@ -96,9 +99,12 @@ func FillPictures(b *Box, picture, build string, n, runs int) (report.Measuremen
 	if err := os.WriteFile(list, []byte(names.String()), 0o600); err != nil {
 		return report.Measurement{}, err
 	}
-	return Alternate("server/fill-jpeg", "JPEG", runs, with("server", filepath.Join(build, "stocached-decode")),
+	helper := filepath.Join(build, "stocached-decode")
+	return Alternate("server/fill-jpeg", "JPEG", runs, with("server", helper),
 		with("server, Go's decoder", ""),
+		with("server again", helper),
 		Subject{Name: "bare threads", Samples: n, Run: func() error { return bare(picture) }},
+		Subject{Name: "bare threads, read", Samples: n, Run: func() error { return bare(list, "") }},
 		Subject{Name: "bare threads, read, pwrite", Samples: n, Run: func() error { return bare(list, out) },
 			Clean: func() error { return os.Remove(out) }})
 }

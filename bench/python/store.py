@@ -3,12 +3,16 @@
     PYTHONPATH=python/src:. STOCACHED_LIB_PATH=build python bench/python/store.py [--rounds 7] [--quick]
 
 Sizes of the cache are parts of the decoded set. The source is rate-limited: all workers share one bucket of tokens,
-and a read waits until its bytes are there. Runs of the stores alternate. A figure is the median epoch of a new loader
-after its second one, over a second at least, so the cache is full; "auto" measures and chooses again in each run. The
-table has medians, and the ratio of auto to the better fixed store of the same round: asked for are a median of at most
-1.05 and no run above 1.15. In each round, the store that auto chose runs once more as a fixed one ("again"). Its ratio
-to the better fixed store is noise alone, where auto chose that one. A ratio of processor time, of the workers too, leaves
-out the waits for processors that other work has."""
+and a read waits until its bytes are there. Runs of the stores alternate, each place in a round as often as the others.
+Before a run, all files are read once, and as many bytes as the cache has are written to a file on its tmpfs, which is
+removed. So each run finds the same page cache, and memory that the machine has touched.
+
+A figure is the median epoch of a new loader after its second one, over a second at least, so the cache is full; "auto"
+measures and chooses again in each run. The better store is the fixed one with the shorter median over all rounds. The
+table has the ratio of auto to it in the same round: asked for are a median of at most 1.05 and no run above 1.15. In
+each round, the store that auto chose last runs once more as a fixed one ("again"). "again / the same" is its ratio to
+the other run of that store: two runs that choose nothing, so noise alone. A ratio of processor time, of the workers
+too, leaves out the waits for processors that other work has."""
 
 from __future__ import annotations
 
@@ -84,6 +88,16 @@ def make(folder: Path, count: int) -> None:
         partial.rename(file)
 
 
+def same_state(files: list[Path], directory: Path, size: int) -> None:
+    """Reads all files, and touches as much memory as a cache of this size takes."""
+    for file in files:
+        file.read_bytes()
+    block = bytes(1 << 20)
+    with tempfile.TemporaryFile(dir=directory) as touched:
+        for _ in range(size >> 20):
+            touched.write(block)
+
+
 def epoch_of(loader: Any) -> float:
     start = time.perf_counter()
     for pictures, _ in loader:
@@ -148,9 +162,11 @@ def main() -> None:
         f"{options.workers} workers, {len(os.sched_getaffinity(0))} processors, {options.rounds} rounds, "
         f"{'with' if options.augment else 'without'} augment=.\n"
     )
-    print("| source | size | decoded, s | encoded, s | auto, s | chosen | auto / better | of processor time | ", end="")
     print(
-        "again / better | of processor time | each run: auto / better |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|"
+        "| source | size | decoded, ms | encoded, ms | auto, ms | chosen | auto / better | of processor time | ", end=""
+    )
+    print(
+        "again / the same | of processor time | each run: auto / better |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|"
     )
     for source in options.sources:
         for part in options.sizes:
@@ -158,29 +174,38 @@ def main() -> None:
 
 
 def row(source: str, part: float, decoded: int, options: argparse.Namespace) -> None:
-    runs: dict[str, list[Run]] = {store: [] for store in (*STORES, "again")}
+    names = (*STORES, "again")
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+    folder, size = options.folder / str(options.files), CONTROL + round(part * decoded)
+    files = sorted(folder.rglob("*.jpg"))
     for number in range(options.rounds):
-        stores = [STORES[(number + k) % len(STORES)] for k in range(len(STORES))]
-        for name in (*stores, "again"):
-            dataset = Slow(options.folder / str(options.files), size=SIDE, layout="chw")
+        for k in range(len(names)):
+            name = names[(number + k) % len(names)]
+            dataset = Slow(folder, size=SIDE, layout="chw")
             dataset.bucket = Bucket(RATES[source])
+            same_state(files, Path("/dev/shm"), min(size, CONTROL + decoded))
             store = runs["auto"][-1].store if name == "again" else name
-            runs[name].append(run(dataset, store, CONTROL + round(part * decoded), options, number))
+            runs[name].append(run(dataset, store, size, options, number))
         print(f"{source}, {part}: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    better = [min(pair) for pair in zip(runs["decoded"], runs["encoded"])]  # by seconds
+    better = min(("decoded", "encoded"), key=lambda store: statistics.median(one.seconds for one in runs[store]))
 
-    def beside(name: str, of: str) -> list[float]:
-        return [getattr(one, of) / getattr(other, of) for one, other in zip(runs[name], better)]
+    def beside(name: str, of: str, bases: list[Run]) -> list[float]:
+        return [getattr(one, of) / getattr(other, of) for one, other in zip(runs[name], bases)]
 
-    times = " | ".join(f"{statistics.median(one.seconds for one in runs[store]):.2f}" for store in STORES)
+    same = [runs[one.store][number] for number, one in enumerate(runs["again"])]
+    times = " | ".join(f"{1e3 * statistics.median(one.seconds for one in runs[store]):.1f}" for store in STORES)
     picked = ", ".join(f"{store} {count}" for store, count in Counter(one.store for one in runs["auto"]).items())
-    ratios = " | ".join(spread(beside(name, of)) for name in ("auto", "again") for of in ("seconds", "cpu"))
-    each = ", ".join(f"{ratio:.2f}" for ratio in beside("auto", "seconds"))
+    ratios = " | ".join(
+        spread(beside(name, of, bases))
+        for name, bases in (("auto", runs[better]), ("again", same))
+        for of in ("seconds", "cpu")
+    )
+    each = ", ".join(f"{ratio:.2f}" for ratio in beside("auto", "seconds", runs[better]))
     print(f"| {source} | {part} | {times} | {picked} | {ratios} | {each} |", flush=True)
 
 
 def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} (most {max(values):.2f})"
+    return f"{statistics.median(values):.3f} ({min(values):.2f} to {max(values):.2f})"
 
 
 if __name__ == "__main__":

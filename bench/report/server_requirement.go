@@ -45,9 +45,11 @@ var ServerRequirements = []Requirement{
 		Sense: Faster, Need: 0.85, Bound: true},
 
 	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "server, Go's decoder", Sense: Faster, Need: 4},
-	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads", Sense: Faster, Need: 0.9},
-	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads, read, pwrite", Sense: Shown},
-	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "bare threads, read, pwrite", Base: "bare threads", Sense: Faster,
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads, read, pwrite", Sense: Faster, Need: 0.9},
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads, read", Sense: Faster, Need: 0.9},
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server", Base: "bare threads", Sense: Shown},
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "server again", Base: "server", Sense: Shown},
+	{Row: rowJPEG, Case: "server/fill-jpeg", Ours: "bare threads, read, pwrite", Base: "bare threads, read", Sense: Faster,
 		Need: 0.9, Bound: true},
 
 	{Row: rowMiss, Case: "server/fetch-one-p50", Ours: "Fetch", Base: "pread, pwrite", Sense: Above, Need: 40e-6,

@@ -811,7 +811,7 @@ static void messages_have_numbers(void)
         {STOC_EINDEX, {"123", "99"}}, {STOC_ESCHEMA, {"77", "300"}}, {STOC_FULL, {"10", "clear"}},
         {STOC_BUSY, {"123", "wait"}}, {STOC_EREADONLY, {"writing"}}, {STOC_ECLIENTS, {"16"}},
         {STOC_ELOST, {"123"}},        {STOC_ECORRUPT, {"verify"}},   {STOC_ECLOSED, {"attach"}},
-        {STOC_OUT, {"first-come"}},   {STOC_ETIMEOUT, {"longer"}},
+        {STOC_OUT, {"first-come"}},   {STOC_ETIMEOUT, {"longer"}},   {STOC_EINVAL, {"9223372036854775807 ns"}},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         size_t n = stoc_explain(c, table[k].code, 123, 77, text, sizeof text);

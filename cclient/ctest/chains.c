@@ -60,9 +60,14 @@ static void no_views(void)
     size_t length = 7;
     EQUAL(put(c, 1, 100, 1, 0), STOC_STORED);
     EQUAL(stoc_view(c, 1, &data, &length), STOC_EINVAL);
-    char text[256];
+    char text[400];
     stoc_explain(c, STOC_EINVAL, 1, 0, text, sizeof text);
     CHECK(strstr(text, "evicts") && strstr(text, "stoc_get"));
+    struct iovec part = {bytes, sizeof bytes};
+    EQUAL(stoc_set_loaded(c, 2, &part, 1, 0, (uint64_t)INT64_MAX + 1), STOC_EINVAL);
+    stoc_explain(c, STOC_EINVAL, 2, sizeof bytes, text, sizeof text);
+    CHECK(strstr(text, "a load of more than 9223372036854775807 ns (0: unknown)"));
+    EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
     EQUAL(stoc_locate(c, 1, &data, &length), STOC_EINVAL);
     CHECK(data == bytes && length == 7);
     EQUAL(stoc_view_offset(c, 1), STOC_ESCHEMA - 1);

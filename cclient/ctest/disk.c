@@ -28,6 +28,7 @@ struct stand_in {
     _Atomic int read_error, write_error; /* errno, or 0 */
     _Atomic uint64_t stored[SAMPLES];    /* the children have stored this sample */
     _Atomic uint64_t loads, steps, stop;
+    _Atomic int hold, held;              /* writes wait while it is 1; how many do */
     _Atomic int log_writes;
     _Atomic uint64_t logged;
     struct written {
@@ -57,6 +58,11 @@ static ssize_t watched_pread(int fd, void *data, size_t n, off_t at)
 
 static ssize_t watched_pwrite(int fd, const void *data, size_t n, off_t at)
 {
+    if (disk && disk->hold && is_watched(fd)) {
+        atomic_fetch_add(&disk->held, 1);
+        while (disk->hold)
+            sched_yield();
+    }
     if (disk && disk->write_error && is_watched(fd)) {
         errno = disk->write_error;
         return -1;
@@ -99,6 +105,16 @@ static stoc_cache *open_disk(struct stoc_options options)
 static size_t length(int64_t i, bool variable) { return variable ? (size_t)(i * 61 % MOST_BYTES) : BYTES; }
 
 static int put_one(stoc_cache *c, int64_t i, bool variable) { return put(c, i, length(i, variable), 1, 0); }
+
+static int put_later(stoc_cache *c, int64_t i, bool variable)
+{
+    unsigned char bytes[MOST_BYTES + 1];
+    size_t n = length(i, variable);
+    fill(bytes, n, (uint64_t)i, 1);
+    struct iovec parts[2] = {{bytes, n / 3}, {bytes + n / 3, n - n / 3}};
+    return stoc_set_later(c, i, parts, 2);
+}
+
 static int has(stoc_cache *c, int64_t i, bool variable) { return holds(c, i, length(i, variable), 1); }
 
 /* Hits; complains about wrong bytes. */
@@ -357,6 +373,7 @@ struct job {
     int number;
     bool variable;
     struct stoc_options options;
+    bool later; /* in the background */
 };
 
 /* Loads what the file lacks, each sample once: by claims, as a program does that shares loads. */
@@ -392,7 +409,7 @@ static void shared_by_processes(void)
         for (int round = 0; round < 2; round++) {
             pid_t pids[CHILDREN];
             for (int k = 0; k < CHILDREN; k++)
-                pids[k] = child(load_all, &(struct job){k, variable, variable ? VARIABLE : FIXED});
+                pids[k] = child(load_all, &(struct job){k, variable, variable ? VARIABLE : FIXED, false});
             for (int k = 0; k < CHILDREN; k++)
                 EQUAL(ended(pids[k]), 0);
             EQUAL(disk->loads, SAMPLES); /* also after all processes have ended */
@@ -413,7 +430,9 @@ static void store_all(void *argument)
             int found = has(c, i, job->variable);
             if (found < 0)
                 COMPLAIN("sample %lld has wrong bytes", (long long)i);
-            if (found == 0 && put_one(c, i, job->variable) == STOC_STORED)
+            if (found == 0 && job->later)
+                put_later(c, i, job->variable);
+            else if (found == 0 && put_one(c, i, job->variable) == STOC_STORED)
                 atomic_store(&disk->stored[i], 1);
             atomic_fetch_add(&disk->steps, 1);
         }
@@ -472,6 +491,191 @@ static void threads_of_a_handle(void)
     end_file();
 }
 
+/* ------------------------------------------------------------ writes in the background */
+
+static void written_later(void)
+{
+    for (int variable = 0; variable < 2; variable++) {
+        new_file();
+        stoc_cache *c = open_disk(variable ? VARIABLE : FIXED);
+        for (int64_t i = 0; i < SAMPLES; i++)
+            EQUAL(put_later(c, i, variable), STOC_STORED);
+        EQUAL(stoc_flush(c, 60000), 0);
+        EQUAL(count_hits(c, variable), SAMPLES);
+        EQUAL(put_later(c, 3, variable), STOC_EXISTS);
+        EQUAL(stats_of(c).exists, 1);
+        EQUAL(stoc_clear(c, 10000), STOC_STORED);
+        for (int64_t i = 0; i < SAMPLES; i++)
+            EQUAL(put_later(c, i, variable), STOC_STORED);
+        stoc_close(c); /* writes them */
+        c = open_disk(variable ? VARIABLE : FIXED);
+        EQUAL(count_hits(c, variable), SAMPLES);
+        EQUAL(put_later(c, SAMPLES, variable), STOC_EINDEX);
+        EQUAL(stoc_set_later(c, 1, &(struct iovec){"x", MOST_BYTES + 1}, 1), STOC_ESCHEMA);
+        EQUAL(stoc_set_later(c, 1, NULL, 1), STOC_EINVAL);
+        stoc_close(c);
+        end_file();
+    }
+    EQUAL(stoc_set_later(NULL, 0, NULL, 0), STOC_ECLOSED);
+    EQUAL(stoc_flush(NULL, 0), STOC_ECLOSED);
+    stoc_cache *memory = make(NULL, OPTIONS(.samples = SAMPLES, .sample_bytes = BYTES));
+    EQUAL(put_later(memory, 1, false), STOC_EINVAL);
+    EQUAL(stoc_flush(memory, 0), 0);
+    stoc_close(memory);
+    new_file();
+    stoc_cache *c = open_disk(SMALL(STOC_POLICY_FIRST_COME));
+    for (int64_t i = 0; i < 30; i++)
+        EQUAL(put_one(c, i, false), STOC_STORED);
+    EQUAL(put_later(c, 40, false), STOC_FULL); /* without a copy */
+    stoc_close(c);
+    end_file();
+}
+
+static void hold_writes(stoc_cache *c)
+{
+    disk->held = 0;
+    disk->hold = 1;
+    EQUAL(put_later(c, 0, false), STOC_STORED);
+    while (!disk->held)
+        sched_yield();
+}
+
+/* A disk that takes no byte holds up no put, and takes no more memory than the limit. */
+static void slow_disk(void)
+{
+    new_file();
+    stoc_cache *c = open_disk(FIXED);
+    c->disk->queue.limit = 20 * (BYTES + sizeof(struct waiting));
+    hold_writes(c);
+    for (int64_t i = 1; i < 20; i++)
+        EQUAL(put_later(c, i, false), STOC_STORED);
+    for (int64_t i = 20; i < SAMPLES; i++)
+        EQUAL(put_later(c, i, false), STOC_BUSY);
+    EQUAL(stats_of(c).busy, SAMPLES - 20);
+    EQUAL(stoc_flush(c, 1), STOC_ETIMEOUT);
+    EQUAL(count_hits(c, false), 0);
+    disk->hold = 0;
+    EQUAL(stoc_flush(c, 60000), 0);
+    EQUAL(count_hits(c, false), 20);
+    c->disk->queue.limit = 10; /* less than a sample */
+    EQUAL(put_later(c, 20, false), STOC_STORED);
+    EQUAL(stoc_flush(c, 60000), 0);
+    EQUAL(count_hits(c, false), 21);
+    stoc_close(c);
+    end_file();
+}
+
+static void *clear_in_thread(void *argument)
+{
+    EQUAL(stoc_clear(argument, 60000), STOC_STORED);
+    return NULL;
+}
+
+/* What was put before a clear does not come after it. */
+static void cleared_before_the_write(void)
+{
+    pthread_t clearer;
+    for (int other = 0; other < 2; other++) { /* the clear is by another handle */
+        new_file();
+        stoc_cache *c = open_disk(FIXED), *clears = other ? open_disk(FIXED) : c;
+        hold_writes(c);
+        for (int64_t i = 1; i < SAMPLES; i++)
+            EQUAL(put_later(c, i, false), STOC_STORED);
+        REQUIRE(pthread_create(&clearer, NULL, clear_in_thread, clears) == 0);
+        while (!phase_clearing(load(phase_word(c))))
+            sched_yield();
+        disk->hold = 0;
+        pthread_join(clearer, NULL);
+        EQUAL(stoc_flush(c, 60000), 0);
+        EQUAL(count_hits(c, false), 0);
+        EQUAL(put_later(c, 5, false), STOC_STORED);
+        EQUAL(stoc_flush(c, 60000), 0);
+        EQUAL(count_hits(c, false), 1);
+        if (other)
+            stoc_close(clears);
+        stoc_close(c);
+        end_file();
+    }
+}
+
+static int threads_now(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    REQUIRE(d != NULL);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void puts_its_own(void *argument)
+{
+    stoc_cache *c = argument;
+    EQUAL(stoc_flush(c, 0), 0); /* what waits is the parent's */
+    disk->hold = 0;
+    EQUAL(put_later(c, 40, false), STOC_STORED);
+    EQUAL(stoc_flush(c, 60000), 0);
+    EQUAL(has(c, 40, false), 1);
+    stoc_close(c);
+}
+
+static void does_nothing(void *argument) { (void)argument; }
+
+static void forks_with_a_queue(void)
+{
+    new_file();
+    stoc_cache *c = open_disk(FIXED);
+    int before = threads_now();
+    hold_writes(c);
+    for (int64_t i = 1; i < 30; i++)
+        EQUAL(put_later(c, i, false), STOC_STORED);
+    EQUAL(ended(child(puts_its_own, c)), 0);
+    EQUAL(stoc_flush(c, 60000), 0);
+    EQUAL(count_hits(c, false), 31);
+    EQUAL(ended(child(does_nothing, c)), 0); /* a fork ends an idle writer; a sanitizer's thread stays */
+    CHECK(threads_now() <= before);
+    EQUAL(put_later(c, 50, false), STOC_STORED);
+    stoc_close(c);
+    c = open_disk(FIXED);
+    EQUAL(count_hits(c, false), 32);
+    stoc_close(c);
+    end_file();
+}
+
+static void *put_in_thread(void *argument)
+{
+    stoc_cache *c = argument;
+    for (int round = 0; round < 20; round++)
+        for (int64_t i = 0; i < SAMPLES; i++)
+            put_later(c, i, false);
+    return NULL;
+}
+
+/* Puts of several threads, while others fork and clear. */
+static void puts_in_threads(void)
+{
+    pthread_t threads[3];
+    new_file();
+    stoc_cache *c = open_disk(SMALL(STOC_POLICY_LRU));
+    for (int k = 0; k < 3; k++)
+        REQUIRE(pthread_create(&threads[k], NULL, put_in_thread, c) == 0);
+    for (int k = 0; k < 10; k++) {
+        if (!FOR_RACES)
+            EQUAL(ended(child(does_nothing, c)), 0);
+        stoc_clear(c, 10000);
+    }
+    for (int k = 0; k < 3; k++)
+        pthread_join(threads[k], NULL);
+    for (int64_t i = 0; i < SAMPLES; i++)
+        put_later(c, i, false);
+    EQUAL(stoc_flush(c, 60000), 0);
+    EQUAL(count_hits(c, false), 30);
+    EQUAL(stats_of(c).lost, 0);
+    stoc_close(c);
+    end_file();
+}
+
 static void killed_at_each_step(void)
 {
     static const char *const points[] = {
@@ -479,13 +683,13 @@ static void killed_at_each_step(void)
         "claim.phase",   "claim.word",    "slot.intent",   "slot.taken",      "slot.named",    "extent.intent",
         "extent.taken",  "extent.named",  "write.half",    "write.done",      "publish.meta",  "publish.word",
         "persist.record", "publish.entry", "evict.listed", "evict.retired",  "evict.moved",   "evict.emptied",
-        "evict.unlisted", "disk.leaving", "disk.written",  "disk.left"};
-    for (int kind = 0; kind < 3; kind++)
+        "evict.unlisted", "later.write", "disk.leaving", "disk.written",  "disk.left"};
+    for (int kind = 0; kind < 4; kind++) /* 3: in the background */
         for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
             bool variable = kind == 1, evicts = kind == 2;
-            struct job job = {0, variable, variable ? VARIABLE : evicts ? SMALL(STOC_POLICY_FIFO) : FIXED};
+            struct job job = {0, variable, variable ? VARIABLE : evicts ? SMALL(STOC_POLICY_FIFO) : FIXED, kind == 3};
             bool extent = strncmp(points[p], "extent", 6) == 0, slot = strncmp(points[p], "slot", 4) == 0;
-            if ((extent && !variable) || (slot && variable) || (strncmp(points[p], "evict", 5) == 0 && !evicts))
+            if ((kind != 3 && strcmp(points[p], "later.write") == 0) || (extent && !variable) || (slot && variable) || (strncmp(points[p], "evict", 5) == 0 && !evicts))
                 continue;
             char fault[64], when[80];
             bool once = strncmp(points[p], "disk", 4) == 0 || strncmp(points[p], "register", 8) == 0;
@@ -517,7 +721,7 @@ static void killed_at_random(void)
             uint64_t steps = disk->steps;
             struct job jobs[CHILDREN];
             for (int k = 0; k < CHILDREN; k++) {
-                jobs[k] = (struct job){k + round, variable, options};
+                jobs[k] = (struct job){k + round, variable, options, k % 2};
                 pids[k] = child(store_all, &jobs[k]);
             }
             uint64_t until = steps + 1 + (uint64_t)rand_r(&seed) % 200;
@@ -596,7 +800,7 @@ static void power_losses(void)
             memset(disk->log, 0, sizeof disk->log);
             disk->log_writes = 1;
             for (int k = 0; k < 2; k++) {
-                jobs[k] = (struct job){k + round, variable, options};
+                jobs[k] = (struct job){k + round, variable, options, false};
                 pids[k] = child(store_all, &jobs[k]);
             }
             uint64_t until = disk->steps + 30 + (uint64_t)rand_r(&seed) % 100;
@@ -725,6 +929,7 @@ static void fails(void)
     EQUAL(c->disk->pause, 2 * FIRST_PAUSE_NS);
     disk->read_error = 0;
     c->disk->out_until = 1;
+    EQUAL(has(c, SAMPLES - 1, false), 0); /* a miss reads nothing: it neither closes the breaker nor delays others */
     EQUAL(has(c, 1, false), 1);
     EQUAL(c->disk->out_until, 0);
     EQUAL(count_hits(c, false), SAMPLES / 2);
@@ -890,7 +1095,7 @@ static void forked_children(void)
 static void old_control_part(void)
 {
     new_file();
-    struct job job = {0, false, FIXED};
+    struct job job = {0, false, FIXED, false};
     disk->stop = 1;
     setenv("STOCACHED_FAULT", "publish.entry@9=kill", 1);
     ended(child(store_all, &job));
@@ -920,6 +1125,14 @@ int main(int argc, char **argv)
     RUN(others_have_it);
     RUN(shared_by_processes);
     RUN(threads_of_a_handle);
+    RUN(written_later);
+    RUN(slow_disk);
+    RUN(cleared_before_the_write);
+    if (!FOR_RACES)
+        RUN(forks_with_a_queue);
+    RUN(puts_in_threads);
+    if (FOR_RACES)
+        return end_tests(argv[0]); /* the others are of one thread */
     RUN(killed_at_each_step);
     RUN(killed_at_random);
     RUN(power_losses);

@@ -556,6 +556,43 @@ static void tasks_and_answers_wake_those_who_sleep(void)
     drop_queue(b, 0);
 }
 
+struct waiter {
+    void *queue;
+    struct stoc_batch batch;
+    int64_t found;
+    atomic_bool returned;
+};
+
+static void *wait_long(void *argument)
+{
+    struct waiter *w = argument;
+    w->found = stoc_board_wait(w->queue, &w->batch, 1, 60000);
+    atomic_store(&w->returned, true);
+    return NULL;
+}
+
+static void a_wait_is_for_its_own_batch(void)
+{
+    struct waiter w = {.queue = new_queue(64, 0), .batch = {0, 1}};
+    const _Atomic uint32_t *waiting = (const void *)((const char *)w.queue + 208);
+    struct stoc_task own, task;
+    pthread_t thread;
+    EQUAL(post(w.queue, 1, 1), 0);
+    EQUAL(stoc_board_take(w.queue, 0, 0, &own, 1), 1);
+    REQUIRE(pthread_create(&thread, NULL, wait_long, &w) == 0);
+    for (int k = 1; k <= 20; k++) { /* other batches get their answers while it sleeps */
+        EQUAL(post(w.queue, 1, 1), k);
+        EQUAL(stoc_board_take(w.queue, 0, 0, &task, 1), 1);
+        while (!atomic_load(waiting) && !atomic_load(&w.returned))
+            sched_yield();
+        EQUAL(stoc_board_done(w.queue, 0, &task, 1), 0);
+    }
+    EQUAL(stoc_board_done(w.queue, 0, &own, 1), 0);
+    pthread_join(thread, NULL);
+    EQUAL(w.found, 0);
+    drop_queue(w.queue, 0);
+}
+
 static void stop_wakes_those_who_sleep(void)
 {
     struct crowd crowd = {.queue = new_queue(16, 0)};
@@ -590,6 +627,7 @@ int main(int argc, char **argv)
     RUN(several_at_once);
     RUN(threads_share_every_batch);
     RUN(tasks_and_answers_wake_those_who_sleep);
+    RUN(a_wait_is_for_its_own_batch);
     RUN(stop_wakes_those_who_sleep);
     RUN(workers_killed_at_random);
     return end_tests(argv[0]);

@@ -299,6 +299,7 @@ static void a_disk_behind(bool variable)
             for (int k = 0; k < SAMPLES; k++)
                 check_row(&t, k, 0, 0);
             EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+            EQUAL(stoc_flush(c.work.disk, 60000), 0);
         }
         EQUAL(atomic_load(&t.loads), turn ? 0 : SAMPLES);
         struct stoc_stats disk = stats_of(c.work.disk), memory = stats_of(t.cache);
@@ -320,10 +321,50 @@ static void a_disk_behind(bool variable)
     unlink(path_in_scratch("worker.tier"));
 }
 
+/* A disk without room for all samples holds others than the cache in memory, also in a later program. */
+static void a_small_disk_behind(uint32_t policy)
+{
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    struct stoc_error error;
+    struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .fingerprint = "test", .sample_bytes = BYTES,
+                             .limit_bytes = (UINT64_C(2) << 20) + SAMPLES / 2 * (uint64_t)BYTES};
+    for (int turn = 0; turn < 2; turn++) {
+        begin(&t, make_cache(policy, SAMPLES / 4, false));
+        begin_worker(&c, &t, 3);
+        if (stoc_disk_open(path_in_scratch("worker.tier"), &o, &c.work.disk, &error)) {
+            COMPLAIN("%s", error.message);
+            longjmp(give_up, 1);
+        }
+        struct stoc_info disk = {.struct_bytes = sizeof disk}, memory = {.struct_bytes = sizeof memory};
+        REQUIRE(stoc_info(c.work.disk, &disk) == 0 && stoc_info(t.cache, &memory) == 0);
+        REQUIRE(disk.slots > SAMPLES / 4 && disk.slots + memory.slots < SAMPLES);
+        uint64_t before = 0;
+        for (int epoch = 0; epoch < 2; epoch++) {
+            before = (uint64_t)atomic_load(&t.loads);
+            uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
+            EQUAL(work(&c, back), 0);
+            CHECK(finished(&t, first, SAMPLES));
+            for (int k = 0; k < SAMPLES; k++)
+                check_row(&t, k, 0, 0);
+            EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
+            EQUAL(stoc_flush(c.work.disk, 60000), 0);
+        }
+        EQUAL((uint64_t)atomic_load(&t.loads) - before, SAMPLES - disk.slots - memory.slots);
+        stoc_close(c.work.disk);
+        stoc_work_end(&c.work);
+        end(&t);
+    }
+    unlink(path_in_scratch("worker.tier"));
+}
+
 static void disks_behind(void)
 {
     a_disk_behind(false);
     a_disk_behind(true);
+    a_small_disk_behind(STOC_POLICY_FIRST_COME);
+    a_small_disk_behind(STOC_POLICY_COST);
 }
 
 static void what_comes_back(void)
@@ -358,6 +399,43 @@ static void what_comes_back(void)
     post(&t, 11, 2, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 1);
     EQUAL(back[0].index, 11);
+    stoc_work_end(&c.work);
+    end(&t);
+}
+
+static void indices_of_a_part_of_the_cache(void)
+{
+    enum { PART = 8 };
+    struct test t;
+    struct context c;
+    struct stoc_task back[SAMPLES];
+    int64_t indices[PART] = {40, 7, SAMPLES - 1, 7, 0, SAMPLES, -1, 3};
+    begin(&t, make_cache(STOC_POLICY_FIRST_COME, SAMPLES, false));
+    begin_worker(&c, &t, 1);
+    c.work.indices = indices;
+    c.work.index_count = PART;
+    for (int turn = 0; turn < 2; turn++) {
+        post(&t, 0, PART + 2, 0, SAMPLE_KIND);
+        int count = work(&c, back), expected[] = {5, 6, PART, PART + 1}; /* no samples of the cache, no indices */
+        EQUAL(count, 4);
+        for (int k = 0; k < count && k < 4; k++)
+            EQUAL(back[k].index, expected[k]);
+        for (int k = 0; k < PART; k++) {
+            if (k == 5 || k == 6)
+                continue;
+            EQUAL(t.rows[0][k].first, byte_of(indices[k], 0));
+            EQUAL(t.rows[0][k].argument, 1000 + k);
+            EQUAL(stoc_state(t.cache, indices[k]), STOC_STATE_READY);
+        }
+    }
+    EQUAL(atomic_load(&t.loads), 5); /* the second 7 is a hit */
+    struct stoc_stats s = stats_of(t.cache);
+    EQUAL(s.ready, 5);
+    EQUAL(s.hits, 7);
+    c.work.struct_bytes = offsetof(struct stoc_work, indices); /* of an older program, which has no such members */
+    post(&t, 40, 1, 0, SAMPLE_KIND);
+    EQUAL(work(&c, back), 0);
+    check_row(&t, 40, 0, 0);
     stoc_work_end(&c.work);
     end(&t);
 }
@@ -628,6 +706,7 @@ int main(int argc, char **argv)
     RUN(without_a_cache);
     RUN(disks_behind);
     RUN(what_comes_back);
+    RUN(indices_of_a_part_of_the_cache);
     RUN(rows_whose_sample_changes_are_made_again);
     RUN(a_copy_does_not_change);
     RUN(threads_share_a_queue);

@@ -128,6 +128,32 @@ struct policy {
     uint64_t slots, seed;
 };
 
+/* A sample that waits for its write. */
+struct waiting {
+    struct waiting *next;
+    int64_t index;
+    uint64_t epoch; /* of the cache: how often it was cleared before the put */
+    uint64_t length, capacity;
+    unsigned char data[];
+};
+
+/* Samples that one thread writes in the background: tasks/write_queue.c. */
+struct write_queue {
+    pthread_mutex_t lock; /* of the members below but `posted` */
+    struct waiting *first, **last;
+    struct waiting *writing; /* what the thread writes now */
+    struct waiting *spare;   /* memory for the next ones: its pages are there */
+    uint64_t bytes, spare_bytes, limit; /* of samples that wait, and of spare memory, with headers; the most of both */
+    void (*write)(void *context, const struct waiting *w);
+    void *context;
+    pthread_t thread;
+    bool started; /* the thread must be joined */
+    bool running; /* it looks at the queue again */
+    bool idle;    /* it sleeps on `posted` */
+    bool leave;   /* it ends after its sample */
+    _Atomic uint32_t posted;
+};
+
 /* The file of a segment on a disk, whose control part lies in memory: protocol/disk.c. */
 struct disk {
     int fd;
@@ -140,6 +166,7 @@ struct disk {
     _Atomic uint64_t pause;     /* of the last time that it was left out */
     _Atomic uint64_t back_at;   /* when it worked again */
     _Atomic uint64_t full_until;
+    struct write_queue queue; /* of stoc_set_later */
 };
 
 /*
@@ -186,7 +213,6 @@ struct stoc_cache {
     _Atomic uint8_t kept[STOC_KEPT_BYTES];
     _Atomic uint64_t loads;         /* loads whose time this handle was told */
     _Atomic uint64_t searches;      /* for a victim, of this handle */
-    _Atomic uint64_t next_look;     /* when end_lap looks again, in nanoseconds of CLOCK_MONOTONIC_COARSE */
     _Atomic uint64_t group;         /* of slots, with chains: where this handle took or freed a slot last */
     /* with chains: the slots of each open claim, the first bytes first; atomic, because another thread may fork */
     _Atomic(uint32_t *) taken[STOC_CLAIMS_PER_CLIENT];

@@ -3,7 +3,8 @@
  * pixels FILE WIDTH HEIGHT FIT LAYOUT               writes what stoc_image_decode makes of a file.
  * pixels FILE WIDTH HEIGHT FIT LAYOUT THREADS N     decodes it N times on so many threads.
  * pixels LIST WIDTH HEIGHT FIT LAYOUT THREADS N TO  reads N files, whose names are the lines of LIST, decodes them, and
- *                                                   writes their pixels to the file TO, one after the other. */
+ *                                                   writes their pixels to the file TO, one after the other. TO "":
+ *                                                   writes nothing. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -74,7 +75,7 @@ int main(int argc, char **argv)
     count = argc > 6 ? atoi(argv[7]) : 1;
     if (argc < 9)
         bytes = fread(file, 1, sizeof file, from);
-    else if (!read_list(from) || (to = open(argv[8], O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0)
+    else if (!read_list(from) || (*argv[8] && (to = open(argv[8], O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0))
         return 2;
     how = (struct stoc_image_decode){.width = (uint32_t)atoi(argv[2]), .height = (uint32_t)atoi(argv[3]),
                                      .fit = (uint8_t)atoi(argv[4]), .layout = (uint8_t)atoi(argv[5])};

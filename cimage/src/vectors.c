@@ -153,23 +153,44 @@ static inline uint32_t taps_used(const int16_t *values, uint32_t taps)
     return taps;
 }
 
-VECTORS static void weigh_columns_vectors(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
-                                          uint32_t channels)
+/* The weighted sums of count times 32 bytes, which lie one after the other; their results lie plane apart. */
+typedef void weigh_bytes(int count, uint8_t *dst, size_t plane, const uint8_t *src, size_t step, const int16_t *weights,
+                         uint32_t taps, uint32_t shift);
+
+/* The columns of a band. It has no target of its own: it becomes part of a caller, and so does sums. */
+__attribute__((always_inline)) static inline void weigh_columns_of(weigh_bytes *sums, uint8_t *dst, size_t plane,
+                                                                   const uint8_t *src, const struct weights *weights,
+                                                                   uint32_t channels)
 {
     const size_t step = (size_t)channels * BAND;
     for (uint32_t k = 0; k < weights->count; k++, dst += BAND) {
         const int16_t *values = weights->values + (size_t)k * weights->taps;
         const uint8_t *from = src + (weights->first[k] - weights->low) * step;
         uint32_t taps = taps_used(values, weights->taps);
-        for (uint32_t c = 0; c < channels; c++)
-            _mm256_storeu_si256((__m256i *)(void *)(dst + c * plane),
-                                weighed(from + c * BAND, step, values, taps, weights->shift));
+        if (channels == 3)
+            sums(3, dst, plane, from, step, values, taps, weights->shift);
+        else
+            sums(1, dst, plane, from, step, values, taps, weights->shift);
     }
+}
+
+VECTORS __attribute__((always_inline)) static inline void weigh_vectors_of(int count, uint8_t *dst, size_t plane,
+                                                                           const uint8_t *src, size_t step,
+                                                                           const int16_t *weights, uint32_t taps,
+                                                                           uint32_t shift)
+{
+    for (int k = 0; k < count; k++)
+        _mm256_storeu_si256((__m256i *)(void *)(dst + k * plane), weighed(src + k * BAND, step, weights, taps, shift));
+}
+
+VECTORS static void weigh_columns_vectors(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
+                                          uint32_t channels)
+{
+    weigh_columns_of(weigh_vectors_of, dst, plane, src, weights, channels);
 }
 
 #define WIDE __attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")))
 
-/* The weighted sums of count times 32 bytes, which lie one after the other; their results lie plane apart. */
 WIDE __attribute__((always_inline)) static inline void weigh_wide_of(int count, uint8_t *dst, size_t plane,
                                                                      const uint8_t *src, size_t step,
                                                                      const int16_t *weights, uint32_t taps,
@@ -209,16 +230,7 @@ WIDE static void weigh_wide(uint8_t *dst, const uint8_t *src, size_t step, const
 WIDE static void weigh_columns_wide(uint8_t *dst, size_t plane, const uint8_t *src, const struct weights *weights,
                                     uint32_t channels)
 {
-    const size_t step = (size_t)channels * BAND;
-    for (uint32_t k = 0; k < weights->count; k++, dst += BAND) {
-        const int16_t *values = weights->values + (size_t)k * weights->taps;
-        const uint8_t *from = src + (weights->first[k] - weights->low) * step;
-        uint32_t taps = taps_used(values, weights->taps);
-        if (channels == 3)
-            weigh_wide_of(3, dst, plane, from, step, values, taps, weights->shift);
-        else
-            weigh_wide_of(1, dst, plane, from, step, values, taps, weights->shift);
-    }
+    weigh_columns_of(weigh_wide_of, dst, plane, src, weights, channels);
 }
 
 VECTORS static void interleave_vectors(uint8_t *dst, const uint8_t *const rows[3], size_t n)

@@ -118,7 +118,13 @@ func TestComposeExample(t *testing.T) {
 func composeConfig(t *testing.T, p *types.Project, replace []string) *config.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	text := strings.NewReplacer(replace...).Replace(p.Configs["server"].Content)
+	text := p.Configs["server"].Content
+	for _, v := range p.Services["stocached"].Volumes {
+		if v.Target == "/etc/stocached/config.yaml" {
+			text = read(t, v.Source)
+		}
+	}
+	text = strings.NewReplacer(replace...).Replace(text)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

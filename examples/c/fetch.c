@@ -1,6 +1,6 @@
 /*
- * fetch.c - reads every sample of a served cache once, in batches and in a random order, and prints
- * counts, time and checksum.
+ * fetch.c - reads every sample of a served cache once, in batches and in a shuffled order, and prints
+ * counts, time and checksum. It tells the server the order, for caches with the policy planned.
  *
  *     cc fetch.c $(pkg-config --cflags --libs stocached) -o fetch
  *     ./fetch NAME SEED [BATCH]
@@ -37,22 +37,6 @@ static uint32_t crc32c(const void *data, size_t n)
     return ~crc;
 }
 
-/* Fisher-Yates shuffle of 0..n-1 with splitmix64, a generator that accepts any seed. */
-static void shuffle(int64_t *order, size_t n, uint64_t seed)
-{
-    for (size_t k = 0; k < n; k++)
-        order[k] = (int64_t)k;
-    for (size_t k = n; k > 1; k--) {
-        uint64_t x = seed += UINT64_C(0x9e3779b97f4a7c15);
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        size_t other = (size_t)((x ^ x >> 31) % k);
-        int64_t swap = order[k - 1];
-        order[k - 1] = order[other];
-        order[other] = swap;
-    }
-}
-
 static double seconds(void)
 {
     struct timespec t;
@@ -79,30 +63,38 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
-    int64_t *order = malloc(info.samples * sizeof *order);
+    struct stoc_order order = {.struct_bytes = sizeof order, .samples = info.samples, .kind = STOC_ORDER_SHUFFLED,
+                               .seed = strtoull(argv[2], NULL, 10)};
+    struct stoc_shard all = {.struct_bytes = sizeof all, .ranks = 1};
+    stoc_epoch *epoch;
+    if (stoc_epoch_open(&order, 0, &epoch, &error) != 0 ||
+        stoc_announce(cache, &order, 0, &all, batch, options.timeout_ms, &error) < 0) {
+        fprintf(stderr, "%s\n", error.message);
+        return 1;
+    }
+    int64_t *indices = malloc(batch * sizeof *indices);
     void **data = calloc(batch, sizeof *data);
     uint64_t *lengths = calloc(batch, sizeof *lengths);
     /* rows for samples of one size, used for every batch */
     unsigned char *rows = malloc(info.variable ? 1 : batch * info.sample_bytes);
     uint8_t *hit = malloc(batch);
-    if (!order || !data || !lengths || !rows || !hit) {
-        fprintf(stderr, "no memory for the order of %" PRIu64 " samples and %zu of them\n", info.samples, batch);
+    if (!indices || !data || !lengths || !rows || !hit) {
+        fprintf(stderr, "no memory for %zu samples\n", batch);
         return 1;
     }
     make_crc_table();
-    shuffle(order, info.samples, strtoull(argv[2], NULL, 10));
 
     uint64_t samples = 0, failed = 0, bytes = 0, hits = 0;
     uint32_t crc = 0;
     double waited = 0;
     for (uint64_t from = 0; from < info.samples; from += batch) {
-        size_t n = info.samples - from < batch ? info.samples - from : batch;
+        size_t n = (size_t)stoc_epoch_fill(epoch, indices, batch, from, 1);
         for (size_t k = 0; k < n; k++)
-            hits += stoc_state(cache, order[from + k]) == STOC_STATE_READY;
+            hits += stoc_state(cache, indices[k]) == STOC_STATE_READY;
         double began = seconds();
         int64_t had = info.variable
-                          ? stoc_fetch_each(cache, order + from, n, data, lengths, &options, &error)
-                          : stoc_fetch(cache, order + from, n, rows, info.sample_bytes, hit, &options, &error);
+                          ? stoc_fetch_each(cache, indices, n, data, lengths, &options, &error)
+                          : stoc_fetch(cache, indices, n, rows, info.sample_bytes, hit, &options, &error);
         waited += seconds() - began;
         if (had < 0) {
             fprintf(stderr, "%s\n", error.message);
@@ -123,7 +115,8 @@ int main(int argc, char **argv)
     }
     printf("samples=%" PRIu64 " hits=%" PRIu64 " failed=%" PRIu64 " bytes=%" PRIu64 " crc=%08" PRIx32 " seconds=%.3f\n",
            samples, hits, failed, bytes, crc, waited);
-    free(order);
+    stoc_epoch_close(epoch);
+    free(indices);
     free(data);
     free(lengths);
     free(rows);

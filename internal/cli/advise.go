@@ -114,6 +114,7 @@ func points(c *advise.Curve, steps int) (all []point) {
 
 type adviseFlags struct {
 	dir         dirFlag
+	sockets     socketsFlag
 	workers     int
 	step        time.Duration
 	source      float64
@@ -154,14 +155,15 @@ step, gathering, transfers, the server. It leaves out the wait for the first bat
 		},
 	}
 	f.dir.add(c)
+	f.sockets.folder(c)
 	flags := c.Flags()
 	flags.IntVar(&f.workers, "workers", 0,
 		"number of workers that load side by side (default: of a run, as recorded; of a\nconfiguration, its key "+
 			"parallel; else 1)\n")
 	flags.DurationVar(&f.step, "step", 0, "time of an epoch's training steps (default: of a run, as recorded; else 0)")
 	flags.Float64Var(&f.source, "source-share", 0,
-		"part of the time of loads in which they wait for the source, from 0 to 1\n(default: of a run, as recorded; else "+
-			"unknown)\n")
+		"part of the time of loads in which they wait for the source, from 0 to 1\n(default: of a run, as recorded; "+
+			"of a served cache, as its server measured; else unknown)\n")
 	flags.Var(&f.sampleBytes, "sample-bytes", "bytes of a sample of a run (default: as recorded)")
 	flags.Uint64Var(&f.seed, "seed", 0, "of the simulated orders")
 	flags.StringVar(&f.svg, "svg", "", "file to draw the curve into, as SVG")
@@ -255,7 +257,7 @@ func (f *adviseFlags) data(about string, isConfig bool, stderr io.Writer) (all [
 		d, err := advise.Run(filepath.Base(about), t, uint64(f.sampleBytes))
 		return []*advise.Data{d}, err
 	}
-	d, err := f.cache(&f.dir, about)
+	d, err := f.cache(&f.dir, f.sockets, about)
 	return []*advise.Data{d}, err
 }
 
@@ -277,7 +279,7 @@ func (f *adviseFlags) isRun(about string) bool {
 	return string(begin[:n]) != shm.Magic
 }
 
-func (f *adviseFlags) cache(dir *dirFlag, name string) (*advise.Data, error) {
+func (f *adviseFlags) cache(dir *dirFlag, sockets socketsFlag, name string) (*advise.Data, error) {
 	seg, err := dir.open(name)
 	if err != nil {
 		return nil, err
@@ -288,7 +290,30 @@ func (f *adviseFlags) cache(dir *dirFlag, name string) (*advise.Data, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	return advise.Cache(displayName(&seg.Header, seg.Path()), seg, reader)
+	d, err := advise.Cache(displayName(&seg.Header, seg.Path()), seg, reader)
+	if err != nil {
+		return nil, err
+	}
+	return d, askServer(d, seg, sockets)
+}
+
+// askServer adds what the server of a cache knows: for which part of its loads it waited for the source. Without
+// an answer, it adds a note.
+func askServer(d *advise.Data, seg *shm.Segment, sockets socketsFlag) error {
+	probe, err := seg.ProbeLocks()
+	if err != nil || !probe.Server {
+		return err
+	}
+	asker := asker{sockets: sockets}
+	server, err := asker.ask(d.Name, fmt.Sprintf("%x", seg.Header.UUID))()
+	switch {
+	case err != nil:
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %v. So it is unknown whether loads wait for the source", d.Name, err))
+	case server.Load > 0 && server.Store != "encoded": // there, clients decode
+		share := min(server.Source/server.Load, 1)
+		d.Pace.Source = &share
+	}
+	return nil
 }
 
 // configured reads the caches that a configuration names.
@@ -297,13 +322,14 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 	if err != nil {
 		return nil, err
 	}
+	sockets := socketsFlag{dir: cmp.Or(f.sockets.dir, configuration.SocketsDir())}
 	for _, c := range configuration.Caches {
 		dir := dirFlag{cmp.Or(f.dir.dir, c.Dir)}
 		var d *advise.Data
 		err := fmt.Errorf("%w: cache %s of the configuration has no name in a folder; stocached ls shows it",
 			shm.ErrNotFound, c.Name)
 		if !c.Unnamed {
-			d, err = f.cache(&dir, c.Name)
+			d, err = f.cache(&dir, sockets, c.Name)
 		}
 		if err != nil {
 			complain(stderr, err)

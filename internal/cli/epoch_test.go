@@ -142,7 +142,7 @@ func TestStatsOfEpochs(t *testing.T) {
 	serverDeadline = time.Minute
 	defer func() { serverDeadline = short }()
 	const n = 200
-	s := evictingServer(t, n, 100, "cost", "")
+	s := evictingServer(t, n, 100, "cost", "path: records")
 	path := filepath.Join(s.segments, "pets")
 	stats := func() jsonObject {
 		t.Helper()

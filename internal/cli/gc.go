@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,8 @@ type candidate struct {
 }
 
 var gcColumns = table.Columns[*candidate]{
-	table.Shown("name", "name", "of the cache", func(c *candidate) any { return displayName(&c.Header, c.Path) }),
+	table.Shown("name", "name", "of the cache; disk/DEVICE-INODE-SESSION: control part of a disk cache",
+		func(c *candidate) any { return c.name() }),
 	table.InJSON("path", "of its file", func(c *candidate) any { return c.Path }),
 	table.Shown("allocated_bytes", "memory", "bytes that it uses",
 		func(c *candidate) any { return table.Bytes(c.Allocated) }),
@@ -40,6 +42,13 @@ var gcColumns = table.Columns[*candidate]{
 		func(c *candidate) any { return c.unused }),
 	table.Shown("removed", "removed", "whether it was removed", func(c *candidate) any { return c.removed }),
 	table.Shown("verdict", "verdict", "why, or why not", func(c *candidate) any { return c.verdict }),
+}
+
+func (c *candidate) name() string {
+	if c.Control {
+		return filepath.Join("disk", filepath.Base(c.Path))
+	}
+	return displayName(&c.Header, c.Path)
 }
 
 func newGC() *cobra.Command {
@@ -56,7 +65,10 @@ attached, and do not find the cache again.
 A cache that was created for later and never used counts as unused, too. --older-than D leaves out
 caches created less than D ago. It only narrows what gc removes: no age makes a cache unused. gc never
 removes a file that does not verify as a segment of this user (stocached rm NAME does that). Caches
-without a name end with their last process.`,
+without a name end with their last process.
+
+Killed programs that shared a disk cache leave its control part in memory, a few MiB. gc removes those that no
+process uses, too. The file on the disk keeps its samples, and its next user makes a control part from it.`,
 			gcColumns.Explain("OUTPUT, a line for each cache; with --json an array"),
 			exitStatus(exitPermission)),
 		Args:              arguments(0, 0, "none; stocached rm NAME removes one cache"),
@@ -81,10 +93,14 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	controls, err := shm.ListControls(f.dir)
+	if err != nil {
+		return err
+	}
 	var first error
 	var unused, memory uint64
 	var rows []*candidate
-	for _, l := range listed {
+	for _, l := range append(listed, controls...) {
 		c := &candidate{found: found{Listed: l}}
 		if f.judge(c); c.gone {
 			continue
@@ -142,6 +158,10 @@ func inUse(p shm.Probe) bool { return p.Users || p.Server || len(p.Records) > 0 
 // remove removes an unused cache as its last user would. It holds the users lock exclusively, so
 // that no client can attach.
 func (c *candidate) remove() error {
+	if c.Control {
+		removed, err := shm.RemoveControl(&c.Listed)
+		return c.settle(removed, err)
+	}
 	s, err := shm.Open(c.Path, shm.OpenOptions{UUID: &c.UUID})
 	if err != nil {
 		return err
@@ -153,16 +173,20 @@ func (c *candidate) remove() error {
 	}
 	defer locks.Close()
 	last, err := locks.LastUser()
-	if err != nil {
-		return err
+	if err == nil && last {
+		err = s.Remove()
 	}
-	if !last {
+	return c.settle(last, err)
+}
+
+// settle notes what a removal has come to.
+func (c *candidate) settle(removed bool, err error) error {
+	switch {
+	case err != nil:
+	case removed:
+		c.removed, c.verdict = true, "removed"
+	default:
 		c.unused, c.verdict = false, "in use by now"
-		return nil
 	}
-	if err := s.Remove(); err != nil {
-		return err
-	}
-	c.removed, c.verdict = true, "removed"
-	return nil
+	return err
 }

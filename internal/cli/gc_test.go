@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -177,5 +181,67 @@ func TestLinkInPlaceOfTheDefaultFolder(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 1 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+var gcDisk = stocclient.DiskOptions{Samples: 10, SampleBytes: 100, Size: 4 << 20, Fingerprint: "x"}
+
+// Ensure that gc leaves the control part of a disk cache alone while a process uses it, and removes it after that
+// process was killed. The next user finds the samples in the file.
+func TestGCControlPart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.tier")
+	child := start(t, "disk", file)
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	own := fmt.Sprintf("disk/%d-%d-", st.Dev, st.Ino)
+	row := func(args ...string) jsonObject { // gc of all caches of this user would meet those of other tests
+		t.Helper()
+		for _, r := range decode[[]jsonObject](t, ok(t, append([]string{"gc", "--json"}, args...)...)) {
+			if name, _ := r["name"].(string); strings.HasPrefix(name, own) {
+				return r
+			}
+		}
+		return nil
+	}
+	r := row()
+	wantFields(t, r, jsonObject{"unused": false, "removed": false, "verdict": "in use", "clients_live": 1})
+	path, _ := r["path"].(string)
+	// The same file in a folder of this test, for gc --yes.
+	dir, _ := newCache(t, small())
+	if err := os.Mkdir(filepath.Join(dir, "disk"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, filepath.Join(dir, "disk", filepath.Base(path))); err != nil {
+		t.Fatal(err)
+	}
+	wantFields(t, row("--yes", "--dir", dir), jsonObject{"unused": false, "removed": false, "verdict": "in use"})
+	child.kill()
+	wantFields(t, row(), jsonObject{"unused": true, "removed": false, "verdict": "would be removed", "clients_live": 0})
+	wantFields(t, row("--yes", "--dir", dir), jsonObject{"unused": true, "removed": true, "verdict": "removed"})
+	listed, err := shm.ListControls("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range listed {
+		if l.Path != path {
+			continue
+		}
+		if removed, err := shm.RemoveControl(&l); !removed || err != nil {
+			t.Error(removed, err)
+		}
+	}
+	if !gone(t, path) || row() != nil {
+		t.Error("it is still there")
+	}
+	d, err := stocclient.OpenDisk(file, gcDisk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	dst := make([]byte, gcDisk.SampleBytes)
+	if _, hit, err := d.Get(3, dst); !hit || err != nil || !bytes.Equal(dst, content(3, len(dst))) {
+		t.Error(hit, err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -50,6 +51,18 @@ func child(mode string, args []string) error {
 	}
 	var seg *shm.Segment
 	var err error
+	if mode == "disk" {
+		d, err := stocclient.OpenDisk(args[0], gcDisk)
+		if err != nil {
+			return err
+		}
+		if r, err := d.Set(3, content(3, gcDisk.SampleBytes)); r != stocclient.Stored || err != nil {
+			return fmt.Errorf("set: %v, %w", r, err)
+		}
+		fmt.Println("ready")
+		_, err = io.Copy(io.Discard, os.Stdin)
+		return errors.Join(err, d.Close())
+	}
 	if mode == "unnamed" {
 		seg, err = shm.Create(shm.Options{Samples: 10, SampleBytes: 100})
 	} else {

@@ -148,6 +148,9 @@ func vanished(l *shm.Listed, err error) bool {
 
 // probe asks the kernel which processes use a listed cache.
 func probe(l *shm.Listed) (shm.Probe, error) {
+	if l.Control {
+		return shm.ProbeControl(l)
+	}
 	s, err := shm.Open(l.Path, shm.OpenOptions{ReadOnly: true, UUID: &l.UUID})
 	if err != nil {
 		return shm.Probe{}, err

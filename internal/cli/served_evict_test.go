@@ -115,16 +115,17 @@ func (r *relay) taken() []uint32 {
 	return all
 }
 
-// evictingServer starts a server with a cache of about so many slots.
-func evictingServer(t *testing.T, n, slots int, policy, more string) *served {
+// evictingServer starts a server with a cache of about so many slots. source: keys of its source; the records are in
+// the file `records`.
+func evictingServer(t *testing.T, n, slots int, policy, source string) *served {
 	t.Helper()
 	size, err := (&shm.Options{Samples: uint64(n), SampleBytes: servedBytes, Slots: uint64(slots),
 		Policy: shm.PolicyCost}).SegmentBytes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: raw, path: records, "+
-		"sample_bytes: %d%s}", size, policy, servedBytes, more))
+	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: raw, "+
+		"sample_bytes: %d, %s}", size, policy, servedBytes, source))
 	s.write(n)
 	s.start()
 	return s
@@ -133,8 +134,9 @@ func evictingServer(t *testing.T, n, slots int, policy, more string) *served {
 // raggedRecord returns sample i of a source of samples of different sizes, which differs from all others.
 func raggedRecord(i int) []byte { return servedRecord(i)[:100+i*7919%(servedBytes-99)] }
 
-// raggedServer starts a server of n samples of different sizes, with room for about so many of them.
-func raggedServer(t *testing.T, n, fit int, policy, more string) *served {
+// raggedServer starts a server of n samples of different sizes, with room for about so many of them. source: as
+// evictingServer has it; the records are in the folder.
+func raggedServer(t *testing.T, n, fit int, policy, source string) *served {
 	t.Helper()
 	bytes := 0
 	for i := range n {
@@ -145,8 +147,8 @@ func raggedServer(t *testing.T, n, fit int, policy, more string) *served {
 		t.Fatal(err)
 	}
 	size := g.PayloadOffset + uint64(bytes/n*fit) + 1<<12 // the slot table takes space, too
-	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: dir, path: records%s}",
-		size, policy, more))
+	s := configureServed(t, fmt.Sprintf("size: %d, policy: %s, parallel: 4, source: {kind: dir, %s}",
+		size, policy, source))
 	s.writeRecords(n, raggedRecord)
 	s.start()
 	return s
@@ -156,7 +158,7 @@ func raggedServer(t *testing.T, n, fit int, policy, more string) *served {
 // the second one has SEND.
 func TestNoThirdRound(t *testing.T) {
 	const n = 300
-	s := evictingServer(t, n, 4, "random", "")
+	s := evictingServer(t, n, 4, "random", "path: records")
 	r := newRelay(t, s.sockets)
 	end := make(chan struct{})
 	var evictors sync.WaitGroup

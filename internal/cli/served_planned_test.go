@@ -151,7 +151,7 @@ func plannedGo(s *served, log string, numbers []string) *exec.Cmd {
 func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 	const n, slots = 600, 300
 	epochs := max(3, kills/4)
-	s := evictingServer(t, n, slots, "planned", ", limits: {latency: 200us, heads: 4}")
+	s := evictingServer(t, n, slots, "planned", "path: records, limits: {latency: 200us, heads: 4}")
 	calls := make(chan func()) // for the goroutine of the test, which alone may end the test
 	do := func(f func()) {
 		done := make(chan struct{})

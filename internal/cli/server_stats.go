@@ -35,6 +35,8 @@ type serverStats struct {
 	Tiers     tierCounts     `json:"tiers"`
 	Mean      table.Duration `json:"fill_mean_seconds"`
 	P99       table.Duration `json:"fill_p99_seconds"`
+	Load      float64        `json:"load_seconds"`
+	Source    float64        `json:"source_wait_seconds"`
 
 	PredictedHitRate table.Duration `json:"predicted_hit_rate"` // as the next ones, null: unknown
 	ObservedHitRate  table.Duration `json:"observed_hit_rate"`

@@ -311,7 +311,7 @@ func TestUnits(t *testing.T) {
 	}
 	for _, c := range []struct{ file, key, want string }{
 		{names[0], "Service.Type", "notify"},
-		{names[0], "Service.ExecReload", "/bin/kill -HUP $MAINPID"},
+		{names[0], "Service.ExecReload", "/bin/sh -c 'kill -HUP $MAINPID'"},
 		{names[0], "Service.RestartPreventExitStatus", fmt.Sprint(exitUsage)},
 		{names[0], "Service.Environment", control.SocketsVariable + "=%t/stocached"},
 		{names[1], "Socket.FileDescriptorName", control.DataSocket},

@@ -350,6 +350,13 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 	for _, note := range t.Notes {
 		complain(stderr, note)
 	}
+	if f.trace != "" && len(t.Accesses) == t.Samples {
+		note := "this trace reads no sample twice, so no cache can hit"
+		if t.Once {
+			note += "; with --epochs 4, three more epochs read the same samples in shuffled orders"
+		}
+		complain(stderr, note)
+	}
 	all, last, err := f.simulate(t, policies, sizes, stderr)
 	if err != nil {
 		return err

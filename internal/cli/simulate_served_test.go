@@ -24,7 +24,7 @@ func TestSimulateServed(t *testing.T) {
 			for _, e := range rows[first:] {
 				want += (e["reads"].(float64) - e["hits"].(float64)) / samples / (epochs - first)
 			}
-			s := evictingServer(t, samples, c.slots, "planned", "")
+			s := evictingServer(t, samples, c.slots, "planned", "path: records")
 			var jobs []*stocclient.Served
 			for range c.jobs {
 				jobs = append(jobs, s.dial())

@@ -73,12 +73,21 @@ func TestSimulateTrace(t *testing.T) {
 		"stocached: epoch 1 is left out: the recording names 150 of its 240 samples, because 90 were hits\n",
 		"epochs from 2 on are not recorded")
 	ok(t, "simulate", "--trace", recording, "--size", "100KB") // the recording says how large a sample is
+	const once = "stocached: this trace reads no sample twice, so no cache can hit"
+	if strings.Contains(stderr, once) {
+		t.Error(stderr)
+	}
+	_, _, stderr = cli(t, "simulate", "--trace", recording)
+	contains(t, stderr, once+"; with --epochs 4, three more epochs read the same samples in shuffled orders\n")
 	file := filepath.Join(t.TempDir(), "indices")
 	if err := os.WriteFile(file, []byte("1\n2\n1\n3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--policy", "lru", "--size", "67%", "--json"))
 	wantFields(t, rows[0], jsonObject{"slots": 2, "reads": 4, "hits": 1})
+	if _, _, stderr = cli(t, "simulate", "--trace", file); stderr != "" {
+		t.Error(stderr)
+	}
 	fails(t, exitUsage, []string{"--sample-bytes is needed"}, "simulate", "--trace", file, "--size", "1KiB")
 	fails(t, exitUsage, []string{"4 reads cannot be divided into 5 epochs"}, "simulate", "--trace", file, "--epochs", "5")
 	for content, want := range map[string]string{"": "empty", "one\n": `line 1 is "one"`, "\x00\x01\x02": "record 0",
@@ -94,6 +103,8 @@ func TestSimulateTrace(t *testing.T) {
 	if err := os.WriteFile(file, []byte(sized), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, _, stderr = cli(t, "simulate", "--trace", file)
+	contains(t, stderr, once+"\n")
 	rows = decode[[]jsonObject](t, ok(t, "simulate", "--trace", file, "--size", "16", "--json"))
 	wantFields(t, rows[0], jsonObject{"slots": nil, "size_bytes": 16})
 	fails(t, exitUsage, []string{"--policy", "arc counts samples"}, "simulate", "--trace", file, "--policy", "arc")

@@ -18,7 +18,15 @@ type meter struct {
 	mu        sync.Mutex // protects the fields below
 	apart     usage      // of loads within this one
 	queued    time.Duration
-	elsewhere time.Duration
+	elsewhere Cost
+}
+
+// Cost is what a load costs: processor time, and waits for the source.
+type Cost struct{ All, Source time.Duration }
+
+// Part returns a part of a cost.
+func (c Cost) Part(part float64) Cost {
+	return Cost{time.Duration(float64(c.All) * part), time.Duration(float64(c.Source) * part)}
 }
 
 // usage is time that passed, and how it was used.
@@ -45,8 +53,8 @@ func of(ctx context.Context) *meter {
 	return m
 }
 
-// Measure calls load and returns what it cost, at least 1 ns: its processor time, and its waits for
-// the source. These do not count:
+// Measure calls load and returns what it cost, at least 1 ns of All: its processor time, and its waits for
+// the source, which are also Source. These do not count:
 //
 //   - Waits in queues of ours, which wrappers of sources report by Queued and Elsewhere.
 //   - The time in which the thread was ready to run and another process had the processor. The
@@ -64,7 +72,7 @@ func of(ctx context.Context) *meter {
 // A measurement takes 12 us. So only caches that need costs, and sources that read ahead for a cache
 // that may need them, call Measure. A load within a load is measured apart, and does not count for
 // the outer one.
-func Measure(ctx context.Context, load func(ctx context.Context)) time.Duration {
+func Measure(ctx context.Context, load func(ctx context.Context)) Cost {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	stat, err := unix.Open("/proc/thread-self/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -83,20 +91,22 @@ func Measure(ctx context.Context, load func(ctx context.Context)) time.Duration 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(used.minus(m.apart).cost(m.queued, runtime.GOMAXPROCS(0))+m.elsewhere, 1)
+	used = used.minus(m.apart)
+	source := used.waits(m.queued, runtime.GOMAXPROCS(0))
+	return Cost{max(used.thread+source+m.elsewhere.All, 1), source + m.elsewhere.Source}
 }
 
 // MeasureIf calls load. It returns what Measure returns if the cost is needed, and 0 otherwise.
-func MeasureIf(needed bool, ctx context.Context, load func(ctx context.Context)) time.Duration {
+func MeasureIf(needed bool, ctx context.Context, load func(ctx context.Context)) Cost {
 	if needed {
 		return Measure(ctx, load)
 	}
 	load(ctx)
-	return 0
+	return Cost{}
 }
 
-// cost computes what a load cost that used so much, and was in queues for a part of that time.
-func (u usage) cost(queued time.Duration, processors int) time.Duration {
+// waits computes how long a load that used so much waited for its source. It was in queues for a part of the time.
+func (u usage) waits(queued time.Duration, processors int) time.Duration {
 	// What others used, and the delay, are those of the whole time. The rest has its part of them.
 	outside := max(u.wall-queued, 0)
 	part := float64(outside) / float64(max(u.wall, 1))
@@ -106,7 +116,7 @@ func (u usage) cost(queued time.Duration, processors int) time.Duration {
 	slower := (ran + float64(max(u.delay, 0))) / ran
 	occupied := float64(max(u.process-u.thread, 0)) * slower / float64(processors)
 	occupied += occupied / 4 // it is that much too short where the kernel slows the others down more
-	return u.thread + max(outside-u.thread-time.Duration((float64(u.delay)+occupied)*part), 0)
+	return max(outside-u.thread-time.Duration((float64(u.delay)+occupied)*part), 0)
 }
 
 // now returns the usage since the thread and the process began, without wall.
@@ -143,16 +153,17 @@ func runDelay(stat int) time.Duration {
 // Queued reports that a load waited so long in a queue of ours. It ignores contexts that Measure did
 // not make.
 func Queued(ctx context.Context, waited time.Duration) {
-	Elsewhere(ctx, 0, waited)
+	Elsewhere(ctx, Cost{}, waited)
 }
 
 // Elsewhere reports that another goroutine did a part of a load at this cost, and that the load
 // waited so long for it.
-func Elsewhere(ctx context.Context, cost, waited time.Duration) {
+func Elsewhere(ctx context.Context, cost Cost, waited time.Duration) {
 	if m := of(ctx); m != nil {
 		m.mu.Lock()
 		m.queued += waited
-		m.elsewhere += cost
+		m.elsewhere.All += cost.All
+		m.elsewhere.Source += cost.Source
 		m.mu.Unlock()
 	}
 }

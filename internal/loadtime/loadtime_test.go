@@ -61,7 +61,7 @@ func median(loads int, load func(ctx context.Context)) (cost, wall time.Duration
 	var costs, walls []time.Duration
 	for range loads {
 		began := time.Now()
-		costs = append(costs, Measure(context.Background(), load))
+		costs = append(costs, Measure(context.Background(), load).All)
 		walls = append(walls, time.Since(began))
 	}
 	slices.Sort(costs)
@@ -122,11 +122,11 @@ func TestWaits(t *testing.T) {
 	near(t, func(ctx context.Context) {
 		began := time.Now()
 		time.Sleep(waits / 10)
-		Elsewhere(ctx, waits, time.Since(began))
+		Elsewhere(ctx, Cost{All: waits}, time.Since(began))
 	})
 	var withins []time.Duration
 	near(t, func(ctx context.Context) {
-		withins = append(withins, Measure(ctx, func(context.Context) { compute(waits); time.Sleep(waits) }))
+		withins = append(withins, Measure(ctx, func(context.Context) { compute(waits); time.Sleep(waits) }).All)
 		time.Sleep(waits)
 	})
 	slices.Sort(withins)
@@ -166,7 +166,7 @@ func TestCost(t *testing.T) {
 		{"a queue beside others", 40 * ms, 10 * ms, 4 * ms, 0, 20 * ms, 18 * ms},
 		{"only a queue", 40 * ms, ms, 0, 0, 40 * ms, ms},
 	} {
-		if got := (usage{c.wall, c.thread, c.thread + c.others, c.delay}).cost(c.queued, 2); got != c.want {
+		if got := (usage{c.wall, c.thread, c.thread + c.others, c.delay}).waits(c.queued, 2) + c.thread; got != c.want {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
 	}

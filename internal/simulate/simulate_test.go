@@ -384,12 +384,23 @@ func BenchmarkPolicies(b *testing.B) {
 	}
 	once := shuffled(b, samples, 4, 1)
 	once.Seconds = Lognormal(samples, 0.6, 1)
-	for what, trace := range map[string]*Trace{"shuffled": once, "zipf": weighted} {
+	sized := *weighted
+	for _, s := range Lognormal(samples, 1, 2) {
+		sized.Sizes = append(sized.Sizes, uint64(s*1e7))
+	}
+	for what, trace := range map[string]*Trace{"shuffled": once, "zipf": weighted, "sizes": &sized} {
+		room := trace.Room() / 3
+		if trace == &sized {
+			room = trace.Room() / 10
+		}
 		for _, name := range allNames() {
+			if trace.Check(name) != nil {
+				continue // it counts samples
+			}
 			b.Run(fmt.Sprintf("%s/%s", what, name), func(b *testing.B) {
 				begin := processorTime(b)
 				for b.Loop() {
-					run(b, trace, name, samples/3, busy)
+					run(b, trace, name, room, busy)
 				}
 				reads := float64(b.N) * float64(len(trace.Accesses)) / 1e6
 				b.ReportMetric(reads/(processorTime(b)-begin), "Mreads/cpu-s")

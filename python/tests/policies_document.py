@@ -46,26 +46,27 @@ def follow(mean: int, d: int) -> int:
 
 def observe(spread: int, x: int, old: int, c: int) -> int:
     last, between, within, tail = ((spread >> 16 * k) % 65536 for k in range(4))
+    tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
     if last == 0:
-        tail = (x + 512) * 2
-    elif between == 0:
-        between = max(distance(x, last) * 32, 1)
+        within, tail = 1, (x + 512) * 2
+    elif within < 15:
+        between = max(between + int((distance(x, last) * 32 - between) / within), 1)
+        within, tail = within + 1, min(tail, (x + 512) * 2)
     else:
         between = follow(between, distance(x, last))
-    tail = min(tail + 99, 22400) if x * 2 > tail else tail - 1
     if c != 0:
         d = distance(x, old)
         if c & 1:
             d = min(d + d // 4, 2047)
-        if within == 0:
-            within = max(between, 1)
-        within = follow(within, d)
+        if within < 16:
+            within = between
+        within = max(follow(within, d), 16)
     return x | between << 16 | within << 32 | tail << 48
 
 
 def trust(spread: int) -> int:
     between, within = (spread >> 16) % 65536, (spread >> 32) % 65536
-    if within == 0:
+    if within < 16:
         return 256
     if within >= between:
         return 0
@@ -101,6 +102,12 @@ class Sample:
 
 def density(s: Sample) -> int:
     return logarithm(s.cost) - fine(s.size)
+
+
+def believed(s: Sample, spread: int) -> int:
+    tail = (spread >> 48) // 2
+    capped = s.cost & 1 == 0 and 0 < tail < logarithm(s.cost)
+    return tail - fine(s.size) if capped else density(s)
 
 
 @dataclass
@@ -145,7 +152,10 @@ class Cache:
             return 0 < newcomer.next() < victim.next()
         if self.name != "cost":
             return True
-        return newcomer.cost != 0 and (density(newcomer) - density(victim)) * trust(self.spread) > 82 * 256
+        return (
+            newcomer.cost != 0
+            and (believed(newcomer, self.spread) - believed(victim, self.spread)) * trust(self.spread) > 82 * 256
+        )
 
     def looked(self, r: int, n: int) -> int:
         if self.name == "clock" and r > 0 and random(0, n) % 8 == 0:

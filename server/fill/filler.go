@@ -311,6 +311,7 @@ func (f *Filler) complete(index int, waiters []*waiter, result result) {
 		}
 		f.stats.Shared.Add(uint64(shared))
 	}
+	result.alone = result.code == 0 && fetches == 0
 	var answered, late []*waiter
 	users := int32(0)
 	for _, w := range waiters {
@@ -410,11 +411,14 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	data, fetched := f.side.take(index)
 	kept := data != nil
 	var err error
-	took := time.Duration(0)
+	cost := loadtime.Cost{}
 	if !kept {
-		took = loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
+		cost = loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
 			data, err = f.load(ctx, from, index)
 		})
+		if err == nil {
+			f.stats.Loads.add(cost)
+		}
 	}
 	if e := (*source.BadError)(nil); errors.As(err, &e) {
 		f.bad.add(f.log, index, e, time.Now())
@@ -429,10 +433,10 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	}
 	var stored cache.Result
 	if why.freeOnly {
-		stored, err = f.cache.SetFree(index, data.Bytes, took)
+		stored, err = f.cache.SetFree(index, data.Bytes, cost.All)
 	} else {
 		parts := [1][]byte{data.Bytes}
-		stored, err = f.cache.SetLoaded(index, parts[:], 0, took)
+		stored, err = f.cache.SetLoaded(index, parts[:], 0, cost.All)
 	}
 	fault.At("fill.stored")
 	there := err == nil && (stored == cache.Stored || stored == cache.Exists)

@@ -34,6 +34,7 @@ type Request struct {
 
 	mu        sync.Mutex // protects the fields below
 	remaining int
+	alone     int
 	failures  []control.Failure
 }
 
@@ -62,6 +63,10 @@ func (r *Request) Index(position uint32) int { return r.waiters[position].index 
 // Len returns the number of samples.
 func (r *Request) Len() int { return len(r.waiters) }
 
+// Alone returns how many samples were read for this request, and no client was waiting for them. The request is
+// complete.
+func (r *Request) Alone() int { return r.alone }
+
 // Refuse answers all samples of a request that no filler takes, because the server is ending or has
 // removed the cache.
 func (r *Request) Refuse() {
@@ -84,6 +89,9 @@ func (r *Request) answer(w *waiter, result result) {
 	if failure.Code != 0 {
 		r.failures = append(r.failures, failure)
 	}
+	if failure.Code == 0 && result.alone {
+		r.alone++
+	}
 	r.remaining--
 	last := r.remaining == 0
 	r.mu.Unlock()
@@ -100,6 +108,7 @@ type result struct {
 	stored bool    // it is in the cache; one that evicts may have lost it since
 	// the side buffer had it, and a client has fetched it before
 	fetched bool
+	alone   bool // it was read, and no client was waiting for it
 }
 
 // closing is the result of a sample that a closing filler does not read.

@@ -4,14 +4,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stocached/stocached/internal/loadtime"
 	"github.com/stocached/stocached/source/wrap"
 )
 
 // Stats count the work of a filler. A filler that replaces another one goes on with its Stats.
 type Stats struct {
 	Fills   Histogram
+	Loads   Loads
 	GivenUp atomic.Uint64 // reads that took too long
 	Shared  atomic.Uint64 // fetches that needed no read of the source: another client's, or an earlier one, had read it
+}
+
+// Loads add up what loads cost in a cache that needs costs.
+type Loads struct{ all, source atomic.Uint64 } // nanoseconds
+
+func (l *Loads) add(c loadtime.Cost) {
+	l.all.Add(uint64(c.All))
+	l.source.Add(uint64(c.Source))
+}
+
+// Seconds returns what all loads cost, and of that the waits for the source.
+func (l *Loads) Seconds() (all, source float64) {
+	return time.Duration(l.all.Load()).Seconds(), time.Duration(l.source.Load()).Seconds()
 }
 
 // Histogram counts how long fills took.

@@ -13,7 +13,7 @@ import (
 // Job is a job that reads a cache. Its reads are numbered from 0, where it announced its plan.
 type Job struct {
 	Plan    Plan
-	Ahead   atomic.Uint64 // samples that the server read ahead for it
+	Ahead   atomic.Uint64 // samples that the server read ahead for it, and no client was waiting for
 	segment *shm.Segment
 	first   uint64 // reads of the epoch in which it announced
 	whole   uint64 // reads of each later epoch
@@ -22,10 +22,12 @@ type Job struct {
 	by      any    // who announced it last; Jobs.mu protects it
 
 	told  atomic.Uint64       // its reads, if its client tells them
+	asked atomic.Uint64       // samples that other clients fetched for it, in that case
 	lap   atomic.Pointer[lap] // where it was when someone last asked
 	pace  atomic.Uint64       // bits of a float64: its reads in those of the fastest job
 	over  atomic.Bool
-	speed speed
+	speed speed // Jobs.mu protects it and account
+	account
 }
 
 // lap is an epoch of a job, and the one after it.
@@ -152,12 +154,21 @@ func (j *Job) at(read uint64) *lap {
 	return l
 }
 
-// next returns in how many reads of the fastest job this one reads a sample; policy.Unread: not in
-// this epoch and not in the next one.
+// next returns in how many reads of the fastest job this one reads a sample, 1 if it is the next one;
+// policy.Unread: not in this epoch and not in the next one.
+func (j *Job) next(sample uint64) uint64 {
+	n := j.until(sample)
+	if n == policy.Unread {
+		return n
+	}
+	return uint64(float64(n)*j.Pace()) + 1
+}
+
+// until returns how many reads this job makes before it reads a sample; policy.Unread as in next.
 //
 // The last batch counts as not read yet. Its samples may still be on their way: they are read from the
 // source, or copied out of the cache.
-func (j *Job) next(sample uint64) uint64 {
+func (j *Job) until(sample uint64) uint64 {
 	read := j.Reads()
 	read -= min(read, j.behind)
 	l := j.at(read)
@@ -170,7 +181,7 @@ func (j *Job) next(sample uint64) uint64 {
 		}
 		n += l.begin + l.reads
 	}
-	return uint64(float64(n-read)*j.Pace()) + 1
+	return n - read
 }
 
 // numberOf returns which read of a rank a sample is in an epoch; false: another rank reads it, or it

@@ -31,8 +31,9 @@ type Jobs struct {
 	segment *shm.Segment
 	list    atomic.Pointer[[]*Job] // never changed, but replaced
 	changed chan struct{}          // has an element after Announce and Remove
+	core    atomic.Uint64          // a sample whose random number is below it is in the core; 0: none is
 
-	mu sync.Mutex // held to replace the list and to measure speeds
+	mu sync.Mutex // held to replace the list, and to measure speeds and shares
 }
 
 // New makes the jobs of a cache, none at first. The segment MUST stay open while Next and the methods
@@ -74,6 +75,7 @@ func (j *Jobs) Announce(p Plan) (*Job, error) {
 		job.pace.Store(old.pace.Load())
 		job.speed = old.speed // the same client goes on
 		job.speed.seen = 0
+		job.account = old.account.handedOver(old, job)
 	}
 	j.replace(append(left, job), old)
 	return job, nil
@@ -123,8 +125,16 @@ func (j *Jobs) replace(list []*Job, old *Job) {
 
 // Next returns how soon any job reads a sample, in reads of the fastest job. 1: it is the next read.
 // policy.Unread: no job is known to read it. 0: there are no jobs, so it is unknown. Next stops at the
-// first job that reads the sample before soon.
+// first job that reads the sample before soon. A sample of the core counts as the next read.
 func (j *Jobs) Next(sample, soon uint64) uint64 {
+	if policy.Random(0, sample) < j.core.Load() {
+		return 1
+	}
+	return j.Soonest(sample, soon)
+}
+
+// Soonest is Next without the core.
+func (j *Jobs) Soonest(sample, soon uint64) uint64 {
 	list := *j.list.Load()
 	if len(list) == 0 {
 		return 0
@@ -197,7 +207,7 @@ type Status struct {
 	Read   uint64  `json:"read"`       // samples that it has read of this epoch
 	Total  uint64  `json:"total"`      // samples that it reads of this epoch
 	Speed  float64 `json:"speed"`      // its reads while the fastest job makes one
-	Ahead  uint64  `json:"read_ahead"` // samples that the server read ahead for it, since it announced
+	Ahead  uint64  `json:"read_ahead"` // samples that the server read ahead for it alone, since it announced
 	Misses uint64  `json:"misses"`     // samples that were not there when its client read them, since it announced
 }
 

@@ -88,6 +88,7 @@ func (a *Ahead) run(ctx context.Context) {
 			a.jobs.Measure(passed)
 			measured = time.Now()
 		}
+		a.jobs.Balance(a.cache.Client().Fits())
 		if a.cancelAll((*jobs.Job).Over); changed {
 			a.cache.Filler().ExpireSide()
 		}
@@ -181,9 +182,9 @@ func (a *Ahead) CanTake(int) bool { return true }
 func (a *Ahead) Take(uint32, *fill.Buffer) bool { return false }
 
 // Done counts the results of a request after its last sample.
-func (a *Ahead) Done(r *fill.Request, failures []control.Failure) {
+func (a *Ahead) Done(r *fill.Request, _ []control.Failure) {
 	a.mu.Lock()
-	a.requests[r].Ahead.Add(uint64(r.Len() - len(failures)))
+	a.requests[r].Ahead.Add(uint64(r.Alone()))
 	delete(a.requests, r)
 	a.underWay -= r.Len()
 	a.mu.Unlock()

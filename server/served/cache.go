@@ -140,7 +140,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	h.read(p, h.tiers)
 	var next func(sample, soon uint64) uint64
 	if h.jobs != nil {
-		next = h.jobs.Next
+		next = h.jobs.Soonest
 	}
 	h.filler = fill.New(h.cache, h.source, p.Options.Parallel, next, &h.counts.fill, log)
 	h.filler.SetSide(h.sideBytes(p.Options))
@@ -226,7 +226,7 @@ func (h *Cache) replace(why string) error {
 		err = fmt.Errorf("%w: %s", ErrServed, h.segment.Path())
 	}
 	if err == nil {
-		h.Log.Warn("the existing cache has other data; a cold one replaces it, and attached clients "+
+		h.Log.Warn("the existing cache differs; an empty one replaces it, and attached clients "+
 			"keep the old one", "because", why)
 		err = h.segment.Remove()
 		fault.At("served.removed")
@@ -362,6 +362,13 @@ func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
 		return nil, nil
 	}
 	return h.jobs.Announce(p)
+}
+
+// Fetched counts the samples of a FETCH for the jobs that announced what they read. The caller has entered.
+func (h *Cache) Fetched(indices []int64) {
+	if h.jobs != nil {
+		h.jobs.Fetched(indices)
+	}
 }
 
 // EndPlan forgets a job, unless another connection than by has announced it since.

@@ -44,6 +44,9 @@ type Stats struct {
 	FillMean *float64 `json:"fill_mean_seconds"`
 	// 99 of 100 took no longer; an estimate between the bounds of the histogram
 	FillP99 *float64 `json:"fill_p99_seconds"`
+	// with the policy cost: what all loads cost, and of that their waits for the source; the rest is decoding
+	Load   float64 `json:"load_seconds"`
+	Source float64 `json:"source_wait_seconds"`
 }
 
 // Reads returns the counts of reads, those given up included, and the number of reads that hang.
@@ -85,6 +88,7 @@ func (h *Cache) stats() Stats {
 		mean, p99 := seconds/float64(n), fill.Quantile(0.99, upTo, n)
 		f.FillMean, f.FillP99 = &mean, &p99
 	}
+	f.Load, f.Source = h.counts.fill.Loads.Seconds()
 	return f
 }
 
@@ -147,6 +151,7 @@ type Status struct {
 	Adopted bool   `json:"adopted"` // it was warm when this server started
 	// jobs that announced what they read, with the policy planned
 	Jobs     []jobs.Status `json:"jobs,omitempty"`
+	Core     uint64        `json:"core_samples,omitempty"` // that stay for all of them, while one hits less than its share
 	Counters cache.Stats   `json:"stats"`
 	// with a remote source: requests since it was opened
 	Remote *Remote `json:"remote,omitempty"`
@@ -160,8 +165,10 @@ type Status struct {
 func (h *Cache) Status() (Status, error) {
 	stats, err := h.cache.Stats()
 	var all []jobs.Status
+	core := uint64(0)
 	if h.jobs != nil {
-		all = h.jobs.Statuses()
+		h.jobs.Balance(h.cache.Fits())
+		all, core = h.jobs.Statuses(), h.jobs.Core()
 	}
 	return Status{Name: h.Name, Path: h.segment.Path(), UUID: fmt.Sprintf("%x", h.segment.Header.UUID),
 		Samples: h.segment.Samples, Slots: h.segment.SampleSlots(), Variable: h.segment.Variable(),
@@ -169,7 +176,7 @@ func (h *Cache) Status() (Status, error) {
 		Bytes:  h.segment.SegmentBytes, Payload: h.segment.PayloadBytes,
 		Fingerprint: h.segment.Header.Fingerprint, Source: h.source.Info().Kind,
 		Store: note(h.source, decode.StoreNote), Why: note(h.source, decode.ReasonNote),
-		Adopted: h.adopted, Jobs: all, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
+		Adopted: h.adopted, Jobs: all, Core: core, Tiers: h.Tiers(), Remote: h.Remote(), Counters: stats, Stats: h.stats(), Epochs: h.epochs()}, err
 }
 
 // Remote counts the requests to the server of a remote source. Fields are never renamed.

@@ -555,6 +555,8 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	if cached.Enter() {
 		if r.prefetch {
 			cached.Announce(m.Indices)
+		} else {
+			cached.Fetched(m.Indices)
 		}
 		queued = cached.Filler().Submit(r.samples)
 		cached.Leave()

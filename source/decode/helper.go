@@ -27,7 +27,7 @@ const (
 	magic          = 0x44435453 // of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20
-	lanes          = 2 // of a process: the next picture is there when it ends one
+	lanes          = 4 // of a process, as in cimage/decode_main.c: the next picture is there when it ends one
 )
 
 // decodeLimit is the longest that the helper may take for a picture. Tests change it.
@@ -56,7 +56,7 @@ func (r *request) frame() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(r)
 type answer struct {
 	Code        int32 // 0, or a code of stocached_image.h
 	Frames      uint32
-	Nanoseconds uint64 // of processor time
+	Nanoseconds uint64 // of processor time; in the first frame the number of lanes
 	Message     [240]byte
 }
 
@@ -86,8 +86,8 @@ func helperPath() (string, error) {
 	return path, nil
 }
 
-// process is one of stocached-decode. It works on one picture at a time, and another one may wait
-// for it, in its other lane.
+// process is one of stocached-decode. It works on one picture at a time. Others may wait for it, in its
+// other lanes.
 type process struct {
 	cmd     *exec.Cmd
 	lanes   [lanes]*lane
@@ -165,8 +165,9 @@ func startProcess(path string) (p *process, err error) {
 	if err := l.receive(&first); err != nil {
 		return p, p.died(err, startLimit)
 	}
-	if first.Code != magic || first.Frames != frames {
-		return p, fmt.Errorf("it is of another version: its frames are %d, those of this server %d", first.Frames, frames)
+	if first.Code != magic || first.Frames != frames || first.Nanoseconds != lanes {
+		return p, fmt.Errorf("it is of another version: its frames are %d and its lanes %d, those of this server %d and %d",
+			first.Frames, first.Nanoseconds, frames, lanes)
 	}
 	p.decoder, p.idle = first.text(), slices.Clone(p.lanes[:])
 	slices.Reverse(p.idle) // the last one is taken first
@@ -306,7 +307,7 @@ func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err erro
 			err = l.receive(&a)
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) && !l.killed.CompareAndSwap(0, forHanging) {
-			// The deadline of the other lane was a moment earlier. The end of the socket says which one is to blame.
+			// The deadline of another lane was a moment earlier. The end of the socket says which one is to blame.
 			if err = l.socket.SetReadDeadline(time.Time{}); err == nil {
 				err = l.receive(&a)
 			}
@@ -328,18 +329,18 @@ func (l *lane) do(ctx context.Context, r *request) (used time.Duration, err erro
 	return time.Duration(a.Nanoseconds), err
 }
 
-// lost says what became of a request without an answer. The process was at work on it, or on the one
-// of the other lane, and has ended now.
+// lost says what became of a request without an answer. The process was at work on it, or on one
+// of another lane, and has ended now.
 func (l *lane) lost(err error) error {
 	lost := &lostError{again: true}
 	switch why := l.killed.Load(); {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// If the process has not taken it yet, the other one takes too long.
+		// If the process has not taken it yet, one of another lane takes too long.
 		queued, _ := unix.IoctlGetInt(int(l.socket.Fd()), unix.SIOCOUTQ)
 		lost.again = queued > 0 && l.requests.Load() > 1
 	case refused(err) || why == forContext:
 		lost.waited = true
-	case why == forHanging: // for too long, as the deadline of the other lane has shown
+	case why == forHanging: // for too long, as the deadline of another lane has shown
 		err, lost.again = os.ErrDeadlineExceeded, false
 	}
 	lost.error = fmt.Errorf("%s: %w", helperName, l.died(err, decodeLimit))

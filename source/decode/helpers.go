@@ -208,7 +208,7 @@ func (p *helpers) picture(ctx context.Context, r request, input int, write func(
 	// For the policy cost, a load costs what the helper computes, and not the wait for it.
 	var used, here time.Duration
 	began := time.Now()
-	defer func() { loadtime.Elsewhere(ctx, used, time.Since(began)-here) }()
+	defer func() { loadtime.Elsewhere(ctx, loadtime.Cost{All: used}, time.Since(began)-here) }()
 	return p.with(ctx, func(l *lane) error {
 		began := time.Now()
 		if err := l.room(int(r.Result) + len(dst)); err != nil {

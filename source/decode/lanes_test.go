@@ -16,7 +16,7 @@ import (
 	"github.com/stocached/stocached/source/sourcetest"
 )
 
-// pair is two pictures that are under way in the two lanes of one process.
+// pair is two pictures that are under way in two lanes of one process.
 type pair struct {
 	process *process
 	errors  [2]chan error
@@ -77,7 +77,7 @@ func twoPictures(ctx context.Context, t *testing.T, all *helpers, large, small [
 }
 
 // Ensure that only the picture that a process works on gets an error when the process dies or hangs. The
-// picture in its other lane does not.
+// picture in another lane does not.
 func TestHelperLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not under the race detector: one goroutine makes a large picture")

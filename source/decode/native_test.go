@@ -179,18 +179,23 @@ func script(t *testing.T, text string) {
 // Ensure that a helper that is not there, does not start or has another version is an error with
 // the next step: not other pixels.
 func TestHelperThatDoesNotStart(t *testing.T) {
-	frame := make([]byte, 256)
-	copy(frame, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, 0x44435453), 3))
-	first := filepath.Join(t.TempDir(), "first")
-	if err := os.WriteFile(first, frame, 0o600); err != nil {
-		t.Fatal(err)
+	begin := func(frames uint32, lanes uint64) func() {
+		order := binary.NativeEndian
+		frame := order.AppendUint32(order.AppendUint32(nil, 0x44435453), frames)
+		frame = append(order.AppendUint64(frame, lanes), make([]byte, 240)...)
+		first := filepath.Join(t.TempDir(), "first")
+		if err := os.WriteFile(first, frame, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return func() { script(t, "cat "+first+" >&3") }
 	}
 	for want, set := range map[string]func(){
 		"no such file":  func() { t.Setenv("STOCACHED_DECODE", filepath.Join(t.TempDir(), "none")) },
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 3, those of this server 2": func() { script(t, "cat "+first+" >&3") },
+		"its frames are 3 and its lanes 4, those of this server 2 and 4": begin(3, 4),
+		"its frames are 2 and its lanes 2, those of this server 2 and 4": begin(2, 2),
 	} {
 		set()
 		began := time.Now()
@@ -297,7 +302,7 @@ func TestHelperCost(t *testing.T) {
 			}
 		}
 	})
-	if cost < 12*time.Millisecond || cost > 250*time.Millisecond {
+	if cost.All < 12*time.Millisecond || cost.All > 250*time.Millisecond {
 		t.Errorf("40 loads of about 1 ms that waited for 300 ms cost %v", cost)
 	}
 }

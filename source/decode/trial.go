@@ -111,7 +111,7 @@ func (b *Both) measure(ctx context.Context, readers int) (m Measured, ok bool) {
 		if err != nil {
 			return 0 // a client gets the error when it reads that sample
 		}
-		t.sample, t.read, t.busy = sample[:length], took.Seconds(), busy
+		t.sample, t.read, t.busy = sample[:length], took.All.Seconds(), busy
 		return int64(length)
 	}
 	start := time.Now()
@@ -131,7 +131,7 @@ func (b *Both) measure(ctx context.Context, readers int) (m Measured, ok bool) {
 		picture, err := make([]byte, p.bytes()), error(nil)
 		took := loadtime.Measure(ctx, func(ctx context.Context) { err = p.decode(ctx, s, t.index, t.sample, picture) })
 		if err == nil {
-			t.decode = took.Seconds()
+			t.decode = took.All.Seconds()
 		}
 		return int64(len(picture))
 	})

@@ -308,7 +308,7 @@ func TestCostsOfLimits(t *testing.T) {
 							if _, err := s.Read(ctx, i, make([]byte, 24)); err != nil {
 								t.Error(err)
 							}
-						})
+						}).All
 					})
 				}
 				readers.Wait()

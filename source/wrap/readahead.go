@@ -100,7 +100,7 @@ type unit struct {
 
 	data []byte        // written by its reader until done, then constant
 	ends []int         // ends in data of the samples that could be read
-	cost time.Duration // of the read, as package loadtime measures it
+	cost loadtime.Cost // of the read, as package loadtime measures it
 
 	// Protected by the mutex:
 	place   *list.Element // in queue or held; nil: it is being read
@@ -318,8 +318,7 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		return a.Source.Read(ctx, i, dst)
 	}
 	// the sample's part of the read, which another load of it would need again
-	cost := time.Duration(float64(u.cost) * float64(len(sample)) / float64(max(len(u.data), 1)))
-	loadtime.Elsewhere(ctx, cost, time.Since(arrived))
+	loadtime.Elsewhere(ctx, u.cost.Part(float64(len(sample))/float64(max(len(u.data), 1))), time.Since(arrived))
 	if err := source.CheckRead(ctx, i, a.samples, len(sample), dst); err != nil {
 		return 0, err
 	}

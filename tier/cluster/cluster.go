@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
 )
@@ -45,7 +46,7 @@ type Tier struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	engine  atomic.Pointer[engine] // nil: not known yet
-	lost    tier.Breaker           // open until the engine is known
+	lost    breaker.Breaker        // open until the engine is known
 	told    atomic.Int64           // when the log had the last line about a poisoned value, in seconds since 1970
 
 	mu     sync.Mutex // protects the fields below
@@ -145,12 +146,7 @@ func (t *Tier) moved() {
 }
 
 // node returns the node that has a key; nil: none is known.
-func (t *Tier) node(key string) *node {
-	if e := t.engine.Load(); e != nil {
-		return e.route(key)
-	}
-	return nil
-}
+func (t *Tier) node(key string) *node { return t.engine.Load().route(key) }
 
 func (t *Tier) out() tier.Result {
 	t.counts.leftOut.Add(1)
@@ -270,10 +266,8 @@ func (t *Tier) Close() error {
 	t.releaseAll()
 	t.stop()
 	t.running.Wait()
-	if e := t.engine.Swap(nil); e != nil {
-		if err := e.close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			return fmt.Errorf("close the tier %s: %w", kindName, err)
-		}
+	if err := t.engine.Swap(nil).close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return fmt.Errorf("close the tier %s: %w", kindName, err)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stocached/stocached/tier"
 	"github.com/stocached/stocached/tier/cluster/redistest"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
 
@@ -422,13 +423,13 @@ func TestSingleBecomesCluster(t *testing.T) {
 	const n, size = 50, 3000
 	from := newCounted(n, size)
 	h := connect(t, from, true, []*redistest.Server{s}, nil)
-	for _, args := range [][]string{{"--cluster-enabled", "yes"}, nil} {
+	for _, inCluster := range []bool{true, false} {
 		h.read(t, size, upTo(n)...)
 		h.written(t)
 		s.Kill()
 		h.read(t, size, upTo(n)...)
-		s.Become(args...)
-		if args != nil {
+		s.Become(inCluster)
+		if inCluster {
 			redistest.Form(t, []*redistest.Server{s}, 0)
 		}
 		until(t, "each sample is a hit again", func() bool {
@@ -438,6 +439,47 @@ func TestSingleBecomesCluster(t *testing.T) {
 			after, _ := from.total()
 			return after == before
 		})
+	}
+}
+
+// Ensure that a tier without reads notices by its own requests that its server is in a cluster of several now, and
+// finds all of them.
+func TestServerJoinsClusterWithoutReads(t *testing.T) {
+	defer func(d time.Duration) { announceEvery = d }(announceEvery)
+	announceEvery = 100 * time.Millisecond
+	const n, size = 60, 3000
+	from := newCounted(n, size)
+	first := redistest.Start(t)
+	h := connect(t, from, true, []*redistest.Server{first}, nil)
+	h.read(t, size, upTo(n)...)
+	h.written(t)
+	alone := h.tier.engine.Load()
+	first.Kill()
+	servers := []*redistest.Server{first}
+	for len(servers) < 3 {
+		s := redistest.Start(t)
+		s.Kill()
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		s.Become(true)
+	}
+	slot, err := first.Client().ClusterKeySlot(context.Background(), cacheKey("c")).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second server gets the slots of the key that the tier writes without reads, so the first one answers MOVED.
+	redistest.Form(t, servers, (1+3-int(slot)*3/16384)%3)
+	until(t, "the tier finds the cluster", func() bool {
+		e := h.tier.engine.Load()
+		return e != nil && e != alone && e.cluster != nil
+	})
+	h.read(t, size, upTo(n)...)
+	h.written(t)
+	before, _ := from.total()
+	h.read(t, size, upTo(n)...)
+	if after, _ := from.total(); after != before || len(h.tier.engine.Load().all()) != 3 {
+		t.Errorf("%d reads of the source, %d nodes", after-before, len(h.tier.engine.Load().all()))
 	}
 }
 
@@ -478,29 +520,59 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
-// Ensure that a node that is left out ends all requests to it, also one that has waited for a part of the timeout.
+// Ensure that a node that is left out ends all requests to it at once: those under way, and those that wait for a
+// pipeline.
 func TestOpeningEndsRequests(t *testing.T) {
-	const n, size, timeout = 300, 1000, 3 * time.Second
 	server := redistest.Start(t)
-	h := connect(t, newCounted(n, size), true, []*redistest.Server{server}, source.Settings{"timeout": timeout.String()})
-	for range 5 { // over as many connections as it may have
-		h.read(t, size, upTo(n)...)
-		h.written(t)
+	// A tier without its goroutines, which send requests too. No request of it ends by its own timeout here.
+	made, err := open(source.Settings{"addresses": addresses([]*redistest.Server{server}), "timeout": "1h"},
+		tier.About{Cache: "c", Info: newCounted(1, 1000).Info(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer made.stop()
+	e, err := made.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	n := e.single
 	server.Stop()
 	defer server.Continue()
-	var ends [2]time.Time
-	var reads sync.WaitGroup
-	for i := range ends {
-		reads.Go(func() {
-			h.read(t, size, i)
-			ends[i] = time.Now()
-		})
-		time.Sleep(timeout / 2)
+	var sent []*request
+	reading := func() (count int) { // pipelines that wait for an answer
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for c := range n.conns {
+			if c.deadline.Load() > time.Now().UnixNano() {
+				count++
+			}
+		}
+		return count
 	}
-	reads.Wait()
-	if between := ends[1].Sub(ends[0]); between > timeout/4 || h.tier.Status().Openings != 1 {
-		t.Errorf("the later read ended %v after the earlier one: %+v", between, h.tier.Status())
+	for k := range pipelines + 1 {
+		r := &request{commands: []redis.Cmder{redis.NewStringCmd(t.Context(), "get", "key")}}
+		n.send(r)
+		sent = append(sent, r)
+		if k < pipelines {
+			until(t, "the request is under way", func() bool { return reading() > k })
+		}
+	}
+	n.fail(errors.New("on purpose"))
+	until(t, "all requests end", func() bool {
+		for _, r := range sent {
+			select {
+			case <-r.done:
+			default:
+				return false
+			}
+		}
+		return true
+	})
+	for k, r := range sent {
+		if r.answered {
+			t.Errorf("request %d has an answer", k)
+		}
 	}
 }
 

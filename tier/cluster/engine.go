@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// engine is a single server, or a cluster.
+// engine is a single server, or a cluster. nil is the engine that is not known: it has no nodes. At any moment the
+// tier may learn that its engine is another one, so its methods take nil, and no caller asks first.
 type engine struct {
 	single  *node
 	cluster *redis.ClusterClient
@@ -89,6 +90,9 @@ func (t *Tier) connectTo(ctx context.Context, address string) (*engine, error) {
 
 // route returns the node that has a key; nil: unknown.
 func (e *engine) route(key string) *node {
+	if e == nil {
+		return nil
+	}
 	n := e.single
 	if n == nil {
 		client, err := e.cluster.MasterForKey(context.Background(), key) // it knows, and does not ask
@@ -109,6 +113,9 @@ func (e *engine) route(key string) *node {
 
 // all returns the nodes that samples belong to.
 func (e *engine) all() (nodes []*node) {
+	if e == nil {
+		return nil
+	}
 	if e.single != nil {
 		return []*node{e.single}
 	}
@@ -122,6 +129,9 @@ func (e *engine) all() (nodes []*node) {
 }
 
 func (e *engine) close() error {
+	if e == nil {
+		return nil
+	}
 	if e.single != nil {
 		return e.single.client.Close()
 	}

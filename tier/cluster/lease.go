@@ -154,7 +154,7 @@ func (t *Tier) announce() {
 			continue
 		}
 		next = time.Now().Add(announceEvery)
-		t.compare()
+		t.compare() // the answer may say that the engine is another one
 		for _, n := range t.engine.Load().all() {
 			n.measure()
 		}

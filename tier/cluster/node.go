@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/tier"
 )
 
@@ -38,7 +39,7 @@ type node struct {
 	tier    *Tier
 	address string
 	client  *redis.Client
-	breaker tier.Breaker
+	breaker breaker.Breaker
 	used    atomic.Bool // a sample belongs to it
 
 	mu      sync.Mutex // protects the fields below

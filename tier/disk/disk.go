@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/breaker"
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/tier"
@@ -24,15 +25,12 @@ var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: examine}
 
 const kindName = "disk"
 
-// fullPause is how long a tier without a free place gets no writes.
-const fullPause = time.Second
-
 // Tier is part of package tier.
 type Tier struct {
 	s       *settings
 	about   tier.About
 	open    func() (*shm.Segment, string, error)
-	breaker tier.Breaker // open while the file does not work
+	breaker breaker.Breaker // open while the file does not work
 	counts  counts
 	full    atomic.Int64 // Unix nanoseconds until which there is no place
 	stop    context.CancelFunc
@@ -178,7 +176,7 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 	switch {
 	case r == cache.Full || isFull(err):
-		t.full.Store(time.Now().Add(fullPause).UnixNano())
+		t.full.Store(time.Now().Add(breaker.FullPause).UnixNano())
 		t.counts.refused.Add(1)
 	case err != nil:
 		t.fail(err)

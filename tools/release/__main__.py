@@ -15,6 +15,7 @@ from pathlib import Path
 from version import version
 
 from . import native, notices, packages
+from .commands import ROOT
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if "SOURCE_DATE_EPOCH" not in os.environ:
         time = subprocess.run(
-            ["git", "log", "-1", "--format=%ct"], cwd=native.ROOT, check=True, stdout=subprocess.PIPE, text=True
+            ["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
         ).stdout.strip()
         os.environ["SOURCE_DATE_EPOCH"] = time
     os.umask(0o022)

@@ -14,13 +14,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from test_install import FILES
 
+from release import debian as debian_packages
 from release import native
-from release.made import DIST, MACHINE, ROOT, VERSION, run, unpacked, wheel
+from release.commands import ROOT
+from release.made import DIST, MACHINE, VERSION, run, unpacked, wheel
 
 ARCHITECTURES = list(native.ARCHITECTURES.values())
 UNITS = {
@@ -120,38 +123,29 @@ def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ deb
 
 
-def mirror() -> str:
-    """Debian's archive, from the settings of this machine."""
-    for file in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"):
-        if Path(file).is_file():
-            found = re.search(r"^(?:URIs: |deb (?:\[.*?\] )?)(\S+/debian)/?\s", Path(file).read_text(), re.MULTILINE)
-            if found:
-                return found[1]
-    pytest.skip("no file of apt names an archive of Debian")
+@contextmanager
+def smallest_debian(folder: Path) -> Iterator[Path]:
+    """The root of a Debian with its smallest set of packages."""
+    archive = debian_packages.mirror()
+    if os.geteuid() or not shutil.which("debootstrap") or archive is None:
+        pytest.skip("debootstrap needs root, and an archive of Debian in the files of apt")
+    packed = ROOT / "build/debian-bookworm.tar"
+    bootstrap = ("debootstrap", "--variant=minbase")
+    if not packed.is_file():
+        run(*bootstrap, f"--make-tarball={packed}", "bookworm", ROOT / "build/debian-bookworm", archive)
+    root = folder / "root"
+    run(*bootstrap, f"--unpack-tarball={packed}", "bookworm", root, archive)
+    yield root
+    shutil.rmtree(root)
 
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Debian with its smallest set of packages, and our package."""
-    if os.geteuid() or not shutil.which("debootstrap"):
-        pytest.skip("debootstrap needs root")
-    packed = native.ROOT / "build/debian-bookworm.tar"
-    if not packed.is_file():
-        run(
-            "debootstrap",
-            "--variant=minbase",
-            f"--make-tarball={packed}",
-            "bookworm",
-            ROOT / "build/debian-bookworm",
-            mirror(),
-        )
-    root = tmp_path_factory.mktemp("debian") / "root"
-    run("debootstrap", "--variant=minbase", f"--unpack-tarball={packed}", "bookworm", root, mirror())
-    (own,) = (a for a in ARCHITECTURES if a.name == MACHINE)
-    shutil.copy(deb(own), root / "stocached.deb")
-    inside(root, "dpkg -i /stocached.deb")
-    yield root
-    shutil.rmtree(root)
+    """A small Debian with our package."""
+    with smallest_debian(tmp_path_factory.mktemp("debian")) as root:
+        shutil.copy(deb(native.ARCHITECTURES[MACHINE]), root / "stocached.deb")
+        inside(root, "dpkg -i /stocached.deb")
+        yield root
 
 
 def inside(root: Path, command: str) -> str:
@@ -215,6 +209,57 @@ def test_deb_is_removed(debian: Path) -> None:
     inside(debian, "dpkg --purge stocached")
     assert not (debian / "usr/bin/stocached").exists()
     inside(debian, "dpkg -i /stocached.deb")
+
+
+# ------------------------------------------------------------------------------------------------ rpm
+
+
+@pytest.fixture(scope="module")
+def rpm_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A root file system with our rpm. It has the programs of Debian, because no archive of Fedora is at hand, so rpm
+    knows no other package there. Its loader looks for libraries where Fedora's does."""
+    with smallest_debian(tmp_path_factory.mktemp("rpm")) as root:
+        (root / "etc/ld.so.conf.d/lib64.conf").write_text("/usr/lib64\n")
+        of_root(root, "--install", "--nodeps", rpm(native.ARCHITECTURES[MACHINE]))
+        yield root
+
+
+def of_root(root: Path, *arguments: str | Path) -> str:
+    return run("rpm", "--root", root, *arguments)
+
+
+def test_rpm_installs_files_units_and_user(rpm_root: Path) -> None:
+    assert of_root(rpm_root, "--query", "stocached").strip() == f"stocached-{VERSION}-1.{MACHINE}"
+    assert of_root(rpm_root, "--verify", "--nodeps", "stocached") == "", "a file is not as the package says"
+    users = (rpm_root / "etc/passwd").read_text()
+    assert re.search(r"^stocached:x:\d+:\d+:Caches of training samples:.*nologin$", users, re.MULTILINE)
+    for unit in UNITS:
+        assert (rpm_root / unit.lstrip("/")).is_file()
+    assert "/usr/lib64/libstocached.so.1" in inside(rpm_root, "ldconfig -p")
+
+
+def test_command_of_the_rpm_runs(rpm_root: Path) -> None:
+    said = inside(
+        rpm_root,
+        "stocached create second --samples 10 --sample-bytes 1000; stocached stats second --json; stocached rm second;"
+        "stocached version; stocached-decode --version",
+    )
+    assert '"name": "second"' in said
+    assert f"version    {VERSION}\n" in said
+    assert "libjpeg-turbo 2.1.5" in said
+
+
+def test_rpm_is_installed_again_and_removed(rpm_root: Path) -> None:
+    users = (rpm_root / "etc/passwd").read_text()
+    files = of_root(rpm_root, "--query", "--list", "stocached").splitlines()
+    of_root(rpm_root, "--upgrade", "--replacepkgs", "--nodeps", rpm(native.ARCHITECTURES[MACHINE]))
+    assert (rpm_root / "usr/bin/stocached").is_file()
+    of_root(rpm_root, "--erase", "stocached")
+    left = [file for file in files if (rpm_root / file.lstrip("/")).is_file()]
+    assert left == []
+    assert not (rpm_root / "etc/stocached").exists()
+    assert (rpm_root / "etc/passwd").read_text() == users, "files may belong to the user"
+    assert "libstocached" not in inside(rpm_root, "ldconfig -p")
 
 
 # ------------------------------------------------------------------------------------------------ arm64

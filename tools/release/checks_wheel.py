@@ -17,7 +17,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from release.made import DIST, MACHINE, PYTHONS, ROOT, VERSION, interpreter, run, wheel
+from release.commands import ROOT
+from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, run, wheel
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
@@ -86,7 +87,7 @@ def test_auditwheel_finds_only_symbols_of_glibc_2_17(package: Path) -> None:
 def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:
-        pytest.skip(f"no Python {version} on this machine, and uv could not download one")
+        pytest.skip(f"no Python {version} on this machine, and none could be downloaded")
     environment = tmp_path / "environment"
     run(python, "-m", "venv", "--without-pip", environment)
     commands = environment / "bin"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from version import version
 
-from release import native
+from release import debian
+from release.commands import ROOT
 
-ROOT = native.ROOT
 DIST = (ROOT / os.environ.get("DIST", "build/dist")).resolve()
 VERSION = version()
 MACHINE = platform.machine()
@@ -45,7 +45,7 @@ def run(*command: str | Path, **options: object) -> str:
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of this version: on the PATH, of pyenv, or of uv, which may download it."""
+    """A Python of this version: on the PATH, of pyenv, of uv, which may download it, or of a newer Debian."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for candidate in (f"python{version}", *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))):
         try:
@@ -58,12 +58,20 @@ def interpreter(version: str) -> str | None:
             continue
         if found.stdout.strip() == version:
             return candidate
+    try:
+        return of_uv(version) or debian.python(version)
+    except SystemExit as failed:  # no network, or an archive without this Debian
+        print(failed, file=sys.stderr)
+        return None
+
+
+def of_uv(version: str) -> str | None:
     uv = Path(sys.executable).with_name("uv")
-    if uv.exists():
-        try:
-            subprocess.run([uv, "python", "install", version], capture_output=True, timeout=60)
-        except subprocess.TimeoutExpired:  # uv tries again and again
-            return None
-        found = subprocess.run([uv, "python", "find", "--managed-python", version], capture_output=True, text=True)
-        return found.stdout.strip() or None
-    return None
+    if not uv.exists():
+        return None
+    try:
+        subprocess.run([uv, "python", "install", version], capture_output=True, timeout=60)
+    except subprocess.TimeoutExpired:  # uv tries again and again
+        return None
+    found = subprocess.run([uv, "python", "find", "--managed-python", version], capture_output=True, text=True)
+    return found.stdout.strip() or None

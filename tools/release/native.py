@@ -9,15 +9,14 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ROOT / ".tools"
+from . import debian
+from .commands import ROOT, run
 
 JPEG_VERSION = "1:2.1.5-2"
 JPEG_FILES = {
@@ -40,23 +39,6 @@ class Architecture:
 
 
 ARCHITECTURES = {name: Architecture(name, go) for name, go in (("x86_64", "amd64"), ("aarch64", "arm64"))}
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
-    """Runs a command. If it fails, its output is the error."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=cwd,
-        env={**environment, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        sys.exit(f"stocached: {' '.join(map(str, command))} failed:\n{done.stdout}")
-    return done.stdout
 
 
 def timestamp() -> str:
@@ -147,22 +129,15 @@ def jpeg_source(work: Path) -> Path:
 def fetch_jpeg() -> None:
     """Gets the source package through apt, by settings of its own, and checks it."""
     JPEG_SOURCE.mkdir(parents=True, exist_ok=True)
-    if not all((JPEG_SOURCE / name).is_file() for name in JPEG_FILES):
-        apt = JPEG_SOURCE / "apt"
-        for name in ("lists/partial", "cache/archives/partial", "sources"):
-            (apt / name).mkdir(parents=True, exist_ok=True)
-        for file in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")):
-            if file.suffix in (".list", ".sources") and file.is_file():
-                text = re.sub(r"^(Types: )?deb(?=\s)", r"\1deb-src", file.read_text(), flags=re.MULTILINE)
-                (apt / "sources" / file.name).write_text(text)
-        options = [
-            "-oDir::Etc::sourcelist=/dev/null", f"-oDir::Etc::sourceparts={apt}/sources",
-            f"-oDir::State::lists={apt}/lists", f"-oDir::Cache={apt}/cache", "-oAPT::Sandbox::User=root",
-        ]  # fmt: skip
-        if shutil.which("apt-get"):
-            run("apt-get", *options, "update")
-            run("apt-get", *options, "source", "--download-only", f"libjpeg-turbo={JPEG_VERSION}", cwd=JPEG_SOURCE)
-            shutil.rmtree(apt)
+    if not all((JPEG_SOURCE / name).is_file() for name in JPEG_FILES) and shutil.which("apt-get"):
+        lists = {
+            name: re.sub(r"^(Types: )?deb(?=\s)", r"\1deb-src", text, flags=re.MULTILINE)
+            for name, text in debian.lists_of_the_machine().items()
+        }
+        work = JPEG_SOURCE / "apt"
+        command = debian.apt(work, lists)
+        run(*command, "source", "--download-only", f"libjpeg-turbo={JPEG_VERSION}", cwd=JPEG_SOURCE)
+        shutil.rmtree(work)
     for name, expected in JPEG_FILES.items():
         file = JPEG_SOURCE / name
         if not file.is_file():

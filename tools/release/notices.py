@@ -12,9 +12,10 @@ from typing import Any
 from version import version as version_of_product
 
 from . import native
+from .commands import ROOT, TOOLS, run
 
 LICENSES, BILL = "go-modules.txt", "stocached.cdx.json"
-UPLOT, UPLOT_FOLDER = "1.6.32", native.ROOT / "internal/cli/web/page"
+UPLOT, UPLOT_FOLDER = "1.6.32", ROOT / "internal/cli/web/page"
 LICENSE_FILE = re.compile(r"((UN)?LICEN[CS]E|COPYING|NOTICE|PATENTS|COPYRIGHT)([.-].*)?", re.IGNORECASE)
 
 
@@ -28,9 +29,9 @@ def write(folder: Path) -> None:
 
 def licenses(modules: list[tuple[str, str]]) -> str:
     go = os.environ.get("GO", "go")
-    root = Path(native.run(go, "env", "GOROOT").strip())
+    root = Path(run(go, "env", "GOROOT").strip())
     parts = [("Go's runtime and standard library", [root / "LICENSE", root / "PATENTS"])]
-    listed = native.run(go, "list", "-m", "-f", "{{.Dir}}", *(name for name, _ in modules)).splitlines()
+    listed = run(go, "list", "-m", "-f", "{{.Dir}}", *(name for name, _ in modules)).splitlines()
     for folder, (name, version) in zip(listed, modules, strict=True):
         files = sorted(file for file in Path(folder).iterdir() if LICENSE_FILE.fullmatch(file.name))
         if not files:
@@ -49,9 +50,9 @@ def bill(program: Path) -> dict[str, Any]:
     """What cyclonedx-gomod finds in the program, libjpeg-turbo, which the library for pictures and
     stocached-decode have inside, and uPlot, which the program has inside."""
     version, output = version_of_product(), program.with_name(BILL)
-    tool = native.TOOLS / "cyclonedx-gomod"
+    tool = TOOLS / "cyclonedx-gomod"
     options = ["-json", "-licenses", "-std", "-noserial", "-version", f"v{version}"]
-    native.run(tool, "bin", *options, "-output", output, program, GOPROXY="off")
+    run(tool, "bin", *options, "-output", output, program, GOPROXY="off")
     made: dict[str, Any] = json.loads(output.read_text())
     product = made["metadata"]["component"]
     product |= {"name": "stocached", "version": version, "purl": f"pkg:pypi/stocached@{version}"}

@@ -15,7 +15,8 @@ from pathlib import Path
 from version import version
 
 from . import native
-from .native import ROOT, Architecture
+from .commands import ROOT, TOOLS, run
+from .native import Architecture
 
 DESCRIPTION = "One cache of training samples in shared memory for all processes of a machine"
 UNITS = ("stocached.service", "stocached.socket", "stocached-admin.socket")
@@ -32,7 +33,7 @@ def source(folder: Path) -> None:
 
 
 def hatch(target: str, folder: Path, **variables: str) -> None:
-    native.run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder, cwd=ROOT / "python", **variables)
+    run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder, cwd=ROOT / "python", **variables)
 
 
 def install(architecture: Architecture, built: Path, work: Path, stage: Path, prefix: str, libraries: str) -> Path:
@@ -40,7 +41,7 @@ def install(architecture: Architecture, built: Path, work: Path, stage: Path, pr
     shutil.rmtree(stage, ignore_errors=True)
     settings = native.make_settings(architecture, built, work / f"jpeg-{architecture.name}")
     pages = work / platform.machine() / "stocached"
-    native.run(
+    run(
         "make", "install", *settings, f"PROGRAM={built}/stocached", f"RUNS={pages}",
         f"DESTDIR={stage}", f"PREFIX={prefix}", f"LIBDIR={libraries}",
     )  # fmt: skip
@@ -99,7 +100,7 @@ def system(architecture: Architecture, built: Path, work: Path, folder: Path) ->
             "description": DESCRIPTION,
             "homepage": "https://github.com/stocached/stocached",
             "license": "Apache-2.0",
-            "depends": {"deb": ["libc6 (>= 2.17)"], "rpm": ["glibc >= 2.17"]}[kind],
+            "depends": {"deb": ["libc6 (>= 2.17)", "passwd"], "rpm": ["glibc >= 2.17"]}[kind],
             "mtime": native.timestamp(),
             "contents": [
                 {"src": f"{stage}/usr", "dst": "/usr", "type": "tree"},
@@ -113,4 +114,4 @@ def system(architecture: Architecture, built: Path, work: Path, folder: Path) ->
         }
         file = work / f"nfpm-{kind}-{architecture.name}.yaml"
         file.write_text(json.dumps(settings, indent=2))  # JSON is YAML
-        native.run(native.TOOLS / "nfpm", "package", "-f", file, "-p", kind, "-t", folder)
+        run(TOOLS / "nfpm", "package", "-f", file, "-p", kind, "-t", folder)

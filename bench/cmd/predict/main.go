@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"math"
@@ -43,6 +44,7 @@ type reads struct {
 	spun     time.Duration
 	samples  int
 	epochs   int
+	payload  uint64 // bytes that the last cache had for samples; a segment may round the room by up to 2 MiB
 	policies []string
 }
 
@@ -62,6 +64,7 @@ func main() {
 	rounds := flag.Int("rounds", 7, "new caches of each policy, and simulations with other seeds")
 	only := flag.String("only", "", "cases whose title has this text")
 	name := flag.String("policy", "", "this policy alone")
+	same := flag.Bool("same", false, "each simulation has the seed of the cache beside it")
 	flag.Parse()
 	missed := 0
 	for _, r := range cases(*samples, *spun) {
@@ -71,7 +74,7 @@ func main() {
 		if *name != "" {
 			r.policies = slices.DeleteFunc(r.policies, func(n string) bool { return n != *name })
 		}
-		n, err := r.table(*rounds)
+		n, err := r.table(*rounds, *same)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "predict:", err)
 			os.Exit(1)
@@ -121,13 +124,17 @@ func (r *reads) trace() (*simulate.Trace, error) {
 // room is that of the cache, in units of the trace.
 func (r *reads) room(t *simulate.Trace) uint64 { return uint64(math.Round(r.part * float64(t.Room()))) }
 
-// predict returns the epochs of a policy in the simulator. Loads that compute have no noise of 30 %.
-func (r *reads) predict(t *simulate.Trace, name string, round uint64) (all []result, err error) {
-	o := simulate.Options{Seed: seed + round, Noise: noise, Stalls: true}
+// predict returns the epochs of a policy in the simulator, with this seed and the room of the last cache. Loads that compute have no noise of 30 %.
+func (r *reads) predict(t *simulate.Trace, name string, of uint64) (all []result, err error) {
+	o := simulate.Options{Seed: of, Noise: noise, Stalls: true}
 	if r.spun > 0 {
 		o.Noise, o.Stalls = 0, false
 	}
-	epochs, err := t.Run(name, r.room(t), o, nil)
+	room := r.room(t)
+	if r.sized {
+		room = r.payload
+	}
+	epochs, err := t.Run(name, room, o, nil)
 	for _, e := range epochs {
 		all = append(all, result{e.HitRate(), e.TimeSaved()})
 	}
@@ -165,6 +172,7 @@ func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
 	if c.segment, err = shm.Create(o); err != nil {
 		return nil, err
 	}
+	r.payload = c.segment.PayloadBytes
 	plans := jobs.New(c.segment)
 	options := cache.Options{}
 	if p == shm.PolicyPlanned {
@@ -204,12 +212,11 @@ func (c *client) close() error {
 // observe reads a new cache, and returns what its epochs did. The time that hits save is that of the loads
 // which did not run. If loads compute, it is what the measured time of an epoch's loads is below that of the
 // first epoch, in which all samples are loaded.
-func (r *reads) observe(t *simulate.Trace, name string, round uint64) ([]result, error) {
+func (r *reads) observe(t *simulate.Trace, name string, round uint64) (all []result, of uint64, err error) {
 	c, err := r.open(t, name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var all []result
 	at, cold := 0, time.Duration(0)
 	for epoch, end := range t.Ends {
 		hits, whole, saved, loads := 0, 0.0, 0.0, time.Duration(0)
@@ -219,13 +226,13 @@ func (r *reads) observe(t *simulate.Trace, name string, round uint64) ([]result,
 			whole += seconds
 			_, hit, err := c.readers[at%r.jobs].Get(int(sample), c.buffer)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			if hit {
 				hits++
 				saved += seconds
 			} else if took, err := r.load(c, t, sample, uint64(epoch)<<8|round); err != nil {
-				return nil, err
+				return nil, 0, err
 			} else {
 				loads += took
 			}
@@ -240,7 +247,7 @@ func (r *reads) observe(t *simulate.Trace, name string, round uint64) ([]result,
 			all[epoch].timeSaved = 1 - float64(loads)/float64(cold)
 		}
 	}
-	return all, c.close()
+	return all, binary.LittleEndian.Uint64(c.segment.Header.UUID[:]), c.close()
 }
 
 // load stores a sample, and returns how long its load took.
@@ -253,7 +260,7 @@ func (r *reads) load(c *client, t *simulate.Trace, sample uint32, draw uint64) (
 	if r.spun > 0 {
 		took = loadtime.Measure(context.Background(), func(context.Context) {
 			spin(time.Duration(seconds / 0.01 * float64(r.spun)))
-		})
+		}).All
 	} else {
 		x := policy.Random(draw, uint64(sample))
 		seconds *= math.Exp(noise * simulate.Normal(x))
@@ -289,7 +296,7 @@ var sink uint64
 func init() { runtime.LockOSThread() }
 
 // table prints a case, and returns how many predictions are off.
-func (r *reads) table(rounds int) (missed int, err error) {
+func (r *reads) table(rounds int, same bool) (missed int, err error) {
 	t, err := r.trace()
 	if err != nil {
 		return 0, err
@@ -298,20 +305,23 @@ func (r *reads) table(rounds int) (missed int, err error) {
 	for round := range rounds {
 		for k := range r.policies { // in turn, each round beginning with another
 			name := r.policies[(k+round)%len(r.policies)]
-			all, err := r.observe(t, name, uint64(round))
+			all, of, err := r.observe(t, name, uint64(round))
 			if err != nil {
 				return 0, fmt.Errorf("%s: %w", name, err)
 			}
 			observed[name] = append(observed[name], all)
-			if all, err = r.predict(t, name, uint64(round)); err != nil {
+			if !same {
+				of = seed + uint64(round)
+			}
+			if all, err = r.predict(t, name, of); err != nil {
 				return 0, err
 			}
 			predicted[name] = append(predicted[name], all)
 		}
 	}
 	fmt.Printf("## %s\n\n%d samples, epoch %d, medians of %d rounds.\n\n", r.title, r.samples, r.epochs, rounds)
-	fmt.Println("| policy | hit rate predicted | observed | off by | time saved predicted | observed | off by | "+
-		"most in epochs 2 to", r.epochs, "|\n|---|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Println("| policy | hit rate predicted | observed | off by | spread of one | time saved predicted | observed | off by | "+
+		"most in epochs 2 to", r.epochs, "|\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, name := range r.policies {
 		var hit, saved [3]float64
 		most := 0.0
@@ -323,11 +333,26 @@ func (r *reads) table(rounds int) (missed int, err error) {
 		if max(math.Abs(hit[2]), math.Abs(saved[2])) > allowed {
 			missed++
 		}
-		fmt.Printf("| `%s` | %.4f | %.4f | %+.2f %% | %.4f | %.4f | %+.2f %% | %.2f %% |\n", name, hit[0], hit[1], hit[2]*100,
-			saved[0], saved[1], saved[2]*100, most*100)
+		of := func(e result) float64 { return e.hitRate }
+		fmt.Printf("| `%s` | %.4f | %.4f | %+.2f %% | %.2f and %.2f %% | %.4f | %.4f | %+.2f %% | %.2f %% |\n", name, hit[0], hit[1],
+			hit[2]*100, spread(predicted[name], r.epochs-1, of)*100, spread(observed[name], r.epochs-1, of)*100, saved[0], saved[1],
+			saved[2]*100, most*100)
 	}
 	fmt.Println()
 	return missed, nil
+}
+
+// spread returns the standard deviation of single runs, in parts of their mean.
+func spread(rounds [][]result, epoch int, of func(result) float64) float64 {
+	sum, squares, n := 0.0, 0.0, float64(len(rounds))
+	for _, round := range rounds {
+		sum += of(round[epoch])
+		squares += of(round[epoch]) * of(round[epoch])
+	}
+	if n < 2 || sum == 0 {
+		return 0
+	}
+	return math.Sqrt(max(squares-sum*sum/n, 0)/(n-1)) / (sum / n)
 }
 
 // beside returns the medians of what was predicted and observed, and the relative difference.

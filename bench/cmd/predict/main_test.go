@@ -13,11 +13,11 @@ func TestPredictions(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range r.policies {
-			predicted, err := r.predict(trace, name, 0)
+			observed, of, err := r.observe(trace, name, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			observed, err := r.observe(trace, name, 0)
+			predicted, err := r.predict(trace, name, of)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ const char *stoc_strerror(int code)
     case STOC_BUSY: return "another client is filling the sample, or the cache is being cleared";
     case STOC_FULL: return "the cache is full or memory is short";
     case STOC_OUT: return "the sample has no slot";
-    case STOC_EINVAL: return "invalid argument";
+    case STOC_EINVAL: return "invalid argument; stoc_explain says what it may be";
     case STOC_EINDEX: return "sample index out of range";
     case STOC_ESCHEMA: return "wrong size, dtype, shape or field for this cache";
     case STOC_ENOENT: return "no such cache";

@@ -6,7 +6,8 @@
  * description or a connection, records it in its handle, or closes it. fork takes it (the prepare
  * handler takes it, both sides release it). So a child finds every inherited description and
  * connection in the lists, and closes it. No thread holds it across another system call, except to
- * join helpers before a fork.
+ * join helpers and idle writers before a fork. So a writer (tasks/write_queue.c) never takes it: the
+ * handle is a client before its queue has samples.
  */
 #include "protocol.h"
 
@@ -29,11 +30,20 @@ INTERNAL void reset_link(struct link *l)
 static void fork_prepare(void)
 {
     pthread_mutex_lock(&handles_lock);
-    for (stoc_cache *c = handles; c; c = c->next)
+    for (stoc_cache *c = handles; c; c = c->next) {
         stop_threads(&c->pool); /* it skips a pool that works for another thread; the child forgets that pool */
+        if (c->disk)
+            fork_queue(&c->disk->queue);
+    }
 }
 
-static void fork_parent(void) { pthread_mutex_unlock(&handles_lock); }
+static void fork_parent(void)
+{
+    for (stoc_cache *c = handles; c; c = c->next)
+        if (c->disk)
+            fork_queue_parent(&c->disk->queue);
+    pthread_mutex_unlock(&handles_lock);
+}
 
 /* A child is not a client yet. It must not keep its parent alive, and must not probe through its
  * parent's locks. */
@@ -56,6 +66,8 @@ static void fork_child(void)
         atomic_store_explicit(&c->memory_left, 0, memory_order_relaxed);
         atomic_store_explicit(&c->held, 0, memory_order_relaxed);
         forget_pool(&c->pool);
+        if (c->disk)
+            fork_queue_child(&c->disk->queue);
         c->plan_number = 0; /* the parent reads on */
         for (struct link *l = c->links; l; l = l->next) {
             reset_link(l);

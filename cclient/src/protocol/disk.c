@@ -7,7 +7,6 @@
 enum { FILE_LOCK = 0, OPENING_LOCK = 1 }; /* bytes of the file */
 
 #define OPENING_NS UINT64_C(60000000000) /* limits the wait for others that open the file, and read its index */
-#define LEAVING_NS UINT64_C(5000000000)
 #define FIRST_PAUSE_NS UINT64_C(250000000)
 #define LAST_PAUSE_NS UINT64_C(15000000000)
 #define FORGIVEN_NS UINT64_C(10000000000) /* after so long without a failure the pauses begin again */
@@ -48,6 +47,13 @@ static void disk_answered(struct disk *d)
     atomic_store(&d->out_until, 0);
 }
 
+/* A call that may use the disk has neither read nor written: the next call tries a disk that is left out. */
+static void disk_not_tried(struct disk *d)
+{
+    if (UNLIKELY(atomic_load_explicit(&d->out_until, memory_order_relaxed) != 0))
+        atomic_store(&d->out_until, 1);
+}
+
 /* Whether the handle is a client of the file. A forked child becomes one here. */
 static bool uses(stoc_cache *c)
 {
@@ -70,6 +76,13 @@ INTERNAL bool disk_accepts(stoc_cache *c)
 {
     uint64_t full = atomic_load_explicit(&c->disk->full_until, memory_order_relaxed);
     return (full == 0 || now_ns() >= full) && disk_works(c) && uses(c);
+}
+
+/* Whether it is worth to queue a sample. It takes no turn of a disk that is left out. */
+INTERNAL bool disk_may_accept(stoc_cache *c)
+{
+    uint64_t now = now_ns(), out = atomic_load(&c->disk->out_until), full = atomic_load(&c->disk->full_until);
+    return now >= out && now >= full && uses(c);
 }
 
 /* Writes to the file: 0, or -1 with errno. Leaves the disk out after a failure, and stops sets if it is full. */
@@ -246,8 +259,10 @@ static int copy_from_disk(stoc_cache *c, uint64_t i, void *dst, uint64_t capacit
     stoc_word *record = index_word(c, i);
     for (int tries = 0; tries < MAX_COPIES; tries++) {
         uint64_t w = load(record), meta = load(record + 1), offset = 0;
-        if (state_of(w) != READY)
+        if (state_of(w) != READY) {
+            disk_not_tried(c->disk);
             return STOC_MISS;
+        }
         bool placed = locate(c, w, meta, &offset, length), fits = *length <= capacity;
         uint32_t crc = crc_of(c, i, meta);
         int64_t got = placed && fits ? pread_all(c->disk->fd, dst, *length, c->payload_offset + offset) : 0;
@@ -738,6 +753,7 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     }
     c->disk->fd = -1;
     atomic_store(&c->disk->lock_fd, -1);
+    begin_queue(&c->disk->queue, QUEUE_BYTES, write_later, c);
     c->disk->index_offset = want.g.index_offset;
     c->disk->sums_offset = want.g.sums_offset;
     snprintf(c->path, sizeof c->path, "%s", path);

@@ -49,9 +49,7 @@ INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64
 
 enum { LAP_READS, LAP_EVICTED, LAP_REPLACED };
 
-/* A client that searches for a victim looks whether the lap is over if it has not looked for so many searches or for
- * so long (docs/spec/segment.md, Laps). */
-enum { LAP_SEARCHES = 64, LAP_PAUSE_NS = 10000000 };
+enum { LAP_SEARCHES = 64 }; /* after so many searches for a victim a client looks whether the lap is over */
 
 /* Evictions since a lap began, for as many reads as there are samples. */
 static uint64_t replaced_since(const stoc_cache *c, uint64_t begin, uint64_t reads, uint64_t evicted)
@@ -75,10 +73,8 @@ INTERNAL uint64_t replaced_of(const stoc_cache *c, uint64_t reads, uint64_t evic
 /* Begins a new lap if one is over. */
 INTERNAL void end_lap(stoc_cache *c)
 {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC_COARSE), next = atomic_load_explicit(&c->next_look, memory_order_relaxed);
-    if ((atomic_fetch_add(&c->searches, 1) + 1) % LAP_SEARCHES != 0 && now < next)
+    if ((atomic_fetch_add(&c->searches, 1) + 1) % LAP_SEARCHES != 0)
         return;
-    atomic_store_explicit(&c->next_look, now + LAP_PAUSE_NS, memory_order_relaxed);
     uint64_t reads = 0, evicted = 0, high = MIN(load(clients_high_word(c)), c->client_records);
     for (uint32_t record = 0; record < high; record++)
         for (unsigned stripe = 0; stripe < STOC_COUNTER_STRIPES; stripe++) {

@@ -381,14 +381,21 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
             "sample %lld of %s has an index word that is not possible; run `stocached verify`, then clear the cache",
             (long long)index, name);
         break;
+    case STOC_EINVAL:
+        n = snprintf(
+            buffer, size,
+            "an argument of a call for sample %lld of %s is not valid. %sA set or a copy: NULL for data, an unknown "
+            "flag, or a load of more than %lld ns (0: unknown)",
+            (long long)index, name,
+            c->disk     ? "A view or a gather: this cache lies on a disk, and gives out copies of single samples only: "
+                          "use stoc_get. "
+            : c->evicts ? "A view: this cache evicts, and so gives out no views: use stoc_get or stoc_gather. "
+                        : "",
+            (long long)INT64_MAX);
+        break;
     default:
-        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)%s", stoc_strerror(code), (long long)index, name,
-                     (unsigned long long)bytes,
-                     code == STOC_EINVAL && c->disk
-                         ? "; this cache lies on a disk, and gives out copies of single samples only: use stoc_get"
-                     : code == STOC_EINVAL && c->evicts
-                         ? "; this cache evicts, and so gives out no views: use stoc_get or stoc_gather"
-                         : "");
+        n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name,
+                     (unsigned long long)bytes);
     }
     return MIN((size_t)MAX(n, 0), size - 1);
 }

@@ -278,6 +278,8 @@ INTERNAL void close_handle(stoc_cache *c, bool keep_maps)
     if (!c)
         return;
     stop_threads(&c->pool);
+    if (c->disk)
+        end_queue(&c->disk->queue, now_ns() + LEAVING_NS);
     uint32_t owner = atomic_load(&c->owner);
     if (owner) {
         uint32_t record = owner - 1;

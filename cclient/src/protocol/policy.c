@@ -5,6 +5,7 @@
 #include "protocol.h"
 
 enum { CHEAPEST = 2624, DEAREST = 10688, ZERO = 2560, LEVEL = 64 }; /* fine logarithms, 256 for a factor of 2 */
+enum { BEGINNING = 15 };                                              /* measurements */
 
 /* splitmix64 */
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n)
@@ -24,6 +25,13 @@ static int logarithm(uint8_t cost) { return ZERO + (cost >> 1) * LEVEL; }
 
 /* The logarithm of the cost of a byte. */
 static int density(const struct candidate *c) { return logarithm(c->cost) - fine(c->size); }
+
+/* The same, with a cost of one load that counts at most as the 99th percentile. */
+static int believed(const struct candidate *c, uint64_t spread)
+{
+    int tail = (int)(spread >> 48) / 2;
+    return !(c->cost & 1) && 0 < tail && tail < logarithm(c->cost) ? tail - fine(c->size) : density(c);
+}
 
 static unsigned policy_looks(const struct policy *p)
 {
@@ -76,11 +84,11 @@ static bool policy_yields(const struct policy *p, const struct candidate *newcom
     if (p->code != STOC_POLICY_COST)
         return true;
     int between = (int)(spread >> 16 & UINT16_MAX), within = (int)(spread >> 32 & UINT16_MAX), trust = 256;
-    if (within >= between && within != 0)
+    if (within >= between && within > BEGINNING)
         trust = 0;
-    else if (within != 0)
+    else if (within > BEGINNING)
         trust = 256 - (int)((uint32_t)within * (uint32_t)within / (((uint32_t)between * (uint32_t)between + 255) / 256));
-    return newcomer->cost != 0 && (density(newcomer) - density(victim)) * trust > 82 * 256;
+    return newcomer->cost != 0 && (believed(newcomer, spread) - believed(victim, spread)) * trust > 82 * 256;
 }
 
 /* The reference byte that a look leaves behind, if the sample stays. */
@@ -155,14 +163,20 @@ static uint64_t observe(uint64_t spread, int x, int old, uint8_t cost)
 {
     int last = (int)(spread & UINT16_MAX), between = (int)(spread >> 16 & UINT16_MAX),
         within = (int)(spread >> 32 & UINT16_MAX), tail = (int)(spread >> 48);
-    if (last == 0)
-        tail = (x + 512) * 2;
-    else
-        between = between == 0 ? MAX(distance(x, last) * 32, 1) : follow(between, distance(x, last));
     tail = x * 2 > tail ? MIN(tail + 99, 22400) : tail - 1;
+    if (last == 0) {
+        within = 1;
+        tail = (x + 512) * 2;
+    } else if (within < BEGINNING) {
+        between = MAX(between + (distance(x, last) * 32 - between) / within, 1);
+        within++;
+        tail = MIN(tail, (x + 512) * 2);
+    } else
+        between = follow(between, distance(x, last));
     if (cost != 0) {
         int d = distance(x, old);
-        within = follow(within ? within : MAX(between, 1), cost & 1 ? MIN(d + d / 4, 2047) : d);
+        within = follow(within > BEGINNING ? within : between, cost & 1 ? MIN(d + d / 4, 2047) : d);
+        within = MAX(within, BEGINNING + 1);
     }
     return (uint64_t)x | (uint64_t)between << 16 | (uint64_t)within << 32 | (uint64_t)tail << 48;
 }

@@ -102,6 +102,7 @@ INTERNAL void end_eviction(stoc_cache *c, uint32_t record, uint32_t entry, stoc_
 
 /* write.c */
 INTERNAL void drop_sample(stoc_cache *c, uint64_t i);
+INTERNAL void write_later(void *cache, const struct waiting *w);
 INTERNAL bool is_left_out(const stoc_cache *c, uint64_t i);
 INTERNAL uint32_t take_entry(stoc_cache *c, uint32_t record, uint64_t sample);
 INTERNAL void drop_entry(stoc_cache *c, uint32_t record, uint32_t entry);
@@ -146,10 +147,13 @@ INTERNAL int check_open(unsigned flags, stoc_cache **out, struct stoc_error *err
 INTERNAL void close_handle(stoc_cache *c, bool keep_maps);
 
 /* disk.c */
+#define LEAVING_NS UINT64_C(5000000000)  /* of a close: for the writes of its queue, and for the wait to leave the file */
+#define QUEUE_BYTES (64 * MIB)           /* of the samples that a handle writes in the background */
 INTERNAL int disk_join(stoc_cache *c, struct stoc_error *error);
 INTERNAL void disk_leave(stoc_cache *c);
 INTERNAL bool disk_works(stoc_cache *c);
 INTERNAL bool disk_accepts(stoc_cache *c);
+INTERNAL bool disk_may_accept(stoc_cache *c);
 INTERNAL void disk_failed(stoc_cache *c);
 INTERNAL int disk_write(stoc_cache *c, const void *data, size_t length, uint64_t offset);
 INTERNAL int disk_get(stoc_cache *c, uint64_t i, void *dst, uint64_t capacity, size_t *length);

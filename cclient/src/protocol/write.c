@@ -447,22 +447,36 @@ static int begin_counted(stoc_cache *c, uint64_t i, uint64_t length, unsigned fl
     return result;
 }
 
-int stoc_set_loaded(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
-                    uint64_t nanoseconds)
+/* Checks the arguments of a set, and adds up its bytes. */
+static int check_parts(const stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
+                       uint64_t *length)
 {
-    struct stoc_claim k;
-    uint64_t length = 0, at = 0;
-    uint32_t crc = 0;
-    if (count_of_parts < 0 || (count_of_parts > 0 && !parts) || nanoseconds > INT64_MAX)
+    *length = 0;
+    if (count_of_parts < 0 || (count_of_parts > 0 && !parts))
         return STOC_EINVAL;
     for (int part = 0; part < count_of_parts; part++) {
         if (parts[part].iov_len && !parts[part].iov_base)
             return STOC_EINVAL;
-        length = parts[part].iov_len > UINT64_MAX - length ? UINT64_MAX : length + parts[part].iov_len;
+        *length = parts[part].iov_len > UINT64_MAX - *length ? UINT64_MAX : *length + parts[part].iov_len;
     }
-    int result = check_set(c, index, length, flags);
+    return check_set(c, index, *length, flags);
+}
+
+#define ANY_EPOCH UINT64_MAX
+
+/* stoc_set_loaded, unless the cache was cleared after this epoch: then OUT. */
+static int set_in_epoch(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
+                        uint64_t nanoseconds, uint64_t epoch)
+{
+    struct stoc_claim k;
+    uint64_t length, at = 0;
+    uint32_t crc = 0;
+    int result = nanoseconds > INT64_MAX ? STOC_EINVAL : check_parts(c, index, parts, count_of_parts, flags, &length);
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, nanoseconds, &k)) != STOC_STORED)
         return result;
+    /* a clear that begins from now on waits for this claim */
+    if (epoch != ANY_EPOCH && phase_epoch(load(phase_word(c))) != epoch)
+        return abort_claim(&k, STOC_OUT);
     for (int part = 0; part < count_of_parts; at += parts[part++].iov_len) {
         result = write_bytes(&k, at, parts[part].iov_base, parts[part].iov_len, &crc);
         if (result != STOC_STORED) {
@@ -475,6 +489,12 @@ int stoc_set_loaded(stoc_cache *c, int64_t index, const struct iovec *parts, int
     return publish(&k, crc);
 }
 
+int stoc_set_loaded(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags,
+                    uint64_t nanoseconds)
+{
+    return set_in_epoch(c, index, parts, count_of_parts, flags, nanoseconds, ANY_EPOCH);
+}
+
 int stoc_setv(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts, unsigned flags)
 {
     return stoc_set_loaded(c, index, parts, count_of_parts, flags, 0);
@@ -484,6 +504,45 @@ int stoc_set(stoc_cache *c, int64_t index, const void *data, size_t length, unsi
 {
     struct iovec whole = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
     return stoc_set_loaded(c, index, &whole, 1, flags, 0);
+}
+
+/* ------------------------------------------------------------ in the background */
+
+/* Writes a sample of the queue of a disk. */
+INTERNAL void write_later(void *cache, const struct waiting *w)
+{
+    struct iovec whole = {.iov_base = (void *)(uintptr_t)w->data, .iov_len = w->length};
+    STOC_FAULT("later.write");
+    set_in_epoch(cache, w->index, &whole, 1, 0, 0, w->epoch);
+}
+
+int stoc_set_later(stoc_cache *c, int64_t index, const struct iovec *parts, int count_of_parts)
+{
+    uint64_t length;
+    int result = check_parts(c, index, parts, count_of_parts, 0, &length);
+    if (result < 0)
+        return result;
+    if (!c->disk)
+        return STOC_EINVAL;
+    enum stoc_counter which = STOC_COUNTER_FULL;
+    bool ready = state_of(load(index_word(c, (uint64_t)index))) == READY;
+    if (ready)
+        result = STOC_EXISTS, which = STOC_COUNTER_EXISTS;
+    else if (!disk_may_accept(c) || (!c->evicts && is_full(c, length)))
+        result = STOC_FULL;
+    else if (put_in_queue(&c->disk->queue, index, phase_epoch(load(phase_word(c))), parts, count_of_parts, length))
+        return STOC_STORED;
+    else
+        result = STOC_BUSY, which = STOC_COUNTER_BUSY;
+    count(c, which, 1);
+    return result;
+}
+
+int stoc_flush(stoc_cache *c, unsigned timeout_ms)
+{
+    if (!c)
+        return STOC_ECLOSED;
+    return !c->disk || flush_queue(&c->disk->queue, now_ns() + (uint64_t)timeout_ms * 1000000u) ? 0 : STOC_ETIMEOUT;
 }
 
 /* ------------------------------------------------------------ in pieces */

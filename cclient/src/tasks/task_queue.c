@@ -320,14 +320,20 @@ int64_t stoc_board_wait(void *memory, const struct stoc_batch *batches, size_t c
     for (size_t k = 0; k < count; k++)
         if (!batches[k].tasks || batches[k].tasks > q->capacity)
             return STOC_EINVAL;
-    uint32_t finished = atomic_load(&q->finished);
-    size_t found = find_finished(q, batches, count);
-    if (found < count || !timeout_ms)
-        return (int64_t)found;
-    atomic_store(&q->waiting, 1);
-    futex_wait(&q->finished, finished, timeout_ms);
-    atomic_store(&q->waiting, 0);
-    return (int64_t)find_finished(q, batches, count);
+    uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;
+    for (;;) {
+        uint32_t finished = atomic_load(&q->finished);
+        size_t found = find_finished(q, batches, count);
+        uint64_t now = timeout_ms ? now_ns() : end;
+        if (found < count || now >= end)
+            return (int64_t)found;
+        atomic_store(&q->waiting, 1);
+        long woken = futex_wait(&q->finished, finished, (uint32_t)((end - now) / 1000000 + 1));
+        bool signalled = woken && errno == EINTR;
+        atomic_store(&q->waiting, 0);
+        if (signalled)
+            return (int64_t)find_finished(q, batches, count);
+    }
 }
 
 int stoc_board_release(void *memory, uint64_t first, uint32_t n)

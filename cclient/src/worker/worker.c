@@ -89,7 +89,36 @@ static int finish_in_place(struct stoc_work *w, const struct stoc_task *task, vo
     return STOC_MISS;
 }
 
-static stoc_cache *disk_of(const struct stoc_work *w) { return w->struct_bytes >= sizeof *w ? w->disk : NULL; }
+/* The lengths that the struct has had: each ended before the member that came next. */
+static bool known_struct(const struct stoc_work *w)
+{
+    return w->struct_bytes >= sizeof *w || w->struct_bytes == offsetof(struct stoc_work, indices) ||
+           w->struct_bytes == offsetof(struct stoc_work, disk);
+}
+
+static stoc_cache *disk_of(const struct stoc_work *w)
+{
+    return w->struct_bytes >= offsetof(struct stoc_work, indices) ? w->disk : NULL;
+}
+
+/* Puts the sample's index into a task. False: there is no such index. */
+static bool find_index(const struct stoc_work *w, struct stoc_task *task)
+{
+    if (w->struct_bytes >= sizeof *w && w->indices) {
+        if ((uint64_t)task->index >= w->index_count)
+            return false;
+        task->index = w->indices[task->index];
+    }
+    return !w->cache || !BAD_INDEX(w->cache, task->index);
+}
+
+/* Whether disk and memory should hold different samples: the disk has no room for all of them, and what the cache in
+ * memory takes stays there. docs/spec/tiers.md */
+static bool are_apart(const stoc_cache *memory, const stoc_cache *disk)
+{
+    return memory && disk && !disk->variable && disk->slots < disk->samples &&
+           (!memory->evicts || memory->policy == STOC_POLICY_COST);
+}
 
 /* Reads a sample from the disk cache into the copy. */
 static bool take_from_disk(struct stoc_work *w, int64_t index, const void **sample, size_t *bytes)
@@ -125,10 +154,13 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     part.iov_base = (void *)(uintptr_t)sample;
     /* other policies need none, and a copy from the disk is no load */
     cost = c && c->evicts && c->rule.code == STOC_POLICY_COST && !from_disk ? MAX(cost, 1) : 0;
-    if (c && !c->read_only && stoc_set_loaded(c, task->index, &part, 1, 0, cost) < 0)
+    bool apart = are_apart(c, disk_of(w));
+    int kept = STOC_FULL;
+    if (c && !c->read_only && !(from_disk && apart) &&
+        (kept = stoc_set_loaded(c, task->index, &part, 1, 0, cost)) < 0)
         return false;
-    if (disk_of(w) && !from_disk)
-        stoc_set(disk_of(w), task->index, sample, part.iov_len, 0); /* a disk that takes nothing is no error */
+    if (disk_of(w) && !from_disk && !(apart && (kept == STOC_STORED || kept == STOC_EXISTS)))
+        stoc_set_later(disk_of(w), task->index, &part, 1); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
     return true;
@@ -138,19 +170,20 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
 static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
 {
     void *buffer = task->buffer < w->buffer_count ? w->buffers[task->buffer] : NULL;
-    if (task->kind != w->kind || !buffer || (w->cache && BAD_INDEX(w->cache, task->index)))
+    struct stoc_task asked = *task; /* with the index of the sample */
+    if (task->kind != w->kind || !buffer || !find_index(w, &asked))
         return false;
     uint64_t finish_ns = 0, waited_ns = 0, retried = 0;
     int found = STOC_MISS;
     if (w->cache)
-        found = w->copies || w->cache->chains ? finish_copy(w, task, buffer, &retried)
-                                              : finish_in_place(w, task, buffer, &retried);
+        found = w->copies || w->cache->chains ? finish_copy(w, &asked, buffer, &retried)
+                                              : finish_in_place(w, &asked, buffer, &retried);
     if (retried)
         count(w->cache, STOC_COUNTER_RETRIED, retried);
     if (found == STOC_HIT) {
         count(w->cache, STOC_COUNTER_HITS, 1);
         finish_ns = now_ns() - began;
-    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, task, buffer, &finish_ns, &waited_ns))
+    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, &asked, buffer, &finish_ns, &waited_ns))
         return false;
     task->result = found == STOC_HIT ? w->hit : w->loaded;
     task->spill_offset = task->spill_bytes = 0;
@@ -180,7 +213,8 @@ static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t 
 
 int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n)
 {
-    if (!w || (w->struct_bytes < sizeof *w && w->struct_bytes != offsetof(struct stoc_work, disk)) || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) || !tasks || !n)
+    if (!w || !known_struct(w) || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) ||
+        !tasks || !n)
         return STOC_EINVAL;
     uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;
     for (uint64_t now = 0; now < end; now = now_ns()) {

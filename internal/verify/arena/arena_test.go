@@ -117,9 +117,8 @@ func TestLoss(t *testing.T) {
 			l := a.Loss()
 			slots, runs := a.Pieces()
 			t.Logf("slots of %d, %.0f a sample in %.1f runs: lost %.1f %% (ends %.1f, free %.1f), at worst %.1f; "+
-				"hits %.3f, saved %.3f; %d refused, %.0f steps a victim", a.Stride, slots, runs, 100*l.Sum(),
-				100*l.Ends, 100*l.Free, 100*worst.Sum(), float64(hits)/count, saved/total, a.Refused,
-				float64(a.Steps)/float64(max(a.Evicted, 1)))
+				"hits %.3f, saved %.3f; %d refused", a.Stride, slots, runs, 100*l.Sum(),
+				100*l.Ends, 100*l.Free, 100*worst.Sum(), float64(hits)/count, saved/total, a.Refused)
 			if worst.Sum() > most {
 				t.Errorf("%.1f %% lost", 100*worst.Sum())
 			}

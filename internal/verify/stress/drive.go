@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +21,7 @@ import (
 // Drive says what Run does. Every field is needed.
 type Drive struct {
 	// least number of SIGKILLs; Run sends more until half of Kills hit a client that was filling a
-	// sample
+	// sample, and a set has evicted one if the cache evicts
 	Kills   int
 	Lasts   time.Duration // limit; it is an error if Run needs longer
 	Seed    uint64
@@ -29,7 +30,8 @@ type Drive struct {
 	Log     io.Writer
 }
 
-// Kind says what kind of cache is driven.
+// Kind says what kind of cache is driven. A kind that evicts has one cache after the other, one for each policy, and
+// divides the kills among them.
 type Kind string
 
 // The kinds.
@@ -52,14 +54,41 @@ type Worker struct {
 
 // Report is the result of Run.
 type Report struct {
-	Kills int // sent
-	// of these: hits on a client that was filling a sample, so that its claim was reclaimed
-	InWriting uint64
+	Kills     int            // sent
+	InWriting uint64         // claims of clients that were filling a sample when they died
 	Clears    uint64         // clears of the whole cache during the run
 	Stored    uint64         // samples published
 	Reads     uint64         // hits of workers and driver
 	Killed    map[string]int // workers, by language
+	Caches    []CacheReport  // in the order in which they were driven
 	Took      time.Duration
+}
+
+// CacheReport is the part of one cache.
+type CacheReport struct {
+	Policy    shm.Policy
+	Kills     int
+	InWriting uint64
+	Evicted   uint64 // samples
+}
+
+// String is a line for people.
+func (c CacheReport) String() string {
+	return fmt.Sprintf("%v: %d kills, %d claims of the dead reclaimed, %d samples evicted", c.Policy, c.Kills, c.InWriting,
+		c.Evicted)
+}
+
+func (r *Report) add(o Report) {
+	r.Kills += o.Kills
+	r.InWriting += o.InWriting
+	r.Clears += o.Clears
+	r.Stored += o.Stored
+	r.Reads += o.Reads
+	r.Took += o.Took
+	r.Caches = append(r.Caches, o.Caches...)
+	for language, n := range o.Killed {
+		r.Killed[language] += n
+	}
 }
 
 // Sizes of the cache. Samples are so large that a client spends most of its time filling one, and
@@ -77,24 +106,53 @@ const (
 	claimWithin      = 2 * drawnFor
 )
 
-// Run drives workers and then checks the cache. It returns an error if an invariant does not hold,
-// or if the kills took too long.
-func (d Drive) Run() (Report, error) {
+// Run drives workers and then checks the cache, for each policy of the kind. It returns an error if an invariant does
+// not hold, or if the kills took too long.
+func (d Drive) Run() (report Report, err error) {
+	report.Killed = map[string]int{}
+	forkers := forkers{}
+	defer forkers.end()
+	policies, end := d.policies(), time.Now().Add(d.Lasts)
+	for k, p := range policies {
+		part := d
+		part.Kills = (d.Kills + k) / len(policies)
+		part.Seed += uint64(k)
+		part.Lasts = time.Until(end) / time.Duration(len(policies)-k)
+		one, err := part.run(p, forkers)
+		report.add(one)
+		if err != nil {
+			return report, fmt.Errorf("policy %v: %w", p, err)
+		}
+		if d.Log != nil {
+			fmt.Fprintf(d.Log, "%s, %v\n", d.Kind, one.Caches[0])
+		}
+	}
+	return report, nil
+}
+
+// policies returns those of the caches. planned is not there: workers know no plans, so it would evict nothing.
+func (d Drive) policies() []shm.Policy {
+	if d.Kind != Evicting && d.Kind != Chains {
+		return []shm.Policy{shm.PolicyFirstCome}
+	}
+	return slices.DeleteFunc(shm.EvictingPolicies(), func(p shm.Policy) bool { return p == shm.PolicyPlanned })
+}
+
+// run drives the workers of one cache.
+func (d Drive) run(policy shm.Policy, forkers forkers) (Report, error) {
 	dir, err := os.MkdirTemp("/dev/shm", "stocached-stress-")
 	if err != nil {
 		return Report{}, err
 	}
 	defer os.RemoveAll(dir)
 	o := shm.Options{Name: "stress", Dir: dir, Samples: driveSamples, SampleBytes: driveSampleBytes,
-		Slots: driveSlots, ClientRecords: 64}
+		Slots: driveSlots, ClientRecords: 64, Policy: policy}
 	switch d.Kind {
-	case Slots:
+	case Slots, Evicting:
 	case Arena:
 		o.Slots, o.Variable, o.Limit = 0, true, driveArenaBytes
-	case Evicting:
-		o.Policy = shm.PolicyCost + shm.Policy(d.Seed%6) // workers know no plans
 	case Chains:
-		o.Slots, o.Variable, o.SlotBytes, o.Policy = 0, true, driveStride, shm.PolicyCost+shm.Policy(d.Seed%6)
+		o.Slots, o.Variable, o.SlotBytes = 0, true, driveStride
 		g, err := shm.NewGeometry(shm.FlagVariable, o.Policy, o.Samples, driveChains*driveChain, driveStride,
 			o.ClientRecords, 0)
 		if err != nil {
@@ -115,8 +173,8 @@ func (d Drive) Run() (Report, error) {
 	}
 	defer c.Close()
 	r := &run{Drive: d, path: filepath.Join(dir, "stress"), seg: seg, c: c, rng: rand.New(rand.NewPCG(d.Seed, 1)),
-		report: Report{Killed: map[string]int{}}, begun: time.Now(), forkers: map[string]*forker{}}
-	defer r.endForkers()
+		report: Report{Killed: map[string]int{}, Caches: []CacheReport{{Policy: policy}}}, begun: time.Now(),
+		forkers: forkers}
 	err = errors.Join(r.kill(), r.check())
 	r.report.Took = time.Since(r.begun).Round(time.Millisecond)
 	return r.report, err
@@ -132,7 +190,16 @@ type run struct {
 	begun  time.Time
 	report Report
 
-	forkers map[string]*forker // by language
+	forkers forkers
+}
+
+// forkers are started for the first worker of a language. All caches of a Drive share them.
+type forkers map[string]*forker // by language
+
+func (f forkers) end() {
+	for _, one := range f {
+		_ = one.end() // Run has reported the errors of workers already
+	}
 }
 
 func (r *run) start(w Worker) (*process, error) {
@@ -150,12 +217,6 @@ func (r *run) start(w Worker) (*process, error) {
 		r.forkers[w.Language] = f
 	}
 	return r.forkers[w.Language].start(args)
-}
-
-func (r *run) endForkers() {
-	for _, f := range r.forkers {
-		_ = f.end() // Run has reported the errors of workers already
-	}
 }
 
 // kill starts workers and kills them at random, until there were enough kills.
@@ -188,7 +249,7 @@ func (r *run) kill() error {
 			return errors.Join(err, end())
 		}
 		r.report.Kills++
-		if r.report.Kills%clearEvery == 0 || r.arenaIsFull() {
+		if r.report.Kills%min(clearEvery, max(1, r.Kills/2)) == 0 || r.arenaIsFull() {
 			if err := r.clear(); err != nil {
 				workers[k] = nil
 				return errors.Join(err, end())
@@ -214,11 +275,12 @@ func (r *run) killedEnough() (bool, error) {
 		return false, err
 	}
 	s, err := r.c.Stats()
-	if err == nil && 2*s.Recovered < uint64(r.Kills) && time.Since(r.begun) > r.Lasts {
-		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, after %v%s", s.Recovered,
-			r.report.Kills, r.Lasts, r.refused())
+	enough := 2*s.Recovered >= uint64(r.Kills) && (s.Evicted > 0 || !r.report.Caches[0].Policy.Evicts())
+	if err == nil && !enough && time.Since(r.begun) > r.Lasts {
+		err = fmt.Errorf("only %d of %d kills hit a client that was filling a sample, and %d samples were evicted, after "+
+			"%v%s", s.Recovered, r.report.Kills, s.Evicted, r.Lasts, r.refused())
 	}
-	return 2*s.Recovered >= uint64(r.Kills), err
+	return enough, err
 }
 
 // killOne kills a worker and returns its number. In one of eight cases it kills any worker at any
@@ -348,6 +410,8 @@ func (r *run) check() error {
 		return err
 	}
 	r.report.InWriting, r.report.Clears, r.report.Stored, r.report.Reads = s.Recovered, s.Clears, s.Stored, s.Hits
+	of := &r.report.Caches[0]
+	of.Kills, of.InWriting, of.Evicted = r.report.Kills, s.Recovered, s.Evicted
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
 	if s.Corrupt != 0 || s.Lost != 0 {

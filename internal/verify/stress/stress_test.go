@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -57,16 +58,28 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A short run of `make soak`.
+// A short run of `make soak`. In a kind that evicts, each policy has its share of the kills, and evicts.
 func TestDrive(t *testing.T) {
 	workers := goWorkers(t, 4)
-	for _, kind := range Kinds {
-		d := Drive{Kills: 40, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
+	for kind, policies := range map[Kind][]string{Slots: {"first-come"}, Arena: {"first-come"},
+		Evicting: {"cost", "random", "clock", "fifo", "lru", "lfu"},
+		Chains:   {"cost", "random", "clock", "fifo", "lru", "lfu"}} {
+		d := Drive{Kills: 42, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
 			Workers: workers}
 		r, err := d.Run()
 		t.Logf("%s, seed %d: %+v", kind, d.Seed, r)
 		if err != nil {
 			t.Error(err)
+		}
+		var driven []string
+		for _, c := range r.Caches {
+			driven = append(driven, c.Policy.String())
+			if c.Kills < 42/len(policies) || c.Policy.Evicts() != (c.Evicted > 0) {
+				t.Errorf("%s, %v", kind, c)
+			}
+		}
+		if err == nil && !slices.Equal(driven, policies) {
+			t.Errorf("%s: policies %v", kind, driven)
 		}
 	}
 }

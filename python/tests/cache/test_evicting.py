@@ -108,11 +108,11 @@ def test_a_sample_without_a_cost_gets_no_slot_of_another():
         assert cache.put(50, pattern(50, SIZE), cost=0.1) is SetResult.STORED
 
 
-@pytest.mark.parametrize("cost", [-1, -1e-9, float("nan"), float("inf"), "much", 1e300, [1.0]])
+@pytest.mark.parametrize("cost", [-1, -1e-9, float("nan"), float("inf"), "much", 1e30, 1e300, [1.0]])
 @pytest.mark.parametrize("policy", ["first-come", "cost"])
 def test_bad_costs(policy, cost):
     with made(policy) as cache:
-        with pytest.raises(InvalidError, match="it must be the seconds that the load took, 0 or more"):
+        with pytest.raises(InvalidError, match=r"it must be the seconds that the load took, 0 \(unknown\) to 9.22e\+09"):
             cache.put(1, pattern(1, SIZE), cost=cost)
         assert 1 not in cache
         assert cache.stats().stored == 0
@@ -356,5 +356,6 @@ def test_stats_say_what_the_last_lap_has_replaced_where_few_samples_go():
             assert cache.stats().evicted - evicted == costly
             return int(cache.stats().replaced)
 
-        replaced = read(0), read(50), read(0)
-        assert replaced[0] == 0 and abs(replaced[1] - 50) <= 10 and replaced[2] <= 10, replaced
+        assert read(0) == 0
+        assert abs(read(50) - 50) <= 10
+        assert read(0) <= 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -236,6 +237,72 @@ def test_errors_name_the_step(root, steps, message):
         image.convert(datasets.ImageFolder(root, v1.Compose(steps)))
 
 
+def test_datasets_of_this_package(root, tmp_path):
+    """Their transforms are converted too, from the pictures that the dataset decodes."""
+    steps = v2.Compose([v2.ToImage(), v2.CenterCrop(60), v2.ToDtype(torch.float32, scale=True)])
+    for ours in (image.Folder(root, size=(70, 80), transform=steps), image.Folder(root, transform=steps)):
+        dataset, augment = image.convert(ours)
+        assert dataset.decode.but(layout="hwc", size=None) == image.Decode()
+        for k in range(3):
+            assert np.abs(augment(dataset[k])[0] - ours[k][0].numpy()).max() <= 2 / 255
+            assert dataset[k][1] == ours[k][1]
+        assert ours.transform is steps, "the user's dataset stays"
+    boxes = v1.Compose([v1.ToPILImage(), v1.RandomResizedCrop(24), v1.ToTensor()])
+    small = image.convert(image.Folder(root, short_side=50, transform=boxes))
+    assert small.dataset.decode == image.Decode(short_side=50, layout="chw")
+    assert image.convert(image.Folder(root, transform=boxes)).dataset.decode.short_side == 256
+    steps = image.Compose([image.Decode(20)])
+    plain = image.Folder(root, steps)
+    assert image.convert(plain) == (plain, None)
+    for wrong in (image.Folder(root, layout="chw", transform=boxes), image.Folder(root, len)):
+        with pytest.raises(InvalidError, match="^convert: "):
+            image.convert(wrong)
+
+
+TO_CONVERT = {
+    "ImageFolder": lambda root, steps: datasets.ImageFolder(root, steps),
+    "Folder": lambda root, steps: image.Folder(root, v1.Compose([v1.ToPILImage(), steps])),
+    "a Subset": lambda root, steps: torch.utils.data.Subset(datasets.ImageFolder(root, steps), [1, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", TO_CONVERT)
+def test_the_loader_says_once_that_convert_makes_it_native(root, kind, monkeypatch, caplog):
+    """In one line. What it says, works."""
+    from stocached.torch import DataLoader
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    steps = v1.Compose([v1.RandomResizedCrop(24), v1.ToTensor()])
+    theirs = TO_CONVERT[kind](root, steps)
+    for _ in range(2):
+        assert DataLoader(theirs, 2, num_workers=2).worker == "process"
+    (line,) = caplog.messages
+    assert re.fullmatch(r"workers are processes, .*: transform= is of torchvision; .*convert\(dataset\).*", line)
+    with pytest.raises(InvalidError, match=r'^worker="native": transform= is of torchvision; .*convert'):
+        DataLoader(theirs, 2, num_workers=2, worker="native")
+    dataset, augment = image.convert(theirs)
+    loader = DataLoader(dataset, 2, num_workers=2, size="8MiB", augment=augment)
+    assert loader.worker == "native"
+    assert next(iter(loader))[0].shape == (2, 3, 24, 24)
+    loader.close()
+    assert len(caplog.messages) == 1
+
+
+def test_the_loader_says_nothing_where_convert_cannot(root, monkeypatch, caplog):
+    from stocached.torch import DataLoader
+
+    class Own(datasets.ImageFolder):
+        def __getitem__(self, index):
+            return super().__getitem__(index)
+
+    monkeypatch.setattr(worker_choice, "_said", set())
+    flip = v1.Compose([v1.RandomVerticalFlip(), v1.ToTensor()])
+    known = v1.Compose([v1.Resize((20, 20)), v1.ToTensor()])
+    for theirs in (datasets.ImageFolder(root, flip), Own(root, known), datasets.ImageFolder(root, len)):
+        assert DataLoader(theirs, 2, num_workers=2).worker == "process"
+    assert caplog.messages == []
+
+
 def test_datasets_that_are_no_image_folder(root):
     class Own(datasets.ImageFolder):
         def __getitem__(self, index):
@@ -244,7 +311,7 @@ def test_datasets_that_are_no_image_folder(root):
     def loader(path):
         return 0
 
-    for wrong in (Own(root), datasets.ImageFolder(root, loader=loader), datasets.FakeData(), image.Folder(root), [1]):
+    for wrong in (Own(root), datasets.ImageFolder(root, loader=loader), datasets.FakeData(), [1]):
         with pytest.raises(InvalidError, match="is no ImageFolder"):
             image.convert(wrong)
 

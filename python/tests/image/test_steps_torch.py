@@ -21,7 +21,7 @@ from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402
 
 import stocached.torch  # noqa: E402
-from stocached import image  # noqa: E402
+from stocached import InvalidError, image  # noqa: E402
 from stocached._image import draws  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -53,6 +53,21 @@ def test_resize(size, sides, channels):
     )
     assert difference(made.permute(1, 2, 0).reshape(by_pillow.shape), by_pillow)[0] <= 1
     assert np.array_equal(image.Resize(size)(pixels), made.permute(1, 2, 0)), "arrays and tensors"
+
+
+def test_tensors_of_both_layouts():
+    """The first dimension tells, where both are possible. The result has the layout of the picture."""
+    steps = image.Compose(
+        [image.Resize(30), image.RandomCrop(24), image.ColorJitter(0.3), image.ToDtype("float32", scale=True)]
+    )
+    pixels = tensor(picture(50, 40))
+    planes = steps(pixels, np.random.default_rng(1))
+    made = steps(pixels.permute(1, 2, 0), np.random.default_rng(1))
+    assert (made.shape, made.dtype) == ((24, 24, 3), torch.float32)
+    assert torch.equal(made.permute(2, 0, 1), planes)
+    assert image.CenterCrop(2)(torch.zeros(3, 9, 3, dtype=torch.uint8)).shape == (3, 2, 2)
+    with pytest.raises(InvalidError, match="pictures have 1 or 3 channels"):
+        image.CenterCrop(2)(torch.zeros(9, 9, 4, dtype=torch.uint8))
 
 
 def test_resize_with_max_size():

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from loader_datasets import Numbers, check, read, sample
 
-from stocached import InvalidError
+from stocached import InvalidError, WeightedOrder
 from stocached.cache import Cache
 from stocached.loader import Loader
 
@@ -252,6 +252,22 @@ def test_equal_costs_move_nothing_on_a_busy_machine(dataset):
         for other in others:
             other.kill()
             other.join()
+
+
+def test_weights_make_the_default_keep_what_is_read_most():
+    """With weights, the costliest samples may be those that are hardly read. So loaders keep those that are read most."""
+    slots, draws = 100, 1000
+    order = WeightedOrder(samples=1000, weights=[1 / (k + 1) for k in range(1000)], seed=1, draws=draws)
+    hits = {}
+    for policy in (None, "cost"):
+        loader = Loader(Numbers(1000, 0.0002), 50, order=order, size=CONTROL + slots * 4000, policy=policy)
+        assert loader.cache.policy == (policy or "lfu")
+        for _ in range(6):
+            before = loader.stats().hits
+            read(loader)
+            hits[policy] = loader.stats().hits - before
+        loader.close()
+    assert hits[None] > 0.55 * draws, hits
 
 
 def test_named_caches_keep_their_policy(cache_name):

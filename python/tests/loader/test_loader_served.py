@@ -15,7 +15,7 @@ from pictures import encoded, picture
 from served import expected, until
 from torch_helpers import TORCH_WARNINGS, torch
 
-from stocached.order import WeightedOrder
+from stocached.order import Order, WeightedOrder
 
 __all__ = ["by_python"]
 
@@ -115,6 +115,47 @@ def test_loaders_announce_their_orders_to_a_planned_cache(server):
     assert reads <= 0.65, f"{reads:.3f} of the dataset is read from the source in an epoch of both jobs"
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_job_has_more_samples_loaded_than_with_a_cache_of_its_share(server, workers):
+    """Two jobs of one order on a planned cache. The first one is always the first to read a sample, so it would load
+    all samples, and the second one would find them."""
+    samples, slots, batch, late, epochs = 1000, 250, 20, 17, 10
+    server.records(samples, policy="planned", size=(4 << 20) + slots * 1024)
+    assert slots <= server.about()["slots"] <= slots + 10
+    options = {"order": Order(samples, "sequential"), "batch_size": batch, "num_workers": workers}
+    loads = [loader(server.name, shuffle=False, seed=None, **options) for _ in range(2)]
+    owners, ahead = [], 0
+
+    def job():
+        """What the server says of the first job."""
+        return next((job for job in server.about()["jobs"] if job["owner"] == owners[0]), None)
+
+    def batches(load):
+        for _ in range(epochs):
+            yield from load
+
+    first, second = (batches(load) for load in loads)
+    before = 0
+    for number in range(epochs * samples // batch):
+        assert (next(first).numpy() == expected([number * batch % samples + k for k in range(batch)])).all()
+        if not owners:
+            until(lambda: len(server.about().get("jobs", [])) == 1)
+            owners = [job["owner"] for job in server.about()["jobs"]]
+        if number >= late:
+            next(second)
+        if (number + 1) * batch % samples == 0:  # the loader announces its next epoch with the next batch
+            ahead += job()["read_ahead"]
+        if (number + 1) * batch == 2 * samples:  # the cache was filled, and the debt was noticed
+            before = ahead + loads[0].stats().misses
+    loaded = (ahead + loads[0].stats().misses - before) / (epochs - 2) / samples
+    for load in loads:
+        load.close()
+    alone = 1 - slots / 2 / samples
+    assert loaded <= alone + 0.03, (
+        f"{loaded:.3f} of the dataset is loaded for the first job in an epoch; alone {alone:.3f}"
+    )
+
+
 UNANNOUNCED = {
     "a Subset": ("is a Subset", lambda dataset: torch.utils.data.Subset(dataset, range(50)), {}),
     "a sampler": ("a sampler of the program", lambda dataset: dataset, {"seed": None}),
@@ -175,7 +216,8 @@ def jpegs(n: int = N) -> dict[str, bytes]:
     return {f"{'cat' if k < n // 3 else 'dog'}/{k:03}.jpg": encoded(picture(50 + k % 7, 40, seed=k)) for k in range(n)}
 
 
-def augmented(server, workers=2, transform=None, **options):
+def augmented(server, workers=2, transform=None, only=None, **options):
+    """only: of the samples, in a Subset."""
     from stocached import image
     from stocached.torch import DataLoader, SourceDataset
 
@@ -183,6 +225,8 @@ def augmented(server, workers=2, transform=None, **options):
     steps += [image.ToDtype("float32", scale=True), image.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))]
     dataset = SourceDataset(server.name, transform=transform, timeout=60)
     given = {"shuffle": True, "seed": 3, "augment": image.Compose(steps), **options}
+    for indices in only or []:
+        dataset = torch.utils.data.Subset(dataset, indices)
     return DataLoader(dataset, 8, num_workers=workers, **given)
 
 
@@ -319,15 +363,16 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
     assert as_rows(augmented(server, 0), 3) == native
 
 
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
 @pytest.mark.parametrize("steps", [True, False], ids=["steps", "no steps"])
 @pytest.mark.parametrize("labels", ["folders", "none"])
 @pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
-def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, by_python):
+def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, layout, by_python):
     """The same batches as of processes, and as with a cache of pictures. Python makes the misses alone."""
     from stocached import image
 
     options = {"transform": image.Resize((28, 36))} if steps else {"augment": None}
-    server.files(jpegs(), {"labels": labels}, decode={**DECODE, "store": "encoded"}, **cache)
+    server.files(jpegs(), {"labels": labels}, decode={**DECODE, "layout": layout, "store": "encoded"}, **cache)
     got = {}
     for worker in ("native", "process"):
         by_python.clear()
@@ -357,6 +402,52 @@ def test_a_transform_of_steps_is_native(server, by_python):
         if worker is None:
             assert len(by_python) == N
     assert got[None] == got["process"]
+
+
+@pytest.mark.parametrize("labels", ["folders", "none"])
+def test_pictures_of_a_served_cache_in_hwc(server, labels, by_python):
+    """Steps keep the layout. The pixels are those of the other layout, with the same random numbers."""
+    decode = {**DECODE, "resize": [40, 32]}
+    server.files(jpegs(), {"labels": labels}, decode=decode)
+    key, loads = "image" if labels == "folders" else "", augmented(server, 0)
+    planes = [[dict(parts_of(batch))[key] for batch in loads] for _ in range(2)]
+    server.stop()
+    server.files(jpegs(), {"labels": labels}, decode={**decode, "layout": "hwc"})
+    for worker, workers in ((None, 2), ("process", 2), (None, 0)):
+        by_python.clear()
+        loads = augmented(server, workers, worker=worker)
+        assert loads.worker == (worker or "native")
+        for wants in planes:
+            for batch, want in zip(loads, wants, strict=True):
+                assert torch.equal(dict(parts_of(batch))[key], want.permute(0, 2, 3, 1))
+        if worker is None and workers:
+            assert len(by_python) == N
+            assert loads.stats().hits == N
+        loads.close()
+
+
+@pytest.mark.parametrize("labels", ["folders", "none"])
+def test_transforms_of_torchvision_are_converted(server, labels):
+    """All steps come after the cache."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    from stocached import InvalidError, image
+    from stocached.torch import DataLoader, SourceDataset
+
+    server.files(jpegs(), {"labels": labels}, decode=DECODE)
+    steps = v2.Compose([v2.CenterCrop(20), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.2] * 3)])
+    theirs = SourceDataset(server.name, transform=steps)
+    with pytest.raises(InvalidError, match="image.convert"):
+        DataLoader(theirs, 8, num_workers=2, worker="native")
+    for part in (theirs, torch.utils.data.Subset(theirs, range(8, 24))):
+        dataset, augment = image.convert(part)
+        ours = DataLoader(dataset, 8, num_workers=2, augment=augment)
+        assert ours.worker == "native"
+        for batch, want in zip(ours, torch.utils.data.DataLoader(part, 8), strict=True):
+            for (_, value), (_, right) in zip(parts_of(batch), parts_of(want), strict=True):
+                assert torch.allclose(value, right, atol=1e-6)
+        ours.close()
+    assert theirs.transform is steps
+    assert "what the server keeps" in image.convert(theirs).explanation
 
 
 def test_a_worker_process_sends_a_request_for_each_miss(server, requests):
@@ -446,7 +537,7 @@ def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeyp
     settings = {"num_workers": 2, "augment": image.RandomCrop(20)}
     for dataset, why in (
         (SourceDataset(server.name, transform=halved), "transform=<function halved"),
-        (Subset(SourceDataset(server.name), range(10)), "no Subset of a SourceDataset"),
+        (Subset(SourceDataset(server.name), [0, N]), "indices that its dataset of 48 samples has not"),
     ):
         caplog.clear()
         for _ in range(2):
@@ -458,6 +549,100 @@ def test_the_loader_says_once_why_served_pictures_need_processes(server, monkeyp
     assert whole.worker == "native"
     assert sum(len(batch["image"]) for batch in whole) == 10
     whole.close()
+
+
+# the indices of Subsets within each other, and the samples of the last one
+PARTS = {
+    "list": ([[20, 3, -1, 3, *range(5, 40)]], {*range(5, 40), 3, 47}),
+    "a Subset of a Subset": ([range(44, 4, -1), torch and torch.arange(3, 33)], set(range(12, 42))),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("store", ["decoded", "encoded"])
+@pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
+def test_a_subset_of_a_served_cache(server, part, store, cache, by_python):
+    """The same batches with all workers, cold and warm; without evictions each sample is loaded once."""
+    only, there = PARTS[part]
+    n = len(only[-1])
+    server.files(jpegs(), {"labels": "folders"}, decode={**DECODE, "store": store}, **cache)
+    got = {}
+    for worker, workers in ((None, 2), ("process", 2), ("thread", 2), (None, 0), (None, 1), (None, 5)):
+        by_python.clear()
+        loads = augmented(server, workers, only=only, worker=worker)
+        assert (loads.worker, len(loads.dataset)) == (worker or "native", n)
+        got[worker, workers] = as_rows(loads, 2)
+        stats = loads.stats()
+        assert stats.samples == stats.hits + stats.misses == 2 * n
+        if len(got) == 1:
+            assert 0 < stats.misses == len(by_python)
+            assert stats.hits > 0
+        loads.close()
+    if not cache:
+        assert server.metric("stocached_fills_total") == len(there)
+    assert all(batches == got[None, 2] for batches in got.values())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hits_of_a_subset_are_copied_into_batches(server, workers):
+    """As of the whole dataset: the training process has a whole batch in one call. Batches that come are asked ahead."""
+    server.records(100)
+    from stocached.torch import DataLoader, SourceDataset
+
+    indices = [20, 3, -1, 3, *range(30, 90)]
+    subset = torch.utils.data.Subset(SourceDataset(server.name, timeout=60), indices)
+    loads = DataLoader(subset, 10, shuffle=True, seed=3, num_workers=workers)
+    for epoch in range(2):
+        order = loads.sampler.order.epoch(epoch).indices()
+        assert (rows(batch.clone() for batch in loads).numpy() == expected([indices[k] % 100 for k in order])).all()
+    assert server.metric("stocached_fills_total") == 63
+    stats = loads.stats()
+    assert stats.samples == 128
+    assert stats.hits >= 64
+    loads.close()
+    whole = torch.cat(list(torch.utils.data.DataLoader(subset, 8)))
+    assert (whole.numpy() == expected([k % 100 for k in indices])).all()
+    picked = DataLoader(subset, 4, sampler=[-1, 2, 0])
+    assert (rows(picked).numpy() == expected([89, 99, 20])).all()
+    for outside in (64, -65):
+        with pytest.raises(IndexError, match="index -?\\d+ is out of range; the Subset has 64 samples"):
+            list(DataLoader(subset, 4, sampler=[0, outside]))
+
+
+def test_a_random_transform_of_a_served_cache_depends_on_the_index(server):
+    """Not on which worker process gets the sample."""
+    server.records(64)
+    from stocached.torch import DataLoader, SourceDataset
+
+    dataset = SourceDataset(server.name, transform=noisy, timeout=60)
+    got = []
+    for data in (dataset, torch.utils.data.Subset(dataset, range(64))):
+        for workers in (1, 2):
+            loads = DataLoader(data, 4, shuffle=True, seed=3, num_workers=workers)
+            got.append(rows(batch.clone() for batch in loads))
+            loads.close()
+    assert all(torch.equal(one, got[0]) for one in got)
+    assert got[0].std() > 0
+
+
+def noisy(sample):
+    return torch.rand(4)
+
+
+@pytest.mark.filterwarnings("ignore:stocached. a bad sample")
+@pytest.mark.parametrize("augment", [True, False])
+def test_bad_samples_of_a_subset(server, augment):
+    """They are counted and listed by their index in the Subset, as of other datasets."""
+    files = jpegs()
+    for name in sorted(files)[20:22]:
+        files[name] = b"no picture"
+    server.files(files, {"labels": "folders"}, decode={**DECODE, "bad_samples": "skip"})
+    how = {} if augment else {"augment": None}
+    for worker in ("native", "process") if augment else ("process",):
+        loads = augmented(server, worker=worker, only=[range(16, 48)], bad_samples="skip", shuffle=False, **how)
+        assert [len(batch["label"]) for batch in loads] == [6, 8, 8, 8]
+        assert [sample.index for sample in loads.stats().bad] == [4, 5]
+        loads.close()
 
 
 def halved(sample):

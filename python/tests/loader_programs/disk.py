@@ -11,10 +11,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from loader_datasets import Numbers, check
+from processes import until
 
-from stocached import Loader
+from stocached import Loader, _native
 
 SAMPLES = 240
+READY = 2  # STOC_STATE_READY
 
 
 class Logged(Numbers):
@@ -39,9 +41,11 @@ def main() -> None:
         **{"size": "4400KB", **settings},
     )  # fmt: skip
     dataset.log = log
-    before = loader.stats()
+    before, disk = loader.stats(), loader.cache._disk.handle
     for _ in range(epochs):
         seen = [index for batch in loader for index in check(batch)]
+        # Each process writes in the background what it has loaded.
+        until(lambda: all(_native.state(disk, i) == READY for i in seen), "the writes of all processes")
         now = loader.stats()
         stats, before = now - before, now
         counts = {name: getattr(stats, name) for name in ("disk_hits", "disk_misses", "disk_writes", "disk_poisoned")}

@@ -492,7 +492,8 @@ def test_seeking_readers_read_nothing_twice():
     assert collect(plain) == collect(seeking)
 
 
-def test_the_picture_is_what_the_guide_says():
+def test_the_picture_is_what_the_guide_says(monkeypatch):
     root = Path(__file__).resolve().parents[3]
+    monkeypatch.syspath_prepend(root / "tools")
     drawn = runpy.run_path(str(root / "tools" / "draw_streams.py"))
     assert (root / "docs" / "images" / "streams.svg").read_text() == drawn["draw"](drawn["batches"]())

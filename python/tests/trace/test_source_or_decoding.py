@@ -126,6 +126,41 @@ def test_advice_names_what_is_slow(slow, workers, tmp_path):
         assert max(shares(Large(tmp_path / "large.jpg"))) < 0.4
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("slow", ["the source", "decoding"])
+def test_advice_names_what_is_slow_in_a_server(slow, server):
+    """The server measured the loads. loader.advise(), `advise NAME` and `advise config.yaml` ask it."""
+    from stocached.torch import DataLoader, SourceDataset
+
+    if slow == "the source":
+        pictures, settings = {f"{k:03}.jpg": encoded(picture(40, 30, seed=k), "jpeg") for k in range(N)}, {}
+        settings["limits"] = {"latency": "20ms", "heads": 2}
+    else:
+        large = encoded(picture(1200, 900), "jpeg")
+        pictures, settings = {f"{k:03}.jpg": large for k in range(N)}, {}
+    server.files(pictures, settings, decode={"resize": [32, 32]}, size=CONTROL + 30 * 4000, policy="cost", parallel=2)
+    loader = DataLoader(SourceDataset(server.name, timeout=60), 10, shuffle=True, seed=1, num_workers=2)
+    for _ in range(2):
+        for _ in loader:
+            pass
+    told = loader.advise()
+    loader.close()
+    assert "waits for the source" in str(told)
+    command = [program(), "advise", "--json", "--sockets", str(server.sockets)]
+
+    def answer(*about: str) -> Any:
+        return json.loads(subprocess.run([*command, *about], capture_output=True, text=True, check=True).stdout)
+
+    for advice in (told.numbers, answer(str(server.path)), answer(str(server.folder / "config.yaml"))[0]):
+        assert advice["points"][0]["limit"] == slow
+        assert (advice["source_share"] > 0.5) == (slow == "the source")
+    server.pause()
+    silent = answer(str(server.path))
+    assert silent["points"][0]["limit"] == "loading"
+    assert any("none answers on" in note for note in silent["notes"])
+    server.resume()
+
+
 def test_threads_do_not_say(tmp_path):
     """The interpreter's lock looks like a source."""
     path = tmp_path / "run.json"

@@ -133,12 +133,16 @@ func Cluster(t testing.TB, n int, args ...string) []*Server {
 	t.Helper()
 	var all []*Server
 	for range n {
-		own := append([]string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no",
-			"--cluster-node-timeout", "1000", "--cluster-port", freePort(t)}, args...)
-		all = append(all, Start(t, own...))
+		all = append(all, Start(t, append(clustered(t), args...)...))
 	}
 	Form(t, all, 0)
 	return all
+}
+
+// clustered are the arguments of a server that may be in a cluster.
+func clustered(t testing.TB) []string {
+	return []string{"--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "1000",
+		"--cluster-port", freePort(t)}
 }
 
 // Form makes servers a cluster. The slots of the first of n parts belong to server first.
@@ -201,11 +205,11 @@ func (s *Server) Forget() {
 	}
 }
 
-// Become starts a killed server again, with other arguments.
-func (s *Server) Become(args ...string) {
+// Become starts a killed server again, alone or as one that Form takes into a cluster.
+func (s *Server) Become(inCluster bool) {
 	s.t.Helper()
-	if s.args = args; indexOf(args, "--cluster-enabled") >= 0 {
-		s.args = append(s.args, "--cluster-port", freePort(s.t))
+	if s.args = nil; inCluster {
+		s.args = clustered(s.t)
 	}
 	s.Begin()
 }

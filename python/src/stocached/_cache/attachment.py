@@ -79,6 +79,8 @@ class Attachment:
         """Drops the handle and the arrays. Views of the user and calls in other threads keep
         theirs."""
         self._handle, self._rows, self._columns, self._payload = _CLOSED, None, [], np.empty(0, np.uint8)
+        if self._disk is not None:
+            self._disk.flush()  # also if a worker thread keeps it open
         self._disk = None
 
     def _keep(self, kept: bytes | None) -> None:

@@ -291,12 +291,12 @@ class Cache(Attachment):
 
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
-        cost: the seconds that the load of this sample took; `LoadTime` measures them. A cache with policy="cost" keeps the
-            samples that cost most; others ignore it. None: unknown. Such a sample gets a free slot,
-            but no slot of another sample.
+        cost: the seconds that the load of this sample took, below 2**63 ns (292 years); `LoadTime` measures them. A
+            cache with policy="cost" keeps the samples that cost most; others ignore it. None and 0: unknown. Such a
+            sample gets a free slot, but no slot of another sample.
 
         Raises SampleIndexError (IndexError), SchemaError (ValueError), InvalidError (ValueError)
-        for a cost that is negative or not finite, ReadOnlyError, ClosedError."""
+        for a cost that is negative, not finite or above 292 years, ReadOnlyError, ClosedError."""
         return storing.put(self, index, value, overwrite, wait, cost)
 
     def get_or_load(self, index: SupportsIndex, fn: Callable[[int], Any], *, allow_random: bool = False) -> Any:

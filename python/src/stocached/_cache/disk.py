@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import multiprocessing.util
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from . import storing
 from .attachment import Attachment
 from .handle import Handle
 
+_FLUSH = 5.0  # seconds that the end of a process waits for writes
+_KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
 _RETRIES = 16  # of a read whose sample is replaced by a longer one
 
 
@@ -52,6 +55,10 @@ def open_behind(
     return Disk(path, cache.samples, cache.sample_bytes, cache.variable, parse_size(size, "disk"), digest)
 
 
+# Of stats(). Dropped: samples that were not written because the disk was slow, or because another process wrote them.
+COUNTS = "disk_hits", "disk_misses", "disk_writes", "disk_dropped", "disk_poisoned"
+
+
 class Disk:
     """An open file. Threads, forked children and processes that unpickle it share it."""
 
@@ -68,12 +75,19 @@ class Disk:
             made = errors.from_struct(error)
             made.args = (f"disk={size}: {made}", *made.args[1:]) if error.code == _native.EMEMORY else made.args
             raise made
+        self._partial = not variable and int(self.handle.info().slots) < samples
+        self.flush_at_exit()
+
+    def apart_from(self, cache: Attachment) -> bool:
+        """Whether disk and memory should hold different samples: the disk has no room for all of them, and what the
+        cache in memory takes stays there (docs/spec/tiers.md)."""
+        return self._partial and cache.policy in _KEEPS
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Disk, self._arguments
 
     def take(self, cache: Attachment, i: int) -> Any:
-        """A sample, which it also puts into the cache; None on a miss."""
+        """A sample, which it also puts into the cache unless they are apart; None on a miss."""
         handle, length = self.handle, ctypes.c_size_t()
         for _ in range(_RETRIES):
             raw = np.empty(self._length(cache, i), np.uint8)
@@ -83,7 +97,7 @@ class Disk:
         if handle.check(code, i) != _native.HIT:
             return None
         raw = raw[: length.value]
-        if not cache.read_only:
+        if not cache.read_only and not self.apart_from(cache):
             cache._handle.check(_native.set(cache._handle, i, address_of(raw), raw.nbytes, 0), i, raw.nbytes)
         return cache._values.decode(raw, True)
 
@@ -95,18 +109,30 @@ class Disk:
         return int(lengths[0]) if there else 0
 
     def put(self, cache: Attachment, i: int, value: Any) -> bool:
-        """Stores a sample; returns whether it did. A disk that is full or fails is no error."""
+        """Stores a sample in the background; returns whether it will. A disk that is slow, full or fails is no
+        error."""
+        if self._ends_in != os.getpid():  # a forked child
+            self.flush_at_exit()
         parts = cache._values.parts(value)
-        code = _native.setv(self.handle, i, storing.vector_of(parts), len(parts), 0)
+        code = _native.set_later(self.handle, i, storing.vector_of(parts), len(parts))
         return self.handle.check(code, i) == _native.STORED
+
+    def flush(self, seconds: float = _FLUSH) -> bool:
+        """Waits until this process has written what it put; returns whether it has."""
+        return bool(_native.flush(self.handle, int(seconds * 1000)) == 0)
+
+    def flush_at_exit(self) -> None:
+        """Has the end of this process write what waits. Also that of a worker of multiprocessing, which runs no
+        handlers of atexit."""
+        self._ends_in = os.getpid()
+        multiprocessing.util.Finalize(self, _native.flush, (self.handle, int(_FLUSH * 1000)), exitpriority=0)
 
     def clear(self) -> None:
         """Empties the file, for all processes that share it."""
         _native.clear(self.handle, 10_000)
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Hits, misses, writes, and samples whose checksum was wrong, of all processes that have shared the file since
-        it was out of use."""
+    def counts(self) -> tuple[int, ...]:
+        """COUNTS, of all processes that have shared the file since it was out of use."""
         stats = _native.Stats(struct_bytes=ctypes.sizeof(_native.Stats))
         self.handle.check(_native.stats(self.handle, stats))
-        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.corrupt)
+        return int(stats.hits), int(stats.misses), int(stats.stored), int(stats.busy), int(stats.corrupt)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import _native
+from . import disk
 from .attachment import Attachment
 
 
@@ -56,6 +57,7 @@ class Stats(Mapping[str, Any]):
     disk_hits: int = 0
     disk_misses: int = 0
     disk_writes: int = 0
+    disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were removed
 
     @property
@@ -91,5 +93,5 @@ def stats_of(cache: Attachment) -> Stats:
     cache._handle.check(_native.stats(cache._handle, native))
     counters = {name: int(getattr(native, name)) for name, *_ in _native.Stats._fields_[1:]}
     if cache._disk is not None:
-        counters |= zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), cache._disk.counts())
+        counters |= zip(disk.COUNTS, cache._disk.counts())
     return Stats(cache.samples, cache.slots, cache.variable, cache.segment_bytes, cache._limit_bytes, **counters)

@@ -68,7 +68,8 @@ def _nanoseconds(cost: float) -> int:
     except (TypeError, ValueError, OverflowError):
         nanoseconds = -1
     if not 0 <= nanoseconds < 2**63:
-        raise InvalidError(f"cost={cost!r}; it must be the seconds that the load took, 0 or more")
+        most = f"{2**63 / 1e9:.3g}"
+        raise InvalidError(f"cost={cost!r}; it must be the seconds that the load took, 0 (unknown) to {most}")
     return nanoseconds
 
 

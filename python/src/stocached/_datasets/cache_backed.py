@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._cache.cache import Cache
+from .._cache.gathering import Indices
 from .._samples.tree import Tree
 from .given import Given
 from .notices import Notices
@@ -26,6 +27,7 @@ class CacheBacked:
     notices: Notices | None = None
     transform: Any = None  # of samples of a served cache
     decode: Any = None  # the Decode of a served cache that keeps files
+    indices: Indices | None = None  # of samples in the cache, by the index of the dataset. None: the same
     _given: Given
 
     @property
@@ -37,6 +39,10 @@ class CacheBacked:
     def hit(self) -> npt.NDArray[np.bool_] | None:
         """Of a served cache: which samples of this thread's last call were hits."""
         return self._given.hit
+
+    def in_cache(self, wanted: Indices) -> Indices:
+        """The indices in the cache of samples of the dataset."""
+        return wanted
 
     def gathered_tree(self) -> Tree | None:
         """The structure of a sample, if each of its values is a field of the cache and no transform

@@ -115,6 +115,7 @@ class CachedSamples(CacheBacked):
         _remedy: Remedy = _REMEDY,
         _workers: int | None = None,
         _augment: Callable[..., Any] | None = None,
+        _best: Policy = "cost",
     ) -> None:
         """dataset: an object with len() and [index]. It must not draw random numbers; augment may.
         cache: a cache of yours, whose fields take the leaves of a sample in order. None: makes one,
@@ -132,8 +133,8 @@ class CachedSamples(CacheBacked):
             the probed samples need.
         policy: which samples a full cache keeps: "cost" the ones that take longest to load,
             "first-come" the first ones, or another policy of `Cache.create`. None: "cost" in a
-            cache without a name that holds a part of the samples, if they have one size. Else
-            "first-come", or what the named cache has.
+            cache without a name that holds a part of the samples, if they have one size ("lfu" if
+            a loader reads some samples more often). Else "first-come", or what the named cache has.
         disk, disk_dir: the most that a file in this folder may take, such as "200GiB", and the folder,
             on a local disk. What the cache misses comes from the file if it was loaded before, also
             by an earlier program. All programs that give the same folder and fingerprint share the
@@ -185,7 +186,7 @@ class CachedSamples(CacheBacked):
                     self._check_decoding(index, sample)
             try:
                 named = derived if name is not None else None
-                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), named)
+                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), named, _best)
                 add_disk(options, self.cache, derived, self.store)
             except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
@@ -299,14 +300,14 @@ class CachedSamples(CacheBacked):
     # ------------------------------------------------------------ the cache
 
     def _take_cache(
-        self, cache: Cache | None, options: CacheOptions, sample_bytes: list[int], derived: Derived | None
+        self, cache: Cache | None, options: CacheOptions, sample_bytes: list[int], derived: Derived | None, best: Policy
     ) -> None:
         """Takes the cache of the user, or makes one. sample_bytes: of the probed samples, in rising order."""
         fields = self._cache_fields()
         if cache is not None:
             self.cache = cache
         else:
-            self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, self._check_store)
+            self.cache, self.made = make(options, self._n, fields, sample_bytes, derived, best, self._check_store)
         check_fields(self.cache, fields)
         self.notices.advice = self.advice(given=cache is not None)
 
@@ -516,7 +517,8 @@ class CachedSamples(CacheBacked):
             value = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
             result = cache.put(i, value, cost=cost)
             stored = result is SetResult.STORED
-            if cache._disk is not None:
+            kept = stored or result is SetResult.EXISTS
+            if cache._disk is not None and not (kept and cache._disk.apart_from(cache)):
                 stored |= cache._disk.put(cache, i, value)
         except SchemaError as error:
             _native.count_passed(cache._handle, 1)

@@ -48,12 +48,14 @@ def make(
     fields: list[Field],
     sample_bytes: list[int],
     derived: Derived | None,
+    best: Policy,
     check: Callable[[Cache], None],
 ) -> tuple[Cache, bool]:
     """The cache, and whether it is new.
 
-    sample_bytes: of the probed samples, in rising order. derived: the fingerprint, if the user gives none. check: is
-    called with a cache that existed, and raises an error if it is not one for these samples."""
+    sample_bytes: of the probed samples, in rising order. derived: the fingerprint, if the user gives none. best: the
+    policy, if there is something to choose and the user names none. check: is called with a cache that existed, and
+    raises an error if it is not one for these samples."""
     name, policy = options.name, options.policy
     varies, size = bool(options.variable) or not all(field.fixed for field in fields), options.size
     if varies and size is None:
@@ -77,7 +79,7 @@ def make(
     cache, made = create_or_attach(name, create, options.fingerprint, derived=True)
     if policy is None and name is None and not varies and cache.slots < samples:
         cache.close()  # there may be no memory for two
-        cache = create("cost")  # there is something to choose
+        cache = create(best)  # there is something to choose
     if not made:
         check(cache)
     if cache.samples != samples:

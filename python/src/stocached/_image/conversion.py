@@ -1,8 +1,10 @@
-"""From torchvision's ImageFolder and its transforms to Folder and steps."""
+"""From torchvision's ImageFolder and its transforms to Folder and steps. It imports no torchvision."""
 
 from __future__ import annotations
 
+import copy
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -43,7 +45,7 @@ class Converted(NamedTuple):
         folder = getattr(self.dataset, "dataset", self.dataset)  # of a Subset
         steps = [] if self.augment is None else list(self.augment.transforms)
         box = next((step for step in steps if isinstance(step, RandomResizedCrop)), None)
-        kept = folder.transform or folder.decode
+        kept = "what the server keeps" if getattr(folder, "served", False) else folder.transform or folder.decode
         why = ""
         if box is not None and isinstance(kept, Decode):
             why = f" {type(box).__name__} takes its boxes from the whole picture, so the cache needs all of it: "
@@ -57,30 +59,85 @@ class Converted(NamedTuple):
 
 
 def convert(dataset: Any, short_side: int | None = 256) -> Converted:
-    """(dataset, augment) for our loaders, of torchvision's ImageFolder (or a Subset of one) with torchvision's
-    transforms, v1 or v2: `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first
-    random one go into the dataset, and are cached. Pictures stay uint8 there, (channels, height, width).
+    """(dataset, augment) for our loaders, of torchvision's ImageFolder with torchvision's transforms, v1 or v2:
+    `DataLoader(dataset, ..., size="8GiB", augment=augment)`. Steps up to the first random one go into the dataset, and
+    are cached. Pictures stay uint8 there, (channels, height, width). A Folder, Shards or SourceDataset with such a
+    `transform=` may take the place of the ImageFolder; of a SourceDataset all steps go into augment. So may a Subset.
 
     short_side: of cached pictures from which RandomResizedCrop takes its boxes. It is at least 8/7 of the result's
         sides, as 256 is of 224. None: as large as the file.
 
     `convert(dataset).explanation` says what is cached. Unlike ImageFolder, Folder applies the EXIF orientation.
     Raises InvalidError, which names the step, if a step has no equal in stocached.image."""
-    from torchvision import datasets  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
     if type(dataset).__name__ == "Subset":
         converted = convert(dataset.dataset, short_side)
         return Converted(type(dataset)(converted.dataset, dataset.indices), converted.augment)
-    loaders = (datasets.folder.default_loader, datasets.folder.pil_loader)
+    if isinstance(getattr(dataset, "transform", None), Step):
+        return Converted(dataset, None)
+    served = getattr(dataset, "served", False)
+    if served and dataset.blank() is None:
+        raise InvalidError("convert: samples of the cache differ in size; let the server decode them (decode:)")
+    made = copy.copy(dataset) if served else _ours(dataset)
+    steps = _checked(dataset.transform, tensor=served)
+    if served:
+        made.transform = None
+        return Converted(made, Compose(steps) if steps else None)
+    first = next((k for k, step in enumerate(steps) if not isinstance(step, _KEPT)), len(steps))
+    kept, rest = steps[:first], steps[first:]
+    made.decode = made.decode.but(layout="chw")
+    box = next((step for step in rest if not isinstance(step, _PLACELESS)), None)
+    if not kept and made.decode.keeps_size and isinstance(box, RandomResizedCrop) and short_side is not None:
+        made.decode = Decode(layout="chw", short_side=max(short_side, math.ceil(max(box._sides) * 8 / 7)))
+    shrunk = Compose([made.decode, *kept])
+    made.transform = shrunk if shrunk._steps else None
+    made.decode = shrunk.decode or made.decode
+    return Converted(made, Compose(rest) if rest else None)
+
+
+def convertible(dataset: Any) -> bool:
+    """Whether `convert` makes other steps of a dataset's transforms."""
+    transform = getattr(dataset, "transform", None)
+    if not type(transform).__module__.startswith(_MODULES):
+        return False
+    try:
+        convert(dataset)
+    except (InvalidError, AttributeError):  # also of a class of the user's
+        return False
+    return True
+
+
+def _ours(dataset: Any) -> Decoded:
+    """A Folder of the same samples, or a copy of a dataset of this package."""
+    if isinstance(dataset, Decoded):
+        if type(dataset).__getitem__ is not Decoded.__getitem__ or dataset.decode.layout != "hwc":
+            raise InvalidError(
+                f'convert: {type(dataset).__name__} has a __getitem__ of its own, or layout="chw", which transforms of '
+                "torchvision do not take in arrays"
+            )
+        return copy.copy(dataset)
+    theirs: Any = sys.modules.get("torchvision.datasets.folder")
     if (
-        not isinstance(dataset, datasets.ImageFolder)
-        or type(dataset).__getitem__ is not datasets.DatasetFolder.__getitem__
-        or dataset.loader not in loaders
+        theirs is None
+        or not isinstance(dataset, theirs.ImageFolder)
+        or type(dataset).__getitem__ is not theirs.DatasetFolder.__getitem__
+        or dataset.loader not in (theirs.default_loader, theirs.pil_loader)
     ):
         raise InvalidError(
             f"convert: {type(dataset).__name__} is no ImageFolder, or has a loader or __getitem__ of its own"
         )
-    steps = [step for step in _steps(dataset.transform, _State()) if not _is_nothing(step)]
+    folder: Folder = object.__new__(Folder)
+    Decoded.__init__(folder, None, dataset.target_transform, {})
+    for name in ("root", "classes", "class_to_idx", "samples", "imgs", "targets"):
+        setattr(folder, name, getattr(dataset, name))
+    return folder
+
+
+def _checked(transform: Any, tensor: bool) -> list[Step]:
+    """The steps of transforms. tensor: pictures come as tensors. Raises InvalidError for steps in an order without an
+    equal."""
+    state = _State()
+    state.tensor = tensor
+    steps = [step for step in _steps(transform, state) if not _is_nothing(step)]
     floats = False
     for step in steps:
         if floats and isinstance(step, (Resize, RandomResizedCrop, ColorJitter)):
@@ -88,18 +145,7 @@ def convert(dataset: Any, short_side: int | None = 256) -> Converted:
                 f"convert: {step} of floats has no equal in stocached.image: put it before ToTensor, ToDtype"
             )
         floats = floats or isinstance(step, ToDtype)
-    first = next((k for k, step in enumerate(steps) if not isinstance(step, _KEPT)), len(steps))
-    kept, rest = steps[:first], steps[first:]
-    shrunk = Compose([Decode(layout="chw"), *kept])
-    box = next((step for step in rest if not isinstance(step, _PLACELESS)), None)
-    if not kept and isinstance(box, RandomResizedCrop) and short_side is not None:
-        shrunk.decode = Decode(layout="chw", short_side=max(short_side, math.ceil(max(box._sides) * 8 / 7)))
-    folder: Folder = object.__new__(Folder)
-    Decoded.__init__(folder, shrunk if shrunk._steps else None, dataset.target_transform, {})
-    folder.decode = shrunk.decode or folder.decode
-    for name in ("root", "classes", "class_to_idx", "samples", "imgs", "targets"):
-        setattr(folder, name, getattr(dataset, name))
-    return Converted(folder, Compose(rest) if rest else None)
+    return steps
 
 
 def _is_nothing(step: Step) -> bool:
@@ -118,13 +164,13 @@ def _steps(transform: Any, state: _State) -> Iterator[Step]:
     ours = _KINDS.get(kind.__name__)
     if transform is None:
         return
-    if kind.__module__.startswith(("torchvision.transforms", "torch.nn.modules.container")):
+    if kind.__module__.startswith(_MODULES):
         if kind.__name__ in ("Compose", "Sequential"):
             for one in transform.transforms if kind.__name__ == "Compose" else transform:
                 yield from _steps(one, state)
             return
         if kind.__name__ in _CONVERSIONS:
-            state.tensor = state.tensor or kind.__name__ != "Identity"
+            state.tensor = kind.__name__ != "ToPILImage" and (state.tensor or kind.__name__ != "Identity")
             if kind.__name__ == "ToTensor":
                 yield ToDtype("float32", scale=True)
             return
@@ -139,7 +185,8 @@ def _steps(transform: Any, state: _State) -> Iterator[Step]:
     )
 
 
-_CONVERSIONS = ("Compose", "Sequential", "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "Identity")
+_MODULES = ("torchvision.transforms", "torch.nn.modules.container")
+_CONVERSIONS = ("Compose", "Sequential", "ToTensor", "PILToTensor", "ToPILImage", "ToImage", "ToPureTensor", "Identity")
 
 
 def _resizing(transform: Any, state: _State) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.subsets import as_array
 from .._native import _image_header as native
 from .._samples import dtypes
 from .._samples.batch_layout import Layout
@@ -85,7 +86,8 @@ class Files:
         return cls(list(shards), *_joined(names), places, labelled, np.array(stamps, _STAMP), descriptors)
 
     def subset(self, indices: Sequence[int]) -> Files:
-        return replace(self, places=self.places[np.array(indices, np.int64)])
+        """UnsupportedError: these are no indices of samples."""
+        return replace(self, places=self.places[as_array(indices, len(self.places))])
 
     @property
     def in_c(self) -> dict[str, Any]:
@@ -252,14 +254,18 @@ def of_served(
     decode: of its files. None: it has pictures of one size. blank: a sample as `Pipeline.blanks` has it.
 
     UnsupportedError: C cannot do it; it says why."""
-    shape = fields[0].shape if decode is None else (3, *(decode._sides or ())) if decode._chw else ()
-    if len(fields) > 2 or len(shape) != 3 or shape[0] != 3 or shape[2] in (1, 3):
+    sides = () if decode is None or decode._sides is None else decode._sides
+    shape = fields[0].shape if decode is None else (3, *sides) if decode._chw else (*sides, 3)
+    chw = shape[:1] == (3,)
+    other = shape[2:] if chw else shape[:1]  # a side; 1 or 3 would be channels, too
+    if len(fields) > 2 or len(shape) != 3 or not (chw or shape[2] == 3) or other[0] in (1, 3):
         raise UnsupportedError(
-            f"samples of the cache are ({', '.join(map(str, fields))}), not a picture (3, height, width) of one size, "
-            "alone or with a label; steps take tensors of this layout (decode: {layout: chw})"
+            f"samples of the cache are ({', '.join(map(str, fields))}), not a picture of one size, (3, height, width) or "
+            "(height, width, 3), alone or with a label"
         )
     files = replace(Files.of([]), labelled=len(fields) == 2)
-    how = decode or Decode((int(shape[1] or 0), int(shape[2] or 0)), layout="chw")
+    height, width = shape[1:] if chw else shape[:2]
+    how = decode or Decode((int(height or 0), int(width or 0)), layout="chw" if chw else "hwc")
     return Pipeline(files, how, steps, fields, sample_bytes, decode is not None, [blank])
 
 

@@ -39,18 +39,19 @@ def is_picture(value: Any) -> bool:
 
 
 class Plan:
-    """pixels: an array, height x width x channels or channels x height x width, or a tensor of the latter."""
+    """pixels: an array or a tensor, height x width x channels or channels x height x width. Where both are possible, an
+    array is the former and a tensor the latter."""
 
     def __init__(self, pixels: Any) -> None:
         self.tensor = is_tensor(pixels)
         dtype = DTYPES.get(str(pixels.dtype)[len("torch.") :]) if self.tensor else _CODES.get(pixels.dtype)
         if dtype is None:
             raise InvalidError(f"pixels are {pixels.dtype}; they must be one of {', '.join(DTYPES)}")
-        chw = self.tensor or pixels.shape[2] not in (1, 3)
+        chw = pixels.shape[0] in (1, 3) if self.tensor else pixels.shape[2] not in (1, 3)
         if pixels.ndim != 3 or pixels.shape[0 if chw else 2] not in (1, 3) or 0 in pixels.shape:
             raise InvalidError(
                 f"pixels have the shape {tuple(pixels.shape)}; pictures have 1 or 3 channels: (height, width, "
-                "channels) or (channels, height, width); tensors the latter"
+                "channels) or (channels, height, width)"
             )
         if self.tensor:
             pixels = (pixels.view(sys.modules["torch"].int16) if dtype == native.BFLOAT16 else pixels).numpy()

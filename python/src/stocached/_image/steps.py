@@ -29,8 +29,8 @@ class Step:
 
     sample: a picture, or a tuple, list or mapping that has one; its first picture is changed, and all else stays. A
         picture is an array of three dimensions, (height, width, channels) if the last of them is 1 or 3, else
-        (channels, height, width); or a tensor (channels, height, width). The result is an array or a tensor as well,
-        with the same order of dimensions.
+        (channels, height, width); or a tensor, (channels, height, width) if the first is 1 or 3, else (height, width,
+        channels). The result is an array or a tensor as well, with the same order of dimensions.
     generator: of numpy.random or random, or torch.Generator. None: a new one, whose seed comes from torch's generator
         if the program uses torch, else from NumPy's. As `augment=` of a loader, a step gets a generator that depends
         only on (seed, epoch, index)."""

@@ -11,7 +11,6 @@ from typing import Any
 from .._cache.attachment import Attachment
 from .._cache.served import announce, announce_reads
 from .._common.errors import StocachedError
-from .._common.subsets import unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._order.epoch import Shard
 from .._order.nodes import Deal
@@ -28,10 +27,9 @@ def say_unannounced(dataset: Any, shard: Shard | Deal | None) -> None:
     """Logs a warning, once in a program for each cache and reason, if the cache of a dataset keeps what jobs
     read soonest, and a loader cannot tell its server what it reads. shard: that it reads; None: of a foreign
     sampler."""
-    inner, subset = unwrapped(dataset)
-    if not (isinstance(inner, CacheBacked) and inner.served and inner.cache.policy == "planned"):
+    if not (isinstance(dataset, CacheBacked) and dataset.served and dataset.cache.policy == "planned"):
         return
-    if subset is not None:
+    if dataset.indices is not None:
         why = "the dataset is a Subset, whose samples have other numbers than those of the cache"
     elif shard is None:
         why = "a sampler of the program gives the order; shuffle=True with seed=, and order=, have one to announce"
@@ -41,7 +39,7 @@ def say_unannounced(dataset: Any, shard: Shard | Deal | None) -> None:
         why = "weights or a mix give the order, in which a sample has no single position"
     else:
         return
-    cache = inner.cache
+    cache = dataset.cache
     if (cache.name or "", why) not in _said:
         _said.add((cache.name or "", why))
         _log.warning(

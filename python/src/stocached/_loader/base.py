@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .._cache import served
+from .._cache import disk, served
 from .._checks.randomness import Remedy
 from .._common import sizes
 from .._common.errors import InvalidError, UnsupportedError
@@ -34,7 +34,7 @@ from .job import Augment, Job
 from .made_caches import attach_again, is_made_here, register, samples_of
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, gather_threads
-from .sampling import numbered, order_within
+from .sampling import numbered, order_within, prefers_some
 from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
@@ -96,12 +96,13 @@ class BaseLoader(CheckpointedLoader):
                 _remedy=self._remedy,
                 _workers=self.num_workers,
                 _augment=options.augment,
+                _best="lfu" if prefers_some(self._order or self.sampler) else "cost",
             ),
         )
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        self._disk_before = [0] * 4  # counts of its disk cache when the loader was made
+        self._disk_before = [0] * len(disk.COUNTS)  # counts of its disk cache when the loader was made
         self._disk_before = self._disk_counts()
         if options.affinity is not None:
             assert self.batch_size is not None
@@ -403,14 +404,15 @@ class BaseLoader(CheckpointedLoader):
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
-        Not with threads, which share them. Not if no draw can come: a cached dataset is not random,
-        and augment may have its own generator. by_index: random numbers of the dataset depend on
-        the index, not on the worker."""
+        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, but for a
+        transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
+        depend on the index, not on the worker."""
         if self.num_workers and self.worker != "process":
             return False
+        draws = self._cached is None or self._cached.transform is not None
         if augment is None:
-            return by_index and self.num_workers > 0 and self._cached is None
-        return self._cached is None or not augment.takes_generator
+            return by_index and self.num_workers > 0 and draws
+        return draws or not augment.takes_generator
 
     # ------------------------------------------------------------ epochs and states
 
@@ -438,7 +440,7 @@ class BaseLoader(CheckpointedLoader):
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
         bad = self._bad
         since = [now - before for now, before in zip(self._disk_counts(), self._disk_before)]
-        counts = dict(zip(("disk_hits", "disk_misses", "disk_writes", "disk_poisoned"), since))
+        counts = dict(zip(disk.COUNTS, since))
         return dataclasses.replace(
             self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **counts
         )

@@ -61,18 +61,19 @@ class Gatherer:
     """Fills rows from the cache. Any thread may call `fill`; only the first call works."""
 
     def __init__(self, context: EpochContext) -> None:
-        self._cache = context.cached.cache
+        self._cache, self._in_cache = context.cached.cache, context.cached.in_cache
         self._threads = context.threads
         self._skips_bad = context.job.skips_bad
         self._source_timeout = context.cached.timeout
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
-        self._shard = context.began["shard"] if self.fetches and context.ordered else None
+        shard = context.began["shard"] if self.fetches and context.ordered else None
+        self._shard = shard if context.cached.indices is None else None  # the server knows the order of its samples
         self._planned = False  # the server reads ahead by itself
         # In the first epoch, the server of a node also reads what the node owns and others read: the next epochs
         # find it.
         first = context.began.get("first_dealt", False)
-        self._owns = self._shard if first and isinstance(self._shard, Deal) else None
+        self._owns = shard if first and isinstance(shard, Deal) else None
         self._asked = 0  # batches
 
     def probe(self, wanted: Indices) -> tuple[npt.NDArray[np.bool_], int]:
@@ -110,13 +111,14 @@ class Gatherer:
         names = [field.name for field in self._cache.fields]
         out = batch.arrays[0] if len(names) == 1 else dict(zip(names, batch.arrays))
         try:
-            _, hit = fetch_and_count(self._cache, batch.wanted, out, self._source_timeout)
+            _, hit = fetch_and_count(self._cache, self._in_cache(batch.wanted), out, self._source_timeout)
             batch.fetched = len(hit) - int(hit.sum())
         except FetchError as error:
             if not (self._skips_bad and error.bad):
                 raise
             batch.bad = {
-                failure.position: BadSample(failure.index, None, failure.message) for failure in error.failures
+                failure.position: BadSample(int(batch.wanted[failure.position]), None, failure.message)
+                for failure in error.failures
             }
             # As rows that workers have loaded: there is nothing left to do for them.
             batch.rows, batch.loaded = np.array(sorted(batch.bad)), len(batch.bad)
@@ -131,7 +133,7 @@ class Gatherer:
             wanted = np.concatenate((wanted, self._owns.read_elsewhere(self._asked)))
             self._asked += 1
         with contextlib.suppress(StocachedError):
-            self._cache.prefetch(wanted, 1.0)
+            self._cache.prefetch(self._in_cache(wanted), 1.0)
 
     def _gather(self, batch: Batch, hit: npt.NDArray[np.bool_]) -> int:
         """Gathers each run of hits. Workers write the rows between the runs."""

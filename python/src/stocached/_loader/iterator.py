@@ -83,7 +83,14 @@ class BatchIterator:
         self._why: str | None = None  # why it was closed, if the training loop did not close it
         say_unannounced(context.job.dataset, context.began["shard"] if context.ordered else None)
         served = context.job.served
-        if served is not None and context.ordered and not context.gathers and served.cache.policy == "planned":
+        known = served is not None and served.indices is None  # the server knows the order of its samples
+        if (
+            served is not None
+            and known
+            and context.ordered
+            and not context.gathers
+            and served.cache.policy == "planned"
+        ):
             self._announcer = Announcer(served.cache, context.began["shard"], context.batch_size or 1)
         _all.add(self)
 

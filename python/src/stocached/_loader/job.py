@@ -153,6 +153,9 @@ class Augment:
     takes_generator: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if getattr(self.function, "takes_generator", False):
+            self.takes_generator = True  # without a signature, which takes a while
+            return
         try:
             kinds = [
                 p
@@ -160,7 +163,7 @@ class Augment:
                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
             ]
             required = sum(p.default is p.empty for p in kinds)
-            self.takes_generator = required >= 2 or getattr(self.function, "takes_generator", False)
+            self.takes_generator = required >= 2
         except (TypeError, ValueError):
             self.takes_generator = False
 

@@ -14,6 +14,7 @@ from .._checks.derived_fingerprint import Derived, derive
 from .._common.errors import FingerprintError, InvalidError, SchemaError, StocachedError
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
+from .._datasets.served_subset import served_subset
 from .options import LoaderOptions, cache_options, makes_cache
 
 
@@ -57,7 +58,7 @@ def _cached_of(dataset: Any, options: dict[str, Any], cache: Cache | None = None
 
 
 def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedSamples]) -> Any:
-    """The dataset if it has a cache, else a `kind` around it; None without a cache.
+    """The dataset if it has a cache, or a ServedSubset of it; else a `kind` around it; None without a cache.
 
     A framework may make a loader again from its attributes: then it gives cache= together with
     size=. Or it repeats the arguments: then it gives only size=. In both cases the new loader uses
@@ -69,8 +70,10 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
                 "size=, name=, fingerprint=, variable=, policy= and disk= are for a cache that is made here; leave them out or leave out cache="
             )
         return _cached_of(dataset, made_with, cache) or _around(kind, dataset, cache)
-    served = isinstance(dataset, CacheBacked) and dataset.served
-    if isinstance(dataset, CachedSamples) or (served and cache in (None, dataset.cache) and not makes_cache(options)):
+    served = dataset if isinstance(dataset, CacheBacked) and dataset.served else served_subset(dataset)
+    if served is not None and cache in (None, served.cache) and not makes_cache(options):
+        return served
+    if isinstance(dataset, CachedSamples):
         return dataset
     if cache is not None:
         return kind(dataset, cache)

@@ -25,6 +25,7 @@ class NativeWork:
         self._kept: Any = ()  # what C refers to
         backed = job.served if job.cached is None else job.cached
         self._cache = None if backed is None else backed.cache
+        self._indices = None if backed is None else backed.indices
 
     def take(self, layout: Layout | None, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
         """As `TaskQueue.take`, after C has done the tasks that it can. layout: of rows, if it is known yet. most: if
@@ -46,9 +47,10 @@ class NativeWork:
             image = job.pipeline.worker(layout)
         except UnsupportedError:
             return
+        indices = self._indices
         handle = _native.Cache() if self._cache is None else self._cache._handle
         disk = None if self._cache is None else self._cache._disk
-        self._kept = image, handle, disk
+        self._kept = image, handle, disk, indices
         shared = self._cache is not None and self._cache.programs  # other programs may have what it misses
         loads = job.pipeline.loads and not shared
         load = _native.Load(image.load) if loads else _native.Load()  # else misses come back
@@ -58,6 +60,8 @@ class NativeWork:
             buffers=self._batch_pool.addresses, buffer_count=len(self._batch_pool.addresses), worker=self._number,
             kind=SAMPLE, loaded=ROW, hit=ROW + FROM_CACHE, copies=job.pipeline.copies,
             disk=_native.Cache() if disk is None else disk.handle,
+            indices=None if indices is None else indices.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)),
+            index_count=0 if indices is None else len(indices),
         )  # fmt: skip
 
     def _end(self, end: Any = _native.work_end) -> None:

@@ -53,7 +53,7 @@ def _inspect(dataset: Any, caller: str) -> None:
         lost = [
             name
             for name, there in (
-                ("cache", loader._cached not in (None, dataset)),
+                ("cache", loader._cached not in (None, dataset) and not loader._cached.served),
                 ("augment=", loader.augment is not None),
             )
             if there

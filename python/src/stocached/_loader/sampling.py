@@ -16,12 +16,11 @@ import numpy.typing as npt
 from .._common.numbers import whole
 from .._common.ranks import rank_of
 from .._order.epoch import Shard
+from .._order.order import AnyOrder, WeightedOrder
 from .._workers.stateful import give_back, is_stateful, state_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from .._order.order import AnyOrder
 
 Ends = Literal["uneven", "pad", "drop"]
 
@@ -94,6 +93,14 @@ class OrderSampler:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.shard())
+
+
+def prefers_some(sampler: Any) -> bool:
+    """Whether a sampler reads some samples more often than others in each epoch: a WeightedOrder, and torch's
+    WeightedRandomSampler with replacement."""
+    if isinstance(sampler, OrderSampler):
+        return isinstance(sampler.order, WeightedOrder)
+    return getattr(sampler, "weights", None) is not None and bool(getattr(sampler, "replacement", False))
 
 
 def order_within(sampler: Any) -> OrderSampler | None:

@@ -33,6 +33,7 @@ class LoaderStats:
     disk_hits: int = 0
     disk_misses: int = 0
     disk_writes: int = 0
+    disk_dropped: int = 0  # not written: the disk was slow, or another process wrote the sample
     disk_poisoned: int = 0  # samples whose checksum was wrong; they were loaded again
 
     @property

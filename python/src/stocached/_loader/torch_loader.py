@@ -106,7 +106,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
     _global_generator = "torch"
 
     def __init__(
-        self,
+        self: DataLoader[Any],  # or programs would have to annotate each loader
         dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,

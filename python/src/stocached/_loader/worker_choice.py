@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .._common.errors import InvalidError, UnsupportedError
-from .._common.subsets import unwrapped
+from .._common.subsets import as_array, unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
 from .._samples.batch_layout import Layout
@@ -20,6 +20,12 @@ _DEEP = 4  # datasets within each other
 APART = "worker_init_fn= and multiprocessing_context= are for processes: leave them out"
 
 
+CONVERT = (
+    "transform= is of torchvision; dataset, augment = stocached.image.convert(dataset) makes native steps of it, for "
+    "DataLoader(dataset, ..., augment=augment)"
+)
+
+
 def say_why(dataset: Any, augment: Any, why: str) -> None:
     """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
@@ -28,7 +34,7 @@ def say_why(dataset: Any, augment: Any, why: str) -> None:
     served = getattr(dataset, "served", False)
     step = steps is not None and isinstance(augment, steps.Step)
     ours = step or dataset.decode is not None if served else folder and isinstance(dataset, folder.Decoded)
-    if not ours or why in _said:
+    if not (ours or why == CONVERT) or why in _said:
         return
     _said.add(why)
     _log.warning('workers are processes, which take more time than native ones: %s. worker="process" hides this', why)
@@ -39,12 +45,16 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
 
     Raises UnsupportedError, which says why C cannot make them."""
     folder = sys.modules.get("stocached._image.folder")
+    pictures, indices = unwrapped(dataset if cached is None else getattr(cached, "dataset", cached))
+    if augment is None and _converts(pictures):
+        raise UnsupportedError(CONVERT)
     if cached is not None and not isinstance(cached, CachedSamples):
         return _served_pipeline(cached, augment, by_rows)
-    pictures, indices = unwrapped(dataset if cached is None else cached.dataset)
     if getattr(pictures, "served", False):
+        if cached is None:
+            as_array(indices, len(pictures))
         raise UnsupportedError(
-            "native workers read no Subset of a SourceDataset: give the loader the dataset, and sampler= the indices"
+            "the loader keeps samples of a SourceDataset in a second cache: leave out size= and name="
         )
     if folder is None or not isinstance(pictures, folder.Decoded):
         raise UnsupportedError(f"the dataset is a {type(pictures).__name__}, not a Folder or Shards of stocached.image")
@@ -62,6 +72,17 @@ def pipeline_of(dataset: Any, cached: Any, augment: Any, by_rows: bool) -> Any:
     sample_bytes = 0 if cached.cache.variable else cached.cache.sample_bytes
     encoded = cached.store == "encoded"
     return pictures.pipeline(augment, cached.cache.fields, sample_bytes, encoded=encoded, indices=indices)
+
+
+def _converts(dataset: Any) -> bool:
+    """Whether `stocached.image.convert` makes steps of a dataset's transforms of torchvision."""
+    if "torchvision" not in sys.modules or getattr(dataset, "transform", None) is None:
+        return False
+    try:
+        from .._image.conversion import convertible  # needs the library for pictures
+    except ImportError:
+        return False
+    return convertible(dataset)
 
 
 def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:

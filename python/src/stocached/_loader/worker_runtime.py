@@ -20,8 +20,8 @@ from .epoch_context import EpochContext
 from .tasks import BEGIN, ERROR, SAMPLE, TELL
 from .worker import run_worker
 
-_SLICE = 0.05  # seconds of a wait between two checks of the workers and of signals
-_CHECK_INTERVAL = 0.25  # seconds between two checks of the workers without a wait
+_SLICE = 0.05  # seconds of a wait between two checks of the workers, which may be killed
+_CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks without a wait
 
 
 @dataclass
@@ -174,14 +174,15 @@ class WorkerRuntime:
         WorkerLostError, and RuntimeError after `timeout` seconds; 0: no timeout."""
         assert self.pool is not None
         end = time.monotonic() + timeout if timeout else None
+        slice_ = _SLICE if self.pool.job.process else _CHECK_INTERVAL
         native = self.task_queue.batches(batches)
         found = self.task_queue.wait(native, 0)
         while found is None:
-            found = self.task_queue.wait(native, _SLICE)
+            found = self.task_queue.wait(native, min(slice_, timeout or slice_))
             if found is None:
                 self.pool.check()
                 self._checked_at = time.monotonic()
-                if end is not None and time.monotonic() > end:
+                if end is not None and self._checked_at > end:
                     raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         self.pool.worked()
         return found

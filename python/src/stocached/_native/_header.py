@@ -427,6 +427,8 @@ class Work(ctypes.Structure):
         ("copy_bytes", c_uint64),
         ("copy", c_void_p),
         ("disk", Cache),
+        ("indices", POINTER(c_int64)),
+        ("index_count", c_uint64),
     ]
 
 
@@ -571,6 +573,12 @@ setv = bind(releasing, "stoc_setv", c_int, Cache, c_int64, POINTER(IoVec), c_int
 
 # int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags, uint64_t nanoseconds);
 set_loaded = bind(releasing, "stoc_set_loaded", c_int, Cache, c_int64, POINTER(IoVec), c_int, c_uint, c_uint64)
+
+# int stoc_set_later(stoc_cache *cache, int64_t index, const struct iovec *parts, int count);
+set_later = bind(releasing, "stoc_set_later", c_int, Cache, c_int64, POINTER(IoVec), c_int)
+
+# int stoc_flush(stoc_cache *cache, unsigned timeout_ms);
+flush = bind(releasing, "stoc_flush", c_int, Cache, c_uint)
 
 # int stoc_claim(stoc_cache *cache, int64_t index, size_t length, unsigned flags, struct stoc_claim *claim);
 claim = bind(releasing, "stoc_claim", c_int, Cache, c_int64, c_size_t, c_uint, POINTER(Claim))

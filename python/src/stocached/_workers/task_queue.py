@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4
 ASKED = np.dtype(list(_ASKED.items()))
 _SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
-_One = _native.Batch * 1  # to make such a type for each wait takes longer than the wait
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
 
@@ -95,17 +95,17 @@ class TaskQueue:
         )  # fmt: skip
         return None if first == _native.EMEMORY else self._check(first)
 
-    def batches(self, batches: list[tuple[int, int]]) -> ctypes.Array[_native.Batch]:
+    def batches(self, batches: list[tuple[int, int]]) -> tuple[Any, int]:
         """Batches (first position, tasks) for `wait`."""
-        made = _One if len(batches) == 1 else _native.Batch * len(batches)
-        return made(*(_native.Batch(first, tasks) for first, tasks in batches))
+        n = len(batches)
+        return _native.Batch(*batches[0]) if n == 1 else (_native.Batch * n)(*starmap(_native.Batch, batches)), n
 
-    def wait(self, batches: ctypes.Array[_native.Batch], timeout: float) -> int | None:
+    def wait(self, batches: tuple[Any, int], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
         None: none has; comes back early for signals."""
         call = _native.board_wait if timeout > 0 else _native.board_look
-        found = self._check(call(self._address, batches, len(batches), int(timeout * 1000)))
-        return found if found < len(batches) else None
+        found = self._check(call(self._address, *batches, int(timeout * 1000)))
+        return found if found < batches[1] else None
 
     def collect(self, first: int, tasks: int, hit: int) -> tuple[int, _native.Collected]:
         """Of the answers of a batch: how many have a result other than 0 and `hit`, and sums, until the next call. If

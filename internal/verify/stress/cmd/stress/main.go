@@ -63,8 +63,8 @@ func drive(args []string) int {
 		d := stress.Drive{Kills: (*kills + part) / len(all), Lasts: time.Duration(*seconds) * time.Second / time.Duration(len(all)),
 			Seed: *given.seed + uint64(part), Kind: stress.Kind(kind), Workers: workers, Log: os.Stdout}
 		r, err := d.Run()
-		fmt.Printf("%s, seed %d: %d kills in %v, %d of them while filling; %d stored, %d hits, %d clears; killed "+
-			"by language: %v\n",
+		fmt.Printf("%s, seed %d: %d kills in %v, %d claims of the dead reclaimed; %d stored, %d hits, %d clears; "+
+			"killed by language: %v\n",
 			kind, d.Seed, r.Kills, r.Took, r.InWriting, r.Stored, r.Reads, r.Clears, r.Killed)
 		if err != nil {
 			fmt.Println(kind, "FAILED:", err)

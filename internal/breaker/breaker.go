@@ -1,4 +1,5 @@
-package tier
+// Package breaker leaves out what fails, for a while: a node of a tier, or the disk of a program.
+package breaker
 
 import (
 	"sync"
@@ -14,9 +15,12 @@ const (
 	steady       = 10 * time.Second
 )
 
+// FullPause is how long a node without space gets no writes.
+const FullPause = time.Second
+
 // Breaker is a circuit breaker: while it is open, its node is left out. The zero value is closed.
-// No request tries whether the node is back: the owner of the breaker does, in the background, after
-// each Pause, so that no sample pays for it.
+// After each pause its owner tries whether the node is back. A server does so in the background, so
+// that no sample pays for it; a program without a server by one of its calls.
 type Breaker struct {
 	open     atomic.Bool
 	openings atomic.Uint64
@@ -57,15 +61,26 @@ func (b *Breaker) wait(now time.Time) {
 	b.pause = min(2*b.pause, longestPause)
 }
 
-// Due says whether the owner should try the node now. After true, the owner calls Close or Again.
+// Due says whether the owner should try the node now. After true, the owner MUST call Close, Again or
+// NotTried: until then nothing else is due.
 func (b *Breaker) Due() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open.Load() || time.Now().Before(b.next) {
 		return false
 	}
-	b.next = time.Now().Add(time.Hour) // until Again
+	b.next = time.Now().Add(time.Hour) // until the answer
 	return true
+}
+
+// Waits says whether the node is left out, and nothing is due.
+func (b *Breaker) Waits() bool {
+	if !b.open.Load() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Before(b.next)
 }
 
 // Again notes that the node is not back.
@@ -73,6 +88,13 @@ func (b *Breaker) Again(because string) {
 	b.mu.Lock()
 	b.because = because
 	b.wait(time.Now())
+	b.mu.Unlock()
+}
+
+// NotTried gives the turn of Due back: the owner has learned nothing of the node.
+func (b *Breaker) NotTried() {
+	b.mu.Lock()
+	b.next = time.Now()
 	b.mu.Unlock()
 }
 
