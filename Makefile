@@ -139,7 +139,7 @@ demo-server: setup-demo demo-readers ## run a server and its readers in Python, 
 	@$(PY) -m demo.server $(if $(IMAGES),--images '$(IMAGES)') $(ARGS)
 
 .PHONY: demo-cluster
-demo-cluster: setup-demo setup-torch setup-versitygw bin/stocached ## run one job on three hosts in namespaces, as root; ARGS="--gigabytes 1.6 --step 0.02"
+demo-cluster: setup-demo setup-torch setup-versitygw bin/stocached ## run one job on three hosts in namespaces (without root: on one host); ARGS="--gigabytes 1.6 --step 0.02"
 	@$(PY) -m demo.cluster $(ARGS)
 
 .PHONY: demo-readers

@@ -2,8 +2,8 @@
 
 python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
 
-Needs root, for the namespaces that the hosts are, and redis-server and versitygw. `make demo-cluster` installs
-them.
+The hosts are namespaces, which need root. Without root, all parts run on one host and talk over loopback, and each
+server reads at most its share of the rate. Needs redis-server and versitygw. `make demo-cluster` installs them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,18 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from demo.hosts import STORAGE, TOOLS, Host, Hosts
+from demo.hosts import TOOLS, Host, Hosts, Loopback
 from demo.report import aligned
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM, VERSITYGW = ROOT / "bin" / "stocached", ROOT / ".tools" / "versitygw"
 HOSTS = 3
 SAMPLE = 110 * 1024  # bytes
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "demo",
-    "AWS_SECRET_ACCESS_KEY": "demo-secret",
-    "AWS_ENDPOINT_URL": f"http://{STORAGE}:7070",
-}
+KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret"}
+UNITS = {"bps": 1, "kbps": 10**3, "mbps": 10**6, "gbps": 10**9, "kbit": 10**3 / 8, "mbit": 10**6 / 8, "gbit": 10**9 / 8}
 SECONDS = 120  # the most that a part takes to start or end
 
 
@@ -69,11 +68,12 @@ class Result:
 
 
 class Demo:
-    def __init__(self, arguments: argparse.Namespace, folder: Path, hosts: Hosts) -> None:
+    def __init__(self, arguments: argparse.Namespace, folder: Path, hosts: Hosts | Loopback) -> None:
         self.arguments, self.folder, self.hosts = arguments, folder, hosts
         self.batch = arguments.batch
         self.samples = round(arguments.gigabytes * 1e9 / SAMPLE / (HOSTS * self.batch)) * HOSTS * self.batch
         self.bytes = self.samples * SAMPLE
+        self.endpoint = f"http://{hosts.storage.address}:7070"
 
     # ------------------------------------------------------------ the parts
 
@@ -84,7 +84,7 @@ class Demo:
             for _ in range(self.samples):
                 file.write(os.urandom(SAMPLE))
         keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
-        command = [VERSITYGW, "--port", f"{STORAGE}:7070", "--quiet", "posix", bucket.parent]
+        command = [VERSITYGW, "--port", self.endpoint.removeprefix("http://"), "--quiet", "posix", bucket.parent]
         self.hosts.storage.run(command, keys, log=self.folder / "storage.log")
 
     def start_engine(self, host: Host) -> None:
@@ -95,7 +95,7 @@ class Demo:
         options = {
             "bind": host.address, "port": 6379, "dir": folder, "save": "", "protected-mode": "no", "maxmemory": memory,
             "maxmemory-policy": "noeviction", "cluster-enabled": "yes", "cluster-require-full-coverage": "no",
-            "cluster-node-timeout": 2000,
+            "cluster-node-timeout": 2000, "cluster-announce-ip": host.address,
         }  # fmt: skip
         host.run(
             ["redis-server", *(text for key, value in options.items() for text in (f"--{key}", value))],
@@ -126,29 +126,50 @@ class Demo:
             "size": slots * SAMPLE + overhead,
             "parallel": 16,
         }
+        if isinstance(self.hosts, Loopback):
+            cache["dir"] = str(host.memory)
+            cache["source"]["limits"] = {"bytes_per_second": round(bytes_a_second(self.arguments.rate) / HOSTS)}
         if setting.tier:
             cache["tiers"] = [{"kind": "cluster", "addresses": [f"{one.address}:6379" for one in self.hosts.hosts]}]
         config = folder / "serve.yaml"
         config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(folder / "run")}}))
         log = folder / "log"
-        server = host.run([PROGRAM, "serve", "-c", config], KEYS, output=subprocess.PIPE, log=log)
+        keys = KEYS | {"AWS_ENDPOINT_URL": self.endpoint}
+        server = host.run([PROGRAM, "serve", "-c", config], keys, output=subprocess.PIPE, log=log)
         assert server.stdout is not None
         if not server.stdout.readline().startswith("serving"):
             raise RuntimeError(f"the server of {host.name} does not start: {log.read_text()}")
 
+    def sent(self) -> int:
+        """Bytes that the storage has sent so far: to the servers that run now, if no link counts them."""
+        if isinstance(self.hosts, Hosts):
+            return self.hosts.sent()
+        return sum((find(self.stats(host), "remote") or {"bytes": 0})["bytes"] for host in self.hosts.hosts)
+
     def tier_bytes(self, host: Host) -> int:
-        command = [PROGRAM, "stats", "photos", "--json", "--sockets", self.folder / host.name / "run"]
+        return sum(one["hit_bytes"] for one in find(self.stats(host), "tiers") or [])
+
+    def stats(self, host: Host) -> Any:
+        command = [
+            PROGRAM,
+            "stats",
+            "photos",
+            "--json",
+            "--dir",
+            host.memory,
+            "--sockets",
+            self.folder / host.name / "run",
+        ]
         shown = host.run(command, {}, output=subprocess.PIPE, log=self.folder / "stats.log")
-        stats = json.loads(shown.communicate(timeout=SECONDS)[0])
-        return sum(one["hit_bytes"] for one in find(stats, "tiers") or [])
+        return json.loads(shown.communicate(timeout=SECONDS)[0])
 
     # ------------------------------------------------------------ a job
 
     def start_ranks(self, setting: Setting, epochs: int) -> list[subprocess.Popen[str]]:
-        ranks = []
+        ranks, port = [], free_port(self.hosts.hosts[0].address) if isinstance(self.hosts, Loopback) else 29500
         for rank, host in enumerate(self.hosts.hosts):
             environment = {
-                "STOCACHED_NODE": host.name, "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": "eth0",
+                "STOCACHED_NODE": host.name, "STOCACHED_SOCKETS_DIR": str(self.folder / host.name / "run"), "GLOO_SOCKET_IFNAME": self.hosts.interface,
                 "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             }  # fmt: skip
             settings = {
@@ -157,7 +178,7 @@ class Demo:
             }  # fmt: skip
             torchrun = {
                 "nnodes": HOSTS, "nproc-per-node": 1, "node-rank": rank, "master-addr": self.hosts.hosts[0].address,
-                "master-port": 29500,
+                "master-port": port,
             }  # fmt: skip
             options = [f"--{key}={value}" for key, value in torchrun.items()]
             command = [
@@ -173,7 +194,7 @@ class Demo:
         return ranks
 
     def read_epochs(self, ranks: list[subprocess.Popen[str]], result: Result, epochs: int) -> None:
-        sent = self.hosts.sent()
+        sent = self.sent()
         tier = sum(map(self.tier_bytes, self.hosts.hosts)) if result.setting.tier else 0
         for _ in range(epochs):
             lines = []
@@ -185,7 +206,7 @@ class Demo:
                         f"rank {number} has ended: {(self.folder / f'rank{number}.log').read_text()[-2000:]}"
                     )
                 lines.append(json.loads(line))
-            now = self.hosts.sent()
+            now = self.sent()
             given = sum(map(self.tier_bytes, self.hosts.hosts)) if result.setting.tier else 0
             reads = sum(line["samples"] for line in lines)
             epoch = Epoch(
@@ -263,11 +284,37 @@ def table(results: list[Result]) -> str:
     return "\n".join(aligned(rows))
 
 
-def missing() -> list[str]:
+def bytes_a_second(rate: str) -> float:
+    """A rate as tc writes it."""
+    parts = re.fullmatch(r"([\d.]+)([a-z]+)", rate)
+    if parts is None or parts[2] not in UNITS:
+        raise SystemExit(f"--rate {rate}: write a number and one of {', '.join(UNITS)}, such as 100mbps")
+    return float(parts[1]) * UNITS[parts[2]]
+
+
+def free_port(address: str) -> int:
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def draw(results: list[Result], about: str, path: Path) -> None:
+    """The last whole epoch of each setting: seconds, in a picture as those of the documents."""
+    sys.path.append(str(ROOT / "tools"))
+    from draw_results import OURS, Bar, svg
+
+    last = [([epoch for epoch in result.epochs if not epoch.note][-1], result.setting.title) for result in results]
+    bars = [Bar(f"{title}, {epoch.hits:.0%} local", epoch.seconds, OURS) for epoch, title in last]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(svg("One job on three hosts: seconds of an epoch", about, bars))
+
+
+def missing(root: bool) -> list[str]:
     """What the demo needs and does not find."""
-    lacks = [tool for tool in (*TOOLS, "redis-server", "redis-cli") if shutil.which(tool) is None]
-    lacks += [str(path.relative_to(ROOT)) for path in (PROGRAM, VERSITYGW) if not path.exists()]
-    return lacks + (["root"] if os.geteuid() != 0 else [])
+    tools = (*(TOOLS if root else ()), "redis-server", "redis-cli")
+    lacks = [tool for tool in tools if shutil.which(tool) is None]
+    return lacks + [str(path.relative_to(ROOT)) for path in (PROGRAM, VERSITYGW) if not path.exists()]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -283,22 +330,40 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--step", type=float, default=0.005, help="seconds of a training step")
     made.add_argument("--settings", type=int, nargs="*", help="numbers of the settings to run, from 0 on; default: all")
     made.add_argument("--json", type=Path, help="a file for the results")
+    made.add_argument(
+        "--one-host", action="store_true", default=os.geteuid() != 0, help="no namespaces, as without root"
+    )
+    made.add_argument(
+        "--chart",
+        type=Path,
+        default=ROOT / "build/demo/cluster.svg",
+        help="the picture (default: build/demo/cluster.svg)",
+    )
     return made
 
 
 def main(arguments: argparse.Namespace) -> int:
-    if lacks := missing():
+    one, rate = arguments.one_host, arguments.rate
+    if lacks := missing(root=not one):
         print(f"demo-cluster needs {', '.join(lacks)}", file=sys.stderr)
         return 1
     folder = Path(tempfile.mkdtemp(prefix="stoc-", dir="/tmp"))  # sockets have short paths
     results = []
+    share = bytes_a_second(rate) / HOSTS / 1e6
     shm = f"{round(arguments.gigabytes * 1e9 * 0.6) + (64 << 20)}"
     try:
-        with Hosts(HOSTS, shm, arguments.rate) as hosts:
+        with Loopback(HOSTS) if one else Hosts(HOSTS, shm, rate) as hosts:
             demo = Demo(arguments, folder, hosts)
+            if one:
+                print(
+                    "one host, without what needs root: no namespaces, no shaped link (tc). The three hosts are three servers of "
+                    "this one, over loopback. They share its processors and its kernel, so seconds say less than with root.",
+                    flush=True,
+                )
+            link = f"loopback, each server reads at most {share:.0f} MB/s" if one else f"a link of {rate} (tc tbf)"
+            about = f"{demo.samples:,} samples of {SAMPLE:,} bytes; storage behind {link}"
             print(
-                f"{demo.samples:,} samples of {SAMPLE:,} bytes, {HOSTS} hosts in namespaces; the storage is versitygw behind a link of "
-                f"{arguments.rate} (tc tbf); {arguments.batch} samples a rank, a step of {arguments.step * 1000:.0f} ms",
+                f"{about}; it is versitygw; {arguments.batch} samples a rank, a step of {arguments.step * 1000:.0f} ms",
                 flush=True,
             )
             demo.start_storage()
@@ -310,6 +375,9 @@ def main(arguments: argparse.Namespace) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     print("\n" + table(results))
     print("from storage, from the tier: bytes as a part of the dataset")
+    if results:
+        draw(results, about, arguments.chart)
+        print(f"chart: {arguments.chart}")
     if arguments.json:
         rows = [{"setting": result.setting.title, **vars(epoch)} for result in results for epoch in result.epochs]
         arguments.json.write_text(json.dumps(rows, indent=1))

@@ -1,24 +1,30 @@
-"""Hosts on one machine: namespaces of network, mounts, IPC and processes, each with its own /dev/shm. Needs root."""
+"""Hosts on one machine: namespaces of network, mounts, IPC and processes, each with its own /dev/shm. They need root.
+Without it, Loopback has the same hosts as addresses and folders of one host."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from demo import processes
+
 NETWORK = "10.77.0"  # exists inside the namespaces alone
-STORAGE = f"{NETWORK}.100"
 TOOLS = ("ip", "tc", "unshare", "nsenter")
 
 
 class Host:
-    """A host with an address. `run` starts a program on it; `kill` ends all of them, and empties its memory."""
+    """A host with an address, and the folder of its segments. `run` starts a program on it; `kill` ends all of
+    them, and empties its memory."""
 
     def __init__(self, hosts: Hosts, name: str, address: str, shm: str) -> None:
         self.name, self.address, self._hosts, self._shm = name, address, hosts, shm
+        self.memory = Path(f"/dev/shm/stocached-{os.getuid()}")
         self.programs: list[subprocess.Popen[Any]] = []
         self._holder: subprocess.Popen[bytes] | None = None
         self.boot()
@@ -55,13 +61,9 @@ class Host:
         log: Path | None = None,
     ) -> subprocess.Popen[str]:
         """log: gets what the program writes to standard error, and to standard output if that has no output."""
-        assert self._holder is not None
-        holder = str(self._holder.pid)
-        processes = f"--pid=/proc/{holder}/ns/pid_for_children"
-        enter = ["nsenter", "-t", holder, "--mount", "--ipc", "--net", processes, f"--wd={os.getcwd()}", "--"]
         with open(log or os.devnull, "ab") as errors:
             program = subprocess.Popen(
-                [*enter, *map(str, command)],
+                [*self._enter(), *map(str, command)],
                 stdout=errors if output is None else output,
                 stderr=errors,
                 env=os.environ | dict(environment),
@@ -69,6 +71,13 @@ class Host:
             )
         self.programs.append(program)
         return program
+
+    def _enter(self) -> list[str]:
+        """The command that runs a program on the host."""
+        assert self._holder is not None
+        holder = str(self._holder.pid)
+        pids = f"--pid=/proc/{holder}/ns/pid_for_children"
+        return ["nsenter", "-t", holder, "--mount", "--ipc", "--net", pids, f"--wd={os.getcwd()}", "--"]
 
     def kill(self) -> None:
         """The host loses power: its processes end at once, and what its memory had is gone."""
@@ -84,6 +93,8 @@ class Hosts:
     """Three hosts and a storage on one network. The link of the storage has `rate` (as tc writes it), the
     others have no limit. Use it as a context: its end removes everything."""
 
+    interface = "eth0"
+
     def __init__(self, count: int, shm: str, rate: str) -> None:
         self._prefix, self._shm, self._rate, self._count = f"stoc{os.getpid()}", shm, rate, count
         self.hosts: list[Host] = []
@@ -97,7 +108,7 @@ class Hosts:
             self._add("net")
             self._ip("net", "link add bridge type bridge")
             self._ip("net", "link set bridge up")
-            self.storage = self._host("storage", STORAGE)
+            self.storage = self._host("storage", f"{NETWORK}.100")
             shape = f"qdisc add dev eth0 root tbf rate {self._rate} burst 256kb latency 50ms"
             subprocess.run(["tc", "-n", self.namespace("storage"), *shape.split()], check=True)
             self.hosts = [self._host(f"host{k}", f"{NETWORK}.{11 + k}") for k in range(self._count)]
@@ -135,3 +146,49 @@ class Hosts:
 
     def _ip(self, name: str, command: str) -> None:
         subprocess.run(["ip", "-n", self.namespace(name), *command.split()], check=True)
+
+
+class LoopbackHost(Host):
+    """An address of the loopback device, and a folder in /dev/shm."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address, self.programs = name, address, []
+        self.memory = Path(f"/dev/shm/stoc{os.getpid()}-{name}")
+        self.boot()
+
+    def boot(self) -> None:
+        self.memory.mkdir(mode=0o700)
+
+    def _enter(self) -> list[str]:
+        return []
+
+    def kill(self) -> None:
+        # Programs start others, which no namespace ends.
+        for program in self.programs:
+            if program.poll() is None:
+                for pid in processes.tree(program.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            program.wait()
+        self.programs = []
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+
+class Loopback:
+    """The hosts and the storage of Hosts on one host, without root. No link is shaped. Use it as a context."""
+
+    interface = "lo"
+
+    def __init__(self, count: int) -> None:
+        # Each run has a network of its own on the loopback device.
+        self._network = f"127.{1 + os.getpid() % 254}.{os.getpid() // 254 % 256}"
+        self._count = count
+
+    def __enter__(self) -> Loopback:
+        self.storage = LoopbackHost("storage", f"{self._network}.100")
+        self.hosts: list[Host] = [LoopbackHost(f"host{k}", f"{self._network}.{11 + k}") for k in range(self._count)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in [*self.hosts, self.storage]:
+            host.kill()

@@ -392,10 +392,11 @@ def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
 def test_three_hosts_share_what_they_read(tmp_path: Path) -> None:
     """A small job with the cluster tier and affinity, in which a host is lost."""
     pytest.importorskip("torch")
-    if lacks := cluster.missing():
+    if lacks := cluster.missing(root=True) + (["root"] if os.geteuid() != 0 else []):
         pytest.skip(f"needs {', '.join(lacks)}")
     results = tmp_path / "results.json"
-    settings = ["--gigabytes", "0.06", "--epochs", "2", "--batch", "16", "--settings", "4", "--json", str(results)]
+    settings = ["--gigabytes", "0.06", "--epochs", "2", "--batch", "16", "--settings", "4", "--json", str(results),
+                "--chart", str(tmp_path / "cluster.svg")]  # fmt: skip
     assert cluster.main(cluster.parser().parse_args(settings)) == 0
     first, second, third = json.loads(results.read_text())
     assert (first["number"], second["number"], third["number"]) == (1, 2, 3)
@@ -406,3 +407,26 @@ def test_three_hosts_share_what_they_read(tmp_path: Path) -> None:
     assert third["storage"] < 0.5, "only what the lost host had is read again"
     namespaces = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
     assert f"stoc{os.getpid()}" not in namespaces
+
+
+def test_cluster_without_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same small job on one host over loopback, which says what it lacks, and draws the chart."""
+    pytest.importorskip("torch")
+    if lacks := cluster.missing(root=False):
+        pytest.skip(f"needs {', '.join(lacks)}")
+    results, chart = tmp_path / "results.json", tmp_path / "cluster.svg"
+    settings = ["--one-host", "--gigabytes", "0.06", "--epochs", "2", "--batch", "16", "--settings", "1", "4", "--json", str(results),
+                "--chart", str(chart)]  # fmt: skip
+    assert cluster.main(cluster.parser().parse_args(settings)) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("one host, without what needs root: no namespaces, no shaped link"), said
+    assert "each server reads at most 33 MB/s" in said, said
+    _, plain, first, second, third = json.loads(results.read_text())
+    assert plain["storage"] > 0.4, "node caches have a third each"
+    assert plain["hits"] < 0.5, "a third"
+    assert 1 <= first["storage"] < 1.1, "each sample came from the storage once"
+    assert second["storage"] < 0.05, "the nodes and the tier together have all samples"
+    assert second["hits"] > 0.6, "a third without affinity"
+    assert third["storage"] < 0.5, "only what the lost host had is read again"
+    assert "node caches" in chart.read_text(), "a bar for each setting"
+    assert not list(Path("/dev/shm").glob(f"stoc{os.getpid()}-*")), "the memory of the hosts is removed"

@@ -137,6 +137,9 @@ func ParseTime(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is no time, such as 30s, 10m or 1.5h", text)
 }
 
+// listable are texts that a user may have meant as a list.
+var listable = regexp.MustCompile(`^[\w.;,/ -]+$`)
+
 // exact refuses values that a decoder would change silently: 1.5 as a whole number, and 8 as a
 // duration, which would be 8 ns. It parses durations.
 func exact(from, to reflect.Type, value any) (any, error) {
@@ -146,6 +149,8 @@ func exact(from, to reflect.Type, value any) (any, error) {
 		return ParseTime(value.(string))
 	case duration:
 		return nil, fmt.Errorf("%s has no unit: write a time such as 8ms, 1.5s or 2m", Show(value))
+	case from.Kind() == reflect.String && to.Kind() == reflect.Slice && listable.MatchString(value.(string)):
+		return nil, fmt.Errorf("a list is wanted, and there is a text; write [%s]", value)
 	case from.Kind() == reflect.Float64 && (reflect.Zero(to).CanInt() || reflect.Zero(to).CanUint()):
 		if f := reflect.ValueOf(value).Float(); f != math.Trunc(f) || math.Abs(f) > 1<<53 {
 			return nil, fmt.Errorf("%v is not a whole number", value)

@@ -145,6 +145,7 @@ func TestMessagesOfCommandLines(t *testing.T) {
 		{"source info /dev/null", "its name does not say what kind of source it is"},
 		{"source info . --kind nonsense", `there is no kind "nonsense"; known are: block`},
 		{"source info . --kind raw --source shape=5", "shape: a list is wanted, and there is a whole number"},
+		{"source info x.tar --source int64=cls", "int64: a list is wanted, and there is a text; write [cls]"},
 		{"source info . --decode resize=5", "resize: a list is wanted, and there is a whole number"},
 		{"source cat . x", `index "x" is not a whole number`},
 	} {

@@ -377,7 +377,7 @@ func TestTierReload(t *testing.T) {
 	if got := s.tier("misses_total"); got != 40 {
 		t.Errorf("%v misses", got)
 	}
-	change(both, "read_ahead and tiers do not go together")
+	change(both, "a tier has; leave read_ahead out, and raise parallel")
 	wantFetch(t, c, first(100))
 }
 

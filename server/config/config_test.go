@@ -104,6 +104,7 @@ func TestRefuses(t *testing.T) {
 		one + "log: {format: xml, level: loud}": {`log.format: "xml" is neither`, `log.level: "loud" is none`},
 		one + "log: {level: 3}":                 {"log.level"},
 		"caches: [{name: pets, sise: 3, source: {kind: raw}}]":                                    {"caches[0].sise: there is no such key"},
+		"caches: [{name: pets, tiers: [], read_ahead: {size: 64MiB}, source: {kind: raw}}]":       {"caches[0].read_ahead: there is no such key; it belongs under source"},
 		"caches: [{name: pets, size: big, source: {kind: raw}}]":                                  {`"big" is not a size`},
 		"caches: [{name: pets, size: -1, source: {kind: raw}}]":                                   {"a size of -1 bytes"},
 		"caches: [{name: pets, size: 0B, source: {kind: raw}}]":                                   {"a size of 0; write all"},

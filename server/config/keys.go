@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
+
+	"github.com/stocached/stocached/source/kinds"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -55,7 +58,7 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 			lower := strings.ToLower(key)
 			switch other, twice := seen[lower]; {
 			case !there:
-				complaints = append(complaints, fmt.Sprintf("%s%s: there is no such key", where, key))
+				complaints = append(complaints, fmt.Sprintf("%s%s: there is no such key%s", where, key, belongs(t, key)))
 			case twice:
 				complaints = append(complaints, fmt.Sprintf("%s%s: the key %s is there already", where, key, other))
 			}
@@ -64,6 +67,14 @@ func keysOf(node *yaml.Node, t reflect.Type, where string) (complaints []string)
 		}
 	}
 	return complaints
+}
+
+// belongs says where a key of a source belongs that a cache has beside it.
+func belongs(t reflect.Type, key string) string {
+	if _, there := fieldOf(t, "source"); there && slices.Contains(kinds.Around, key) {
+		return "; it belongs under source"
+	}
+	return ""
 }
 
 // fieldOf returns the type of a key's value in a t. A type that is not a struct of ours accepts any

@@ -64,11 +64,12 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 // checkTiers checks the settings of tiers.
 func (p *Prepared) checkTiers() error {
 	if len(p.Options.Tiers) > 0 && p.ahead != nil {
-		return fmt.Errorf("%w: read_ahead and tiers do not go together: it would read from the source what a tier has",
+		return fmt.Errorf("%w: read_ahead and tiers do not go together: it would read from the source what a tier has; "+
+			"leave read_ahead out, and raise parallel for more reads at a time",
 			source.ErrInvalid)
 	}
 	if p.source.Info().Programs {
-		for _, key := range []string{"limits", "retry", "read_ahead"} {
+		for _, key := range kinds.Around {
 			if _, there := p.Options.Source[key]; there {
 				return fmt.Errorf("%w: source.%s: programs load the samples, so there is nothing to read; leave it out",
 					source.ErrInvalid, key)

@@ -178,10 +178,9 @@ func TestIndexOfLargeMembersSkipsTheirData(t *testing.T) {
 // Ensure that an index beside a shard in a bucket is written once by index: beside, that each other machine takes
 // it from there instead of reading the shard, also from a web server, and that one of another state is not used.
 func TestIndexBesideAShardInABucket(t *testing.T) {
-	samples := noise(60)
 	for name, start := range s3test.Servers(t) {
 		t.Run(name, func(t *testing.T) {
-			s := start(t)
+			s, samples := start(t), noise(60)
 			shard := shardOf(t, samples)
 			s.Put(t, "train.tar", shard)
 			open := func(path string, more source.Settings) (src source.Source, sent int64) {
@@ -213,6 +212,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 				}
 			}
 			address, whole, index := "s3://"+bucket+"/train.tar", int64(len(shard))*11/10, int64(20_000)
+			anotherMachine() // of the same shard
 			src, sent := open(address, nil)
 			check("the first", src, sent, whole, "indexes made")
 			if names := s.Names(t, "train"); len(names) != 1 {

@@ -10,8 +10,8 @@ import (
 	"github.com/stocached/stocached/source/wrap"
 )
 
-// around are the keys that any kind of source may have: they say how it is read.
-var around = []string{"limits", "retry", "read_ahead"}
+// Around are the keys that any kind of source may have: they say how it is read.
+var Around = []string{"limits", "retry", "read_ahead"}
 
 // Whole opens a source with all settings of a cache. kind opens the source itself (Open does).
 // Whole adds limits, retries and read-ahead, and, with settings of package decode, decoding. ahead
@@ -19,7 +19,7 @@ var around = []string{"limits", "retry", "read_ahead"}
 func Whole(ctx context.Context, kind func(context.Context, source.Settings) (source.Source, error),
 	settings source.Settings, decoded map[string]any) (s source.Source, ahead wrap.Ahead, err error) {
 	own, wrapped := maps.Clone(settings), map[string]any{}
-	for _, key := range around {
+	for _, key := range Around {
 		if value, ok := own[key]; ok {
 			wrapped[key] = value
 			delete(own, key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 
 	"github.com/stocached/stocached/source"
@@ -23,6 +24,10 @@ func NetworkError(name string, err error) error {
 	}
 	if errors.Is(err, source.ErrInvalid) {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	var record tls.RecordHeaderError
+	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) {
+		return fmt.Errorf("%w: %s: the server answers without TLS; write http:// for it, and not https://", source.ErrInvalid, name)
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "proxyconnect" {

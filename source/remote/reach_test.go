@@ -125,3 +125,81 @@ func TestPrivateParts(t *testing.T) {
 		t.Errorf("without a password: %v", err)
 	}
 }
+
+// Ensure that a redirect of storage without a body, and a server without TLS behind an https endpoint, are errors at
+// once that say what the server did and which settings to change.
+func TestWrongEndpoints(t *testing.T) {
+	s := newStorage(t)
+	s.Put(t, "records", []byte("0123456789"))
+	plain := s.URL
+	for _, path := range []string{"s3://photos/records", strings.Replace(plain, "http:", "https:", 1) + "/photos/records"} {
+		var remote map[string]any
+		if strings.HasPrefix(path, "s3:") {
+			remote = map[string]any{"endpoint": strings.Replace(plain, "http:", "https:", 1)}
+		}
+		if _, err := first(t, path, remote); !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "without TLS; write http://") {
+			t.Errorf("%s on a server without TLS: %v", path, err)
+		}
+	}
+	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Location", "http://other.example/photos/records")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	})
+	_, err := first(t, "s3://photos/records", map[string]any{"endpoint": plain, "region": "us-east-1"})
+	if want := "the server answered 307 Temporary Redirect; remote.region is us-east-1, remote.endpoint is " + plain; !errors.Is(err, source.ErrInvalid) ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("a redirect: %v, want %s", err, want)
+	}
+}
+
+// Ensure that a refused request says where its keys came from, or that there were none, which settings choose
+// others, and shows no key.
+func TestWhereTheKeysCameFrom(t *testing.T) {
+	s := newStorage(t)
+	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message></Error>")
+	})
+	file := t.TempDir() + "/keys"
+	write(t, file, []byte("[lab]\naws_access_key_id = FILEKEY\naws_secret_access_key = file-secret\n"))
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+	t.Setenv("AWS_CONFIG_FILE", file+".none")
+	for _, c := range []struct {
+		credentials, profile string
+		environment          bool
+		want                 []string
+	}{
+		{"", "", true, []string{"the keys came from the environment (AWS_ACCESS_KEY_ID", "remote.credentials and remote.profile"}},
+		{"auto", "lab", false, []string{"the keys came from profile lab of " + file, "remote.profile"}},
+		{"file", "lab", true, []string{"the keys came from profile lab of " + file}},
+		{"auto", "", false, []string{"no signature: there are no keys in the environment", "profile default of " + file,
+			"has a role, set remote: {credentials: iam}"}},
+		{"environment", "", false, []string{"remote.credentials is environment, and AWS_ACCESS_KEY_ID"}},
+		{"none", "", true, []string{"no signature, because remote.credentials is none"}},
+	} {
+		for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+			t.Setenv(name, map[bool]string{true: "env-secret"}[c.environment])
+		}
+		_, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": c.credentials, "profile": c.profile})
+		if !errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "-secret") || strings.Contains(err.Error(), "FILEKEY") {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		for _, want := range append(c.want, "403 SignatureDoesNotMatch: no") {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %q", c, err, want)
+			}
+		}
+	}
+	_, err := first(t, "s3://photos/records", map[string]any{"endpoint": s.URL, "credentials": "file", "profile": "other"})
+	if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), "remote.credentials is file: no keys in profile other of "+file) {
+		t.Errorf("a profile that is missing: %v", err)
+	}
+	s.Spoil(nil)
+	s.Put(t, "records", []byte("0123456789"))
+	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+	t.Setenv("AWS_ENDPOINT_URL_S3", s.URL)
+	if got, err := first(t, "s3://photos/records", map[string]any{"credentials": "file", "profile": "lab"}); err != nil || string(got) != "0123456789" {
+		t.Errorf("AWS_ENDPOINT_URL_S3: %q, %v", got, err)
+	}
+}

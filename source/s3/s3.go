@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,7 +20,6 @@ import (
 	"github.com/stocached/stocached/source/remote"
 
 	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
 func init() {
@@ -35,8 +35,8 @@ func init() {
 type settings struct {
 	remote.Options `key:",squash"`
 
-	// Endpoint is where the storage is, such as http://127.0.0.1:9000. Default: AWS_ENDPOINT_URL of the
-	// environment, else that of the scheme.
+	// Endpoint is where the storage is, such as http://127.0.0.1:9000. Default: AWS_ENDPOINT_URL_S3, then
+	// AWS_ENDPOINT_URL of the environment, else that of the scheme.
 	Endpoint string `key:"endpoint"`
 	// Region of the bucket. Default: AWS_REGION or AWS_DEFAULT_REGION, else us-east-1.
 	Region string `key:"region"`
@@ -55,7 +55,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := cmp.Or(o.Endpoint, os.Getenv("AWS_ENDPOINT_URL"), endpoint)
+	at := cmp.Or(o.Endpoint, os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"), endpoint)
 	u, err := url.Parse(at)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
@@ -70,7 +70,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 		lookup = map[bool]minio.BucketLookupType{true: minio.BucketLookupPath, false: minio.BucketLookupDNS}[*o.PathStyle]
 	}
 	region := cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1")
-	core, err := minio.NewCore(u.Host, &minio.Options{Creds: keys, Secure: u.Scheme == "https", Transport: transport,
+	core, err := minio.NewCore(u.Host, &minio.Options{Creds: keys.Credentials, Secure: u.Scheme == "https", Transport: transport,
 		Region: region, BucketLookup: lookup, MaxRetries: 1})
 	if err != nil {
 		return nil, fmt.Errorf("%w: remote.endpoint: %w", source.ErrInvalid, err)
@@ -78,41 +78,10 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	return remote.NewWritable(&driver{core: core, region: region, keys: keys, transport: transport}, o.Options), nil
 }
 
-// keys returns where the access keys come from.
-func (o *settings) keys() (*credentials.Credentials, error) {
-	environment := &credentials.EnvAWS{}
-	file := &credentials.FileAWSCredentials{Profile: o.Profile}
-	iam := &credentials.IAM{}
-	switch o.Credentials {
-	case "", "auto":
-		chain := []credentials.Provider{environment, file}
-		// The service of metadata is asked only if the environment says that there is one, because the
-		// question hangs elsewhere.
-		for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-			"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
-			if os.Getenv(name) != "" {
-				chain = append(chain, iam)
-				break
-			}
-		}
-		return credentials.NewChainCredentials(chain), nil
-	case "environment":
-		return credentials.New(environment), nil
-	case "file":
-		return credentials.New(file), nil
-	case "iam":
-		return credentials.New(iam), nil
-	case "none":
-		return credentials.NewStaticV4("", "", ""), nil
-	}
-	return nil, fmt.Errorf("%w: remote.credentials is %q; known are: auto, environment, file, iam, none",
-		source.ErrInvalid, o.Credentials)
-}
-
 type driver struct {
 	core      *minio.Core
 	region    string
-	keys      *credentials.Credentials
+	keys      *keys
 	transport *http.Transport
 
 	signatures signatures
@@ -133,20 +102,33 @@ func split(name string) (scheme, bucket, key string, err error) {
 
 // failed returns the error of a request.
 func (d *driver) failed(name string, err error) error {
+	if err = d.explained(name, err); errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w; %s", err, d.keys.explain())
+	}
+	return err
+}
+
+// explained returns the error of a request, without where its keys came from.
+func (d *driver) explained(name string, err error) error {
 	said := minio.ToErrorResponse(err)
 	if said.StatusCode == 0 && said.Code == "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w; remote.endpoint is %s", remote.NetworkError(name, err), d.core.EndpointURL())
 	}
-	text := fmt.Sprintf("%s: %s", said.Code, said.Message)
+	text := strings.TrimPrefix(said.Code, fmt.Sprintf("%d ", said.StatusCode)) // without a body, it is the status
+	if said.Message != said.Code && said.Message != "" {
+		text += ": " + said.Message
+	}
+	if said.StatusCode >= 300 && said.StatusCode < 400 || said.Code == "AuthorizationHeaderMalformed" ||
+		said.Code == "IllegalLocationConstraintException" {
+		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
+			name, said.StatusCode, text, d.region, regionHint(said.Region, d.region), d.core.EndpointURL())
+	}
 	switch said.Code {
 	case "NoSuchBucket":
 		return fmt.Errorf("%w; check the name of the bucket, and remote.endpoint (%s)",
 			remote.StatusError(name, 404, text), d.core.EndpointURL())
 	case "NoSuchKey":
 		return remote.StatusError(name, 404, text)
-	case "AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException":
-		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
-			name, said.StatusCode, text, d.region, regionHint(said.Region, d.region), d.core.EndpointURL())
 	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AccessDenied", "RequestTimeTooSkewed":
 		return remote.StatusError(name, 403, text)
 	case "PreconditionFailed":

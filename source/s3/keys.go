@@ -1,0 +1,92 @@
+package s3
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/stocached/stocached/source"
+
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// keys are the access keys of requests, and where they come from.
+type keys struct {
+	*credentials.Credentials
+	setting string                 // remote.credentials
+	file    string                 // where keys are looked for, with the profile
+	from    atomic.Pointer[string] // where the latest keys came from; nil: there were none
+}
+
+// place is a provider that tells keys when they come from it.
+type place struct {
+	credentials.Provider
+	name string
+	keys *keys
+}
+
+// RetrieveWithCredContext is part of credentials.Provider.
+func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credentials.Value, error) {
+	v, err := p.Provider.RetrieveWithCredContext(about)
+	switch {
+	case err != nil && p.keys.setting == "file": // another try meets the same file
+		err = fmt.Errorf("%w: remote.credentials is file: no keys in %s: %w", source.ErrInvalid, p.keys.file, err)
+	case err != nil:
+		err = fmt.Errorf("no keys from %s: %w", p.name, err)
+	case v.AccessKeyID != "" && v.SecretAccessKey != "":
+		p.keys.from.Store(&p.name)
+	}
+	return v, err
+}
+
+// keys returns where the access keys come from.
+func (o *settings) keys() (*keys, error) {
+	k := &keys{setting: cmp.Or(o.Credentials, "auto")}
+	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"), "default"),
+		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
+	environment := place{&credentials.EnvAWS{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k}
+	file := place{&credentials.FileAWSCredentials{Profile: o.Profile}, k.file, k}
+	iam := place{&credentials.IAM{}, "the role of this machine or pod", k}
+	switch k.setting {
+	case "auto":
+		chain := []credentials.Provider{environment, file}
+		// The service of metadata is asked only if the environment says that there is one, because the
+		// question hangs elsewhere.
+		for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+			if os.Getenv(name) != "" {
+				chain = append(chain, iam)
+				break
+			}
+		}
+		k.Credentials = credentials.NewChainCredentials(chain)
+	case "environment":
+		k.Credentials = credentials.New(environment)
+	case "file":
+		k.Credentials = credentials.New(file)
+	case "iam":
+		k.Credentials = credentials.New(iam)
+	case "none":
+		k.Credentials = credentials.NewStaticV4("", "", "")
+	default:
+		return nil, fmt.Errorf("%w: remote.credentials is %q; known are: auto, environment, file, iam, none",
+			source.ErrInvalid, o.Credentials)
+	}
+	return k, nil
+}
+
+// explain says which keys a request had that a server refused, and what chooses others.
+func (k *keys) explain() string {
+	from := k.from.Load()
+	switch {
+	case from != nil:
+		return fmt.Sprintf("the keys came from %s; remote.credentials and remote.profile choose others", *from)
+	case k.setting == "none":
+		return "the request had no signature, because remote.credentials is none"
+	case k.setting == "environment":
+		return "the request had no signature: remote.credentials is environment, and AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is not set"
+	}
+	return fmt.Sprintf("the request had no signature: there are no keys in the environment (AWS_ACCESS_KEY_ID) or in %s "+
+		"(remote.profile); if this machine or pod has a role, set remote: {credentials: iam}", k.file)
+}
