@@ -276,6 +276,7 @@ static void the_length_beside_the_cost(void)
     fill(bytes, sizeof bytes, 1, 1);
     struct iovec dear = {bytes, ARENA}, cheap = {bytes, 1234};
     EQUAL(stoc_set_loaded(c, 1, &dear, 1, 0, 1000000000), STOC_STORED);
+    EQUAL(stoc_set_loaded(c, 1, &dear, 1, STOC_OVERWRITE, 1000000000), STOC_STORED); /* one load might be a stall */
     EQUAL(stoc_set_loaded(c, 2, &cheap, 1, 0, 1), STOC_FULL);
     EQUAL(*(index_in(control, 2) + 1) & UINT32_MAX, 1234);
     EQUAL(*(index_in(control, 1) + 1) & UINT32_MAX, ARENA);
