@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stocached/stocached/order"
@@ -86,7 +85,7 @@ func TestPlannedShares(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			alone := sharedLoads(t, c.kind, c.slots/len(c.jobs), c.jobs[0])[0]
 			loads := sharedLoads(t, c.kind, c.slots, c.jobs...)
-			t.Log(fmt.Sprintf("alone %.3f, together %.3f", alone, loads))
+			t.Logf("alone %.3f, together %.3f", alone, loads)
 			for k, of := range loads {
 				if of > alone+margin {
 					t.Errorf("%.3f of the dataset is loaded for job %d in an epoch, and alone %.3f", of, k, alone)
