@@ -187,23 +187,6 @@ func (d *doomed) refused(indices []int) {
 	}
 }
 
-// wantSamples fetches samples of any cache and compares them.
-func wantSamples(t *testing.T, c *stocclient.Served, indices []int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	samples, err := c.FetchSamples(ctx, indices)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	for k, i := range indices {
-		if !bytes.Equal(samples[k], servedRecord(i)) {
-			t.Errorf("sample %d came wrong: %d bytes", i, len(samples[k]))
-		}
-	}
-}
-
 // goesOn starts the next server after a death that left `left` of n samples. It must adopt them,
 // read only the others, and leave no claim.
 func (d *doomed) goesOn(left, n int) {

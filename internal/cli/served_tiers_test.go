@@ -148,14 +148,16 @@ func readsOnce(t *testing.T, all []*served, storage *s3test.Server, n int) {
 // wantSamples is wantFetch for samples of any sizes.
 func wantSamples(t *testing.T, c *stocclient.Served, indices []int) {
 	t.Helper()
-	all, err := c.FetchSamples(context.Background(), indices)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	samples, err := c.FetchSamples(ctx, indices)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	for k, i := range indices {
-		if !bytes.Equal(all[k], servedRecord(i)) {
-			t.Errorf("sample %d came wrong", i)
+		if !bytes.Equal(samples[k], servedRecord(i)) {
+			t.Errorf("sample %d came wrong: %d bytes", i, len(samples[k]))
 		}
 	}
 }

@@ -112,7 +112,9 @@ def test_a_sample_without_a_cost_gets_no_slot_of_another():
 @pytest.mark.parametrize("policy", ["first-come", "cost"])
 def test_bad_costs(policy, cost):
     with made(policy) as cache:
-        with pytest.raises(InvalidError, match=r"it must be the seconds that the load took, 0 \(unknown\) to 9.22e\+09"):
+        with pytest.raises(
+            InvalidError, match=r"it must be the seconds that the load took, 0 \(unknown\) to 9.22e\+09"
+        ):
             cache.put(1, pattern(1, SIZE), cost=cost)
         assert 1 not in cache
         assert cache.stats().stored == 0

@@ -185,7 +185,7 @@ def test_errors_name_the_member_of_a_shard(tmp_path, shards):
 def test_the_cost_of_an_encoded_sample_is_its_read(root):
     class Slow(image.Folder):
         def read(self, index: int) -> Any:
-            time.sleep(0.02 if index % 4 == 0 else 0.002)
+            time.sleep(0.02 if index % 4 == 0 else 0.006)
             return super().read(index)
 
     cached = CachedSamples(Slow(root, size=600), size="16MiB", store="encoded", policy="cost")
@@ -193,7 +193,7 @@ def test_the_cost_of_an_encoded_sample_is_its_read(root):
         cached[k]
     costs = cached.cache.costs()
     assert np.median(costs[::4]) > 0.015
-    assert np.median(np.delete(costs, np.s_[::4])) < 0.01
+    assert np.median(np.delete(costs, np.s_[::4])) < 0.012
 
 
 def test_pickled(root):

@@ -243,7 +243,7 @@ def test_random_samples_do_not_stay_on_the_disk(tmp_path):
     with pytest.raises(NondeterministicDatasetError):
         indices_of(loader)
     assert loader.cache._disk.flush()
-    assert loader.stats().disk_writes > 10
+    assert loader.stats().disk_misses > 10
     loader.cache.close()
     loader = loader_of(Numbers(40), tmp_path)
     assert sorted(indices_of(loader)) == list(range(40))

@@ -3,7 +3,6 @@ labels and files on the index in the dataset below."""
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -176,17 +175,16 @@ def test_two_subsets_have_caches_of_their_own(root, by_python):
 
 
 @pytest.mark.parametrize("other", [range(10, 30), range(30)], ids=["other samples", "another number"])
-def test_a_named_cache_belongs_to_one_subset(root, other, by_python):
+def test_a_named_cache_belongs_to_one_subset(root, other, by_python, cache_name):
     """The same one attaches, and finds all in it. For another Subset there is an error."""
-    name = f"subset-{uuid.uuid4().hex[:12]}"
-    first = loader_of(subset(pictures(root), range(20)), name=name, size="8MiB")
+    first = loader_of(subset(pictures(root), range(20)), name=cache_name, size="8MiB")
     want = read(first)
-    again = loader_of(subset(pictures(root), range(20)), name=name, size="8MiB")
+    again = loader_of(subset(pictures(root), range(20)), name=cache_name, size="8MiB")
     assert again.worker == "native"
     assert read(again) == want
     assert (again.stats().hits, by_python) == (20, [])
-    with pytest.raises((FingerprintError, SchemaError), match=name):
-        loader_of(subset(pictures(root), other), name=name, size="8MiB")
+    with pytest.raises((FingerprintError, SchemaError), match=cache_name):
+        loader_of(subset(pictures(root), other), name=cache_name, size="8MiB")
     first.close()
     again.close()
 
