@@ -32,6 +32,7 @@ SAMPLE = 110 * 1024  # bytes
 KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret"}
 UNITS = {"bps": 1, "kbps": 10**3, "mbps": 10**6, "gbps": 10**9, "kbit": 10**3 / 8, "mbit": 10**6 / 8, "gbit": 10**9 / 8}
 SECONDS = 120  # the most that a part takes to start or end
+ENDLESS = 1000  # epochs: the job that loses a host must not end before
 
 
 @dataclass(frozen=True)
@@ -243,22 +244,22 @@ class Demo:
         """In the middle of an epoch the last host loses power. It comes back empty, and the job continues from its
         checkpoint."""
         state, lost = self.folder / "state.json", self.hosts.hosts[-1]
-        epochs = self.arguments.epochs + 1
         before = state.read_text()
-        ranks = self.start_ranks(setting, epochs)
+        ranks = self.start_ranks(setting, self.arguments.epochs + ENDLESS)
         end = time.monotonic() + SECONDS
         while state.read_text() == before:
             if time.monotonic() > end:
                 raise RuntimeError("the job writes no checkpoint")
             time.sleep(0.01)
         lost.kill()
-        position = json.loads(state.read_text())["position"]
         for rank in ranks[:-1]:
             rank.terminate()  # torchrun ends its rank, too
             rank.wait(SECONDS)
+        saved = json.loads(state.read_text())
+        position = saved["position"]
         lost.boot()
         self.boot(lost, setting)
-        self.read_epochs(self.start_ranks(setting, epochs), result, 1)
+        self.read_epochs(self.start_ranks(setting, saved["epoch"] + 1), result, 1)
         result.epochs[-1].note = f"a host was lost at sample {position:,} of {self.samples:,}, and is back empty"
 
 

