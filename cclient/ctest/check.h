@@ -14,6 +14,7 @@
 #include "../stocached.h"
 #include "../stocached_layout.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -98,6 +99,18 @@ __attribute__((unused)) static int end_tests(const char *program)
     const char *slash = strrchr(program, '/');
     printf("%s: %d passed, %d failed, %d skipped\n", slash ? slash + 1 : program, passed, failed, skipped);
     return failed ? 1 : 0;
+}
+
+/* How many files a directory has. */
+__attribute__((unused)) static int files_in(const char *directory)
+{
+    int n = 0;
+    DIR *d = opendir(directory);
+    REQUIRE(d != NULL);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
 }
 
 __attribute__((unused)) static double seconds(void)

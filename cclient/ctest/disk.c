@@ -19,7 +19,8 @@ static ssize_t watched_pwrite(int fd, const void *data, size_t n, off_t at);
 #undef MIN
 
 #include "check.h"
-#include <dirent.h>
+
+#define THREADS "/proc/self/task"
 
 enum { SAMPLES = 64, BYTES = 3000, MOST_BYTES = 4000, CHILDREN = 3 };
 
@@ -598,17 +599,6 @@ static void cleared_before_the_write(void)
     }
 }
 
-static int threads_now(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/task");
-    REQUIRE(d != NULL);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 static void puts_its_own(void *argument)
 {
     stoc_cache *c = argument;
@@ -626,7 +616,7 @@ static void forks_with_a_queue(void)
 {
     new_file();
     stoc_cache *c = open_disk(FIXED);
-    int before = threads_now();
+    int before = files_in(THREADS);
     hold_writes(c);
     for (int64_t i = 1; i < 30; i++)
         EQUAL(put_later(c, i, false), STOC_STORED);
@@ -634,7 +624,7 @@ static void forks_with_a_queue(void)
     EQUAL(stoc_flush(c, 60000), 0);
     EQUAL(count_hits(c, false), 31);
     EQUAL(ended(child(does_nothing, c)), 0); /* a fork ends an idle writer; a sanitizer's thread stays */
-    CHECK(threads_now() <= before);
+    CHECK(files_in(THREADS) <= before);
     EQUAL(put_later(c, 50, false), STOC_STORED);
     stoc_close(c);
     c = open_disk(FIXED);

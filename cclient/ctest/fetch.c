@@ -4,7 +4,6 @@
  */
 #include "check.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -317,16 +316,6 @@ static stoc_cache *served_variable(void)
     return make("served", OPTIONS(.samples = SAMPLES, .variable = 1, .limit_bytes = 8 << 20, .sample_bytes = BYTES));
 }
 
-static int open_descriptors(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
 static int open_sockets(void)
 {
     char path[64], target[16];
@@ -548,7 +537,7 @@ static void lie_once(struct request *r)
 
 static void garbled(void)
 {
-    int descriptors = open_descriptors();
+    int descriptors = files_in("/proc/self/fd");
     for (lie = 0; lie <= 20; lie++) {
         stoc_cache *c = served();
         int64_t indices[] = {1, 2};
@@ -564,7 +553,7 @@ static void garbled(void)
         stoc_close(c);
         end_peer();
     }
-    EQUAL(open_descriptors(), descriptors);
+    EQUAL(files_in("/proc/self/fd"), descriptors);
 }
 
 static int greeting;
@@ -592,7 +581,7 @@ static void bad_greetings(void)
 {
     static const int want[] = {STOC_EVERSION, STOC_EREMOTE, STOC_EREMOTE, STOC_EREMOTE, STOC_EREPLACED,
                                STOC_EREMOTE,  STOC_EREMOTE, STOC_EPERM,   STOC_ENOENT,  STOC_EVERSION};
-    int descriptors = open_descriptors();
+    int descriptors = files_in("/proc/self/fd");
     for (greeting = 0; greeting < 10; greeting++) {
         stoc_cache *c = served(), *other;
         int64_t index = 1;
@@ -607,7 +596,7 @@ static void bad_greetings(void)
         stoc_close(c);
         end_peer();
     }
-    EQUAL(open_descriptors(), descriptors);
+    EQUAL(files_in("/proc/self/fd"), descriptors);
 }
 
 /* Sends a frame byte by byte, with pauses: the client must still read it. */

@@ -2,8 +2,6 @@
  * alive or takes over the claims of another. */
 #include "check.h"
 
-#include <dirent.h>
-
 enum { N = 64, BYTES = 20000 };
 
 static stoc_cache *cache_for_forks(void) { return make(NULL, OPTIONS(.samples = N, .sample_bytes = BYTES)); }

@@ -2,29 +2,18 @@
  * disturb no other thread. */
 #include "check.h"
 
-#include <dirent.h>
+#define THREADS "/proc/self/task"
 
 enum { ROWS = 16, BYTES = 65536, HELPED = 4 };
-
-static int threads_now(void)
-{
-    int count = 0;
-    DIR *d = opendir("/proc/self/task");
-    REQUIRE(d != NULL);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        count += e->d_name[0] != '.';
-    closedir(d);
-    return count;
-}
 
 /* Threads of a sanitizer, and the program's own. */
 static int others;
 
 static bool until_threads(int count)
 {
-    for (int k = 0; k < 10000 && threads_now() != count; k++)
+    for (int k = 0; k < 10000 && files_in(THREADS) != count; k++)
         usleep(1000);
-    return threads_now() == count;
+    return files_in(THREADS) == count;
 }
 
 static stoc_cache *full_cache(void)
@@ -61,7 +50,7 @@ static void helpers_stay_and_leave(void)
             EQUAL(stoc_gather(c, &one, 1, -1, batch, BYTES, NULL, HELPED), 1); /* too little work for helpers */
             int64_t all[ROWS] = {0};
             EQUAL(stoc_gather(c, all, ROWS, -1, batch, BYTES, NULL, HELPED), ROWS);
-            stayed = threads_now() == others + HELPED;
+            stayed = files_in(THREADS) == others + HELPED;
         }
         CHECK(stayed);
         CHECK(until_threads(others + 1)); /* without a signal to do so */
@@ -167,7 +156,7 @@ __attribute__((unused)) static void no_thread_can_be_made(void)
         struct rlimit space = {.rlim_cur = 1 << 20, .rlim_max = RLIM_INFINITY}; /* bytes: no space for a stack */
         REQUIRE(setrlimit(RLIMIT_AS, &space) == 0);
         gather(c, HELPED, 3, batch);
-        EQUAL(threads_now(), 1);
+        EQUAL(files_in(THREADS), 1);
     });
     EQUAL(status, 0);
     free(batch);
@@ -187,7 +176,7 @@ int main(int argc, char **argv)
     if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0)
         return 2;
     usleep(100000);
-    others = threads_now() - 1;
+    others = files_in(THREADS) - 1;
     RUN(helpers_stay_and_leave);
     RUN(called_while_they_leave);
     RUN(one_pool_and_many_callers);

@@ -274,33 +274,44 @@ static void without_a_cache(void)
     end(&t);
 }
 
-/* The worker still holds tasks that come back. The code that does them counts them. */
+/* Opens the disk cache of a worker. */
+static void open_disk(struct context *c, const struct stoc_options *o)
+{
+    struct stoc_error error;
+    if (stoc_disk_open(path_in_scratch("worker.tier"), o, &c->work.disk, &error)) {
+        COMPLAIN("%s", error.message);
+        longjmp(give_up, 1);
+    }
+}
+
+/* Reads all samples once. Then the disk cache has those that it takes. */
+static void read_epoch_over_disk(struct test *t, struct context *c)
+{
+    struct stoc_task back[SAMPLES];
+    uint64_t first = post(t, 0, SAMPLES, 0, SAMPLE_KIND);
+    EQUAL(work(c, back), 0);
+    CHECK(finished(t, first, SAMPLES));
+    for (int k = 0; k < SAMPLES; k++)
+        check_row(t, k, 0, 0);
+    EQUAL(stoc_board_release(t->board, first, SAMPLES), 0);
+    EQUAL(stoc_flush(c->work.disk, 60000), 0);
+}
+
 /* What the cache in memory misses comes from a disk cache, also in a later program. */
 static void a_disk_behind(bool variable)
 {
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
-    struct stoc_error error;
     struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .variable = variable, .fingerprint = "test",
                              .sample_bytes = variable ? 2 * BYTES : BYTES, .limit_bytes = UINT64_C(16) << 20};
     for (int turn = 0; turn < 2; turn++) {
         /* the cache in memory has room for a part */
         begin(&t, make_cache(variable ? STOC_POLICY_FIRST_COME : STOC_POLICY_COST, SAMPLES / 4, variable));
         begin_worker(&c, &t, 3);
-        if (stoc_disk_open(path_in_scratch("worker.tier"), &o, &c.work.disk, &error)) {
-            COMPLAIN("%s", error.message);
-            longjmp(give_up, 1);
-        }
-        for (int epoch = 0; epoch < 2; epoch++) {
-            uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
-            EQUAL(work(&c, back), 0);
-            CHECK(finished(&t, first, SAMPLES));
-            for (int k = 0; k < SAMPLES; k++)
-                check_row(&t, k, 0, 0);
-            EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
-            EQUAL(stoc_flush(c.work.disk, 60000), 0);
-        }
+        open_disk(&c, &o);
+        for (int epoch = 0; epoch < 2; epoch++)
+            read_epoch_over_disk(&t, &c);
         EQUAL(atomic_load(&t.loads), turn ? 0 : SAMPLES);
         struct stoc_stats disk = stats_of(c.work.disk), memory = stats_of(t.cache);
         EQUAL(disk.stored, turn ? 0 : SAMPLES);
@@ -326,30 +337,19 @@ static void a_small_disk_behind(uint32_t policy)
 {
     struct test t;
     struct context c;
-    struct stoc_task back[SAMPLES];
-    struct stoc_error error;
     struct stoc_options o = {.struct_bytes = sizeof o, .samples = SAMPLES, .fingerprint = "test", .sample_bytes = BYTES,
                              .limit_bytes = (UINT64_C(2) << 20) + SAMPLES / 2 * (uint64_t)BYTES};
     for (int turn = 0; turn < 2; turn++) {
         begin(&t, make_cache(policy, SAMPLES / 4, false));
         begin_worker(&c, &t, 3);
-        if (stoc_disk_open(path_in_scratch("worker.tier"), &o, &c.work.disk, &error)) {
-            COMPLAIN("%s", error.message);
-            longjmp(give_up, 1);
-        }
+        open_disk(&c, &o);
         struct stoc_info disk = {.struct_bytes = sizeof disk}, memory = {.struct_bytes = sizeof memory};
         REQUIRE(stoc_info(c.work.disk, &disk) == 0 && stoc_info(t.cache, &memory) == 0);
         REQUIRE(disk.slots > SAMPLES / 4 && disk.slots + memory.slots < SAMPLES);
         uint64_t before = 0;
         for (int epoch = 0; epoch < 2; epoch++) {
             before = (uint64_t)atomic_load(&t.loads);
-            uint64_t first = post(&t, 0, SAMPLES, 0, SAMPLE_KIND);
-            EQUAL(work(&c, back), 0);
-            CHECK(finished(&t, first, SAMPLES));
-            for (int k = 0; k < SAMPLES; k++)
-                check_row(&t, k, 0, 0);
-            EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
-            EQUAL(stoc_flush(c.work.disk, 60000), 0);
+            read_epoch_over_disk(&t, &c);
         }
         EQUAL((uint64_t)atomic_load(&t.loads) - before, SAMPLES - disk.slots - memory.slots);
         stoc_close(c.work.disk);
@@ -367,6 +367,7 @@ static void disks_behind(void)
     a_small_disk_behind(STOC_POLICY_COST);
 }
 
+/* The worker still holds tasks that come back. The code that does them counts them. */
 static void what_comes_back(void)
 {
     struct test t;

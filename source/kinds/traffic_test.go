@@ -126,7 +126,7 @@ func TestBytesOfASample(t *testing.T) {
 			}
 			s.Settle()
 			traffic := src.Info().Traffic
-			// The server's answer that there is no index beside a shard is no traffic of reads.
+			// The source asks for an index beside the shard. It does not count the answer that there is none.
 			if got, want := int64(traffic.Bytes.Load()), s.Bytes.Load()-before; got > want || got+500*int64(one(kind == "tar")) < want {
 				t.Errorf("%s: the source counted %d bytes, the server %d", kind, got, want)
 			}

@@ -51,8 +51,8 @@ func (o *settings) keys() (*keys, error) {
 	switch k.setting {
 	case "auto":
 		chain := []credentials.Provider{environment, file}
-		// The service of metadata is asked only if the environment says that there is one, because the
-		// question hangs elsewhere.
+		// IAM asks the machine's metadata service for a role. Without such a service the request hangs. So we
+		// ask only if the environment names one.
 		for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 			"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
 			if os.Getenv(name) != "" {

@@ -5,7 +5,7 @@
 #include "protocol.h"
 
 enum { CHEAPEST = 2624, DEAREST = 10688, ZERO = 2560, LEVEL = 64 }; /* fine logarithms, 256 for a factor of 2 */
-enum { BEGINNING = 15 };                                              /* measurements */
+enum { BEGINNING = 15 }; /* measurements */
 
 /* splitmix64 */
 INTERNAL uint64_t policy_random(uint64_t seed, uint64_t n)
@@ -83,11 +83,10 @@ static bool policy_yields(const struct policy *p, const struct candidate *newcom
 {
     if (p->code != STOC_POLICY_COST)
         return true;
-    int between = (int)(spread >> 16 & UINT16_MAX), within = (int)(spread >> 32 & UINT16_MAX), trust = 256;
-    if (within >= between && within > BEGINNING)
-        trust = 0;
-    else if (within > BEGINNING)
-        trust = 256 - (int)((uint32_t)within * (uint32_t)within / (((uint32_t)between * (uint32_t)between + 255) / 256));
+    uint32_t between = spread >> 16 & UINT16_MAX, within = spread >> 32 & UINT16_MAX;
+    int trust = within <= BEGINNING ? 256
+                : within >= between ? 0
+                                    : 256 - (int)(within * within / ((between * between + 255) / 256));
     return newcomer->cost != 0 && (believed(newcomer, spread) - believed(victim, spread)) * trust > 82 * 256;
 }
 
