@@ -5,6 +5,8 @@ import (
 	"container/heap"
 	"slices"
 
+	"github.com/hashicorp/golang-lru/arc/v2"
+	"github.com/hashicorp/golang-lru/v2"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/stocached/stocached/policy"
@@ -77,6 +79,54 @@ func (c *exactLRU) access(sample uint32, _ int) bool {
 	c.enters(sample)
 	c.list.Add(sample, struct{}{})
 	return false
+}
+
+// library is a cache of golang-lru, which counts samples.
+type library struct {
+	list  golangLRU // nil: the cache is too small for its queues
+	added uint64
+}
+
+type golangLRU interface {
+	Get(sample uint32) (struct{}, bool)
+	Add(sample uint32, _ struct{})
+	Len() int
+}
+
+// newTwoQueues is 2Q (Johnson and Shasha, VLDB 1994).
+func newTwoQueues(_ *Trace, room uint64) cache {
+	return newLibrary(lru.New2Q[uint32, struct{}](int(room)))
+}
+
+// newARC is ARC (Megiddo and Modha, FAST 2003).
+func newARC(_ *Trace, room uint64) cache {
+	return newLibrary(arc.NewARC[uint32, struct{}](int(room)))
+}
+
+func newLibrary(list golangLRU, err error) cache {
+	if err != nil { // it says that the size is too small
+		return &library{}
+	}
+	return &library{list: list}
+}
+
+func (c *library) access(sample uint32, _ int) bool {
+	if c.list == nil {
+		return false
+	}
+	_, hit := c.list.Get(sample)
+	if !hit {
+		c.list.Add(sample, struct{}{})
+		c.added++
+	}
+	return hit
+}
+
+func (c *library) replaced() uint64 {
+	if c.list == nil {
+		return 0
+	}
+	return c.added - uint64(c.list.Len())
 }
 
 // ranked is a heap of the samples of a cache, with the one that goes first on top.
