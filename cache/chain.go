@@ -220,7 +220,6 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
 	}
-	var candidate policy.Candidate
 	for range searches {
 		search := policy.NewSearch(c.rule, newcomer, c.slots)
 		for left := numbersPerSearch; !search.Done() && left > 0; left-- {
@@ -248,14 +247,14 @@ func (c *Cache) evictChain(f *fill) (Result, error) {
 				continue
 			}
 			m := shm.Meta(c.seg.Meta(listed - 1).Load())
-			candidate = policy.Candidate{Sample: listed - 1, Size: c.length(m), Cost: policy.Cost(m.Cost())}
-			c.look(&search, number, head, &candidate)
+			candidate := policy.Candidate{Sample: listed - 1, Size: c.length(m), Cost: policy.Cost(m.Cost())}
+			c.look(&search, number, head, candidate)
 		}
 		victim, _, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
 		if !ok {
 			return Full, nil
 		}
-		c.tellLeaving(&victim)
+		c.tellLeaving(victim)
 		if r, err := c.remove(victim.Sample); r != Full || err != nil {
 			return r, err
 		}

@@ -44,11 +44,11 @@ func (c *Cache) evicts() bool { return c.rule != nil }
 // sample go.
 func (c *Cache) evict(f *fill) (Result, error) {
 	c.endLap()
-	newcomer := policy.Candidate{Sample: f.sample, Size: f.length, Cost: c.cost(f.sample)}
+	// All samples have the same size, so any number will do.
+	newcomer := policy.Candidate{Sample: f.sample, Size: 1, Cost: c.cost(f.sample)}
 	if c.next != nil {
 		newcomer.Next = c.next(f.sample, 0)
 	}
-	var candidate policy.Candidate
 	for range searches {
 		search := policy.NewSearch(c.rule, newcomer, c.slots)
 		for !search.Done() {
@@ -70,14 +70,14 @@ func (c *Cache) evict(f *fill) (Result, error) {
 				search.Skip() // others fill or evict it, or it came back in another slot
 				continue
 			}
-			candidate = policy.Candidate{Sample: listed - 1, Size: f.length, Cost: c.cost(listed - 1)}
-			c.look(&search, number, s, &candidate)
+			candidate := policy.Candidate{Sample: listed - 1, Size: 1, Cost: c.cost(listed - 1)}
+			c.look(&search, number, s, candidate)
 		}
 		victim, s, ok := search.Victim(policy.Spread(c.seg.Spread().Load()))
 		if !ok {
 			return Full, nil
 		}
-		c.tellLeaving(&victim)
+		c.tellLeaving(victim)
 		if retired, err := c.retire(f, victim.Sample, s); err != nil {
 			return Busy, errors.Join(err, c.abort(f))
 		} else if retired {
@@ -88,7 +88,7 @@ func (c *Cache) evict(f *fill) (Result, error) {
 }
 
 // look completes a candidate, which has slot s, and has the search look at it.
-func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.Candidate) {
+func (c *Cache) look(search *policy.Search, number, s uint64, candidate policy.Candidate) {
 	if c.references {
 		candidate.Reference = c.seg.Reference(s)
 	}
@@ -101,7 +101,7 @@ func (c *Cache) look(search *policy.Search, number, s uint64, candidate *policy.
 }
 
 // tellLeaving tells the program that a sample goes.
-func (c *Cache) tellLeaving(victim *policy.Candidate) {
+func (c *Cache) tellLeaving(victim policy.Candidate) {
 	if c.next != nil && c.leaves != nil {
 		c.leaves(victim.Sample, victim.Next)
 	}

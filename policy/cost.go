@@ -159,7 +159,7 @@ func newCostly(_, seed uint64) Rule { return &costly{sampled: sampled{seed}} }
 
 func (*costly) Looks() int { return looks }
 
-func (*costly) Worth(c *Candidate, _ uint64) uint32 {
+func (*costly) Worth(c Candidate, _ uint64) uint32 {
 	if c.Cost == 0 || c.Awaited {
 		return Kept
 	}
@@ -167,11 +167,11 @@ func (*costly) Worth(c *Candidate, _ uint64) uint32 {
 }
 
 // Density is the logarithm of the cost of a byte, in 1/256 of a factor of 2.
-func (c *Candidate) Density() int { return c.Cost.fine() - fine(c.Size) }
+func (c Candidate) Density() int { return c.Cost.fine() - fine(c.Size) }
 
 // Believed is the density, with a cost of one load that counts at most as the 99th percentile. The percentile may have
 // fallen since that load: the first loads of a cache know none.
-func (c *Candidate) Believed(spread Spread) int {
+func (c Candidate) Believed(spread Spread) int {
 	if tail := spread.tail(); !c.Cost.Confirmed() && 0 < tail && tail < c.Cost.fine() {
 		return tail - fine(c.Size)
 	}
@@ -181,6 +181,6 @@ func (c *Candidate) Believed(spread Spread) int {
 // margin is 25 % in fine units.
 const margin = 82
 
-func (*costly) Yields(newcomer, victim *Candidate, spread Spread) bool {
+func (*costly) Yields(newcomer, victim Candidate, spread Spread) bool {
 	return newcomer.Cost != 0 && (newcomer.Believed(spread)-victim.Believed(spread))*spread.Trust() > margin*256
 }

@@ -14,9 +14,9 @@ type Rule interface {
 	Slot(number, slots uint64) uint64
 	// Worth says how much a sample deserves its slot. The search ends at a worth of 0, and otherwise
 	// chooses the least. Kept samples are never chosen.
-	Worth(c *Candidate, now uint64) uint32
+	Worth(c Candidate, now uint64) uint32
 	// Yields says whether the victim goes for the newcomer.
-	Yields(newcomer, victim *Candidate, spread Spread) bool
+	Yields(newcomer, victim Candidate, spread Spread) bool
 	// Looked is the reference byte that a look leaves behind if the sample stays.
 	Looked(reference uint8, number uint64) uint8
 	// Placed is the reference byte of a sample that has just got its slot.
@@ -73,14 +73,14 @@ func (s *Search) Skip() { s.left-- }
 
 // Look considers the sample that holds the slot of a number. It returns the reference byte to store
 // if the sample stays; a caller stores it only if it differs.
-func (s *Search) Look(number, slot uint64, c *Candidate) uint8 {
+func (s *Search) Look(number, slot uint64, c Candidate) uint8 {
 	s.left--
 	if c.Sample == s.newcomer.Sample {
 		return c.Reference
 	}
 	worth := s.rule.Worth(c, number)
 	if worth < s.worth {
-		s.victim, s.slot, s.worth = *c, slot, worth
+		s.victim, s.slot, s.worth = c, slot, worth
 	}
 	if worth == 0 {
 		s.left = 0
@@ -100,7 +100,7 @@ func (s *Search) Soon() uint64 {
 
 // Victim returns the sample that goes and its slot; false: the newcomer gets no slot.
 func (s *Search) Victim(spread Spread) (victim Candidate, slot uint64, ok bool) {
-	ok = s.worth < Kept && s.rule.Yields(&s.newcomer, &s.victim, spread)
+	ok = s.worth < Kept && s.rule.Yields(s.newcomer, s.victim, spread)
 	return s.victim, s.slot, ok
 }
 
@@ -147,4 +147,4 @@ func (unreferenced) Placed(uint64) uint8                    { return 0 }
 // always gives any newcomer the slot.
 type always struct{}
 
-func (always) Yields(_, _ *Candidate, _ Spread) bool { return true }
+func (always) Yields(_, _ Candidate, _ Spread) bool { return true }

@@ -85,7 +85,7 @@ func TestStaysInside(t *testing.T) {
 				looks := 0
 				for ; !s.Done(); looks++ {
 					at := s.Slot(number)
-					s.Look(number, at, &policy.Candidate{Sample: 9, Size: 1, Cost: 2, Next: 7, Reference: uint8(looks)})
+					s.Look(number, at, policy.Candidate{Sample: 9, Size: 1, Cost: 2, Next: 7, Reference: uint8(looks)})
 					number++
 				}
 				if looks > rule.Looks() || looks == 0 {

@@ -22,7 +22,7 @@ const plannedLooks = 64
 func (*planned) Looks() int { return plannedLooks }
 
 // Worth is 0 for a sample that no job reads again: none goes with less loss.
-func (*planned) Worth(c *Candidate, _ uint64) uint32 {
+func (*planned) Worth(c Candidate, _ uint64) uint32 {
 	switch c.Next {
 	case 0:
 		return Kept
@@ -32,6 +32,6 @@ func (*planned) Worth(c *Candidate, _ uint64) uint32 {
 	return uint32(Kept - 1 - min(c.Next, Kept-2))
 }
 
-func (*planned) Yields(newcomer, victim *Candidate, _ Spread) bool {
+func (*planned) Yields(newcomer, victim Candidate, _ Spread) bool {
 	return newcomer.Next != 0 && newcomer.Next < victim.Next
 }

@@ -93,7 +93,7 @@ func (c *cacheOf) set(sample uint64) (slot, victim int) {
 		}
 		h := &c.slots[at]
 		held := c.candidate(h.sample, h.reference)
-		h.reference = s.Look(number, at, &held)
+		h.reference = s.Look(number, at, held)
 	}
 	gone, at, ok := s.Victim(c.spread)
 	if !ok {

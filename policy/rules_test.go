@@ -135,9 +135,9 @@ func TestLFU(t *testing.T) {
 	}
 }
 
-func candidate(sample uint64, nanoseconds, size uint64) *policy.Candidate {
+func candidate(sample uint64, nanoseconds, size uint64) policy.Candidate {
 	cost, _ := policy.Cost(0).Loaded(nanoseconds, 0, 0)
-	return &policy.Candidate{Sample: sample, Size: size, Cost: cost}
+	return policy.Candidate{Sample: sample, Size: size, Cost: cost}
 }
 
 // cost: the cheapest of those looked at goes, if the new sample costs 25 % more, per byte.
@@ -145,23 +145,23 @@ func TestCost(t *testing.T) {
 	rule := policy.KindCost.New(10, 1).Rule()
 	for _, c := range []struct {
 		what     string
-		newcomer *policy.Candidate
-		held     []*policy.Candidate
+		newcomer policy.Candidate
+		held     []policy.Candidate
 		want     int // index of the one that goes; -1: none
 	}{
 		{"the cheapest", candidate(9, 9e6, 1),
-			[]*policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1), candidate(3, 4e6, 1)}, 1},
-		{"all are costlier", candidate(9, 1e6, 1), []*policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1)}, -1},
-		{"less than 25 % costlier", candidate(9, 2.2e6, 1), []*policy.Candidate{candidate(1, 2e6, 1)}, -1},
-		{"costlier, and a step more", candidate(9, 3e6, 1), []*policy.Candidate{candidate(1, 2e6, 1)}, 0},
-		{"per byte", candidate(9, 8e6, 8000), []*policy.Candidate{candidate(1, 2e6, 1000), candidate(2, 2e6, 8000)}, 1},
-		{"costlier, but less for a byte", candidate(9, 8e6, 9000), []*policy.Candidate{candidate(1, 2e6, 1000)}, -1},
-		{"unknown", &policy.Candidate{Sample: 9, Size: 1}, []*policy.Candidate{candidate(1, 2e6, 1)}, -1},
-		{"beside unknown", candidate(9, 9e6, 1), []*policy.Candidate{{Sample: 1, Size: 1}}, -1},
-		{"awaited", candidate(9, 9e6, 1), []*policy.Candidate{candidate(1, 3e6, 1),
+			[]policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1), candidate(3, 4e6, 1)}, 1},
+		{"all are costlier", candidate(9, 1e6, 1), []policy.Candidate{candidate(1, 3e6, 1), candidate(2, 2e6, 1)}, -1},
+		{"less than 25 % costlier", candidate(9, 2.2e6, 1), []policy.Candidate{candidate(1, 2e6, 1)}, -1},
+		{"costlier, and a step more", candidate(9, 3e6, 1), []policy.Candidate{candidate(1, 2e6, 1)}, 0},
+		{"per byte", candidate(9, 8e6, 8000), []policy.Candidate{candidate(1, 2e6, 1000), candidate(2, 2e6, 8000)}, 1},
+		{"costlier, but less for a byte", candidate(9, 8e6, 9000), []policy.Candidate{candidate(1, 2e6, 1000)}, -1},
+		{"unknown", policy.Candidate{Sample: 9, Size: 1}, []policy.Candidate{candidate(1, 2e6, 1)}, -1},
+		{"beside unknown", candidate(9, 9e6, 1), []policy.Candidate{{Sample: 1, Size: 1}}, -1},
+		{"awaited", candidate(9, 9e6, 1), []policy.Candidate{candidate(1, 3e6, 1),
 			{Sample: 2, Size: 1, Cost: candidate(2, 1e6, 1).Cost, Awaited: true}}, 0},
 	} {
-		s := policy.NewSearch(rule, *c.newcomer, 10)
+		s := policy.NewSearch(rule, c.newcomer, 10)
 		for k, held := range c.held {
 			s.Look(uint64(k), uint64(k), held)
 		}

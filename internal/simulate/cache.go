@@ -227,7 +227,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 		if c.next != nil {
 			held.Next = c.next(e.sample)
 		}
-		e.reference = s.Look(number, slot, &held)
+		e.reference = s.Look(number, slot, held)
 	}
 	_, slot, ok = s.Victim(c.spread)
 	return slot, ok

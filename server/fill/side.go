@@ -61,7 +61,7 @@ func (b *sideBuffer) wants(index, n int, next uint64) bool {
 			if held.Next = b.next(held.Sample, s.Soon()); b.samples[place].life != b.life() {
 				held.Next = policy.Unread
 			}
-			s.Look(number, place, &held)
+			s.Look(number, place, held)
 		}
 		_, place, ok := s.Victim(0)
 		if !ok {

@@ -43,7 +43,6 @@ type Arena struct {
 	hits    policy.Hits
 	loads   uint64
 	spread  policy.Spread
-	looked  policy.Candidate // of the look that is under way; a variable of its own for each would be on the heap
 }
 
 // piece is a part of a chain: slots of one word that were taken one after the other, from the lowest on.
@@ -252,8 +251,8 @@ func (a *Arena) evict(i int, length uint64) bool {
 		}
 		v := a.owners[s]
 		r := &a.samples[v]
-		a.looked = policy.Candidate{Sample: uint64(v), Size: r.length, Cost: r.cost, Reference: r.reference}
-		r.reference = search.Look(number, s, &a.looked)
+		held := policy.Candidate{Sample: uint64(v), Size: r.length, Cost: r.cost, Reference: r.reference}
+		r.reference = search.Look(number, s, held)
 	}
 	victim, _, ok := search.Victim(a.spread)
 	if ok {

@@ -88,7 +88,7 @@ func init() {
 			x.accesses--
 			c.Reference = uint8(x.load(referenceOf(t.s)))
 		}
-		worth := x.y.rule.Worth(&c, uint64(t.number))
+		worth := x.y.rule.Worth(c, uint64(t.number))
 		if worth < policy.Kept && (t.best == 0 || worth < t.worth) {
 			t.best, t.worth, t.cost = uint8(t.v)+8*t.s, worth, uint8(c.Cost)
 		}
@@ -260,7 +260,7 @@ func (x *execution) yields() bool {
 	t := x.t()
 	newcomer, victim := x.candidate(x.op().Sample), x.candidate(t.best%8-1)
 	victim.Cost = policy.Cost(t.cost)
-	return x.y.rule.Yields(&newcomer, &victim, policy.Spread(x.s.spread))
+	return x.y.rule.Yields(newcomer, victim, policy.Spread(x.s.spread))
 }
 
 // toRetire goes to the victim's word, or where a broken protocol goes.
