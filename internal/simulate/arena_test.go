@@ -18,7 +18,7 @@ func TestSizesAsInAnArena(t *testing.T) {
 	}
 	room := trace.Room() / 4
 	for kind := policy.KindCost; kind <= policy.KindLFU; kind++ {
-		a, hits, evicted := arena.New(kind, room, samples, 0, busy.Seed), uint64(0), uint64(0)
+		a, hits, evicted := arena.New(kind, room, samples, trace.Typical(), busy.Seed), uint64(0), uint64(0)
 		for k, sample := range trace.Accesses {
 			if a.Get(int(sample)) {
 				hits++

@@ -5,7 +5,8 @@ import (
 	"github.com/stocached/stocached/policy"
 )
 
-// arenaCache is a cache of samples that differ in size, with slots as docs/spec/arena-eviction.md has them.
+// arenaCache is a cache of samples that differ in size, with slots as docs/spec/arena-eviction.md has them, of the size
+// that loaders and servers choose.
 // It has no hints and no plans; with these, or with room for everything, a policyCache counts bytes.
 type arenaCache struct {
 	trace   *Trace
@@ -15,7 +16,7 @@ type arenaCache struct {
 }
 
 func newArenaCache(t *Trace, o *Options, kind policy.Kind, room uint64) *arenaCache {
-	return &arenaCache{t, o, kind.NeedsCosts(), arena.New(kind, room, uint64(t.Samples), 0, o.Seed)}
+	return &arenaCache{t, o, kind.NeedsCosts(), arena.New(kind, room, uint64(t.Samples), t.Typical(), o.Seed)}
 }
 
 func (c *arenaCache) replaced() uint64 { return c.arena.Evicted }

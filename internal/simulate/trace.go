@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stocached/stocached/policy"
 )
@@ -58,6 +59,12 @@ func (t *Trace) Room() (total uint64) {
 		total += n
 	}
 	return total
+}
+
+// Typical returns the median size of samples that differ in size. Loaders and servers choose the size of slots by it.
+func (t *Trace) Typical() uint64 {
+	sizes := slices.Sorted(slices.Values(t.Sizes))
+	return sizes[len(sizes)/2]
 }
 
 // Unit returns the bytes of a unit of room; 0: unknown.

@@ -157,6 +157,9 @@ func (r *reads) open(t *simulate.Trace, name string) (c *client, err error) {
 	o := shm.Options{Samples: uint64(r.samples), Policy: p, Slots: r.room(t), SampleBytes: sampleBytes, ClientRecords: 16}
 	if r.sized {
 		o.Slots, o.SampleBytes, o.Variable = 0, 0, true
+		if p.Evicts() {
+			o.SlotBytes = shm.SlotBytesFor(t.Typical())
+		}
 		// A limit counts the tables too. They have the same size for a little more room.
 		o.Limit = r.room(t) + 64<<20
 		g, err := shm.Create(o)
