@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -130,12 +129,12 @@ func (d Drive) Run() (report Report, err error) {
 	return report, nil
 }
 
-// policies returns those of the caches. planned is not there: workers know no plans, so it would evict nothing.
+// policies returns those of the caches. With planned, only workers in Go evict: no other client can know plans.
 func (d Drive) policies() []shm.Policy {
 	if d.Kind != Evicting && d.Kind != Chains {
 		return []shm.Policy{shm.PolicyFirstCome}
 	}
-	return slices.DeleteFunc(shm.EvictingPolicies(), func(p shm.Policy) bool { return p == shm.PolicyPlanned })
+	return shm.EvictingPolicies()
 }
 
 // run drives the workers of one cache.

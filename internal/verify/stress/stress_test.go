@@ -62,8 +62,8 @@ func TestVerify(t *testing.T) {
 func TestDrive(t *testing.T) {
 	workers := goWorkers(t, 4)
 	for kind, policies := range map[Kind][]string{Slots: {"first-come"}, Arena: {"first-come"},
-		Evicting: {"cost", "random", "clock", "fifo", "lru", "lfu"},
-		Chains:   {"cost", "random", "clock", "fifo", "lru", "lfu"}} {
+		Evicting: {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"},
+		Chains:   {"cost", "random", "clock", "fifo", "lru", "lfu", "planned"}} {
 		d := Drive{Kills: 42, Lasts: 60 * time.Second, Seed: uint64(time.Now().UnixNano()), Kind: kind,
 			Workers: workers}
 		r, err := d.Run()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/policy"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -41,7 +42,7 @@ func work(path string, samples int, lasts time.Duration, seed uint64) error {
 		return err
 	}
 	defer seg.Close()
-	c, err := cache.Attach(seg, cache.Options{Label: "stress worker (Go)"})
+	c, err := cache.Attach(seg, cache.Options{Label: "stress worker (Go)", Next: next})
 	if err != nil {
 		return err
 	}
@@ -97,6 +98,11 @@ func (w *worker) next(i int) []byte {
 func (w *worker) set(i int, flags cache.Flags) error {
 	_, err := w.c.SetLoaded(i, [][]byte{w.next(i)}, flags, cost(i))
 	return err
+}
+
+// next invents a plan that changes, for the policy planned.
+func next(sample, _ uint64) uint64 {
+	return 1 + policy.Random(uint64(time.Now().UnixMilli()/250), sample)%1000
 }
 
 // cost returns what a load of a sample costs at this moment.
