@@ -7,9 +7,11 @@
 package advise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stocached/stocached/internal/timeline"
 )
@@ -94,6 +96,14 @@ func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 
 // fewestLoads: the mean of fewer may be off by a third by chance.
 const fewestLoads = 30
+
+// Loaded returns what limits an epoch in which everything is cached, the longest first: as long as the first one takes
+// longer than the others, they do not matter. Nothing: an epoch takes no time then, as far as is known.
+func (p *Pace) Loaded() []timeline.Limit {
+	all := append([]timeline.Limit{{Name: augmenting, Seconds: p.Augment / float64(max(p.Workers, 1))}}, p.Limits...)
+	slices.SortStableFunc(all, func(a, b timeline.Limit) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return slices.DeleteFunc(all, func(l timeline.Limit) bool { return l.Seconds == 0 })
+}
 
 // check returns an error for data that say nothing or little, and notes what they do not say.
 func (d *Data) check(next string) error {
