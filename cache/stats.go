@@ -25,7 +25,7 @@ type Stats struct {
 	Corrupt     uint64 `json:"corrupt"`      // impossible words, lengths or checksums
 	Passed      uint64 `json:"passed"`       // samples outside the schema, which were not cached
 	Evicted     uint64 `json:"evicted"`      // samples that went for others
-	// Of these, those of the last lap: about as many reads as there are samples (docs/spec/segment.md, Laps).
+	// Of these, those of the last epoch: about as many reads as there are samples (docs/spec/segment.md, Laps).
 	Replaced uint64 `json:"replaced"`
 
 	Ready      uint64 `json:"ready"`       // samples that are READY now

@@ -849,7 +849,7 @@ struct stoc_stats {
     /* in free slots of a variable-size cache that evicts. Programs whose struct ends before this member may leave it
      * out */
     uint64_t arena_free_bytes;
-    /* of the evicted, those of the last lap: about as many reads as there are samples. May be left out, too */
+    /* of the evicted, those of the last epoch: about as many reads as there are samples. May be left out, too */
     uint64_t replaced;
 };
 STOC_API int stoc_stats(stoc_cache *cache, struct stoc_stats *stats);

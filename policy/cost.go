@@ -160,7 +160,7 @@ func newCostly(_, seed uint64) Rule { return &costly{sampled: sampled{seed}} }
 func (*costly) Looks() int { return looks }
 
 func (*costly) Worth(c Candidate, _ uint64) uint32 {
-	if c.Cost == 0 || c.Awaited {
+	if c.Cost == 0 {
 		return Kept
 	}
 	return uint32(c.Density() + 1<<16)

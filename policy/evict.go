@@ -29,9 +29,6 @@ type Candidate struct {
 	Size      uint64 // bytes; any number if all samples have the same size
 	Cost      Cost
 	Reference uint8 // of the slot
-	// Awaited is a hint: a job is known to read the sample later in this epoch. Programs that do not
-	// know leave it false.
-	Awaited bool
 	// Next is how many reads, of all jobs, come until the sample is read: 1 if it is the next one. Unread:
 	// no job reads it again. 0: the program does not know; so it may leave it out.
 	Next uint64

@@ -257,7 +257,7 @@ func TestVectors(t *testing.T) {
 		"# go test ./policy -run Vectors -update makes this file.\n" +
 		"# generator seed n value\n" +
 		"# Reads of a cache with 16 slots and seed 42. Sample s has 100 + 7919*s mod 900 bytes.\n" +
-		"# It is awaited if s mod 7 is 3. Its next read is (37*s + reads so far) mod 50 reads away; 0: unknown; 49:\n" +
+		"# Its next read is (37*s + reads so far) mod 50 reads away; 0: unknown; 49:\n" +
 		"# no job reads it again.\n" +
 		"# name sample ns slot victim hit cost spread hand reference: those of the sample after the read; -1: none\n")
 	for k := range uint64(5) {
@@ -265,7 +265,6 @@ func TestVectors(t *testing.T) {
 	}
 	for _, kind := range evicting() {
 		c := newCacheOf(kind, 16, 42)
-		c.awaited = func(sample uint64) bool { return sample%7 == 3 }
 		c.sizes = func(sample uint64) uint64 { return 100 + 7919*sample%900 }
 		c.next = c.turn
 		for k, r := range trace(7, 600, 60) {

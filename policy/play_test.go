@@ -4,20 +4,19 @@ import "github.com/stocached/stocached/policy"
 
 // cacheOf is a cache in one process, without concurrency: what the protocol does with a policy.
 type cacheOf struct {
-	policy  policy.Policy
-	after   policy.Hits
-	kind    policy.Kind
-	slots   []held
-	free    int
-	hand    uint64
-	hits    uint64
-	spread  policy.Spread
-	costs   map[uint64]policy.Cost
-	seed    uint64
-	loads   uint64
-	awaited func(sample uint64) bool
-	sizes   func(sample uint64) uint64 // nil: alike
-	next    func(sample uint64) uint64 // nil: unknown
+	policy policy.Policy
+	after  policy.Hits
+	kind   policy.Kind
+	slots  []held
+	free   int
+	hand   uint64
+	hits   uint64
+	spread policy.Spread
+	costs  map[uint64]policy.Cost
+	seed   uint64
+	loads  uint64
+	sizes  func(sample uint64) uint64 // nil: alike
+	next   func(sample uint64) uint64 // nil: unknown
 	// looked is called for each look.
 	looked func(slot uint64)
 }
@@ -55,8 +54,7 @@ func (c *cacheOf) load(sample, nanoseconds uint64) {
 }
 
 func (c *cacheOf) candidate(sample uint64, reference uint8) policy.Candidate {
-	o := policy.Candidate{Sample: sample, Size: 1, Cost: c.costs[sample], Reference: reference,
-		Awaited: c.awaited != nil && c.awaited(sample)}
+	o := policy.Candidate{Sample: sample, Size: 1, Cost: c.costs[sample], Reference: reference}
 	if c.sizes != nil {
 		o.Size = c.sizes(sample)
 	}

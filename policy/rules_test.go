@@ -158,8 +158,6 @@ func TestCost(t *testing.T) {
 		{"costlier, but less for a byte", candidate(9, 8e6, 9000), []policy.Candidate{candidate(1, 2e6, 1000)}, -1},
 		{"unknown", policy.Candidate{Sample: 9, Size: 1}, []policy.Candidate{candidate(1, 2e6, 1)}, -1},
 		{"beside unknown", candidate(9, 9e6, 1), []policy.Candidate{{Sample: 1, Size: 1}}, -1},
-		{"awaited", candidate(9, 9e6, 1), []policy.Candidate{candidate(1, 3e6, 1),
-			{Sample: 2, Size: 1, Cost: candidate(2, 1e6, 1).Cost, Awaited: true}}, 0},
 	} {
 		s := policy.NewSearch(rule, c.newcomer, 10)
 		for k, held := range c.held {

@@ -7,9 +7,11 @@
 package advise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stocached/stocached/internal/timeline"
 )
@@ -92,7 +94,18 @@ func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 	return seconds, limit
 }
 
-// check returns an error for data that say nothing, and notes what they do not say.
+// fewestLoads: the mean of fewer may be off by a third by chance.
+const fewestLoads = 30
+
+// Loaded returns what limits an epoch in which everything is cached, the longest first: as long as the first one takes
+// longer than the others, they do not matter. Nothing: an epoch takes no time then, as far as is known.
+func (p *Pace) Loaded() []timeline.Limit {
+	all := append([]timeline.Limit{{Name: augmenting, Seconds: p.Augment / float64(max(p.Workers, 1))}}, p.Limits...)
+	slices.SortStableFunc(all, func(a, b timeline.Limit) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return slices.DeleteFunc(all, func(l timeline.Limit) bool { return l.Seconds == 0 })
+}
+
+// check returns an error for data that say nothing or little, and notes what they do not say.
 func (d *Data) check(next string) error {
 	total := 0.0
 	for _, s := range d.Seconds {
@@ -101,7 +114,12 @@ func (d *Data) check(next string) error {
 	if !(total > 0) || math.IsInf(total, 0) {
 		return fmt.Errorf("%w: %s", ErrUnknown, next)
 	}
-	if known := len(d.Seconds); known < d.Samples {
+	known := len(d.Seconds)
+	if known < min(d.Samples, fewestLoads) {
+		return fmt.Errorf("%w: the loads of only %d of the %d samples of %s were measured, and fewer than %d say little. "+
+			"Read more samples, then ask again", ErrUnknown, known, d.Samples, d.Name, min(d.Samples, fewestLoads))
+	}
+	if known < d.Samples {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the costs of %d of its %d samples are known; the others count as "+
 			"these do on average", d.Name, known, d.Samples))
 	}

@@ -137,10 +137,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// made is a timeline with one epoch of two batches of two samples.
+// made is a timeline with one epoch of a batch of 40 samples, of one rank of two.
 func made(kind timeline.Kind, indices ...int64) *timeline.Trace {
 	loop := &timeline.Track{Number: 1, Spans: []timeline.Span{
-		{Kind: timeline.Wait, Start: 0, End: 100, Samples: 2, Hits: 1, Misses: 1, Bytes: 2000, Index: -1},
+		{Kind: timeline.Wait, Start: 0, End: 100, Samples: 40, Hits: 1, Misses: 39, Bytes: 40_000, Index: -1},
 		{Kind: timeline.Step, Start: 100, End: 200, Index: -1}}}
 	worker := &timeline.Track{Number: 10}
 	for k, index := range indices {
@@ -149,21 +149,33 @@ func made(kind timeline.Kind, indices ...int64) *timeline.Trace {
 	return &timeline.Trace{Loaders: []*timeline.Loader{{WorldSize: 2, Tracks: []*timeline.Track{loop, worker}}}}
 }
 
+func first(n int64) (indices []int64) {
+	for k := range n {
+		indices = append(indices, k)
+	}
+	return indices
+}
+
 // A rank reads its part of the samples. Samples without a known cost are said.
 func TestRunOfARank(t *testing.T) {
-	d, err := Run("rank", made(timeline.Load, 3), 0)
-	if err != nil || d.Samples != 4 || d.Pace.Share != 0.5 || d.SampleBytes != 1000 || len(d.Seconds) != 1 ||
-		!strings.Contains(strings.Join(d.Notes, "\n"), "the costs of 1 of its 4 samples are known") {
-		t.Errorf("%+v, %v", d, err)
+	d, err := Run("rank", made(timeline.Load, first(30)...), 0)
+	if err != nil || d.Samples != 80 || d.Pace.Share != 0.5 || d.SampleBytes != 1000 || len(d.Seconds) != 30 ||
+		!strings.Contains(strings.Join(d.Notes, "\n"), "the costs of 30 of its 80 samples are known") {
+		t.Fatalf("%+v, %v", d, err)
 	}
-	if c := curve(t, d); !near(c.Load, 2*10e-9) {
+	if c := curve(t, d); !near(c.Load, 40*10e-9) {
 		t.Error(c.Load)
+	}
+	_, err = Run("rank", made(timeline.Load, first(29)...), 0)
+	if want := "the loads of only 29 of the 80 samples of rank were measured, and fewer than 30 say little"; !errors.Is(err,
+		ErrUnknown) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 
 // What says nothing is an error that says the next step.
 func TestUnknown(t *testing.T) {
-	variable := made(timeline.Load, 3)
+	variable := made(timeline.Load, first(30)...)
 	variable.Loaders[0].Tracks[0].Spans[0].Bytes = -1
 	for want, recorded := range map[string]*timeline.Trace{
 		"has no epoch of a training loop":                         {},

@@ -9,7 +9,8 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// Epoch is what an epoch does, predicted or observed: as many reads as the cache has samples.
+// Epoch is what an epoch does, predicted or observed: as many reads as the cache has samples. fewestReads and more are
+// observed, and count for as much of them.
 type Epoch struct {
 	HitRate float64
 	Load    float64 // seconds of its loads, summed over workers
@@ -70,7 +71,12 @@ const (
 	looksAnEpoch = 100
 	// predictions is how many of them an epoch has. One takes 0.1 s, and 0.7 s for each million samples.
 	predictions = 10
+	// fewestReads: a hit rate of fewer may be off by more than 10 % by chance.
+	fewestReads = 100
 )
+
+// observedReads is how many reads an observed epoch has at least.
+func observedReads(seg *shm.Segment) uint64 { return max(seg.Samples, fewestReads) }
 
 // Look remembers the counters of the cache. The more often it is called, the more exactly the observed epoch
 // is as long as one. It takes microseconds, and does nothing while Compare runs.
@@ -83,11 +89,11 @@ func (t *Track) Look(seg *shm.Segment) {
 
 func (t *Track) look(seg *shm.Segment) counters {
 	now := countersOf(seg)
-	if n := len(t.looks); n >= 2 && now.reads-t.looks[n-2].reads < max(seg.Samples/looksAnEpoch, 1) {
+	if n := len(t.looks); n >= 2 && now.reads-t.looks[n-2].reads < observedReads(seg)/looksAnEpoch {
 		t.looks = t.looks[:n-1] // two looks lie close together: the later one goes
 	}
 	t.looks = append(t.looks, now)
-	for len(t.looks) > 1 && now.reads-t.looks[1].reads >= seg.Samples {
+	for len(t.looks) > 1 && now.reads-t.looks[1].reads >= observedReads(seg) {
 		t.looks = t.looks[1:]
 	}
 	return now
@@ -95,7 +101,7 @@ func (t *Track) look(seg *shm.Segment) counters {
 
 // Compare returns what an epoch should do with what is cached now, beside what the last epoch did. Numbers that
 // are unknown are NaN. why says why nothing is predicted, and is nil otherwise. The observed epoch is
-// unknown until the cache has been read as often as it has samples since the first look. Its hits and
+// unknown until there were as many reads as an epoch has, and at least 100, since the first look. Its hits and
 // the seconds of its loads are counted. What it saved is the rest of the time that the loads of an epoch
 // take without a cache.
 func (t *Track) Compare(name string, seg *shm.Segment, c *cache.Cache) (predicted, observed Epoch, why error) {
@@ -111,7 +117,7 @@ func (t *Track) Compare(name string, seg *shm.Segment, c *cache.Cache) (predicte
 		}
 	}
 	observed = unknown
-	if before := t.looks[0]; now.reads-before.reads >= seg.Samples {
+	if before := t.looks[0]; now.reads-before.reads >= observedReads(seg) {
 		reads := float64(now.reads - before.reads)
 		observed.HitRate = float64(now.hits-before.hits) / reads
 		observed.Load = time.Duration(now.loads-before.loads).Seconds() / reads * float64(seg.Samples)

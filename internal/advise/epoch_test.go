@@ -127,9 +127,12 @@ func TestLastEpoch(t *testing.T) {
 			track.Look(seg)
 		}
 	}
+	few := func(err error) bool { // ten loads tell no more
+		return err != nil && strings.Contains(err.Error(), "the loads of only 10 of the 100 samples of c were measured")
+	}
 	want := func(hitRate, load float64) {
 		t.Helper()
-		if _, o, err := track.Compare("c", seg, c); err != nil || math.Abs(o.HitRate-hitRate) > 1e-9 ||
+		if _, o, err := track.Compare("c", seg, c); !few(err) || math.Abs(o.HitRate-hitRate) > 1e-9 ||
 			math.Abs(o.Load-load) > 1e-9 {
 			t.Errorf("%+v, want a hit rate of %g, loads of %g s; %v", o, hitRate, load, err)
 		}
@@ -141,7 +144,7 @@ func TestLastEpoch(t *testing.T) {
 		}
 	}
 	read(50, 99)
-	if _, o, err := track.Compare("c", seg, c); err != nil || !math.IsNaN(o.HitRate) || !math.IsNaN(o.Load) {
+	if _, o, err := track.Compare("c", seg, c); !few(err) || !math.IsNaN(o.HitRate) || !math.IsNaN(o.Load) {
 		t.Errorf("after 99 reads: %+v, %v", o, err)
 	}
 	read(50, 1)
@@ -152,4 +155,21 @@ func TestLastEpoch(t *testing.T) {
 	want(1, 0)
 	read(50, 1000)
 	want(0, 0)
+}
+
+// A cache of few samples has an observed epoch after 100 reads: a hit rate of a handful is chance.
+func TestEpochOfFewReads(t *testing.T) {
+	c, play := costly(t, []float64{0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08}, nil, 0.5, 0)
+	var track Track
+	for epoch := range 30 {
+		_, observed, _ := track.Compare("few", c.Segment(), c)
+		reads := 8 * epoch
+		if known := !math.IsNaN(observed.HitRate); known != (reads >= 100) || known != !math.IsNaN(observed.Saved) {
+			t.Errorf("after %d reads: %+v", reads, observed)
+		}
+		if reads >= 100 && (observed.HitRate < 0.4 || observed.HitRate > 0.5 || observed.Load > 0.2) {
+			t.Errorf("after %d reads of epochs that load 0.1 s: %+v", reads, observed)
+		}
+		play(epoch)
+	}
 }

@@ -365,7 +365,7 @@ func advice(c *advise.Curve, stdout, stderr io.Writer) error {
 	if !found {
 		rows = slices.Insert(rows, at, today)
 	}
-	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s. Their loads take %v%s.\n\n", c.Name, table.Count(c.Samples),
+	fmt.Fprintf(stdout, "%s: %s samples of %s, together %s.\nTheir loads take %v%s.\n\n", c.Name, table.Count(c.Samples),
 		table.Bytes(c.SampleBytes), table.Bytes(c.Bytes(1)), table.Duration(c.Load), sourceText(c))
 	if err := pointColumns.Table(stdout, rows); err != nil {
 		return err
@@ -414,11 +414,11 @@ func adviceText(c *advise.Curve) string {
 	if c.Sizes != nil {
 		of = "the bytes of all samples"
 	}
-	how := "as measured"
-	if c.Today.Seconds == 0 {
-		how = "computed from measured loads"
+	how := "measured"
+	if c.Today.Seconds == 0 { // from the measured loads
+		how = "computed"
 	}
-	line("TODAY", "%v hold %v of %s; an epoch takes %v, %s", table.Bytes(c.Bytes(today.part)),
+	line("TODAY", "%v hold %v of %s; an epoch takes %v (%s)", table.Bytes(c.Bytes(today.part)),
 		table.Percent(today.part), of, table.Duration(c.Measured()), how)
 	line("predicted", "%v with cost, %v with first-come", epochWith(advise.Cost)(today),
 		epochWith(advise.FirstCome)(today))
@@ -437,14 +437,30 @@ func adviceText(c *advise.Curve) string {
 		line(about, "%v makes an epoch %v shorter with cost, %v with first-come", table.Bytes(next.Bytes),
 			table.Duration(next.Seconds[advise.Cost]), table.Duration(next.Seconds[advise.FirstCome]))
 	}
-	_, limit := c.Epoch(advise.Cost, 1)
-	for _, policy := range []advise.Policy{advise.Cost, advise.FirstCome} {
-		if part := c.Enough(policy); part < 1 {
-			line("ENOUGH", "%v with %v; with more, %s is the limit: %v", table.Bytes(c.Bytes(part)), policy, limit,
-				epochWith(policy)(point{c, 1}))
-		} else {
-			line("ENOUGH", "all %v with %v: loading is the limit until then", table.Bytes(c.Bytes(1)), policy)
+	cost, firstCome := c.Bytes(c.Enough(advise.Cost)), c.Bytes(c.Enough(advise.FirstCome))
+	amount := func(bytes uint64) string {
+		if bytes == c.Bytes(1) {
+			return fmt.Sprintf("all %v", table.Bytes(bytes))
 		}
+		return fmt.Sprint(table.Bytes(bytes))
 	}
+	var limits []string
+	if _, limit := c.Epoch(advise.FirstCome, 0); firstCome > 0 {
+		limits = append(limits, limit+" up to that")
+	}
+	for k, l := range c.Pace.Loaded() {
+		limits = append(limits, fmt.Sprintf("%s%s, %v", [...]string{"beyond it ", "next "}[min(k, 1)], l.Name,
+			table.Duration(l.Seconds)))
+	}
+	switch {
+	case firstCome == 0:
+		line("ENOUGH", "no memory: loads are not the limit")
+		limits[0] = strings.TrimPrefix(limits[0], "beyond it ")
+	case cost == firstCome:
+		line("ENOUGH", "%s", amount(cost))
+	default:
+		line("ENOUGH", "%s with cost, %s with first-come", amount(cost), amount(firstCome))
+	}
+	line("LIMIT", "%s", strings.Join(limits[:min(len(limits), 3)], "; "))
 	return b.String()
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,19 +36,25 @@ func TestAdvise(t *testing.T) {
 		t.Fatal(code, stderr)
 	}
 	contains(t, stderr, "stocached: test: no sample was loaded twice, so all differences between loads count")
-	contains(t, out, "test: 100 samples of 64.0 KiB, together 6.2 MiB. Their loads take ",
+	contains(t, out, "test: 100 samples of 64.0 KiB, together 6.2 MiB.\nTheir loads take ",
 		"MEMORY     CACHED  FIRST-COME  COST ", "\n0 B        0.0000 ",
 		"\n6.2 MiB    1.0000  100ms       100ms  100ms  the training step\n",
 		"\nTIME OF AN EPOCH with cost (bar) and with first-come (mark)\n", "\ntoday 1.2 MiB  ██",
 		"\nTODAY      1.2 MiB hold 20.0 % of the samples; an epoch takes ", "\npredicted  ",
-		"\nTHE REST   5.0 MiB makes an epoch ", " with cost; with more, the training step is the limit: 100ms\n",
-		" with first-come; with more, the training step is the limit: 100ms\n")
+		"\nTHE REST   5.0 MiB makes an epoch ")
+	// One line says what is enough, and the limits follow in the order in which they bind.
+	if end := regexp.MustCompile(`\nENOUGH     \d\.\d MiB with cost, \d\.\d MiB with first-come\n` +
+		`LIMIT      loading up to that; beyond it the training step, 100ms\n$`); !end.MatchString(out) {
+		t.Error(out)
+	}
 	for _, line := range lines(out) {
 		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	contains(t, ok(t, "advise", path), "loading is the limit until then\n")
+	contains(t, ok(t, "advise", path), "\nENOUGH     all 6.2 MiB\nLIMIT      loading up to that\n")
+	contains(t, ok(t, "advise", path, "--step", "1s"), "\nENOUGH     no memory: loads are not the limit\n"+
+		"LIMIT      the training step, 1s\n")
 	before := snapshot(t, path)
 	if again := ok(t, "advise", "test", "--dir", dir, "--workers", "2", "--step", "100ms"); again != out {
 		t.Errorf("another result:\n%s", again)
@@ -95,7 +102,10 @@ func TestAdviseRun(t *testing.T) {
 		t.Fatal(code, stderr)
 	}
 	contains(t, stderr, "today is epoch 2, in which 75.0 % of the samples were hits", svg+" written", png+" written")
-	contains(t, out, "run.json: 240 samples of 12.0 KiB", "the training step is the limit", "today 2.1 MiB")
+	contains(t, out, "run.json: 240 samples of 12.0 KiB", "today 2.1 MiB")
+	if end := regexp.MustCompile(`\nENOUGH     .*\nLIMIT      loading up to that; beyond it the training step, \S+; next \S+, \S+\n$`); !end.MatchString(out) {
+		t.Error(out)
+	}
 	for path, begin := range map[string]string{svg: "<svg ", png: "\x89PNG"} {
 		if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), begin) {
 			t.Errorf("%s: %v, %.10q", path, err, b)

@@ -20,7 +20,7 @@ var comparedColumns = table.Columns[*stats]{
 		"hit rate of an epoch with as many samples as are cached now, each read once",
 		ofEpochs(predictedHits)),
 	table.Listed("observed_hit_rate", "observed hits",
-		"hit rate of the last epoch, which is as many reads as there are samples",
+		"hit rate of the last epoch: as many reads as there are samples, and at least 100",
 		ofEpochs(observedHits)),
 	table.Listed("predicted_load_seconds", "predicted loads", "time that loads of an epoch take, as stocached advise predicts",
 		ofEpochs(func(e *epochs) any { return table.Duration(e.predicted.Load) })),
@@ -31,7 +31,7 @@ var comparedColumns = table.Columns[*stats]{
 	table.Listed("observed_saved_seconds", "observed saved",
 		"loads of an epoch without a cache, as advise adds them up, less observed loads",
 		ofEpochs(observedSaved)),
-	table.Listed("observed_evicted", "replaced", "samples that went for others in the last epoch; the fewer, the more settled",
+	table.InJSON("observed_evicted", "samples that went for others in the last epoch, as replaced above",
 		ofEpochs(replacedSamples)),
 	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", ofEpochs(func(e *epochs) any {
 		if e.why == "" {
@@ -45,11 +45,11 @@ var comparedColumns = table.Columns[*stats]{
 var comparedInLines = table.Columns[change]{
 	table.Shown("observed_hit_rate", "last hits", "hit rate of the last epoch",
 		ofChange(observedHits)),
-	table.Shown("predicted_hit_rate", "predicted", "the same, as predicted",
+	table.Shown("predicted_hit_rate", "pred hits", "the same, as predicted",
 		ofChange(predictedHits)),
 	table.Shown("observed_saved_seconds", "last saves", "time that the hits of the last epoch saved",
 		ofChange(observedSaved)),
-	table.Shown("predicted_saved_seconds", "predicted", "the same, as predicted",
+	table.Shown("predicted_saved_seconds", "pred saves", "the same, as predicted",
 		ofChange(predictedSaved)),
 	table.Shown("observed_evicted", "replaced", "samples that went for others in the last epoch",
 		ofChange(replacedSamples)),

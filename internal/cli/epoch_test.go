@@ -113,7 +113,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 		}
 	}
 	number := `[0-9.]+`
-	if line := ` LIVE +LAST HITS +PREDICTED +LAST SAVES +PREDICTED +REPLACED\n.* 0\.[12]\d+ +0\.\d+ +` + number + `m?s +` + number +
+	if line := ` LIVE +LAST HITS +PRED HITS +LAST SAVES +PRED SAVES +REPLACED\n.* 0\.[12]\d+ +0\.\d+ +` + number + `m?s +` + number +
 		`m?s +\d+\n`; !regexp.MustCompile(line).MatchString(piped.String()) {
 		t.Errorf("no %s in\n%s", line, piped.String())
 	}

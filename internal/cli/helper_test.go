@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	os.Setenv("TERM", "xterm") // not that of the machine that tests
 	os.Exit(m.Run())
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress is a bar on a terminal; it writes nothing to other outputs.
+// progress is a bar on a terminal; it writes nothing to other outputs, nor where a bar cannot be drawn again.
 type progress struct {
 	bars *mpb.Progress // nil: silent
 	bar  *mpb.Bar
@@ -67,14 +67,21 @@ func (p *pace) left(done, total uint64) string {
 }
 
 func beginProgress(w io.Writer, what string, total uint64, counters, last decor.Decorator) *progress {
-	if !isTerminal(w) {
+	if !canRedraw(w) {
 		return &progress{}
 	}
-	bars := mpb.New(mpb.WithOutput(w), mpb.WithWidth(60))
+	options := []mpb.ContainerOption{mpb.WithOutput(w), mpb.WithWidth(60)}
+	if width, _, said := saidSize(w); !said { // as of script and of some CI: mpb would draw empty lines
+		options = []mpb.ContainerOption{mpb.WithOutput(noTerminal{w}), mpb.WithWidth(width - 1), mpb.WithAutoRefresh()}
+	}
+	bars := mpb.New(options...)
 	bar := bars.AddBar(int64(total), mpb.PrependDecorators(decor.Name(what+" ")),
 		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Name("  "), counters, decor.Name("  "), last))
 	return &progress{bars, bar}
 }
+
+// noTerminal hides from mpb that an output is a terminal, so that mpb does not ask for its size.
+type noTerminal struct{ io.Writer }
 
 // set sets how much is done.
 func (p *progress) set(done uint64) {

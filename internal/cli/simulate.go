@@ -76,7 +76,6 @@ type simulateFlags struct {
 	costs       string
 	noise       float64
 	stalls      bool
-	hints       bool
 	trace       string
 	json        bool
 	nodesFlags
@@ -97,7 +96,7 @@ To compare with: `+strings.Join(others, ", ")+`.
 belady knows what will be read, and hits most often. ideal holds the one set of samples that saves most
 time.`,
 			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
---hints, and with planned, the simulator counts bytes only.`,
+planned, the simulator counts bytes only.`,
 			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
 replayed. Further epochs read the same samples in shuffled orders.`,
 			`With --served, a read of the source takes as long as a job needs for a batch. It serves all jobs that read
@@ -152,7 +151,6 @@ rate as a mark.`,
 		"times of loads: equal, or lognormal:SIGMA; without it a timeline has its own")
 	flags.Float64Var(&f.noise, "noise", 0.3, "error of measured times, as the standard deviation of their logarithm")
 	flags.BoolVar(&f.stalls, "stalls", true, "one load in 200 takes 20 times as long")
-	flags.BoolVar(&f.hints, "hints", false, "the cache knows which samples the one job has read in this epoch")
 	flags.StringVar(&f.trace, "trace", "", "read what this file says: a timeline, indices or oracleGeneral")
 	jsonFlag(c, &f.json)
 	f.add(c)
@@ -383,7 +381,7 @@ func (f *simulateFlags) simulate(t *simulate.Trace, policies []string, sizes []*
 	reads := len(t.Accesses)
 	bar := newProgress(stderr, "simulate", uint64(reads*len(policies)*len(sizes)), false)
 	defer bar.end()
-	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Hints: f.hints, Served: f.served}
+	o := simulate.Options{Seed: f.seed, Noise: f.noise, Stalls: f.stalls, Served: f.served}
 	done := 0
 	for _, name := range policies {
 		for _, s := range sizes {

@@ -68,7 +68,7 @@ type nodesFlags struct {
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
 	nodesOnly    = []string{"batch", "tier", "lose", "step"}
-	notWithNodes = []string{"trace", "jobs", "served", "weights", "hints", "costs", "noise", "stalls"}
+	notWithNodes = []string{"trace", "jobs", "served", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {

@@ -64,7 +64,7 @@ var statsColumns = table.Columns[*stats]{
 	table.Shown("evicted", "evicted", "samples that went for others",
 		func(s *stats) any { return table.Count(s.Evicted) }),
 	table.Listed("replaced", "replaced",
-		"of these, in the last lap: about as many reads as there are samples, such as an epoch",
+		"of these, in the last epoch: about as many reads as there are samples",
 		func(s *stats) any {
 			if s.Hits+s.Misses < s.Samples {
 				return nil

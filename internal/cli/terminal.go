@@ -14,12 +14,24 @@ func isTerminal(w io.Writer) bool {
 	return ok && cwriter.IsTerminal(int(f.Fd()))
 }
 
+// canRedraw says whether w is a terminal on which a bar or a screen can be drawn again.
+func canRedraw(w io.Writer) bool { return isTerminal(w) && !dumb(os.Getenv("TERM")) }
+
+// dumb says whether a terminal cannot move its cursor.
+func dumb(term string) bool { return term == "" || term == "dumb" }
+
 // terminalSize returns columns and lines; 80 by 24 if the terminal does not say.
 func terminalSize(w io.Writer) (width, height int) {
+	width, height, _ = saidSize(w)
+	return width, height
+}
+
+// saidSize is terminalSize, and says whether the terminal did.
+func saidSize(w io.Writer) (width, height int, said bool) {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
-			return int(size.Col), int(size.Row)
+			return int(size.Col), int(size.Row), true
 		}
 	}
-	return 80, 24
+	return 80, 24, false
 }

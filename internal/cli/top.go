@@ -69,9 +69,6 @@ stocached stats --watch, which also has --json.`,
 // printedWidth is the width of a frame in a file or a pipe.
 const printedWidth = 120
 
-// dumb says whether a terminal cannot move its cursor.
-func dumb(term string) bool { return term == "" || term == "dumb" }
-
 // utf8Locale says whether the locale has characters beyond ASCII. Without any setting, terminals of today do.
 func utf8Locale(env func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {

@@ -121,7 +121,7 @@ func (w *watch) run(ctx context.Context, stdout, stderr io.Writer) error {
 	switch {
 	case w.json:
 		show = w.objects
-	case isTerminal(stdout):
+	case canRedraw(stdout):
 		show = w.screen
 	}
 	w.before = map[[16]byte]*stats{}

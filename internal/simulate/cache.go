@@ -6,8 +6,7 @@ import (
 )
 
 // arenaCache is a cache of samples that differ in size, with slots as docs/spec/arena-eviction.md has them, of the size
-// that loaders and servers choose.
-// It has no hints and no plans; with these, or with room for everything, a policyCache counts bytes.
+// that loaders and servers choose. It has no plans; with these, or with room for everything, a policyCache counts bytes.
 type arenaCache struct {
 	trace   *Trace
 	options *Options
@@ -49,7 +48,6 @@ type policyCache struct {
 	moved   uint64
 	slotOf  []int32 // of each sample; -1: none
 	costs   []policy.Cost
-	read    []int32 // epoch of the last read; nil: no hints
 	entries []entry // slots
 	free    []int32 // slots below len(entries) that hold nothing
 	given   uint64  // nanoseconds of the next load; 0: as the trace measures
@@ -82,12 +80,6 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 	for k := range c.slotOf {
 		c.slotOf[k] = -1
 	}
-	if o.Hints && t.Once {
-		c.read = make([]int32, t.Samples)
-		for k := range c.read {
-			c.read[k] = -1
-		}
-	}
 	if kind.NeedsPlans() && len(t.Accesses) > 0 {
 		c.plans = newFuture(t)
 	}
@@ -97,9 +89,6 @@ func newPolicyCache(t *Trace, o *Options, kind policy.Kind, room uint64) *policy
 func (c *policyCache) replaced() uint64 { return c.moved }
 
 func (c *policyCache) access(sample uint32, epoch int) bool {
-	if c.read != nil {
-		c.read[sample] = int32(epoch)
-	}
 	if c.plans != nil {
 		c.plans.pass(sample)
 	}
@@ -224,7 +213,7 @@ func (c *policyCache) search(sample uint32) (slot uint64, ok bool) {
 			continue
 		}
 		held := policy.Candidate{Sample: uint64(e.sample), Size: c.trace.size(e.sample), Cost: c.costs[e.sample],
-			Reference: e.reference, Awaited: c.read != nil && c.read[e.sample] != c.read[sample]}
+			Reference: e.reference}
 		if c.next != nil {
 			held.Next = c.next(e.sample)
 		}

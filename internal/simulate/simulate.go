@@ -19,7 +19,6 @@ type Options struct {
 	Seed   uint64
 	Noise  float64 // standard deviation of the logarithm of a measured time
 	Stalls bool    // 1 load in 200 takes 20 times as long
-	Hints  bool    // a cache knows which samples this epoch has read already
 	// Served: the jobs read through a server, in batches of so many samples; 0: without one. Samples have one size
 	// then.
 	Served int
@@ -120,7 +119,7 @@ func (t *Trace) cache(name string, room uint64, o *Options) cache {
 		if o.Served > 0 && t.Jobs > 0 && t.Sizes == nil {
 			return newServed(t, o, kind, room)
 		}
-		if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && !o.Hints && room < t.Room() {
+		if t.Sizes != nil && kind.Evicts() && !kind.NeedsPlans() && room < t.Room() {
 			return newArenaCache(t, o, kind, room)
 		}
 		return newPolicyCache(t, o, kind, room)

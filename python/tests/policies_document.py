@@ -95,7 +95,6 @@ class Sample:
     index: int
     size: int
     cost: int = 0
-    awaited: bool = False
     reference: int = 0
     next: Callable[[], int] = lambda: 0  # reads until it is read; UNREAD; 0: unknown
 
@@ -136,7 +135,7 @@ class Cache:
 
     def worth(self, s: Sample, n: int) -> int:
         if self.name == "cost":
-            return KEPT if s.cost == 0 or s.awaited else density(s) + 65536
+            return KEPT if s.cost == 0 else density(s) + 65536
         if self.name == "planned":
             next = s.next()
             return KEPT if next == 0 else 0 if next == UNREAD else KEPT - 1 - min(next, KEPT - 2)

@@ -11,7 +11,7 @@ VECTORS = Path(__file__).parents[2] / "policy/testdata/policies.txt"
 
 def test_the_vectors_are_what_the_document_says():
     def sample(index: int) -> document.Sample:
-        return document.Sample(index, 100 + 7919 * index % 900, awaited=index % 7 == 3, next=lambda: turn(index))
+        return document.Sample(index, 100 + 7919 * index % 900, next=lambda: turn(index))
 
     def turn(index: int) -> int:
         n = (37 * index + cache.hits + cache.loads) % 50

@@ -51,7 +51,7 @@ class Stats(Mapping[str, Any]):
     clears: int = 0
     evicted: int = 0  # samples that went for others
     arena_free_bytes: int = 0  # in free slots of a variable-size cache that evicts
-    # of the evicted, those of the last lap: about as many reads as there are samples, which is an epoch of one job
+    # of the evicted, those of the last epoch: about as many reads as there are samples
     replaced: int = 0
     # of the disk cache behind this one, by all processes that have shared its file since it was out of use
     disk_hits: int = 0
