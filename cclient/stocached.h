@@ -732,7 +732,8 @@ STOC_API int64_t stoc_board_push_samples(void *memory, const struct stoc_task *a
  * For each task but the first the worker MAY store when it begins (began_ns of the answer in its
  * place, CLOCK_MONOTONIC). That time also ends the task before. If the worker is killed, it was at
  * the last task that has this time. For each task it MAY store how long a part of the work took
- * (augment_ns), and how long the rest of it waited, at least 1 (waited_ns). */
+ * (augment_ns), how long the rest of it waited, at least 1 (waited_ns), and how long it was runnable
+ * without a processor, which is in neither of these (delayed_ns). */
 STOC_API int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct stoc_task *tasks, uint32_t n);
 /* Worker. Answers tasks that it took: result, worker and spill of each. ELOST: this worker does not
  * hold one of them any more. The others are answered. */
@@ -750,7 +751,8 @@ STOC_API int stoc_board_release(void *memory, uint64_t first, uint32_t n);
 struct stoc_collected {
     uint64_t load_ns; /* the sum of ended_ns - began_ns */
     uint64_t hits;    /* tasks with the result `hit` */
-    uint64_t waited_ns, measured_ns; /* of tasks whose waits are known: these waits, and the work without augment_ns */
+    uint64_t waited_ns, measured_ns; /* of tasks whose waits are known: these waits, and the work without augment_ns
+                                      and delayed_ns */
 };
 /* Parent. Sums up the answers to the n tasks of a batch. Returns how many have a result other than 0 and `hit`. If none
  * has, it also releases the tasks. BUSY: one of them has no answer yet. */

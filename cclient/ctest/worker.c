@@ -131,11 +131,12 @@ static int result_of(struct test *t, uint64_t position)
     return *(const int32_t *)(const void *)(entry + STOC_BOARD_ANSWER_OFFSET);
 }
 
-/* The two numbers at the end of an answer: augment_ns, waited_ns. */
+/* The times at the end of an answer. */
+enum { BEGAN, ENDED, AUGMENT, WAITED, DELAYED };
 static const uint64_t *times_of(struct test *t, uint64_t position)
 {
     const char *entry = (const char *)t->board + 4096 + position % QUEUE * STOC_BOARD_TASK_BYTES;
-    return (const uint64_t *)(const void *)(entry + 104);
+    return (const uint64_t *)(const void *)(entry + 88);
 }
 
 static bool finished(struct test *t, uint64_t first, uint64_t n)
@@ -189,8 +190,8 @@ static void misses_then_hits_of(uint32_t policy, bool variable, uint32_t copies)
         for (int k = 0; k < SAMPLES; k++) {
             check_row(&t, k, (uint32_t)turn, 0);
             EQUAL(result_of(&t, first + (uint64_t)k), turn ? HIT : LOADED);
-            CHECK(times_of(&t, first + (uint64_t)k)[0] > 0);
-            CHECK((times_of(&t, first + (uint64_t)k)[1] > 0) == !turn); /* a hit does not load */
+            CHECK(times_of(&t, first + (uint64_t)k)[AUGMENT] > 0);
+            CHECK((times_of(&t, first + (uint64_t)k)[WAITED] > 0) == !turn); /* a hit does not load */
         }
         EQUAL(stoc_board_release(t.board, first, SAMPLES), 0);
     }
@@ -250,8 +251,8 @@ static void waits_of_loads(void)
     c.work.load = slow_load;
     uint64_t first = post(&t, 0, 2, 0, SAMPLE_KIND);
     EQUAL(work(&c, back), 0);
-    CHECK(times_of(&t, first)[1] >= SLOW_NS * 9 / 10);
-    CHECK(times_of(&t, first + 1)[1] < SLOW_NS / 2);
+    CHECK(times_of(&t, first)[WAITED] >= SLOW_NS * 9 / 10);
+    CHECK(times_of(&t, first + 1)[WAITED] < SLOW_NS / 2);
     stoc_work_end(&c.work);
     end(&t);
 }
@@ -572,7 +573,7 @@ static void threads_share_a_queue(void)
     end(&t);
 }
 
-enum { STOPPED_AT = 40, COMPUTES_MS = 100, BUSY = 5 };
+enum { STOPPED_AT = 40, COMPUTES_MS = 100, FINISHES_MS = 40, BUSY = 5 };
 
 /* A load of 1 ms. That of STOPPED_AT also stops the process. */
 static int stopping_load(void *context, int64_t index, const void **sample, size_t *bytes)
@@ -624,35 +625,52 @@ static double thread_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
+static void compute(double ms)
+{
+    for (double until = thread_ms() + ms; thread_ms() < until;)
+        ;
+}
+
 static int computing_load(void *context, int64_t index, const void **sample, size_t *bytes)
 {
-    for (double until = thread_ms() + COMPUTES_MS; thread_ms() < until;)
-        ;
+    compute(COMPUTES_MS);
     return load(context, index, sample, bytes);
 }
 
-/* Processes that share the processors make no sample costlier: its load waits for a processor. */
+static int computing_finish(void *context, uint64_t argument, const void *sample, size_t bytes, void *buffer,
+                            uint32_t row)
+{
+    compute(FINISHES_MS);
+    return finish(context, argument, sample, bytes, buffer, row);
+}
+
+/* Processes that share the processors make no sample costlier, and no task longer: a worker waits for a processor. */
 static void a_busy_machine(void)
 {
     enum { MOST = 512 };
+    static const double computed[2] = {COMPUTES_MS + FINISHES_MS, FINISHES_MS}; /* of a load, of a hit */
     struct test t;
     struct context c;
     struct stoc_task back[SAMPLES];
     uint64_t costs[BUSY];
     pid_t others[MOST];
+    uint64_t first[2];
     int n = (int)MIN(4 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
     begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
     begin_worker(&c, &t, 1);
     c.work.load = computing_load;
+    c.work.finish = computing_finish;
     for (int k = 0; k < n; k++)
         if ((others[k] = fork()) == 0) {
             for (time_t until = time(NULL) + 60; time(NULL) < until && getppid() != 1;)
                 ;
             _exit(0);
         }
-    post(&t, 0, BUSY, 0, SAMPLE_KIND);
     double began = seconds();
-    EQUAL(work(&c, back), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        first[turn] = post(&t, 0, BUSY, 0, SAMPLE_KIND);
+        EQUAL(work(&c, back), 0);
+    }
     double took = 1e3 * (seconds() - began) / BUSY;
     for (int k = 0; k < n; k++) {
         kill(others[k], SIGKILL);
@@ -664,8 +682,20 @@ static void a_busy_machine(void)
         dear += costs[k] > COMPUTES_MS * UINT64_C(1500000);
     }
     CHECK(dear <= BUSY / 2);
-    if (took < 2 * COMPUTES_MS)
-        printf("%.0f ms for a load of %d ms: this machine was too idle for this test\n", took, COMPUTES_MS);
+    for (int turn = 0; turn < 2; turn++) {
+        int long_tasks = 0, long_finishes = 0;
+        for (int k = 0; k < BUSY; k++) {
+            const uint64_t *of = times_of(&t, first[turn] + (uint64_t)k);
+            double worked = 1e-6 * (double)(of[ENDED] - of[BEGAN] - of[DELAYED]), finished = 1e-6 * (double)of[AUGMENT];
+            CHECK(worked > 0.9 * computed[turn] && finished > 0.9 * FINISHES_MS);
+            long_tasks += worked > 1.5 * computed[turn];
+            long_finishes += finished > 1.5 * FINISHES_MS;
+        }
+        CHECK(long_tasks <= BUSY / 2 && long_finishes <= BUSY / 2);
+    }
+    if (took < 2 * (computed[0] + computed[1]))
+        printf("%.0f ms for work of %.0f ms: this machine was too idle for this test\n", took,
+               computed[0] + computed[1]);
     stoc_work_end(&c.work);
     end(&t);
 }

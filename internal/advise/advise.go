@@ -46,6 +46,7 @@ type Today struct {
 type Pace struct {
 	Share   float64  // of the samples of the dataset that an epoch of this training loop reads
 	Workers int      // load side by side; 0: the training loop loads
+	CPUs    int      // for the workers; 0: unknown
 	Source  *float64 // part of the loads in which they wait for their source; nil: unknown
 	Augment float64  // further work of the workers, for hits too
 	Limits  []timeline.Limit
@@ -86,6 +87,16 @@ func (p *Pace) Epoch(load float64) (seconds float64, limit string) {
 		return seconds + work, limit
 	}
 	seconds = work / float64(p.Workers)
+	decode := 0.0 // as far as it is known
+	if p.Source != nil {
+		decode = load * (1 - *p.Source)
+	}
+	// More workers than processors compute no faster.
+	if computing := (decode + p.Augment) / float64(p.CPUs); p.CPUs > 0 && computing > seconds {
+		if seconds, limit = computing, decoding; decode < p.Augment {
+			limit = augmenting
+		}
+	}
 	for _, l := range p.Limits {
 		if l.Seconds > seconds {
 			seconds, limit = l.Seconds, l.Name

@@ -77,6 +77,11 @@ func TestPace(t *testing.T) {
 		{Pace{Limits: limits}, 10, 14, "loading"},
 		{Pace{Limits: limits, Augment: 1}, 2, 7, "the training step"},
 		{Pace{Workers: 1}, 0, 0, "loading"},
+		{Pace{Workers: 8, CPUs: 2, Source: &little}, 8, 4, "decoding"}, // no faster than two workers
+		{Pace{Workers: 8, CPUs: 2, Source: &most}, 8, 1, "the source"},
+		{Pace{Workers: 80, CPUs: 2, Source: &most}, 8, 0.8, "decoding"},
+		{Pace{Workers: 8, CPUs: 2, Source: &most, Augment: 4}, 4, 2.4, "augment="},
+		{Pace{Workers: 8, CPUs: 2, Augment: 6}, 8, 3, "augment="}, // loads may all wait
 	} {
 		if seconds, limit := c.pace.Epoch(c.load); !near(seconds, c.seconds) || limit != c.limit {
 			t.Errorf("%+v with %g s of loads: %g s, limit %s", c.pace, c.load, seconds, limit)

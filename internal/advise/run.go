@@ -28,7 +28,8 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 		}
 	}
 	d.loads(loads)
-	d.Pace = Pace{float64(e.Samples) / float64(d.Samples), pace.Workers, nil, pace.Augment, pace.Limits}
+	d.Pace = Pace{Share: float64(e.Samples) / float64(d.Samples), Workers: pace.Workers, CPUs: e.Loader.CPUs,
+		Augment: pace.Augment, Limits: pace.Limits}
 	if share := t.SourceShare(); !math.IsNaN(share) {
 		d.Pace.Source = &share
 	}

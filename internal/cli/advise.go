@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -137,8 +138,9 @@ and --step say how many workers load, and how long the training of an epoch take
 recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
 are shown; parallel says how many workers load.`,
 			`The policy cost is simulated over shuffled epochs with these costs. "ideal" is the best set for each
-memory. The time of an epoch is the longest of: loads and augment= divided by the workers, the training
-step, gathering, transfers, the server. It leaves out the wait for the first batch.`,
+memory. The time of an epoch is the longest of: loads and augment= divided by the workers, what of it
+computes divided by the processors, the training step, gathering, transfers, the server. It leaves out the
+wait for the first batch.`,
 			pointColumns.Explain("OUTPUT, a line for each tenth of the samples (points)"),
 			adviseColumns.Explain("WITH --json, an object, for a config.yaml an array"),
 			exitStatus(exitNotFound, exitCorrupt, exitPermission, exitVersion)),
@@ -294,6 +296,7 @@ func (f *adviseFlags) cache(dir *dirFlag, sockets socketsFlag, name string) (*ad
 	if err != nil {
 		return nil, err
 	}
+	d.Pace.CPUs = runtime.NumCPU()
 	return d, askServer(d, seg, sockets)
 }
 

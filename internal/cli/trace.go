@@ -59,8 +59,8 @@ type stage struct {
 
 var stageColumns = table.Columns[stage]{
 	table.Shown("stage", "stage",
-		"load: misses; augment: the random part of samples (augment=); fetch: requests to a server; "+
-			"gather: hits were copied and batches assembled; batch_augment: that function ran; "+
+		"load: misses; augment: the random part of samples (augment=); delay: samples waited for a processor; "+
+			"fetch: requests to a server; gather: hits were copied and batches assembled; batch_augment: that function ran; "+
 			"transfer: to pinned memory or a device; other: not recorded",
 		func(s stage) any { return s.name }),
 	table.Shown("work_seconds", "work",
@@ -76,7 +76,7 @@ func stagesOf(e *timeline.Epoch) []stage {
 	nothing := math.NaN()
 	return []stage{
 		{"load", e.Work.Load, e.WaitFor.Load, e}, {"augment", e.Work.Augment, e.WaitFor.Augment, e},
-		{"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
+		{"delay", e.Work.Delay, e.WaitFor.Delay, e}, {"fetch", e.Work.Fetch, e.WaitFor.Fetch, e},
 		{"gather", e.Work.Gather, e.WaitFor.Gather, e},
 		{"batch_augment", e.Work.BatchAugment, e.WaitFor.BatchAugment, e},
 		{"transfer", e.Work.Transfer, e.WaitFor.Transfer, e}, {"other", nothing, e.WaitFor.Other, e},

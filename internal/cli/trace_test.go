@@ -38,7 +38,7 @@ func TestTraceJSON(t *testing.T) {
 		Epochs, Stages, Tracks, Slowest, Advice []jsonObject
 		About                                   jsonObject
 	}](t, ok(t, "trace", recording, "--json"))
-	if len(o.Epochs) != 3 || len(o.Stages) != 7 || len(o.Tracks) != 5 || len(o.Slowest) != slowest ||
+	if len(o.Epochs) != 3 || len(o.Stages) != 8 || len(o.Tracks) != 5 || len(o.Slowest) != slowest ||
 		len(o.Advice) != 2 {
 		t.Fatalf("%+v", o)
 	}
@@ -46,7 +46,8 @@ func TestTraceJSON(t *testing.T) {
 		"workers": 3})
 	wantFields(t, o.About, jsonObject{"rank": 0, "epoch": 2})
 	wantFields(t, o.Stages[0], jsonObject{"stage": "load"})
-	wantFields(t, o.Stages[6], jsonObject{"stage": "other", "work_seconds": nil})
+	wantFields(t, o.Stages[2], jsonObject{"stage": "delay", "work_seconds": 0, "wait_seconds": 0})
+	wantFields(t, o.Stages[7], jsonObject{"stage": "other", "work_seconds": nil})
 	wantFields(t, o.Tracks[0], jsonObject{"track": "training loop", "spans": 30})
 	wantFields(t, o.Slowest[0], jsonObject{"index": 77, "epoch": 0, "worker": "worker 2"})
 	wantFields(t, o.Advice[0], jsonObject{"kind": "step", "gain": 0, "at_most": false})

@@ -84,7 +84,7 @@ func (e *Epoch) Advise() (advice []Advice) {
 type adder func(kind string, gain float64, format string, args ...any) *Advice
 
 // steady is an epoch without the wait for its first batch, which more workers or cache shorten
-// little.
+// little. Its work is as long as it took on this machine, delays included.
 type steady struct {
 	*Epoch
 	wait    float64
@@ -95,7 +95,9 @@ type steady struct {
 }
 
 func (e *Epoch) steady() *steady {
-	s := &steady{Epoch: e, wait: e.Wait - e.First, waitFor: e.WaitFor.plus(e.firstFor, -1)}
+	taken := *e
+	taken.Work = e.Work.delayed()
+	s := &steady{Epoch: &taken, wait: e.Wait - e.First, waitFor: e.WaitFor.plus(e.firstFor, -1).delayed()}
 	s.total = e.Step + s.wait
 	for _, l := range e.Limits() {
 		s.others = max(s.others, l.Seconds)

@@ -18,13 +18,14 @@ var colours = [kinds]color.RGBA{
 	Fetch:        palette.Orange,
 	BatchAugment: palette.LightYellow, // also a random part
 	Source:       palette.LightGreen,  // within a load
+	Delay:        palette.Grey,
 	Other:        palette.LightGrey,
 }
 
 // inks are the colours of text on spans: white on dark kinds.
 var inks = [kinds]color.RGBA{
 	Step: white, Wait: white, Load: white, Augment: black, Gather: black, Collate: black, Transfer: black,
-	Fetch: black, BatchAugment: black, Source: black, Other: black,
+	Fetch: black, BatchAugment: black, Source: black, Delay: white, Other: black,
 }
 
 var white, black, grey, pale, faint = palette.White, palette.Black, palette.Grey, palette.Pale, palette.Faint

@@ -222,6 +222,7 @@ func (t *Trace) view(name string, from, to int64, parts, advice *Epoch) pageView
 			{"steps", parts.Step, palette.Hex(colours[Step])},
 			{"waiting for loads", parts.WaitFor.Load, palette.Hex(colours[Load])},
 			{"waiting for augment=", parts.WaitFor.Augment, palette.Hex(colours[Augment])},
+			{"waiting for a processor", parts.WaitFor.Delay, palette.Hex(colours[Delay])},
 			{"waiting for a server", parts.WaitFor.Fetch, palette.Hex(colours[Fetch])},
 			{"waiting for gathers", parts.WaitFor.Gather, palette.Hex(colours[Gather])},
 			{"waiting for batch_augment=", parts.WaitFor.BatchAugment, palette.Hex(colours[BatchAugment])},

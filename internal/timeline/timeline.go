@@ -81,12 +81,13 @@ const (
 	Fetch
 	BatchAugment
 	Source // within a load
+	Delay  // a sample waited for a processor
 	Other
 	kinds
 )
 
 var kindNames = [kinds]string{"step", "wait", "load", "augment", "gather", "collate", "transfer", "fetch",
-	"batch_augment", "source", "other"}
+	"batch_augment", "source", "delay", "other"}
 
 func (k Kind) String() string { return kindNames[k] }
 

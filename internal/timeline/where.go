@@ -42,6 +42,7 @@ type Epoch struct {
 type Parts struct {
 	Load         float64 // misses
 	Augment      float64 // the random part of samples, hits or not
+	Delay        float64 // waits of samples for a processor, which Load, Augment and Gather leave out
 	Fetch        float64 // samples that were requested from a server
 	Gather       float64 // copies of hits, and assembling of batches
 	BatchAugment float64 // the random part of whole batches, by the training loop
@@ -50,8 +51,17 @@ type Parts struct {
 }
 
 func (p Parts) plus(q Parts, sign float64) Parts {
-	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Fetch + sign*q.Fetch, p.Gather + sign*q.Gather,
-		p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer, p.Other + sign*q.Other}
+	return Parts{p.Load + sign*q.Load, p.Augment + sign*q.Augment, p.Delay + sign*q.Delay, p.Fetch + sign*q.Fetch,
+		p.Gather + sign*q.Gather, p.BatchAugment + sign*q.BatchAugment, p.Transfer + sign*q.Transfer,
+		p.Other + sign*q.Other}
+}
+
+// delayed counts delays for the work that they delayed, in proportion.
+func (p Parts) delayed() Parts {
+	if work := p.samples(); work > 0 {
+		p.Load, p.Augment, p.Delay = p.Load*(1+p.Delay/work), p.Augment*(1+p.Delay/work), 0
+	}
+	return p
 }
 
 // samples is the work on single samples, by workers or, without them, by the training loop.
@@ -79,6 +89,7 @@ func (e *Epoch) Rate() float64 {
 const (
 	loadStage = iota
 	augmentStage
+	delayStage
 	fetchStage
 	gatherStage
 	batchAugmentStage
@@ -93,6 +104,8 @@ func (k Kind) stage() (int, bool) {
 		return loadStage, true
 	case Augment:
 		return augmentStage, true
+	case Delay:
+		return delayStage, true
 	case Fetch:
 		return fetchStage, true
 	case Gather, Collate:
@@ -108,7 +121,7 @@ func (k Kind) stage() (int, bool) {
 const sampleGroup = loadStage
 
 func groupOf(stage int, byWorker bool) int {
-	if byWorker || stage == augmentStage {
+	if byWorker || stage == augmentStage || stage == delayStage {
 		return sampleGroup
 	}
 	return stage
@@ -116,8 +129,8 @@ func groupOf(stage int, byWorker bool) int {
 
 func parts(seconds [stages]float64, other float64) Parts {
 	return Parts{
-		Load: seconds[loadStage], Augment: seconds[augmentStage], Fetch: seconds[fetchStage],
-		Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
+		Load: seconds[loadStage], Augment: seconds[augmentStage], Delay: seconds[delayStage],
+		Fetch: seconds[fetchStage], Gather: seconds[gatherStage], BatchAugment: seconds[batchAugmentStage],
 		Transfer: seconds[transferStage], Other: other,
 	}
 }
@@ -327,7 +340,7 @@ func (w *work) attribute(waits []*Span) Parts {
 		for group := range stages {
 			var shares [stages]float64
 			if done := w.spans[wait.Epoch]; group == sampleGroup && done != nil {
-				shares[loadStage], shares[augmentStage] = done[loadStage], done[augmentStage]
+				copy(shares[loadStage:fetchStage], done[loadStage:])
 			}
 			take(w.any[group], shares, group)
 		}

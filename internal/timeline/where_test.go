@@ -139,6 +139,23 @@ func TestWhereEdges(t *testing.T) {
 	near(t, "waited for loads", e.WaitFor.Load, 0.030*10/60)
 	near(t, "waited for the random part", e.WaitFor.Augment, 0.030*50/60)
 	near(t, "waited for the random part of the batch", e.WaitFor.BatchAugment, 0.015)
+	// workers wait for a processor between a load and its random part
+	delayed := newMade(nil)
+	delayed.loop(Wait, 0, 0, 0, 40*ms, 4, 2)
+	delayed.load(0, 0, 0, 1, 0, 10*ms)
+	delayed.add(firstWorker, "worker 0", Span{Kind: Source, Start: 0, End: 6 * ms, Epoch: 0, Batch: 0, Index: 1})
+	delayed.stage(Delay, firstWorker, 0, 0, 10*ms, 35*ms)
+	delayed.stage(Augment, firstWorker, 0, 0, 35*ms, 40*ms)
+	e = delayed.trace().Epochs()[0]
+	if want := (Parts{Load: 0.010, Augment: 0.005, Delay: 0.025}); e.Work != want || e.Busy != 1 {
+		t.Errorf("with a delay: %+v, busy %g", e.Work, e.Busy)
+	}
+	near(t, "waited for a processor", e.WaitFor.Delay, 0.025)
+	near(t, "work on this machine", e.steady().Work.Load, 0.010*40/15)
+	near(t, "its random part", e.steady().Work.Augment, 0.005*40/15)
+	near(t, "pace", e.Pace().Augment, 0.005)
+	near(t, "source", delayed.trace().SourceShare(), 0.6)
+	near(t, "load", delayed.trace().Loads()[1][0], 0.010)
 	none := newMade(nil)
 	none.load(0, 0, 0, 1, 0, ms)
 	if epochs := none.trace().Epochs(); epochs != nil || Typical(epochs) != nil {

@@ -31,7 +31,7 @@ struct entry {
     uint64_t argument;
     _Alignas(64) int32_t result;
     uint32_t worker;
-    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns, waited_ns;
+    uint64_t spill_offset, spill_bytes, began_ns, ended_ns, augment_ns, waited_ns, delayed_ns;
 };
 
 _Static_assert(sizeof(struct entry) == STOC_BOARD_TASK_BYTES, "docs/spec/workers.md gives the offsets of a task");
@@ -110,7 +110,7 @@ static void write_task(struct task_queue *q, uint64_t first, size_t k, size_t n,
     e->buffer = task->buffer;
     e->kind = task->kind;
     e->argument = task->argument;
-    e->began_ns = e->augment_ns = e->waited_ns = 0;
+    e->began_ns = e->augment_ns = e->waited_ns = e->delayed_ns = 0;
     atomic_store_explicit(&e->alone, 0, memory_order_relaxed);
     atomic_store_explicit(&e->left, k ? 0 : (uint32_t)n, memory_order_relaxed);
     atomic_store_explicit(&e->only, task->only, memory_order_relaxed);
@@ -232,12 +232,13 @@ int stoc_board_take(void *memory, uint32_t worker, uint32_t timeout_ms, struct s
 }
 
 INTERNAL void tell_task_times(void *board, uint64_t position, uint64_t began_ns, uint64_t augment_ns,
-                              uint64_t waited_ns)
+                              uint64_t waited_ns, uint64_t delayed_ns)
 {
     struct entry *e = entry_at(board, position);
     e->began_ns = began_ns;
     e->augment_ns = augment_ns;
     e->waited_ns = waited_ns;
+    e->delayed_ns = delayed_ns;
 }
 
 static int answer_task(struct task_queue *q, uint32_t worker, const struct stoc_task *task, uint64_t ended_ns)
@@ -364,7 +365,7 @@ int64_t stoc_board_collect(void *memory, uint64_t first, uint32_t n, int32_t hit
         sums->load_ns += took;
         if (e->waited_ns) {
             sums->waited_ns += e->waited_ns;
-            sums->measured_ns += took - MIN(e->augment_ns, took);
+            sums->measured_ns += took - MIN(e->augment_ns + e->delayed_ns, took);
         }
         sums->hits += e->result == hit;
         others += e->result && e->result != hit;
@@ -417,7 +418,7 @@ int stoc_board_repost(void *memory, uint32_t worker, uint64_t position)
     uint64_t taken = task_word(q, position, worker, TASK_TAKEN);
     if (atomic_load(&e->word) != taken)
         return STOC_ELOST;
-    e->began_ns = e->augment_ns = e->waited_ns = 0;
+    e->began_ns = e->augment_ns = e->waited_ns = e->delayed_ns = 0;
     atomic_store_explicit(&e->alone, 1, memory_order_relaxed);
     if (!atomic_compare_exchange_strong(&e->word, &taken, task_word(q, position, 0, TASK_POSTED)))
         return STOC_ELOST;

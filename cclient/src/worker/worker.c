@@ -6,6 +6,7 @@
 
 enum { MOST_TASKS = 32 }; /* tasks to take together */
 #define TOGETHER_NS 1000000 /* the most that tasks taken together may take, so that other workers get some */
+#define QUICK_NS 50000 /* who took less time hardly waited for a processor, and asking takes 1 us */
 #define SCHEDSTAT "/proc/thread-self/schedstat"
 
 /* Nanoseconds in which this thread was runnable and did not run. */
@@ -35,6 +36,15 @@ static struct usage usage_now(struct stoc_work *w)
     u.cpu = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
     u.at = now_ns();
     return u;
+}
+
+/* How long this thread has worked since `at`: without its delays, whose sum was *delay_ns then, and which it sets. */
+static uint64_t worked_since(struct stoc_work *w, uint64_t at, uint64_t *delay)
+{
+    uint64_t took = now_ns() - at, before = *delay;
+    if (took >= QUICK_NS)
+        *delay = delay_ns(w);
+    return took - MIN(*delay - before, took);
 }
 
 /* Makes the copy as large as a sample. */
@@ -133,10 +143,11 @@ static bool take_from_disk(struct stoc_work *w, int64_t index, const void **samp
     return false;
 }
 
-/* Makes a sample, or takes it from the disk cache, and its row, and stores the sample. Returns whether it did. *waited_ns: how long the load waited for
- * its source. A sample without a row is not stored: the caller, who makes the row, would find a hit. */
+/* Makes a sample, or takes it from the disk cache, and its row, and stores the sample. Returns whether it did.
+ * *waited_ns: how long the load waited for its source. *delay: delays of this thread so far. A sample without a row is
+ * not stored: the caller, who makes the row, would find a hit. */
 static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, void *buffer, uint64_t *finish_ns,
-                            uint64_t *waited_ns)
+                            uint64_t *waited_ns, uint64_t *delay)
 {
     stoc_cache *c = w->cache;
     struct usage began = usage_now(w);
@@ -147,9 +158,10 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
         return false;
     struct usage loaded = usage_now(w);
     uint64_t took = loaded.at - began.at, cost = took - MIN(loaded.delay - began.delay, took);
+    *delay = loaded.delay;
     if (w->finish(w->context, task->argument, sample, part.iov_len, buffer, task->row))
         return false;
-    *finish_ns = now_ns() - loaded.at;
+    *finish_ns = worked_since(w, loaded.at, delay);
     *waited_ns = MAX(cost - MIN(loaded.cpu - began.cpu, cost), 1);
     part.iov_base = (void *)(uintptr_t)sample;
     /* other policies need none, and a copy from the disk is no load */
@@ -163,17 +175,19 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
         stoc_set_later(disk_of(w), task->index, &part, 1); /* a disk that takes nothing is no error */
     if (c)
         count(c, STOC_COUNTER_MISSES, 1);
+    *delay = delay_ns(w);
     return true;
 }
 
-/* Does a task, or returns false: it comes back. Counts a hit or a miss only of a task that it did. */
-static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
+/* Does a task, or returns false: it comes back. Counts a hit or a miss only of a task that it did. *delay: delays of
+ * this thread so far. */
+static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began, uint64_t *delay)
 {
     void *buffer = task->buffer < w->buffer_count ? w->buffers[task->buffer] : NULL;
     struct stoc_task asked = *task; /* with the index of the sample */
     if (task->kind != w->kind || !buffer || !find_index(w, &asked))
         return false;
-    uint64_t finish_ns = 0, waited_ns = 0, retried = 0;
+    uint64_t finish_ns = 0, waited_ns = 0, retried = 0, before = *delay;
     int found = STOC_MISS;
     if (w->cache)
         found = w->copies || w->cache->chains ? finish_copy(w, &asked, buffer, &retried)
@@ -182,12 +196,12 @@ static bool do_task(struct stoc_work *w, struct stoc_task *task, uint64_t began)
         count(w->cache, STOC_COUNTER_RETRIED, retried);
     if (found == STOC_HIT) {
         count(w->cache, STOC_COUNTER_HITS, 1);
-        finish_ns = now_ns() - began;
-    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, &asked, buffer, &finish_ns, &waited_ns))
+        finish_ns = worked_since(w, began, delay);
+    } else if (found != STOC_MISS || !w->load || !load_and_finish(w, &asked, buffer, &finish_ns, &waited_ns, delay))
         return false;
     task->result = found == STOC_HIT ? w->hit : w->loaded;
     task->spill_offset = task->spill_bytes = 0;
-    tell_task_times(w->board, task->position, began, finish_ns, waited_ns);
+    tell_task_times(w->board, task->position, began, finish_ns, waited_ns, *delay - before);
     return true;
 }
 
@@ -196,12 +210,14 @@ static uint32_t do_tasks(struct stoc_work *w, struct stoc_task *tasks, uint32_t 
 {
     uint32_t back = 0, done = 0;
     struct stoc_task answers[MOST_TASKS];
-    uint64_t start = now_ns(), began = start;
+    uint64_t start = now_ns(), began = start, delay = delay_ns(w);
     for (uint32_t k = 0; k < n; k++) {
-        if (do_task(w, &tasks[k], began))
+        if (do_task(w, &tasks[k], began, &delay))
             answers[done++] = tasks[k];
-        else
+        else {
             tasks[back++] = tasks[k];
+            delay = delay_ns(w);
+        }
         began = now_ns();
     }
     if (done)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
-from .._common.load_time import idle_ns
+from .._common.load_time import delay_ns, idle_ns
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -344,7 +344,7 @@ class GatherIterator(BatchIterator):
     def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
         """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
         after all."""
-        start, given, idle = time.monotonic_ns(), self._given_by_cache(), idle_ns()
+        start, given, idle, delay = time.monotonic_ns(), self._given_by_cache(), idle_ns(), delay_ns()
         index = int(batch.wanted[row])
         try:
             sample = self._context.job.dataset[index]
@@ -357,10 +357,11 @@ class GatherIterator(BatchIterator):
         end = time.monotonic_ns()
         hit = self._given_by_cache() != given
         waited = 0 if hit else max(idle_ns() - idle, 1)
-        self._context.meter.load(end - start, waited, 0 if hit else end - start)
+        delay = delay_ns() - delay
+        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - delay, 0))
         if self._context.trace is not None:
             self._context.trace.loaded_here(
-                self._context.epoch, batch.number, start, end, index, hit=hit, waited_ns=waited
+                self._context.epoch, batch.number, start, end, index, hit=hit, waited_ns=waited, delayed_ns=delay
             )
         try:
             if self._layout is None or not batch.arrays:

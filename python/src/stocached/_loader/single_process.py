@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .._common.load_time import idle_ns
+from .._common.load_time import delay_ns, idle_ns
 from .._random import generator_states
 from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Here, Restored
@@ -47,7 +47,7 @@ class SingleProcessIterator(BatchIterator):
         indices, samples = as_request(wanted, job.batched)
         self._planned += samples
         indices, known = (indices, []) if self._context.bad is None else self._context.bad.without(indices)
-        before, spent, idle = self._given_by_cache(), spent_ns(), idle_ns()
+        before, spent, idle, delay = self._given_by_cache(), spent_ns(), idle_ns(), delay_ns()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
             data = self._fetcher.fetch(indices)
@@ -59,10 +59,12 @@ class SingleProcessIterator(BatchIterator):
         hits = min(self._given_by_cache() - before, count)
         hit = hits == count > 0
         waited = 0 if hit else max(idle_ns() - idle, 1)
-        self._context.meter.load(end - start, waited, 0 if hit else end - start - augment)
+        delay = delay_ns() - delay
+        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
         if self._context.trace is not None:
             self._context.trace.loaded_here(
-                self._context.epoch, self._given, start, end, hit=hit, augment_ns=augment, waited_ns=waited
-            )
+                self._context.epoch, self._given, start, end, hit=hit, augment_ns=augment, waited_ns=waited,
+                delayed_ns=delay,
+            )  # fmt: skip
         nbytes = array_bytes(data)
         return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

@@ -10,8 +10,10 @@ import numpy as np
 from .._trace import GATHER, LOOP, SERVER, Recorder, worker
 from .tasks import FROM_CACHE
 
-_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source")
-_STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE = range(len(_NAMES))
+_NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source", "delay")
+_STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE, _DELAY = range(len(_NAMES))
+
+_DELAYED = 100  # a smaller part of a sample's time is not recorded
 
 
 class Tracing:
@@ -63,13 +65,18 @@ class Tracing:
         hit: bool,
         augment_ns: int = 0,
         waited_ns: int = 0,
+        delayed_ns: int = 0,
     ) -> None:
         """The training loop loaded a sample or got it from the cache, and then augmented it for
-        augment_ns. waited_ns: of a load, for its source; 0: unknown."""
+        augment_ns. waited_ns: of a load, for its source; 0: unknown. delayed_ns: of all that, for a processor."""
         augment_start = end - augment_ns
-        self._here(_GATHER if hit else _LOAD, start, augment_start, epoch, number, index)
+        work_end = augment_start
+        if delayed_ns > (end - start) // _DELAYED:
+            work_end = max(augment_start - delayed_ns, start)
+            self._here(_DELAY, work_end, augment_start, epoch, number, index)
+        self._here(_GATHER if hit else _LOAD, start, work_end, epoch, number, index)
         if waited_ns:
-            self._here(_SOURCE, start, min(start + waited_ns, augment_start), epoch, number, index)
+            self._here(_SOURCE, start, min(start + waited_ns, work_end), epoch, number, index)
         if augment_ns:
             self._here(_AUGMENT, augment_start, end, epoch, number, index)
 
@@ -81,11 +88,15 @@ class Tracing:
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
         augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
         hits = answers["result"] >= FROM_CACHE
-        source_ends = np.minimum(starts + answers["waited_ns"], augment_starts)
+        delays = np.minimum(answers["delayed_ns"], augment_starts - starts)
+        delayed = delays > (ends - starts) // _DELAYED
+        work_ends = augment_starts - delays * delayed
+        source_ends = np.minimum(starts + answers["waited_ns"], work_ends)
         for of, name, start, end in (
-            (hits, _GATHER, starts, augment_starts),
-            (~hits, _LOAD, starts, augment_starts),
+            (hits, _GATHER, starts, work_ends),
+            (~hits, _LOAD, starts, work_ends),
             (~hits & (answers["waited_ns"] > 0), _SOURCE, starts, source_ends),
+            (delayed, _DELAY, work_ends, augment_starts),
             (augment_starts < ends, _AUGMENT, augment_starts, ends),
         ):
             if of.all():

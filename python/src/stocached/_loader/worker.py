@@ -14,7 +14,7 @@ from typing import Any
 from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
-from .._common.load_time import idle_ns
+from .._common.load_time import delay_ns, idle_ns
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -59,6 +59,7 @@ class Worker:
         # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
         # does is no load of ours.
         self._waits = job.process and job.served is None
+        self._delay = 0  # ns: delays of this thread before the task
         self._started = False  # the user's init function has succeeded
         # An error of the user's init function or of its iterator's start: the answer to every task.
         self._broken: Any = None
@@ -74,7 +75,9 @@ class Worker:
             if count is None:
                 return
             if count:
+                self._delay = delay_ns()
                 self._do(tasks[:count])
+                self._tell_delay(tasks[count - 1])
                 self._task_queue.done(self._number, tasks, count)
 
     def _take(self, tasks: ctypes.Array[_native.Task]) -> int | None:
@@ -82,6 +85,11 @@ class Worker:
         if self._native is not None:
             return self._native.take(self._layout or self._learn_layout(), tasks, self._most, _NAP)
         return self._task_queue.take(self._number, tasks, self._most, _NAP)
+
+    def _tell_delay(self, task: _native.Task) -> None:
+        """Of the task that ends now."""
+        before, self._delay = self._delay, delay_ns()
+        self._task_queue.delayed(task.position, self._delay - before)
 
     def _survived(self, error: BaseException) -> BaseException:
         """The error to answer with. In a process it raises SystemExit of the user's code, and the
@@ -234,6 +242,7 @@ class Worker:
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
+                self._tell_delay(tasks[k - 1])
                 self._task_queue.begin(task.position, time.monotonic_ns())
             if hit is not None and hit[k]:
                 hits.append(task)

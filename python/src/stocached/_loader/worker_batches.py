@@ -178,7 +178,8 @@ class WorkerBatchIterator(BatchIterator):
         task_queue.drop(*made.request)
         offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
         busy = int(answer["ended_ns"]) - int(answer["began_ns"])
-        measured = max(busy - int(answer["augment_ns"]), 0) if answer["waited_ns"] else 0
+        other = int(answer["augment_ns"]) + int(answer["delayed_ns"])
+        measured = max(busy - other, 0) if answer["waited_ns"] else 0
         self._context.meter.load(max(busy, 0), int(answer["waited_ns"]), measured)
         if self._context.trace is not None:
             self._context.trace.loaded(self._context.epoch, made.number, np.array([answer]), np.array([-1]))

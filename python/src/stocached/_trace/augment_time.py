@@ -1,4 +1,4 @@
-"""Measures the time that `augment=` takes, for timelines."""
+"""Measures the time that `augment=` takes, without delays, for timelines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from .._common.load_time import delay_ns
 
 
 class _Spent(threading.local):
@@ -22,8 +24,9 @@ def spent_ns() -> int:
 
 def augmented(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls `augment=`, and adds the time that it takes."""
-    start = time.monotonic_ns()
+    start, delay = time.monotonic_ns(), delay_ns()
     try:
         return function(*arguments)
     finally:
-        _spent.ns += time.monotonic_ns() - start
+        took = time.monotonic_ns() - start
+        _spent.ns += max(took - (delay_ns() - delay), 0)

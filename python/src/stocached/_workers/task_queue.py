@@ -22,7 +22,7 @@ _HEADER, _TASK_BYTES, _PAGE, _NOTICE = 4096, 128, 4096, 320
 TASK = np.dtype([(field[0], np.dtype(field[1])) for field in _native.Task._fields_])
 _ASKED = {"first": "u8", "index": "i8", "row": "u4", "buffer": "u4", "kind": "u4", "alone": "u4", "argument": "u8"}
 ASKED = np.dtype(list(_ASKED.items()))
-_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns")
+_SPILL, _TIMES = ("spill_offset", "spill_bytes"), ("began_ns", "ended_ns", "augment_ns", "waited_ns", "delayed_ns")
 ANSWER = np.dtype([("result", "i4"), ("worker", "u4"), *((name, "u8") for name in (*_SPILL, *_TIMES))])
 CANCELLED = -1
 TAKEN, DONE = 2, 3  # states of a task
@@ -51,8 +51,8 @@ class TaskQueue:
         self._words: npt.NDArray[Any] = rows[:, :8].view(np.uint64)[:, 0]
         self._asked: npt.NDArray[Any] = rows[:, 16 : 16 + ASKED.itemsize].view(ASKED)[:, 0]
         self._answers: npt.NDArray[Any] = rows[:, 64 : 64 + ANSWER.itemsize].view(ANSWER)[:, 0]
-        self._began, self._augment, self._waited = (
-            self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns")
+        self._began, self._augment, self._waited, self._delayed = (
+            self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns", "delayed_ns")
         )
         self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
 
@@ -182,12 +182,16 @@ class TaskQueue:
         self._began[position % self._capacity] = now_ns
 
     def augmented(self, position: int, ns: int) -> None:
-        """So long the random part of a task's samples took."""
+        """So long the random part of a task's samples took, without delays."""
         self._augment[position % self._capacity] = ns
 
     def waited(self, position: int, ns: int) -> None:
         """So long the load of a task's samples waited for its source."""
         self._waited[position % self._capacity] = max(ns, 1)
+
+    def delayed(self, position: int, ns: int) -> None:
+        """So long the worker was runnable without a processor in a task."""
+        self._delayed[position % self._capacity] = ns
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. Ignores a task that is not this worker's any more."""
