@@ -17,6 +17,7 @@ type keys struct {
 	setting string                 // remote.credentials
 	file    string                 // where keys are looked for, with the profile
 	from    atomic.Pointer[string] // where the latest keys came from; nil: there were none
+	no      atomic.Pointer[error]  // why the role gave no keys; nil: it was not asked, or gave some
 }
 
 // place is a provider that tells keys when they come from it.
@@ -24,6 +25,7 @@ type place struct {
 	credentials.Provider
 	name string
 	keys *keys
+	role bool
 }
 
 // RetrieveWithCredContext is part of credentials.Provider.
@@ -33,6 +35,10 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 	case err != nil && p.keys.setting == "file": // another try meets the same file
 		err = fmt.Errorf("%w: remote.credentials is file: no keys in %s: %w", source.ErrInvalid, p.keys.file, err)
 	case err != nil:
+		if p.role {
+			p.keys.no.Store(&err)
+			p.keys.from.Store(nil) // the chain goes on without keys
+		}
 		err = fmt.Errorf("no keys from %s: %w", p.name, err)
 	case v.AccessKeyID != "" && v.SecretAccessKey != "":
 		p.keys.from.Store(&p.name)
@@ -40,25 +46,22 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 	return v, err
 }
 
-// keys returns where the access keys come from.
-func (o *settings) keys() (*keys, error) {
+// keys returns where the access keys of a storage come from.
+func (o *settings) keys(host string) (*keys, error) {
 	k := &keys{setting: cmp.Or(o.Credentials, "auto")}
 	k.file = fmt.Sprintf("profile %s of %s", cmp.Or(o.Profile, os.Getenv("AWS_PROFILE"), "default"),
 		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), "~/.aws/credentials"))
-	environment := place{&credentials.EnvAWS{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k}
-	file := place{&credentials.FileAWSCredentials{Profile: o.Profile}, k.file, k}
-	iam := place{&credentials.IAM{}, "the role of this machine or pod", k}
+	environment := place{&credentials.EnvAWS{}, "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", k, false}
+	file := place{&credentials.FileAWSCredentials{Profile: o.Profile}, k.file, k, false}
+	role := place{&credentials.IAM{}, "the role of this machine or pod", k, true}
+	if !namesRole() {
+		role.Provider = newMachine(k.setting == "auto")
+	}
 	switch k.setting {
 	case "auto":
 		chain := []credentials.Provider{environment, file}
-		// IAM asks the machine's metadata service for a role. Without such a service the request hangs. So we
-		// ask only if the environment names one.
-		for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-			"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
-			if os.Getenv(name) != "" {
-				chain = append(chain, iam)
-				break
-			}
+		if _, named := service(); named || namesRole() || isAmazon(host) {
+			chain = append(chain, role)
 		}
 		k.Credentials = credentials.NewChainCredentials(chain)
 	case "environment":
@@ -66,7 +69,7 @@ func (o *settings) keys() (*keys, error) {
 	case "file":
 		k.Credentials = credentials.New(file)
 	case "iam":
-		k.Credentials = credentials.New(iam)
+		k.Credentials = credentials.New(role)
 	case "none":
 		k.Credentials = credentials.NewStaticV4("", "", "")
 	default:
@@ -78,15 +81,20 @@ func (o *settings) keys() (*keys, error) {
 
 // explain says which keys a request had that a server refused, and what chooses others.
 func (k *keys) explain() string {
-	from := k.from.Load()
+	from, no := k.from.Load(), k.no.Load()
 	switch {
 	case from != nil:
-		return fmt.Sprintf("the keys came from %s; remote.credentials and remote.profile choose others", *from)
+		return fmt.Sprintf("the keys came from %s; remote.credentials and remote.profile choose others. "+
+			"A public bucket needs none: remote: {credentials: none}", *from)
 	case k.setting == "none":
 		return "the request had no signature, because remote.credentials is none"
 	case k.setting == "environment":
 		return "the request had no signature: remote.credentials is environment, and AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY is not set"
 	}
-	return fmt.Sprintf("the request had no signature: there are no keys in the environment (AWS_ACCESS_KEY_ID) or in %s "+
-		"(remote.profile); if this machine or pod has a role, set remote: {credentials: iam}", k.file)
+	text := fmt.Sprintf("the request had no signature: there are no keys in the environment (AWS_ACCESS_KEY_ID) or in %s "+
+		"(remote.profile)", k.file)
+	if no != nil {
+		return fmt.Sprintf("%s, and the role of this machine or pod has none: %v", text, *no)
+	}
+	return text + "; if this machine or pod has a role, set remote: {credentials: iam}"
 }

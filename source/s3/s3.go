@@ -61,7 +61,7 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return nil, fmt.Errorf("%w: remote.endpoint must be like https://host:port, without a path, user or password", source.ErrInvalid)
 	}
-	keys, err := o.keys()
+	keys, err := o.keys(u.Hostname())
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,9 @@
 //	disk-bench DIR
 //
 // It writes samples of 110 KiB to a tier in DIR and reads them in random orders, with several readers at a
-// time. "bare" is a pread of each sample from its place in the file, and a CRC-32C of it. Runs alternate.
+// time. "bare" is a pread of each sample from its place in the file, and a CRC-32C of it. "random" does the
+// same with FADV_RANDOM, and "direct" with O_DIRECT: it reads whole pages into memory that begins with a
+// page, and copies the sample from there. "in place" leaves the copy out. Runs alternate.
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +40,8 @@ var (
 	samples = flag.Int("samples", 4000, "of the dataset")
 	cold    = flag.Bool("cold", false, "empty the page cache of the file before each run")
 )
+
+const page = 4096
 
 func main() {
 	flag.Parse()
@@ -79,16 +84,47 @@ func main() {
 	stride := int64(*size+15) &^ 15
 	payload := (info.Size() - int64(*samples)*stride) &^ (2<<20 - 1)
 	table := crc32.MakeTable(crc32.Castagnoli)
-	kinds := map[string]func(i int, dst []byte) bool{
-		"tier": func(i int, dst []byte) bool { _, r := t.Get(ctx, i, *size, dst); return r == tier.Hit },
-		"bare": func(i int, dst []byte) bool {
+	random, err := os.Open(path)
+	if err == nil {
+		err = unix.Fadvise(int(random.Fd()), 0, 0, unix.FADV_RANDOM)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	direct, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	bare := func(f *os.File) func(i int, dst, pages []byte) bool {
+		return func(i int, dst, _ []byte) bool {
 			n, err := f.ReadAt(dst[:*size], payload+int64(i)*stride)
 			return err == nil && n == *size && crc32.Checksum(dst[:n], table) != 1
-		},
+		}
 	}
+	whole := func(i int, pages []byte) []byte {
+		at := payload + int64(i)*stride
+		before := at % page
+		n := (before + int64(*size) + page - 1) &^ (page - 1)
+		if got, err := direct.ReadAt(pages[:n], at-before); int64(got) < before+int64(*size) {
+			log.Fatal(got, err)
+		}
+		sample := pages[before:][:*size]
+		if crc32.Checksum(sample, table) == 1 {
+			log.Fatal("by chance")
+		}
+		return sample
+	}
+	kinds := map[string]func(i int, dst, pages []byte) bool{
+		"tier":     func(i int, dst, _ []byte) bool { _, r := t.Get(ctx, i, *size, dst); return r == tier.Hit },
+		"bare":     bare(f),
+		"random":   bare(random),
+		"direct":   func(i int, dst, pages []byte) bool { return copy(dst, whole(i, pages)) == *size },
+		"in place": func(i int, _, pages []byte) bool { return len(whole(i, pages)) == *size },
+	}
+	names := []string{"bare", "tier", "random", "direct", "in place"}
 	rates, cpus := map[string][]float64{}, map[string][]float64{}
 	for range *runs {
-		for _, name := range []string{"bare", "tier"} {
+		for _, name := range names {
 			if *cold {
 				if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
 					log.Fatal(err)
@@ -99,30 +135,32 @@ func main() {
 			cpus[name] = append(cpus[name], cpu/float64(*samples)*1e6)
 		}
 	}
-	var ratios []float64
-	for k := range rates["tier"] {
-		ratios = append(ratios, rates["bare"][k]/rates["tier"][k])
+	for _, name := range names {
+		var ratios []float64
+		for k, rate := range rates[name] {
+			ratios = append(ratios, rates["bare"][k]/rate)
+		}
+		slices.Sort(ratios)
+		fmt.Printf("| %d | %d | %v | %s | %.0f | %.1f | %.3f (%.3f to %.3f) |\n", *size>>10, *readers, *cold, name,
+			median(rates[name]), median(cpus[name]), median(ratios), ratios[0], ratios[len(ratios)-1])
 	}
-	slices.Sort(ratios)
-	fmt.Printf("%d readers, cold %v: bare %.0f MB/s, %.1f us of processor a sample; tier %.0f MB/s, %.1f us; time of the tier "+
-		"beside bare %.3f (%.3f to %.3f)\n", *readers, *cold, median(rates["bare"]), median(cpus["bare"]), median(rates["tier"]),
-		median(cpus["tier"]), median(ratios), ratios[0], ratios[len(ratios)-1])
 }
 
 // run reads all samples in a random order, and returns the seconds of the wall and of the processor.
-func run(read func(i int, dst []byte) bool) (seconds, cpu float64) {
+func run(read func(i int, dst, pages []byte) bool) (seconds, cpu float64) {
 	order, next := rand.Perm(*samples), atomic.Int64{}
 	began, before := time.Now(), processor()
 	var all sync.WaitGroup
 	for range *readers {
 		all.Go(func() {
-			dst := make([]byte, *size+tier.Spare)
+			dst, pages := make([]byte, *size+tier.Spare), make([]byte, *size+3*page)
+			pages = pages[-uintptr(unsafe.Pointer(&pages[0]))%page:] // O_DIRECT needs it
 			for {
 				k := int(next.Add(1)) - 1
 				if k >= len(order) {
 					return
 				}
-				if !read(order[k], dst) {
+				if !read(order[k], dst, pages) {
 					log.Fatal("sample ", order[k], " was not read")
 				}
 			}

@@ -79,6 +79,7 @@ func Environment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", SecretKey)
 	t.Setenv("AWS_REGION", Region)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true") // tests ask no service of the machine
 }
 
 // Fake starts gofakes3, which checks no signatures.
