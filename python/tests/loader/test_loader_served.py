@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import multiprocessing
 import tarfile
 import time
@@ -581,6 +582,29 @@ def test_a_subset_of_a_served_cache(server, part, store, cache, by_python):
     if not cache:
         assert server.metric("stocached_fills_total") == len(there)
     assert all(batches == got[None, 2] for batches in got.values())
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("store", ["decoded", "encoded"])
+def test_a_subset_of_a_served_cache_resumes_in_an_epoch(server, part, store):
+    """With other workers than before, and with a cache that has evicted since."""
+    only, read = PARTS[part][0], 3
+    server.files(
+        jpegs(), {"labels": "folders"}, decode={**DECODE, "store": store}, size=(4 << 20) + 60_000, policy="clock"
+    )
+    kinds = [READERS[name] for name in ("native", "processes", "threads", "no workers")]
+    whole = augmented(server, only=only)
+    want = as_rows(whole, 2)
+    whole.close()
+    for before, after in zip(kinds, kinds[1:] + kinds[:1]):
+        begins = augmented(server, only=only, **before)
+        assert as_rows(itertools.islice(begins, read)) == want[:read]
+        state = json.loads(json.dumps(begins.state_dict()))
+        begins.close()
+        goes_on = augmented(server, only=only, **after)
+        goes_on.load_state_dict(state)
+        assert as_rows(goes_on, 2) == want[read:]
+        goes_on.close()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
