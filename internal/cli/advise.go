@@ -132,7 +132,7 @@ func newAdvise() *cobra.Command {
 		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the
 policies first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where
 more memory stops helping because something else is the limit.`,
-			`NAME is a cache with the policy cost, which measures loads. It does not know its training loops: --workers
+			`NAME is a cache, which keeps what loads took. It does not know its training loops: --workers
 and --step say how many workers load, and how long the training of an epoch takes. run.json is what a loader
 recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
 are shown; parallel says how many workers load.`,
