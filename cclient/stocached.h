@@ -32,7 +32,7 @@
  *
  * Functions off the hot path fill in a struct stoc_error (NULL is accepted). Its message has the
  * numbers and the next step. For the other functions, stoc_explain() writes that message
- * afterwards. For EINVAL it lists what may be wrong with a call for this cache.
+ * afterwards. It reads errno for ESYSTEM and EINVAL, so call it before anything that may change errno.
  */
 #ifndef STOCACHED_H
 #define STOCACHED_H

@@ -439,10 +439,11 @@ func adviceText(c *advise.Curve) string {
 	}
 	cost, firstCome := c.Bytes(c.Enough(advise.Cost)), c.Bytes(c.Enough(advise.FirstCome))
 	amount := func(bytes uint64) string {
-		if bytes == c.Bytes(1) {
-			return fmt.Sprintf("all %v", table.Bytes(bytes))
+		text, all := fmt.Sprint(table.Bytes(bytes)), fmt.Sprint(table.Bytes(c.Bytes(1)))
+		if text == all {
+			return "all " + all
 		}
-		return fmt.Sprint(table.Bytes(bytes))
+		return text
 	}
 	var limits []string
 	if _, limit := c.Epoch(advise.FirstCome, 0); firstCome > 0 {
@@ -456,7 +457,7 @@ func adviceText(c *advise.Curve) string {
 	case firstCome == 0:
 		line("ENOUGH", "no memory: loads are not the limit")
 		limits[0] = strings.TrimPrefix(limits[0], "beyond it ")
-	case cost == firstCome:
+	case amount(cost) == amount(firstCome):
 		line("ENOUGH", "%s", amount(cost))
 	default:
 		line("ENOUGH", "%s with cost, %s with first-come", amount(cost), amount(firstCome))

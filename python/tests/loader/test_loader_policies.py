@@ -332,6 +332,7 @@ def test_advice_with_other_policies(tmp_path, policy, workers):
         pass
     numbers = loader.advise().numbers
     assert numbers["policy"] == policy
+    assert "no sample was loaded twice" in str(loader.advise())  # what the command writes to its standard error
     # A cache that does not evict knows the samples that it has, which are any of them.
     assert numbers["known_costs"] == N if policy == "lru" else 30 <= numbers["known_costs"] <= N
     points = {round(point["cached_fraction"], 2): point for point in numbers["points"]}

@@ -41,7 +41,8 @@ def advise(cache: Cache | None, workers: int, step_seconds: float, source_share:
     command = [_program(), "advise", path, "--workers", str(max(workers, 1)), "--step", f"{step_seconds:.9f}s"]
     if source_share is not None:
         command += ["--source-share", f"{source_share:.6f}"]
-    return Advice(_run(command), json.loads(_run([*command, "--json"])))
+    text, numbers = _run(command), json.loads(_run([*command, "--json"]))
+    return Advice(text + "".join(f"NOTE: {note}\n" for note in numbers["notes"]), numbers)
 
 
 def _program() -> str:
