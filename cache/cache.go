@@ -53,6 +53,7 @@ type Cache struct {
 	group      atomic.Uint64                            // of slots, with chains: where this handle took or freed a slot last
 	searches   atomic.Uint64                            // for a victim, of this handle
 	loads      atomic.Uint64                            // loads whose times this handle was told
+	offered    atomic.Uint64                            // calls of MeasureNext
 	kept       atomic.Pointer[func(sample uint64) bool] // the samples that this handle stores; nil: all
 	closing    sync.Mutex                               // protects closeErr and lets a second Close wait for the first
 	shut       bool
@@ -173,9 +174,21 @@ func (c *Cache) Segment() *shm.Segment { return c.seg }
 // ReadOnly says whether this client may only read. Its reads are not counted in the segment.
 func (c *Cache) ReadOnly() bool { return c.readOnly }
 
-// NeedsCosts says whether the policy decides by what loads took, so that callers of SetLoaded should
-// measure it.
-func (c *Cache) NeedsCosts() bool { return c.costs }
+// MeasureNext says whether the caller should measure its next load, for SetLoaded: each if the policy decides by what
+// loads took, else enough for `stocached advise` (docs/spec/policies.md, Who measures).
+func (c *Cache) MeasureNext() bool {
+	if c.costs {
+		return true
+	}
+	n := c.offered.Add(1)
+	return n <= measuredFirst || n%measuredOf == 0
+}
+
+// Of the loads for a policy that needs no costs, so many of the first and then one in so many are measured.
+const (
+	measuredFirst = 1024
+	measuredOf    = 16
+)
 
 // Life counts the clears of the cache; 0 if it is closed.
 func (c *Cache) Life() uint64 {

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +44,7 @@ func Attach(seg *shm.Segment, o Options) (*Cache, error) {
 	c := &Cache{seg: seg, layout: seg.WordLayout(), samples: seg.Samples, slots: seg.Slots, stride: seg.SlotStride,
 		sampleBytes: seg.Header.SampleBytes, units: seg.Units(),
 		variable: seg.Variable(), chains: seg.Chains(), readOnly: seg.ReadOnly(), locks: o.Locks,
-		next: o.Next, leaves: o.Leaves}
+		next: o.Next, leaves: o.Leaves, seed: binary.LittleEndian.Uint64(seg.Header.UUID[:])}
 	if c.slots > 0 {
 		c.units = 0
 		c.setPolicy()

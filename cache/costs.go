@@ -9,8 +9,7 @@ import (
 )
 
 // Cost is what the load of a sample took, in one byte; 0: unknown. Nanoseconds returns the time, and
-// Confirmed says whether it is an average over several loads: docs/spec/policies.md, The byte. Only
-// caches with the policy cost keep costs.
+// Confirmed says whether it is an average over several loads: docs/spec/policies.md, The byte.
 type Cost = policy.Cost
 
 // Costs writes the costs of the samples from first on into dst, and counts nothing. Samples that went

@@ -53,12 +53,37 @@ func TestCosts(t *testing.T) {
 		}
 	}
 
-	o.Policy = shm.PolicyFIFO // keeps no costs
-	c = attach(t, mapped(t, o))
-	loaded(0, time.Second)
-	s = stats(t, c)
-	if err := c.Costs(0, costs); err != nil || costs[0] != 0 || s.Costs.Known != 0 || s.Costs.FirstComeSeconds() != 0 {
-		t.Errorf("%v, %v, %+v", err, costs, s)
+	// Other policies keep what they are told, though they do not decide by it.
+	for policy := shm.PolicyFirstCome; policy <= shm.PolicyPlanned; policy++ {
+		o.Policy = policy
+		c = attach(t, mapped(t, o))
+		loaded(0, time.Second)
+		s = stats(t, c)
+		if err := c.Costs(0, costs); err != nil || !near(float64(costs[0].Nanoseconds()), 1e9) || costs[1] != 0 ||
+			s.Costs.Known != 1 || !near(s.Costs.SavedSeconds, 1) || s.Costs.LoadSeconds != 1 {
+			t.Errorf("%v: %v, %v, %+v", policy, err, costs, s)
+		}
+	}
+}
+
+// Callers measure each load for the policy cost, and for others the first ones and then one in 16.
+func TestMeasureNext(t *testing.T) {
+	for policy, want := range map[shm.Policy]int{shm.PolicyCost: 4096, shm.PolicyFirstCome: 1024 + (4096-1024)/16,
+		shm.PolicyLRU: 1024 + (4096-1024)/16} {
+		o := evicting
+		o.Policy = policy
+		c := attach(t, mapped(t, o))
+		measured := 0
+		for k := range 4096 {
+			if c.MeasureNext() {
+				measured++
+			} else if k < 1024 {
+				t.Fatalf("%v: load %d is not measured", policy, k)
+			}
+		}
+		if measured != want {
+			t.Errorf("%v: %d of 4096 loads are measured, want %d", policy, measured, want)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 
@@ -16,7 +15,6 @@ const searches = 4
 // setPolicy sets the policy of a cache with slots.
 func (c *Cache) setPolicy() {
 	kind := policy.Kind(c.seg.Policy) + 1
-	c.seed = binary.LittleEndian.Uint64(c.seg.Header.UUID[:])
 	ticks := c.slots
 	if c.chains {
 		c.swept = c.seg.Policy == shm.PolicyFIFO || c.seg.Policy == shm.PolicyClock
@@ -184,7 +182,7 @@ func (c *Cache) now() uint64 {
 
 // loaded stores in the meta of a claimed sample what its load took.
 func (c *Cache) loaded(f *fill) {
-	if f.took <= 0 || !c.costs {
+	if f.took <= 0 {
 		return
 	}
 	c.count(shm.LoadNS, uint64(f.took))

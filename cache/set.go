@@ -26,7 +26,7 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 }
 
 // SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with the policy cost
-// keeps the samples that cost most; others ignore the time. A negative time is ErrInvalid.
+// keeps the samples that cost most; others keep the time for `stocached advise`. A negative time is ErrInvalid.
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
 	return c.set(i, parts, flags, fill{took: took}, anyEpoch)
 }

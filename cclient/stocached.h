@@ -32,7 +32,7 @@
  *
  * Functions off the hot path fill in a struct stoc_error (NULL is accepted). Its message has the
  * numbers and the next step. For the other functions, stoc_explain() writes that message
- * afterwards. For EINVAL it lists what may be wrong with a call for this cache.
+ * afterwards. It reads errno for ESYSTEM and EINVAL, so call it before anything that may change errno.
  */
 #ifndef STOCACHED_H
 #define STOCACHED_H
@@ -306,8 +306,8 @@ enum stoc_state_of {
 STOC_API int stoc_state(const stoc_cache *cache, int64_t index);
 STOC_API int stoc_states(const stoc_cache *cache, uint64_t first, uint64_t n, uint8_t *states);
 
-/* What the loads of samples first..first+n-1 take, in nanoseconds, to about 19 %; 0: unknown. Only a
- * cache with STOC_POLICY_COST remembers it, also of samples that are not in the cache. */
+/* What the loads of samples first..first+n-1 take, in nanoseconds, to about 19 %; 0: unknown, or never
+ * told (stoc_set_loaded). Also of samples that are not in the cache any more. */
 STOC_API int stoc_costs(const stoc_cache *cache, uint64_t first, uint64_t n, uint64_t *nanoseconds);
 
 /* Copies the bytes of a slot in any state; bytes never written are 0. Reads with pread, so that
@@ -326,7 +326,7 @@ STOC_API int stoc_set(stoc_cache *cache, int64_t index, const void *data, size_t
 /* stoc_set of a sample that consists of the parts, one after the other. */
 STOC_API int stoc_setv(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags);
 /* stoc_setv of a sample whose load took so many nanoseconds; 0: unknown. A cache with STOC_POLICY_COST
- * keeps the samples that cost most; others ignore the time. EINVAL: above INT64_MAX. */
+ * keeps the samples that cost most; others keep the time for `stocached advise`. EINVAL: above INT64_MAX. */
 STOC_API int stoc_set_loaded(stoc_cache *cache, int64_t index, const struct iovec *parts, int count, unsigned flags,
                              uint64_t nanoseconds);
 

@@ -197,7 +197,7 @@ func (c *Cache) SetParts(i int, parts [][]byte, flags Flags) (Result, error) {
 }
 
 // SetLoaded is SetParts of a sample whose load took so long; 0: unknown. A cache with PolicyCost keeps
-// the samples that cost most; others ignore the time. A negative time is ErrInvalid.
+// the samples that cost most; others keep the time for `stocached advise`. A negative time is ErrInvalid.
 func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration) (Result, error) {
 	return c.c.SetLoaded(i, parts, flags, took)
 }
@@ -206,9 +206,9 @@ func (c *Cache) SetLoaded(i int, parts [][]byte, flags Flags, took time.Duration
 // sample may be gone at any time, and the cache gives out no views.
 func (c *Cache) Evicts() bool { return c.c.Evicts() }
 
-// NeedsCosts says whether the policy decides by what loads took. Otherwise SetLoaded ignores the time,
-// and callers need not measure it.
-func (c *Cache) NeedsCosts() bool { return c.c.NeedsCosts() }
+// MeasureNext says whether the caller should measure its next load and tell SetLoaded: each with PolicyCost, else the
+// first ones and then one in 16, which is enough for `stocached advise`.
+func (c *Cache) MeasureNext() bool { return c.c.MeasureNext() }
 
 // Claim claims a sample of length bytes, which the caller fills in pieces. The Claim is nil unless
 // the result is Stored. The caller MUST end it by Publish or Abort. It returns the errors of Set.
@@ -223,8 +223,8 @@ func (c *Cache) State(i int) (State, error) { return c.c.State(i) }
 // ErrIndex unless all of them are samples; ErrClosed.
 func (c *Cache) States(first int, dst []State) error { return c.c.States(first, dst) }
 
-// Costs writes what the loads of the samples from first on took into dst, and counts nothing. Only a
-// cache with PolicyCost knows costs, of all samples that were ever loaded. Errors: ErrIndex unless all
+// Costs writes what the loads of the samples from first on took into dst, and counts nothing. A cache with PolicyCost
+// knows the costs of all samples that were ever loaded, others those of some. Errors: ErrIndex unless all
 // of them are samples; ErrClosed.
 func (c *Cache) Costs(first int, dst []Cost) error { return c.c.Costs(first, dst) }
 

@@ -93,7 +93,7 @@ func (c *Cache) lead(ctx context.Context, i int, f *inflight,
 		f.data, f.err = data, nil
 		return data, nil
 	}
-	took := loadtime.MeasureIf(c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = load(ctx) })
+	took := loadtime.MeasureIf(c.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		f.over = true // the callers that wait have their own contexts

@@ -54,7 +54,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 			_ = s.offer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
 		}
 	}()
-	took := loadtime.MeasureIf(s.NeedsCosts(), ctx, func(ctx context.Context) { data, err = load(ctx) })
+	took := loadtime.MeasureIf(s.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type Samples struct {
 }
 
 // Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type. If it also
-// has the methods NeedsCosts and SetLoaded of that type, the loader tells it what loads cost. With FromDisk and
+// has the methods MeasureNext and SetLoaded of that type, the loader tells it what loads cost. With FromDisk and
 // ToDisk the loader uses its disk cache.
 type Cache interface {
 	Samples() int
@@ -130,9 +130,9 @@ func read(s source.Source) Load {
 	}
 }
 
-// costly is a Cache whose policy may decide by what loads took.
+// costly is a Cache that wants to know what loads took.
 type costly interface {
-	NeedsCosts() bool
+	MeasureNext() bool
 	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
 }
 
@@ -142,7 +142,7 @@ type behind interface {
 	ToDisk(i int, data []byte)
 }
 
-// loads returns Load, and what it cost if the cache needs that; else 0. A sample from a disk cache is not loaded.
+// loads returns Load, and what it cost if the cache wants to know; else 0. A sample from a disk cache is not loaded.
 func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
 	if b, ok := s.cache.(behind); ok {
 		if data, hit := b.FromDisk(i, dst); hit {
@@ -150,7 +150,7 @@ func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, to
 		}
 	}
 	c, ok := s.cache.(costly)
-	cost := loadtime.MeasureIf(ok && c.NeedsCosts(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
+	cost := loadtime.MeasureIf(ok && c.MeasureNext(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
 	return data, cost.All, err
 }
 

@@ -615,8 +615,8 @@ DEFECTS = [
     Defect(
         "Evicting: the server measures no costs",
         "server/fill/filler.go",
-        "MeasureIf(f.cache.NeedsCosts(),",
-        "MeasureIf(f.cache.NeedsCosts() && false,",
+        "MeasureIf(f.cache.MeasureNext(),",
+        "MeasureIf(f.cache.MeasureNext() && false,",
         go("./server", "TestCostsOfLoads"),
     ),
     Defect(
@@ -650,15 +650,15 @@ DEFECTS = [
     Defect(
         "Evicting: GetOrLoad measures nothing",
         "client/load.go",
-        "MeasureIf(c.NeedsCosts(),",
-        "MeasureIf(c.NeedsCosts() && false,",
+        "MeasureIf(c.MeasureNext(),",
+        "MeasureIf(c.MeasureNext() && false,",
         go("./client", "TestCostOfALoad"),
     ),
     Defect(
         "Evicting: a Go loader measures nothing",
         "loader/samples.go",
-        "MeasureIf(ok && c.NeedsCosts(),",
-        "MeasureIf(ok && c.NeedsCosts() && false,",
+        "MeasureIf(ok && c.MeasureNext(),",
+        "MeasureIf(ok && c.MeasureNext() && false,",
         go("./loader", "TestLoaderTellsCosts"),
     ),
     Defect(

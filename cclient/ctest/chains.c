@@ -66,7 +66,7 @@ static void no_views(void)
     struct iovec part = {bytes, sizeof bytes};
     EQUAL(stoc_set_loaded(c, 2, &part, 1, 0, (uint64_t)INT64_MAX + 1), STOC_EINVAL);
     stoc_explain(c, STOC_EINVAL, 2, sizeof bytes, text, sizeof text);
-    CHECK(strstr(text, "a load of more than 9223372036854775807 ns (0: unknown)"));
+    CHECK(strstr(text, "the load of sample 2 of the cache without a name took more than 9223372036854775807 ns"));
     EQUAL(stoc_state(c, 2), STOC_STATE_EMPTY);
     EQUAL(stoc_locate(c, 1, &data, &length), STOC_EINVAL);
     CHECK(data == bytes && length == 7);

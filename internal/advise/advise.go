@@ -128,7 +128,7 @@ func (d *Data) check(next string) error {
 	known := len(d.Seconds)
 	if known < min(d.Samples, fewestLoads) {
 		return fmt.Errorf("%w: the loads of only %d of the %d samples of %s were measured, and fewer than %d say little. "+
-			"Read more samples, then ask again", ErrUnknown, known, d.Samples, d.Name, min(d.Samples, fewestLoads))
+			"Read more samples and ask again, or record an epoch with trace=\"run.json\"", ErrUnknown, known, d.Samples, d.Name, min(d.Samples, fewestLoads))
 	}
 	if known < d.Samples {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the costs of %d of its %d samples are known; the others count as "+

@@ -10,6 +10,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/cache"
 	"github.com/stocached/stocached/internal/palette"
@@ -195,9 +196,9 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 	for want, o := range map[string]shm.Options{
-		"has measured no load yet":            {Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost},
-		"has the policy lru":                  {Samples: 10, SampleBytes: 10, Policy: shm.PolicyLRU},
-		"has the policy first-come, and only": {Samples: 10, Variable: true, Limit: 8 << 20},
+		"has measured no load yet": {Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost},
+		"has measured no load yet. Run an epoch whose loader stores into it, then ask again; or record a run": {
+			Samples: 10, Variable: true, Limit: 8 << 20},
 	} {
 		seg, err := shm.Create(o)
 		if err != nil {
@@ -210,6 +211,45 @@ func TestUnknown(t *testing.T) {
 		if _, err := Cache("pets", seg, c); !errors.Is(err, ErrUnknown) ||
 			!strings.Contains(err.Error(), "cache pets "+want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+		c.Close()
+		seg.Close()
+	}
+}
+
+// A cache of any policy has costs to advise from, if it was told some. The curve is that of the policies
+// first-come and cost, and of a policy for other reads than epochs of one job it says so.
+func TestCacheOfAnyPolicy(t *testing.T) {
+	for policy := shm.PolicyFirstCome; policy <= shm.PolicyPlanned; policy++ {
+		seg, err := shm.Create(shm.Options{Samples: 100, Slots: 40, SampleBytes: 10, Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := cache.Attach(seg, cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			took := time.Duration(1+8*(i%2)) * time.Millisecond
+			if _, err := c.SetLoaded(i, [][]byte{make([]byte, 10)}, 0, took); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := Cache("pets", seg, c)
+		if err != nil {
+			t.Fatalf("%v: %v", policy, err)
+		}
+		known := 100
+		if !policy.Evicts() {
+			known = 40 // a set into a full cache claims nothing
+		}
+		others := policy >= shm.PolicyClock && policy != shm.PolicyFIFO
+		if said := strings.Contains(strings.Join(d.Notes, "\n"), "pets: all of this is about epochs that read each sample once"); len(
+			d.Seconds) != known || d.Today.Policy != policy.String() || d.Today.Part != 0.4 || said != others {
+			t.Errorf("%v: %d loads, %+v, %v", policy, len(d.Seconds), d.Today, d.Notes)
+		}
+		if load := curve(t, d).Load; math.Abs(load/0.5-1) > 0.3 { // the first loads count for less
+			t.Errorf("%v: loads take %g s, and they took 0.5", policy, load)
 		}
 		c.Close()
 		seg.Close()

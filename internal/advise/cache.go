@@ -14,10 +14,6 @@ import (
 // Cache reads the costs that a cache has measured. Its pace has one worker and no limits: a cache does
 // not know its training loops.
 func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
-	if seg.Policy != shm.PolicyCost {
-		return nil, fmt.Errorf("%w: cache %s has the policy %v, and only a cache with the policy cost measures loads. Record "+
-			"a run instead: Loader(..., trace=\"run.json\"), then stocached advise run.json", ErrUnknown, name, seg.Policy)
-	}
 	stats, err := c.Stats()
 	if err != nil {
 		return nil, err
@@ -76,9 +72,16 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 				"do on average", name, unknown))
 		}
 	}
+	if p := policy.Kind(seg.Policy) + 1; p.NeedsHits() || p.NeedsPlans() { // programs that read otherwise choose them
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: all of this is about epochs that read each sample once, in one job; the "+
+			"policy %v is for others, which stocached simulate knows", name, p))
+	}
 	d.believe(known, noise(policy.Spread(seg.Spread().Load())), max(others, 0))
-	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. Run an epoch whose loader stores into it, then "+
-		"ask again", name))
+	next := "Run an epoch whose loader stores into it, then ask again"
+	if seg.Policy != shm.PolicyCost { // a full cache may take no sample, and so no cost
+		next += "; or record a run: Loader(..., trace=\"run.json\"), then stocached advise run.json"
+	}
+	return d, d.check(fmt.Sprintf("cache %s has measured no load yet. %s", name, next))
 }
 
 // lengths adds up what is known of the lengths of samples.

@@ -133,7 +133,7 @@ func newAdvise() *cobra.Command {
 		Long: paragraphs(`Computes a curve from measured loads: how long an epoch takes with more or less memory, with the
 policies first-come and cost. It shows where the cache is on it today, what the next GiB buys, and where
 more memory stops helping because something else is the limit.`,
-			`NAME is a cache with the policy cost, which measures loads. It does not know its training loops: --workers
+			`NAME is a cache, which keeps what loads took. It does not know its training loops: --workers
 and --step say how many workers load, and how long the training of an epoch takes. run.json is what a loader
 recorded with trace="run.json"; it has all of that. For a config.yaml of a server, the caches that it names
 are shown; parallel says how many workers load.`,
@@ -442,10 +442,11 @@ func adviceText(c *advise.Curve) string {
 	}
 	cost, firstCome := c.Bytes(c.Enough(advise.Cost)), c.Bytes(c.Enough(advise.FirstCome))
 	amount := func(bytes uint64) string {
-		if bytes == c.Bytes(1) {
-			return fmt.Sprintf("all %v", table.Bytes(bytes))
+		text, all := fmt.Sprint(table.Bytes(bytes)), fmt.Sprint(table.Bytes(c.Bytes(1)))
+		if text == all {
+			return "all " + all
 		}
-		return fmt.Sprint(table.Bytes(bytes))
+		return text
 	}
 	var limits []string
 	if _, limit := c.Epoch(advise.FirstCome, 0); firstCome > 0 {
@@ -459,7 +460,7 @@ func adviceText(c *advise.Curve) string {
 	case firstCome == 0:
 		line("ENOUGH", "no memory: loads are not the limit")
 		limits[0] = strings.TrimPrefix(limits[0], "beyond it ")
-	case cost == firstCome:
+	case amount(cost) == amount(firstCome):
 		line("ENOUGH", "%s", amount(cost))
 	default:
 		line("ENOUGH", "%s with cost, %s with first-come", amount(cost), amount(firstCome))

@@ -157,8 +157,7 @@ func TestAdviseConfiguration(t *testing.T) {
 // Ensure that what says nothing is an error that says the next step.
 func TestAdviseErrors(t *testing.T) {
 	dir, path := newCache(t, small())
-	fails(t, exitFailed, []string{"cache test has the policy first-come", "the policy cost measures loads",
-		`trace="run.json"`, "stocached advise run.json"}, "advise", path)
+	fails(t, exitFailed, []string{"cache test has measured no load yet", "Run an epoch", `trace="run.json"`, "stocached advise run.json"}, "advise", path)
 	_, costs := newCache(t, shm.Options{Samples: 10, SampleBytes: 10, Policy: shm.PolicyCost})
 	fails(t, exitFailed, []string{"measured no load yet", "Run an epoch"}, "advise", costs)
 	fails(t, exitNotFound, []string{"no such cache", "stocached ls"}, "advise", "nothing-here", "--dir", dir)

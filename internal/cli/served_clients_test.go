@@ -333,10 +333,13 @@ func TestStatsWithoutTheServer(t *testing.T) {
 	}
 	with, _, listed := look()
 	wantFields(t, with, jsonObject{"samples": n, "slots": n, "ready": 70, "stored": 70, "hits": 30, "misses": 70,
-		"clients_live": 2, "clients_dead": 0,
+		"known_costs": 70, "clients_live": 2, "clients_dead": 0,
 		"ready_bytes": 70 * servedBytes, "stored_bytes": 70 * servedBytes})
 	said := decode[jsonObject](t, s.answers("/v1/caches/pets"))
 	for field, value := range said["stats"].(jsonObject) {
+		if field == "costs" {
+			field, value = "known_costs", value.(jsonObject)["known"] // the server measures the first loads of any policy
+		}
 		// this cache has none of these
 		if have := with[field]; fmt.Sprint(have) != fmt.Sprint(value) && !strings.HasPrefix(field, "arena_") {
 			t.Errorf("%s: the segment holds %v, the server says %v", field, have, value)

@@ -72,13 +72,20 @@ var statsColumns = table.Columns[*stats]{
 			return table.Count(s.Replaced)
 		}),
 	table.Listed("known_costs", "known costs",
-		"samples whose load was measured, cached or not; with the policy cost, as the next two",
-		func(s *stats) any { return s.ofCosts(table.Count(s.Costs.Known)) }),
+		"samples whose load was measured, cached or not: with the policy cost all, else some",
+		func(s *stats) any {
+			if s.Costs.Known == 0 && s.Policy != shm.PolicyCost {
+				return nil
+			}
+			return table.Count(s.Costs.Known)
+		}),
 	table.Shown("saved_seconds", "saves",
-		"time to load the cached samples once, as measured: an epoch need not spend it",
+		"time to load the cached samples once, as measured: an epoch need not spend it;\nwith the policy cost only, as the "+
+			"next one",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.SavedSeconds)) }),
 	table.Shown("first_come_saved_seconds", "random saves",
-		"what random samples of as many bytes would save, on average: so much first-come saves",
+		"time to load as many bytes of random samples once, on average: what this cache would save\nwith the policy "+
+			"first-come",
 		func(s *stats) any { return s.ofCosts(table.Duration(s.Costs.FirstComeSeconds())) }),
 	table.Shown("ready_bytes", "bytes", "of the samples in the cache now",
 		func(s *stats) any { return table.Bytes(s.ReadyBytes) }),
@@ -133,7 +140,7 @@ func (s *stats) policy() any {
 	return s.Policy.String()
 }
 
-// ofCosts is a value that only a cache with the policy cost has.
+// ofCosts is a value that only a cache with the policy cost has: with others not each load is measured.
 func (s *stats) ofCosts(v any) any {
 	if s.Policy != shm.PolicyCost {
 		return nil

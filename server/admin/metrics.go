@@ -163,7 +163,7 @@ func costs(h *served.Cache, stats cache.CostStats, gauge func(name, help string,
 		{"known_costs", "Samples whose load was measured, cached or not.", float64(stats.Known)},
 		{"saved_seconds", "Time to load the cached samples once, which an epoch need not spend, as measured.",
 			stats.SavedSeconds},
-		{"first_come_saved_seconds", "What as many samples of mean cost save, as with the policy first-come.",
+		{"first_come_saved_seconds", "Time to load as many bytes of random samples once, on average: what first-come would save.",
 			stats.FirstComeSeconds()},
 		{"predicted_hit_rate", "Hit rate of an epoch with as many samples as are cached now, each read once. NaN: " +
 			"nothing can be predicted yet, because no load was measured.", predicted.HitRate},

@@ -413,7 +413,7 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	var err error
 	cost := loadtime.Cost{}
 	if !kept {
-		cost = loadtime.MeasureIf(f.cache.NeedsCosts(), ctx, func(ctx context.Context) {
+		cost = loadtime.MeasureIf(f.cache.MeasureNext(), ctx, func(ctx context.Context) {
 			data, err = f.load(ctx, from, index)
 		})
 		if err == nil {

@@ -23,6 +23,7 @@ INTERNAL void make_printable(char *text, size_t n);
 __attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error, int code, int os_error,
                                                         const char *format, ...);
 INTERNAL void no_error(struct stoc_error *error);
+INTERNAL int invalid(int why);
 INTERNAL int fail_system(struct stoc_error *error, const char *what, const char *path);
 INTERNAL const char *size_text(uint64_t bytes, char *text);
 

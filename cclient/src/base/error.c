@@ -16,7 +16,7 @@ const char *stoc_strerror(int code)
     case STOC_BUSY: return "another client is filling the sample, or the cache is being cleared";
     case STOC_FULL: return "the cache is full or memory is short";
     case STOC_OUT: return "the sample has no slot";
-    case STOC_EINVAL: return "invalid argument; stoc_explain says what it may be";
+    case STOC_EINVAL: return "invalid argument; stoc_explain says which";
     case STOC_EINDEX: return "sample index out of range";
     case STOC_ESCHEMA: return "wrong size, dtype, shape or field for this cache";
     case STOC_ENOENT: return "no such cache";
@@ -85,6 +85,14 @@ __attribute__((format(printf, 4, 5))) INTERNAL int fail(struct stoc_error *error
         make_printable(error->message, strlen(error->message));
     }
     return code;
+}
+
+/* EINVAL. errno tells stoc_explain why: EFAULT NULL for a pointer, EOPNOTSUPP a call that this cache does not answer,
+ * ENOSYS an unknown flag, ERANGE a time, EBADF a claim that is not open, 0 another argument. */
+INTERNAL int invalid(int why)
+{
+    errno = why;
+    return STOC_EINVAL;
 }
 
 INTERNAL void no_error(struct stoc_error *error)

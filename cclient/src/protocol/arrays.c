@@ -45,7 +45,7 @@ int64_t stoc_gather_fields(stoc_cache *c, const int64_t *indices, size_t n, void
     if (c->variable)
         return STOC_ESCHEMA;
     if (!dst || !row_stride)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     uint64_t wanted = 0;
     for (uint32_t f = 0; f < c->field_count; f++) {
         if (dst[f] && row_stride[f] < c->fields[f].bytes)

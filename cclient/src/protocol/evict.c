@@ -35,8 +35,6 @@ INTERNAL void mark_hit(const stoc_cache *c, uint64_t sample, uint64_t w)
  * cost of a byte is known, even if the sample gets no slots. */
 INTERNAL void store_cost(stoc_cache *c, uint64_t sample, uint64_t length, uint64_t nanoseconds)
 {
-    if (c->policy != STOC_POLICY_COST)
-        return;
     count(c, STOC_COUNTER_LOAD_NS, nanoseconds);
     uint64_t meta = load(meta_word(c, sample)), spread = load(spread_word(c));
     uint64_t draw = policy_random(c->rule.seed, atomic_fetch_add(&c->loads, 1) + 1);

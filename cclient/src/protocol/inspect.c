@@ -9,7 +9,7 @@ int stoc_info(const stoc_cache *c, struct stoc_info *info)
         return STOC_ECLOSED;
     if (!info || (info->struct_bytes != sizeof *info && info->struct_bytes != offsetof(struct stoc_info, decode) &&
                   info->struct_bytes != offsetof(struct stoc_info, programs)))
-        return STOC_EINVAL;
+        return invalid(info ? 0 : EFAULT);
     struct stoc_info all = {.struct_bytes = info->struct_bytes, .samples = c->samples, .slots = c->slots,
                             .sample_bytes = c->sample_bytes, .slot_stride = c->slot_stride,
                             .segment_bytes = c->segment_bytes, .payload_offset = c->payload_offset,
@@ -34,7 +34,7 @@ int stoc_field(const stoc_cache *c, uint32_t k, struct stoc_field *field)
     if (!c)
         return STOC_ECLOSED;
     if (!field || k >= c->field_count)
-        return STOC_EINVAL;
+        return invalid(field ? 0 : EFAULT);
     *field = c->fields[k];
     return 0;
 }
@@ -67,7 +67,7 @@ int stoc_states(const stoc_cache *c, uint64_t first, uint64_t n, uint8_t *states
     if (!c)
         return STOC_ECLOSED;
     if (n && !states)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     if (!in_range(c, first, n))
         return STOC_EINDEX;
     for (uint64_t k = 0; k < n; k++)
@@ -80,7 +80,7 @@ int stoc_costs(const stoc_cache *c, uint64_t first, uint64_t n, uint64_t *nanose
     if (!c)
         return STOC_ECLOSED;
     if (n && !nanoseconds)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     if (!in_range(c, first, n))
         return STOC_EINDEX;
     for (uint64_t k = 0; k < n; k++)
@@ -97,7 +97,7 @@ int stoc_peek(stoc_cache *c, int64_t index, void *dst, size_t capacity)
     if (c->variable)
         return STOC_ESCHEMA;
     if (!dst)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     if (capacity < c->sample_bytes)
         return STOC_ESCHEMA;
     uint64_t offset = (uint64_t)index * c->slot_stride, bytes;
@@ -262,7 +262,7 @@ int stoc_stats(stoc_cache *c, struct stoc_stats *stats)
     if (!stats ||
         (stats->struct_bytes != sizeof *stats && stats->struct_bytes != offsetof(struct stoc_stats, arena_free_bytes) &&
          stats->struct_bytes != offsetof(struct stoc_stats, replaced)))
-        return STOC_EINVAL;
+        return invalid(stats ? 0 : EFAULT);
     struct stoc_stats now = {.struct_bytes = stats->struct_bytes};
     int code = fill_stats(c, &now);
     memcpy(stats, &now, now.struct_bytes);
@@ -277,6 +277,32 @@ static unsigned claims_listed(const stoc_cache *c)
         for (uint32_t entry = 0; entry < STOC_CLAIMS_PER_CLIENT; entry++)
             claims += load(entry_word(c, record, entry)) != 0;
     return claims;
+}
+
+/* Says which argument was not valid: what invalid() left in errno. */
+static int explain_invalid(const stoc_cache *c, int why, int64_t index, const char *name, char *buffer, size_t size)
+{
+    long long i = index;
+    switch (why) {
+    case EFAULT:
+        return snprintf(buffer, size, "a call for sample %lld of %s got NULL for a pointer that it needs", i, name);
+    case EOPNOTSUPP:
+        return snprintf(buffer, size, "sample %lld of %s: %s", i, name,
+                        c->disk     ? "this cache lies on a disk, and gives out copies of single samples only; use "
+                                      "stoc_get"
+                        : c->evicts ? "this cache evicts, and so gives out no views; use stoc_get or stoc_gather"
+                                    : "only disk caches have sets in the background; use stoc_set");
+    case ENOSYS:
+        return snprintf(buffer, size, "a set of sample %lld of %s got a flag that is neither STOC_OVERWRITE nor STOC_WAIT",
+                        i, name);
+    case ERANGE:
+        return snprintf(buffer, size, "the load of sample %lld of %s took more than %lld ns; give 0 if it is unknown", i,
+                        name, (long long)INT64_MAX);
+    case EBADF:
+        return snprintf(buffer, size, "the claim of sample %lld of %s is not open; claim the sample again", i, name);
+    default:
+        return snprintf(buffer, size, "an argument of a call for sample %lld of %s is not valid", i, name);
+    }
 }
 
 size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes, char *buffer, size_t size)
@@ -382,16 +408,7 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
             (long long)index, name);
         break;
     case STOC_EINVAL:
-        n = snprintf(
-            buffer, size,
-            "an argument of a call for sample %lld of %s is not valid. %sA set or a copy: NULL for data, an unknown "
-            "flag, or a load of more than %lld ns (0: unknown)",
-            (long long)index, name,
-            c->disk     ? "A view or a gather: this cache lies on a disk, and gives out copies of single samples only: "
-                          "use stoc_get. "
-            : c->evicts ? "A view: this cache evicts, and so gives out no views: use stoc_get or stoc_gather. "
-                        : "",
-            (long long)INT64_MAX);
+        n = explain_invalid(c, number, index, name, buffer, size);
         break;
     default:
         n = snprintf(buffer, size, "%s (sample %lld of %s, %llu bytes)", stoc_strerror(code), (long long)index, name,

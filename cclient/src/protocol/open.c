@@ -70,8 +70,7 @@ INTERNAL int attach(stoc_cache *c, const struct header *h, struct stoc_error *er
     c->chains = has_chains(g->flags, g->policy);
     c->last_state = c->evicts && !c->chains ? RETIRING : READY;
     c->view_slots = c->evicts || c->disk ? 0 : g->slots;
-    if (c->evicts)
-        c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
+    c->rule = make_policy(g->policy, g->slots, c->chains, h->uuid);
     c->place_shift = c->variable && !c->chains ? STOC_ARENA_PLACE_SHIFT : STOC_FIXED_PLACE_SHIFT;
     c->generation_mask = (UINT64_C(1) << (c->place_shift - GENERATION_SHIFT)) - 1;
     c->layout_minor = h->minor;

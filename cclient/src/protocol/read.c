@@ -60,7 +60,7 @@ int stoc_get(stoc_cache *c, int64_t index, void *dst, size_t capacity, size_t *l
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (UNLIKELY(!dst && capacity))
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     if (UNLIKELY(!c->payload) && c->disk) /* a hit in memory reads no other line of the handle */
         return disk_get(c, (uint64_t)index, dst, capacity, length);
     uint64_t bytes = 0, retried = 0;
@@ -119,7 +119,7 @@ __attribute__((noinline)) static int find_counted(stoc_cache *c, int64_t index, 
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (c->evicts || c->disk) /* no views: a view's bytes would become those of another sample, or lie on a disk */
-        return STOC_EINVAL;
+        return invalid(EOPNOTSUPP);
     int result = find(c, (uint64_t)index, offset, length);
     count(c,
           LIKELY(result == STOC_HIT) ? STOC_COUNTER_HITS
@@ -134,7 +134,7 @@ __attribute__((noinline)) static int view_slow(stoc_cache *c, int64_t index, con
     if (!c)
         return STOC_ECLOSED;
     if (!data || !length)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     uint64_t offset, bytes;
     int result = find_counted(c, index, &offset, &bytes);
     if (LIKELY(result == STOC_HIT)) {
@@ -161,7 +161,7 @@ __attribute__((noinline)) INTERNAL int64_t view_offset_slow(stoc_cache *c, int64
     if (!c)
         return STOC_ECLOSED - 1;
     if (c->disk)
-        return STOC_EINVAL - 1;
+        return invalid(EOPNOTSUPP) - 1;
     if (c->variable)
         return STOC_ESCHEMA - 1;
     uint64_t offset, bytes;
@@ -187,7 +187,7 @@ int stoc_locate(const stoc_cache *c, int64_t index, const void **data, size_t *l
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (!data || !length || c->evicts || c->disk) /* no views */
-        return STOC_EINVAL;
+        return invalid(data && length ? EOPNOTSUPP : EFAULT);
     uint64_t offset, bytes;
     int result = find(c, (uint64_t)index, &offset, &bytes);
     if (result == STOC_HIT) {
@@ -285,7 +285,7 @@ INTERNAL int64_t gather(struct batch *b, uint64_t bytes, unsigned threads)
 {
     stoc_cache *c = b->cache;
     if (c->disk)
-        return STOC_EINVAL;
+        return invalid(EOPNOTSUPP);
     stoc_word *counters = counters_of(c);
     threads = (unsigned)MIN(MIN((uint64_t)threads, MAX_THREADS), MAX(bytes / BYTES_PER_THREAD, 1));
     threads = (unsigned)MAX(MIN((uint64_t)threads, b->n), 1);
@@ -309,7 +309,7 @@ INTERNAL int check_indices(const stoc_cache *c, const int64_t *indices, size_t n
 {
     uint64_t bad = 0;
     if (n && !indices)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     for (size_t k = 0; k < n; k++)
         bad |= (uint64_t)indices[k] >= c->samples;
     return bad ? STOC_EINDEX : 0;
@@ -323,7 +323,7 @@ int64_t stoc_gather(stoc_cache *c, const int64_t *indices, size_t n, int field, 
     if (c->variable)
         return STOC_ESCHEMA;
     if (n && !dst)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     uint64_t skip = 0, want = c->sample_bytes;
     if (field >= 0) {
         if ((uint32_t)field >= c->field_count)
@@ -347,7 +347,7 @@ int64_t stoc_gather_packed(stoc_cache *c, const int64_t *indices, size_t n, void
     if (!c)
         return STOC_ECLOSED;
     if (n && (!dst || !offsets || !lengths))
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     int code = check_indices(c, indices, n);
     if (code < 0 || n == 0)
         return code;
@@ -364,7 +364,7 @@ int64_t stoc_lengths(stoc_cache *c, const int64_t *indices, size_t n, uint64_t *
     if (!c)
         return STOC_ECLOSED;
     if (n && !lengths)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     int code = check_indices(c, indices, n);
     if (code < 0)
         return code;

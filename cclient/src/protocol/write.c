@@ -409,7 +409,7 @@ static int check_set(const stoc_cache *c, int64_t index, uint64_t length, unsign
     if (BAD_INDEX(c, index))
         return STOC_EINDEX;
     if (flags & ~(STOC_OVERWRITE | STOC_WAIT))
-        return STOC_EINVAL;
+        return invalid(ENOSYS);
     return (c->variable ? length > c->sample_bytes : length != c->sample_bytes) ? STOC_ESCHEMA : 0;
 }
 
@@ -453,10 +453,10 @@ static int check_parts(const stoc_cache *c, int64_t index, const struct iovec *p
 {
     *length = 0;
     if (count_of_parts < 0 || (count_of_parts > 0 && !parts))
-        return STOC_EINVAL;
+        return invalid(count_of_parts < 0 ? 0 : EFAULT);
     for (int part = 0; part < count_of_parts; part++) {
         if (parts[part].iov_len && !parts[part].iov_base)
-            return STOC_EINVAL;
+            return invalid(EFAULT);
         *length = parts[part].iov_len > UINT64_MAX - *length ? UINT64_MAX : *length + parts[part].iov_len;
     }
     return check_set(c, index, *length, flags);
@@ -471,7 +471,7 @@ static int set_in_epoch(stoc_cache *c, int64_t index, const struct iovec *parts,
     struct stoc_claim k;
     uint64_t length, at = 0;
     uint32_t crc = 0;
-    int result = nanoseconds > INT64_MAX ? STOC_EINVAL : check_parts(c, index, parts, count_of_parts, flags, &length);
+    int result = nanoseconds > INT64_MAX ? invalid(ERANGE) : check_parts(c, index, parts, count_of_parts, flags, &length);
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, nanoseconds, &k)) != STOC_STORED)
         return result;
     /* a clear that begins from now on waits for this claim */
@@ -523,7 +523,7 @@ int stoc_set_later(stoc_cache *c, int64_t index, const struct iovec *parts, int 
     if (result < 0)
         return result;
     if (!c->disk)
-        return STOC_EINVAL;
+        return invalid(EOPNOTSUPP);
     enum stoc_counter which = STOC_COUNTER_FULL;
     bool ready = state_of(load(index_word(c, (uint64_t)index))) == READY;
     if (ready)
@@ -552,7 +552,7 @@ int stoc_flush(stoc_cache *c, unsigned timeout_ms)
 int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, struct stoc_claim *k)
 {
     if (!k)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     memset(k, 0, sizeof *k);
     int result = check_set(c, index, length, flags);
     if (result < 0 || (result = begin_counted(c, (uint64_t)index, length, flags, 0, k)) != STOC_STORED)
@@ -575,7 +575,7 @@ int stoc_claim(stoc_cache *c, int64_t index, size_t length, unsigned flags, stru
 static int check_claim(const struct stoc_claim *k)
 {
     if (!k || !k->open || !k->cache)
-        return STOC_EINVAL;
+        return invalid(k ? EBADF : EFAULT);
     return k->generation == atomic_load(&k->cache->fork_generation) ? 0 : STOC_ELOST;
 }
 
@@ -587,7 +587,7 @@ int stoc_write(struct stoc_claim *k, uint64_t offset, const void *data, size_t l
     if (offset > k->length || length > k->length - offset)
         return STOC_ESCHEMA;
     if (length && !data)
-        return STOC_EINVAL;
+        return invalid(EFAULT);
     bool in_order = k->written == offset;
     code = write_bytes(k, offset, data, length, in_order ? &k->crc : NULL);
     k->written = in_order ? offset + length : OUT_OF_ORDER;
@@ -598,7 +598,7 @@ int stoc_publish(struct stoc_claim *k) { return stoc_publish_loaded(k, 0); }
 
 int stoc_publish_loaded(struct stoc_claim *k, uint64_t nanoseconds)
 {
-    int code = nanoseconds > INT64_MAX ? STOC_EINVAL : check_claim(k);
+    int code = nanoseconds > INT64_MAX ? invalid(ERANGE) : check_claim(k);
     if (code < 0)
         return code;
     STOC_FAULT("write.done");

@@ -164,8 +164,7 @@ static bool load_and_finish(struct stoc_work *w, const struct stoc_task *task, v
     *finish_ns = worked_since(w, loaded.at, delay);
     *waited_ns = MAX(cost - MIN(loaded.cpu - began.cpu, cost), 1);
     part.iov_base = (void *)(uintptr_t)sample;
-    /* other policies need none, and a copy from the disk is no load */
-    cost = c && c->evicts && c->rule.code == STOC_POLICY_COST && !from_disk ? MAX(cost, 1) : 0;
+    cost = from_disk ? 0 : MAX(cost, 1); /* a copy from the disk is no load */
     bool apart = are_apart(c, disk_of(w));
     int kept = STOC_FULL;
     if (c && !c->read_only && !(from_disk && apart) &&

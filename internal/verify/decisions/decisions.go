@@ -167,11 +167,11 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 			t.Fatalf("read %d of sample %d: reference byte %d, the simulator %d", n, i, seg.Reference(uint64(slot)),
 				replay.Reference(slot))
 		}
-		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); cost != replay.Cost(i) {
+		if cost := policy.Cost(shm.Meta(seg.Meta(uint64(i)).Load()).Cost()); kind.NeedsCosts() && cost != replay.Cost(i) {
 			t.Fatalf("read %d of sample %d: cost %d, the simulator %d", n, i, cost, replay.Cost(i))
 		}
 		hand, spread := replay.Shared()
-		if seg.Hand().Load() != hand || seg.Spread().Load() != uint64(spread) {
+		if seg.Hand().Load() != hand || kind.NeedsCosts() && seg.Spread().Load() != uint64(spread) {
 			t.Fatalf("read %d: hand %d and spread %#x, the simulator %d and %#x", n, seg.Hand().Load(),
 				seg.Spread().Load(), hand, spread)
 		}
@@ -188,10 +188,10 @@ func compare(t *testing.T, kind policy.Kind, seg *shm.Segment, c Client, plan *P
 	checkLoads(t, kind, seg, loads)
 }
 
-// checkLoads says whether the cache has counted how long loads took, which a policy that needs costs demands.
+// checkLoads says whether the cache has counted how long loads took: all of them, if no set is refused without a claim.
 func checkLoads(t *testing.T, kind policy.Kind, seg *shm.Segment, loads time.Duration) {
 	t.Helper()
-	if told := sum(seg, shm.LoadNS); kind.NeedsCosts() && told != uint64(loads) || !kind.NeedsCosts() && told != 0 {
+	if told := sum(seg, shm.LoadNS); kind.Evicts() && told != uint64(loads) || !kind.Evicts() && told > uint64(loads) {
 		t.Errorf("loads took %d ns, and the cache counted %d", loads, told)
 	}
 }

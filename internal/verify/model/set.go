@@ -168,7 +168,7 @@ func init() {
 			t.pc = setEntry
 			return
 		}
-		if x.y.Policy.NeedsCosts() && x.op().Took > 0 {
+		if x.op().Took > 0 {
 			t.pc = costLoad
 			return
 		}

@@ -128,10 +128,17 @@ def test_bad_policies():
         Cache.create(samples=10, variable=True, size="8MiB", policy="first-indices")
 
 
-def test_costs_of_other_policies_are_unknown():
-    with made("lru") as cache:
+@pytest.mark.parametrize("policy", ["first-come", "first-indices", "lru"])
+def test_other_policies_keep_costs_too(policy):
+    with made(policy) as cache:
         cache.put(1, pattern(1, SIZE), cost=0.5)
-        assert np.isnan(cache.costs()).all()
+        assert cache.costs()[1] == pytest.approx(0.5, rel=0.2)
+        assert np.isnan(cache.costs()[2:]).all()
+        cache.get_or_load(2, lambda i: pattern(i, SIZE))
+        assert not np.isnan(cache.costs()[2])
+        wanted = [cache._measure_next() for _ in range(4096 - 1)]  # get_or_load has asked once
+        assert all(wanted[:1023])
+        assert sum(wanted[1023:]) == (4096 - 1024) // 16
 
 
 # ------------------------------------------------------------ samples of any size

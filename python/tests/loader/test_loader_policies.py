@@ -318,11 +318,24 @@ def test_advice(tmp_path):
     points = {round(point["cached_fraction"], 2): point["cost_seconds"] for point in numbers["points"]}
     assert points[0.2] < 0.6 * points[0.0]
     loader.close()
-    with pytest.raises(InvalidError, match="has a cache with policy='lru'"):
-        other = Loader(Numbers(N), 16, size=CONTROL + 50 * 4000, policy="lru")
-        list(other)
-        other.advise()
-    with pytest.raises(InvalidError, match="has no cache"):
+    with pytest.raises(InvalidError, match="this loader has no cache, which keeps them; give size="):
         other = Loader(Numbers(N), 16)
         list(other)
         other.advise()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("policy", ["first-come", "first-indices", "lru", "planned"])
+def test_advice_with_other_policies(tmp_path, policy, workers):
+    loader = Loader(Unequal(N, tmp_path / "loads"), 16, shuffle=True, seed=1, num_workers=workers, size=CONTROL + 50 * 4000, policy=policy)
+    for _ in loader:
+        pass
+    numbers = loader.advise().numbers
+    assert numbers["policy"] == policy
+    assert "no sample was loaded twice" in str(loader.advise())  # what the command writes to its standard error
+    # A cache that does not evict knows the samples that it has, which are any of them.
+    assert numbers["known_costs"] == N if policy == "lru" else 30 <= numbers["known_costs"] <= N
+    points = {round(point["cached_fraction"], 2): point for point in numbers["points"]}
+    assert points[0.2]["cost_seconds"] < 0.7 * points[0.0]["cost_seconds"]
+    assert points[0.5]["first_come_seconds"] == pytest.approx(points[0.0]["first_come_seconds"] / 2, rel=0.1)
+    loader.close()

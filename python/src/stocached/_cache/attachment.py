@@ -44,7 +44,7 @@ class Attachment:
         self._loading: set[int] = set()  # samples that this process loads for others too (programs)
         self._away_until = 0.0  # until then it does not ask the server of programs, which was away
         self._evicts = policies.evicts(self.policy)
-        self._costs = self.policy == "cost"  # it decides by the times of loads
+        self._offered = 0  # loads that `_measure_next` was asked about
         self.read_only = bool(info.read_only)
         self.name: str | None = info.name.decode() or None
         self.path: str | None = os.fsdecode(info.path) or None
@@ -89,6 +89,13 @@ class Attachment:
         buckets = None if kept is None else (ctypes.c_uint8 * _native.KEPT_BYTES).from_buffer_copy(kept)
         self._handle.check(_native.keep(self._handle, buckets))
         self._kept = kept
+
+    def _measure_next(self) -> bool:
+        """Whether to measure the next load and tell what it cost: docs/spec/policies.md, Who measures."""
+        if self.policy == "cost":
+            return True
+        self._offered += 1
+        return self._offered <= 1024 or self._offered % 16 == 0
 
     @property
     def _detached(self) -> bool:

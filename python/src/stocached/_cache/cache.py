@@ -230,8 +230,8 @@ class Cache(Attachment):
         return reading.states(self)
 
     def costs(self) -> npt.NDArray[np.float64]:
-        """Seconds that the load of each sample takes, to about 19 %; nan: unknown. Only a cache with
-        policy="cost" remembers them, also of samples that are not in the cache."""
+        """Seconds that the load of each sample takes, to about 19 %; nan: unknown. With policy="cost" each load is
+        measured, with others some. The cache also remembers those of samples that it does not hold any more."""
         return reading.costs(self)
 
     # ------------------------------------------------------------ have a server fill it
@@ -292,8 +292,8 @@ class Cache(Attachment):
         overwrite: replaces the sample if the cache has it.
         wait: for another client that is filling the sample now, up to a minute.
         cost: the seconds that the load of this sample took, below 2**63 ns (292 years); `LoadTime` measures them. A
-            cache with policy="cost" keeps the samples that cost most; others ignore it. None and 0: unknown. Such a
-            sample gets a free slot, but no slot of another sample.
+            cache with policy="cost" keeps the samples that cost most; others keep the cost, for `stocached advise`. None
+            and 0: unknown. With policy="cost" such a sample gets a free slot, but no slot of another sample.
 
         Raises SampleIndexError (IndexError), SchemaError (ValueError), InvalidError (ValueError)
         for a cost that is negative, not finite or above 292 years, ReadOnlyError, ClosedError."""
@@ -304,7 +304,7 @@ class Cache(Attachment):
 
         Threads of this process that miss the same sample at the same time call `fn` once and share
         its result. The result is read-only: a view of the cache, or a copy if the cache is full
-        or evicts. With policy="cost" the cache gets the time that `fn` took.
+        or evicts. The cache is told the time that `fn` took: of each load with policy="cost", of some with others.
 
         If `fn` draws from the global generators of random, numpy.random or torch, the sample is
         loaded again to see whether it depends on them.

@@ -34,8 +34,6 @@ def put(
     cache: Attachment, index: SupportsIndex, value: Any, overwrite: bool, wait: bool, cost: float | None = None
 ) -> SetResult:
     nanoseconds = 0 if cost is None else _nanoseconds(cost)
-    if not cache._costs:
-        nanoseconds = 0
     i = index if type(index) is int and 0 <= index < cache.samples else cache._index(index)
     flags = (_native.OVERWRITE if overwrite else 0) | (_native.WAIT if wait else 0)
     if (
@@ -115,7 +113,7 @@ def _load(cache: Attachment, i: int, fn: Callable[[int], Any], allow_random: boo
         if value is not None:
             return value
     guard = None if allow_random else _guard(cache)
-    load = timed(functools.partial(fn, i), cache._costs)
+    load = timed(functools.partial(fn, i), cache._measure_next())
     loaded, stays = (load(), True) if guard is None else guard.load(i, load)
     result = put(cache, i, loaded, False, False, cost_of(load)) if stays else SetResult.BUSY
     if guard is not None and result is SetResult.STORED:

@@ -251,7 +251,7 @@ class CachedSamples(CacheBacked):
                 sample, cost = one.decoded, one.read + (one.decode or 0)
             if sample is not None:
                 again = functools.partial(operator.getitem, self.stored, one.index)
-                self._store(one.index, sample, None, again, cost if self.cache._costs else None)
+                self._store(one.index, sample, None, again, cost)
 
     def _check_decoding(self, index: int, sample: Any) -> None:
         """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""
@@ -473,13 +473,13 @@ class CachedSamples(CacheBacked):
 
     def _load_own(self, i: int) -> Any:
         load = functools.partial(operator.getitem, self.stored, i)
-        guard, first = self._guard(), timed(load, self.cache._costs)
+        guard, first = self._guard(), timed(load, self.cache._measure_next())
         sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
         return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
 
     def _load_own_several(self, indices: list[int]) -> Sequence[Any]:
         load = functools.partial(self._batch, indices)
-        guard, first = self._guard(), timed(load, self.cache._costs)
+        guard, first = self._guard(), timed(load, self.cache._measure_next())
         samples, stays = (loading.run(first), True) if guard is None else guard.load_several(indices, first)
         if not stays:
             return samples

@@ -32,17 +32,17 @@ class Advice:
 def advise(cache: Cache | None, workers: int, step_seconds: float, source_share: float | None) -> Advice:
     """step_seconds: of all training steps of an epoch. source_share: of the loads, their waits for the source;
     None: unknown. Raises InvalidError, UnsupportedError."""
-    if cache is None or cache.policy != "cost":
-        have = "has no cache" if cache is None else f"has a cache with policy={cache.policy!r}"
+    if cache is None:
         raise InvalidError(
-            f'advise() needs measured loads, and this loader {have}; give size= and policy="cost", or record a run with trace= and ask '
+            "advise() needs measured loads, and this loader has no cache, which keeps them; give size=, or record a run with trace= and ask "
             "`stocached advise run.json`"
         )
     path = cache.path if cache.path is not None else f"/proc/{os.getpid()}/fd/{cache._handle.info().fd}"
     command = [_program(), "advise", path, "--workers", str(max(workers, 1)), "--step", f"{step_seconds:.9f}s"]
     if source_share is not None:
         command += ["--source-share", f"{source_share:.6f}"]
-    return Advice(_run(command), json.loads(_run([*command, "--json"])))
+    text, numbers = _run(command), json.loads(_run([*command, "--json"]))
+    return Advice(text + "".join(f"NOTE: {note}\n" for note in numbers["notes"]), numbers)
 
 
 def _program() -> str:
