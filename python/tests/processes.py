@@ -3,11 +3,13 @@ them."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,33 @@ def limit(seconds: float) -> float:
     are running now or were in the last minute."""
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
     return seconds * max(1.0, 2 * max(os.getloadavg()[0], running) / len(os.sched_getaffinity(0)))
+
+
+def compute(seconds: float) -> None:
+    """Uses a processor for so long, however long it waits for it."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def _spin() -> None:
+    while os.getppid() != 1:
+        pass
+
+
+@contextlib.contextmanager
+def busy_machine(each: int = 4) -> Iterator[None]:
+    """So many processes that spin for each processor."""
+    context = multiprocessing.get_context("fork")
+    others = [context.Process(target=_spin, daemon=True) for _ in range(each * len(os.sched_getaffinity(0)))]
+    for other in others:
+        other.start()
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.join()
 
 
 def lives(pid: int) -> bool:

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from helpers import pattern
+from processes import busy_machine, compute
 
 from stocached import InvalidError
 from stocached._common.load_time import TimedLoad, cost_of
@@ -233,12 +234,6 @@ def test_a_process_that_attaches_evicts_too():
 # ------------------------------------------------------------ measured costs
 
 
-def spin(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
 def measured(load: object) -> float:
     timed = TimedLoad(load)
     timed()
@@ -258,26 +253,12 @@ def test_a_wait_for_the_source_counts():
     assert a_sleep_counts(0.02)
 
 
-def busy(stop) -> None:
-    while not stop.is_set():
-        spin(0.01)
-
-
 def test_a_busy_machine_makes_no_load_dearer():
     """Six processes want each processor. Without schedstat such a load costs several times as much."""
-    context = multiprocessing.get_context("fork")
-    stop = context.Event()
-    others = [context.Process(target=busy, args=(stop,)) for _ in range(6 * len(os.sched_getaffinity(0)))]
-    for other in others:
-        other.start()
-    try:
+    with busy_machine(6):
         began = time.perf_counter()
-        cost = measured(lambda: spin(0.2))
+        cost = measured(lambda: compute(0.2))
         wall = time.perf_counter() - began
-    finally:
-        stop.set()
-        for other in others:
-            other.join()
     assert 0.2 <= cost < 0.3 < wall
 
 

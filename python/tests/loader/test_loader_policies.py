@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loader_datasets import Numbers, check, read, sample
+from processes import busy_machine, compute
 
 from stocached import InvalidError, WeightedOrder
 from stocached.cache import Cache
@@ -212,18 +213,11 @@ def test_the_costliest_samples_stay(workers, tmp_path):
     loader.close()
 
 
-def spin() -> None:
-    while os.getppid() != 1:
-        pass
-
-
 class Computing(Numbers):
     """Samples whose loads use a processor, all for the same time."""
 
     def __getitem__(self, index: int) -> Any:
-        end = time.thread_time() + self.seconds
-        while time.thread_time() < end:
-            pass
+        compute(self.seconds)
         return sample(index)
 
 
@@ -232,11 +226,7 @@ def test_equal_costs_move_nothing_on_a_busy_machine(dataset):
     """From the third epoch on, fewer than 1 % of the slots get another sample in an epoch. Two processes for each
     processor spin, so most measurements include waits for a processor, which do not count. What is left is noise, and
     the policy learns how far two measurements of one sample lie apart. Neither depends on how busy the machine is."""
-    context = multiprocessing.get_context("fork")
-    others = [context.Process(target=spin, daemon=True) for _ in range(2 * len(os.sched_getaffinity(0)))]
-    for other in others:
-        other.start()
-    try:
+    with busy_machine(2):
         loader = Loader(
             dataset(2000, 0.0002), 64, shuffle=True, seed=1, size=CONTROL + 1000 * 4000, policy="cost", num_workers=2
         )
@@ -248,10 +238,6 @@ def test_equal_costs_move_nothing_on_a_busy_machine(dataset):
         moved = loader.cache.stats().evicted - before
         assert moved < 0.01 * 2 * loader.cache.slots, (before, moved)
         loader.close()
-    finally:
-        for other in others:
-            other.kill()
-            other.join()
 
 
 def test_weights_make_the_default_keep_what_is_read_most():

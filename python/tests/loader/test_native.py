@@ -525,6 +525,7 @@ def test_timeline(root, tmp_path, store):
     assert sorted(found.pop("load")) == all_samples[: stats.misses]
     assert sorted(found.pop("gather", [])) == all_samples[stats.misses :]
     assert sorted(found.pop("source")) == all_samples[: stats.misses]
+    assert set(found.pop("delay", [])) <= set(all_samples)  # the waits for a processor
     assert found == {}
     spans = [span for span in spans if span["name"] != "source"]  # within loads
     assert all(span["dur"] > 0 for span in spans if span["name"] != "gather"), "a hit is read and augmented at once"

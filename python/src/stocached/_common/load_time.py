@@ -51,7 +51,13 @@ def _schedule() -> _Schedule:
 def idle_ns() -> int:
     """A clock that goes on while this thread has no processor and does not ask for one: while it waits for a disk,
     for the network or for a lock. Only differences count."""
-    return monotonic_ns() - thread_time_ns() - _schedule().delay()
+    schedule, idle = _schedule(), 0
+    for _ in range(4):
+        now = monotonic_ns()
+        idle = now - thread_time_ns() - schedule.delay()
+        if monotonic_ns() - now < _QUICK:
+            break  # else the thread lost its processor, as often in a call for its time, and the numbers do not fit
+    return idle
 
 
 def delay_ns() -> int:
