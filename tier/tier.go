@@ -64,7 +64,8 @@ const (
 
 // Kind is a kind of tier.
 type Kind struct {
-	Name string // the value of the key kind
+	Name     string          // the value of the key kind
+	Defaults source.Settings // of the kind's own keys that have one
 	// Check checks settings as Open does, and opens nothing.
 	Check func(s source.Settings, about About) error
 	// Open opens a tier, and does not wait for its servers. The settings have neither kind nor

@@ -21,7 +21,7 @@ import (
 )
 
 // Kind is the kind of this tier.
-var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: examine}
+var Kind = tier.Kind{Name: kindName, Defaults: defaults, Check: check, Open: Open, Examine: examine}
 
 const kindName = "disk"
 
