@@ -143,6 +143,17 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	return 0, tier.Miss
 }
 
+// Has is part of tier.Knowing.
+func (t *Tier) Has(i int) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.breaker.IsOpen() || t.closed {
+		return false
+	}
+	state, err := t.cache.State(i)
+	return err == nil && state == cache.StateReady
+}
+
 func (t *Tier) drop(i int) {
 	err := t.cache.Drop(i)
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/internal/size"
@@ -92,6 +93,14 @@ func Check(all []source.Settings, about tier.About) error {
 		}
 	}
 	return nil
+}
+
+// Shared says whether machines share one of the tiers of a cache.
+func Shared(all []source.Settings) bool {
+	return slices.ContainsFunc(all, func(settings source.Settings) bool {
+		kind, _, _, err := split(settings)
+		return err == nil && kind.Shared
+	})
 }
 
 // Open opens the tiers of a cache, from fast to slow, and does not wait for their servers. nil: there
