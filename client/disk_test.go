@@ -101,7 +101,7 @@ func TestDiskMistakes(t *testing.T) {
 	}{
 		{path, func(o *DiskOptions) { o.Fingerprint = "" }, ErrInvalid, "Fingerprint"},
 		{path, func(o *DiskOptions) { o.Size = 0 }, ErrInvalid, "Size"},
-		{path, func(o *DiskOptions) { o.Size = 1000 }, ErrMemory, "over the limit"},
+		{path, func(o *DiskOptions) { o.Size = 1000 }, ErrMemory, "more than the size of 1000"},
 		{path, func(o *DiskOptions) { o.Samples = 0 }, ErrInvalid, "samples"},
 		{path, func(o *DiskOptions) { o.SampleBytes = 0 }, ErrInvalid, "sample"},
 		{path, func(o *DiskOptions) { o.Policy = PolicyCost }, ErrInvalid, "Policy"},

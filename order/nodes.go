@@ -49,8 +49,12 @@ func NewOwners(nodes []Node, samples uint64) (*Owners, error) {
 		}
 		keys[i] = nodeKey(n.Name)
 		if other, taken := known[keys[i]]; taken {
-			return nil, fmt.Errorf("%w: nodes %d (%s) and %d (%s) have the same name, or names that cannot be told apart; "+
-				"rename one", ErrInvalid, other, o.nodes[other].Name, i, n.Name)
+			if n.Name == o.nodes[other].Name {
+				return nil, fmt.Errorf("%w: nodes %d and %d have the same name, %s; give each node a name of its own, such as "+
+					"its host name", ErrInvalid, other, i, n.Name)
+			}
+			return nil, fmt.Errorf("%w: nodes %d (%s) and %d (%s) have names with the same hash, by which nodes are known; "+
+				"change one of them, for example to %[5]s-1", ErrInvalid, other, o.nodes[other].Name, i, n.Name)
 		}
 		known[keys[i]] = i
 	}

@@ -289,8 +289,8 @@ func planSlots(flags uint32, policy Policy, samples, slots, stride uint64, recor
 	}
 	if limit != 0 && (slots == 0 || size(slots) > limit) {
 		return Geometry{}, fail(ErrMemory,
-			"%d slots of %d bytes for %d samples make a segment of %d bytes, over the limit of %d; "+
-				"raise the limit to that at least",
+			"%d slots of %d bytes for %d samples make a segment of %d bytes, more than the size of %d; "+
+				"give a size of at least that",
 			wanted, stride, samples, size(wanted), limit)
 	}
 	g, err := NewGeometry(flags, policy, samples, slots, stride, records, 0)
@@ -323,8 +323,8 @@ func planChains(flags uint32, policy Policy, samples, stride uint64, records uin
 		return err != nil || g.SegmentBytes > limit
 	})
 	if slots == 0 {
-		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, over the "+
-			"limit of %d; raise the limit to that at least", stride, samples, least.SegmentBytes, limit)
+		return least, fail(ErrMemory, "one slot of %d bytes for %d samples makes a segment of %d bytes, more than "+
+			"the size of %d; give a size of at least that", stride, samples, least.SegmentBytes, limit)
 	}
 	return NewGeometry(flags, policy, samples, uint64(slots), stride, records, 0)
 }
@@ -338,8 +338,8 @@ func planArena(flags uint32, samples uint64, records uint32, limit, smallest uin
 	}
 	if limit < least.SegmentBytes {
 		return least, fail(ErrMemory,
-			"an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, over the limit of %d; "+
-				"raise the limit to that at least",
+			"an arena for the smallest of %d samples (%d bytes) makes a segment of %d bytes, more than the size of %d; "+
+				"give a size of at least that",
 			samples, units*UnitBytes, least.SegmentBytes, limit)
 	}
 	payload := min((limit-least.PayloadOffset)&^(RegionAlign-1), MaxArenaBytes-UnitBytes)

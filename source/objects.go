@@ -115,13 +115,18 @@ var address = regexp.MustCompile(`^([a-z][a-z0-9+.-]*)://`)
 // IsRemote says whether a path is an address, such as s3://bucket/name.
 func IsRemote(path string) bool { return address.MatchString(path) }
 
+// Public returns an address without what is private in it; another path as it is.
+func Public(path string) string {
+	takePrivate(&path)
+	return path
+}
+
 // RefuseAddress returns ErrInvalid if the value of a key is an address. next says what the user can do.
 func RefuseAddress(key, path, next string) error {
 	if !IsRemote(path) {
 		return nil
 	}
-	takePrivate(&path)
-	return fmt.Errorf("%w: %s is %s, an address, and must be a local path; %s", ErrInvalid, key, path, next)
+	return fmt.Errorf("%w: %s is %s, an address, and must be a local path; %s", ErrInvalid, key, Public(path), next)
 }
 
 // Remote has the key of all kinds of source that says how to reach an address. Their settings embed it.

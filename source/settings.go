@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,6 +52,17 @@ func (s Settings) Decode(into any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, strings.Join(complaints, "; "))
 	}
 	return nil
+}
+
+// Or returns these settings, with defaults for the keys without a value.
+func (s Settings) Or(defaults Settings) Settings {
+	all := maps.Clone(defaults)
+	for key, value := range s {
+		if value != nil || defaults[key] == nil {
+			all[key] = value
+		}
+	}
+	return all
 }
 
 // NotZero refuses 0 for keys that have another default, because a user who writes 0 means something

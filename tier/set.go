@@ -3,6 +3,7 @@ package tier
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,17 @@ func (s *Set) Problems() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// Lacking returns those of the samples that no tier has. It asks no server: if one of the tiers is shared, it
+// returns none.
+func (s *Set) Lacking(indices []int) []int {
+	if s.shared != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(indices), func(i int) bool {
+		return slices.ContainsFunc(s.queues, func(q queue) bool { return q.tier.(Knowing).Has(i) })
+	})
 }
 
 // put writes a sample to the first n tiers, in the background, and says whether one takes it.

@@ -32,6 +32,12 @@ type Tier interface {
 	Close() error
 }
 
+// Knowing is a Tier that knows at once which samples it has. One that machines share does not.
+type Knowing interface {
+	Tier
+	Has(i int) bool
+}
+
 // Shared is a Tier that several machines share. They load each sample once, by leases.
 type Shared interface {
 	Tier
@@ -64,7 +70,9 @@ const (
 
 // Kind is a kind of tier.
 type Kind struct {
-	Name string // the value of the key kind
+	Name     string          // the value of the key kind
+	Defaults source.Settings // of the kind's own keys that have one
+	Shared   bool            // its tiers are Shared; else they are Knowing
 	// Check checks settings as Open does, and opens nothing.
 	Check func(s source.Settings, about About) error
 	// Open opens a tier, and does not wait for its servers. The settings have neither kind nor

@@ -278,7 +278,7 @@ static void bad_input(void)
     refuses("path", NULL, FIXED, STOC_EINVAL);
     refuses("path", "", FIXED, STOC_EINVAL);
     refuses("limit_bytes", path, DISK_OPTIONS(.sample_bytes = BYTES, .limit_bytes = 0), STOC_EINVAL);
-    refuses("over the limit", path, DISK_OPTIONS(.sample_bytes = BYTES, .limit_bytes = 1000), STOC_EMEMORY);
+    refuses("more than the size of 1000", path, DISK_OPTIONS(.sample_bytes = BYTES, .limit_bytes = 1000), STOC_EMEMORY);
     refuses("fingerprint", path, DISK_OPTIONS(.sample_bytes = BYTES, .fingerprint = NULL), STOC_EINVAL);
     refuses("fingerprint", path, DISK_OPTIONS(.sample_bytes = BYTES, .fingerprint = ""), STOC_EINVAL);
     refuses("directory", path, DISK_OPTIONS(.sample_bytes = BYTES, .directory = "/dev/shm"), STOC_EINVAL);

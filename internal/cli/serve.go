@@ -136,7 +136,7 @@ all caches fit together, and starts nothing.`,
 }
 
 var settingColumns = table.Columns[config.Setting]{
-	table.Shown("key", "key", "of the configuration; lists are in the file",
+	table.Shown("key", "key", "of the configuration",
 		func(s config.Setting) any { return s.Key }),
 	table.Shown("value", "value", "that is in force", func(s config.Setting) any { return s.Value }),
 	table.Shown("from", "from", "default, file, or an environment variable",
@@ -151,7 +151,9 @@ func newConfig() *cobra.Command {
 	show := &cobra.Command{
 		Use:   "print -c config.yaml",
 		Short: "Print the values in force, and where each comes from",
-		Long: paragraphs(`Reads the configuration as serve does, and prints every key outside of lists.`,
+		Long: paragraphs(`Reads the configuration as serve does, and prints the keys in force: those outside of lists,
+then those of each cache, its source and its tiers. Keys of a source that the file leaves out have the defaults
+that "stocached source --help" names. Passwords, and users, passwords and queries of addresses are hidden.`,
 			settingColumns.Explain("OUTPUT"), exitStatus(exitNotFound)),
 		Args:              arguments(0, 0, "none"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -160,7 +162,7 @@ func newConfig() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return settingColumns.Rows(c.OutOrStdout(), configuration.Settings(), asJSON)
+			return settingColumns.Rows(c.OutOrStdout(), append(configuration.Settings(), configuration.CacheSettings()...), asJSON)
 		},
 	}
 	f.add(show)

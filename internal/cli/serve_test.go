@@ -158,4 +158,5 @@ func TestConfigPrint(t *testing.T) {
 		t.Fatalf("%v", objects)
 	}
 	wantFields(t, objects[k], jsonObject{"key": "sockets.dir", "value": sockets, "from": "file"})
+	contains(t, got, "caches[0].source.kind", "raw")
 }

@@ -332,7 +332,7 @@ func TestTierBadInput(t *testing.T) {
 	}
 }
 
-// Ensure that a reload adds and removes tiers, keeps the segment, and refuses tiers beside read_ahead.
+// Ensure that a reload adds and removes tiers, keeps the segment, and refuses a shared tier beside read_ahead without blocks.
 func TestTierReload(t *testing.T) {
 	r := redistest.Start(t)
 	s := hosts(t, 1, 100, "all", on(r))[0]
@@ -379,7 +379,7 @@ func TestTierReload(t *testing.T) {
 	if got := s.tier("misses_total"); got != 40 {
 		t.Errorf("%v misses", got)
 	}
-	change(both, "a tier has; leave read_ahead out, and raise parallel")
+	change(both, "add blocks: true if the source has blocks, or leave read_ahead out and raise parallel")
 	wantFetch(t, c, first(100))
 }
 

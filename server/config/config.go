@@ -41,8 +41,9 @@ type Config struct {
 	Web     Listener `key:"web"`
 	Log     Log      `key:"log"`
 
-	path string
-	from map[string]string // of each scalar key: default, file, or the name of the variable
+	path  string
+	given []any             // the caches as the file has them
+	from  map[string]string // of each scalar key: default, file, or the name of the variable
 }
 
 // Cache is one cache of the server.
@@ -142,6 +143,7 @@ func Load(path string) (*Config, error) {
 			v.Set(key, os.Getenv(name))
 		}
 	}
+	c.given, _ = v.Get("caches").([]any)
 	all := append(checkKeys(text), complaints(v.Unmarshal(c, strict, passed), c.check)...)
 	slices.Sort(all)
 	if complaints := slices.Compact(all); len(complaints) > 0 {
@@ -433,10 +435,10 @@ func (c *Config) SocketsDir() string {
 	return c.Sockets.Dir
 }
 
-// Setting is a scalar key in force.
+// Setting is a key in force.
 type Setting struct{ Key, Value, From string }
 
-// Settings lists the scalar keys, sorted. From says where the value comes from: default, file, or
+// Settings lists the scalar keys outside of lists, sorted. From says where the value comes from: default, file, or
 // an environment variable.
 func (c *Config) Settings() []Setting {
 	total := "none"

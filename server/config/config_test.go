@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,44 @@ func TestEnvironment(t *testing.T) {
 	if _, err := config.Load(write(t, good)); !errors.Is(err, config.ErrInvalid) ||
 		!strings.Contains(err.Error(), `log.level: "loud"`) {
 		t.Error(err)
+	}
+}
+
+// Ensure that the keys of caches, sources and tiers are listed with their defaults and where they come from, and
+// that nothing secret is.
+func TestCacheSettings(t *testing.T) {
+	path := write(t, `caches:
+  - name: pets
+    source: {kind: raw, path: "https://me:hush@example.com/x?sig=hush", limits: {concurrency: 3}, also: ["http://a:hush@b/", {token: hush}]}
+    tiers:
+      - {size: 1GiB, kind: disk, dir: fast}
+      - {kind: cluster, addresses: ["127.0.0.1:6379"], password: hush, timeout: 1s, tls: {ca: ca.pem, password: hush}}
+  - {name: all, source: {kind: dir, path: x}, decode: {resize: [2, 3]}, size: 1KiB, policy: planned, side_buffer: none, parallel: 9,
+    read_timeout: 30s, unnamed: true}
+`)
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range c.CacheSettings() {
+		got = append(got, strings.TrimSpace(s.Key+" "+s.Value+" "+s.From))
+	}
+	dir := filepath.Dir(path)
+	want := []string{"caches[0].name pets file", "caches[0].source.kind raw file", "caches[0].source.also [http://b/, {token: (hidden)}] file",
+		"caches[0].source.limits.concurrency 3 file", "caches[0].source.path https://example.com/x file", "caches[0].tiers[0].kind disk file",
+		"caches[0].tiers[0].dir " + dir + "/fast file", "caches[0].tiers[0].size 1GiB file", "caches[0].tiers[0].memory 64MiB default",
+		"caches[0].tiers[0].policy first-come default", "caches[0].tiers[1].kind cluster file", "caches[0].tiers[1].addresses [127.0.0.1:6379] file",
+		"caches[0].tiers[1].password (hidden) file", "caches[0].tiers[1].timeout 1s file", "caches[0].tiers[1].tls.ca " + dir + "/ca.pem file",
+		"caches[0].tiers[1].tls.password (hidden) file", "caches[0].tiers[1].expire 168h default", "caches[0].tiers[1].lease 10s default",
+		"caches[0].tiers[1].memory 64MiB default", "caches[0].size all default", "caches[0].policy first-come default", "caches[0].parallel 4 default",
+		"caches[0].read_timeout 1m0s default", "caches[0].remove_unused never default", "caches[0].unnamed false default",
+		"caches[0].dir " + shm.DefaultDir() + " default",
+		"caches[1].name all file", "caches[1].source.kind dir file", "caches[1].source.path " + dir + "/x file", "caches[1].decode.resize [2, 3] file",
+		"caches[1].size 1024 file", "caches[1].policy planned file", "caches[1].side_buffer none file", "caches[1].parallel 9 file",
+		"caches[1].read_timeout 30s file", "caches[1].remove_unused never default", "caches[1].unnamed true file"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

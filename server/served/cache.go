@@ -388,9 +388,13 @@ func (h *Cache) Withdraw(owner uint32) {
 
 // ReadAhead tells a source that reads ahead which samples come next. The caller has entered.
 func (h *Cache) ReadAhead(indices []int) {
-	if h.ahead != nil {
-		h.ahead.Prefetch(indices)
+	if h.ahead == nil {
+		return
 	}
+	if h.tiers != nil {
+		indices = h.tiers.Lacking(indices)
+	}
+	h.ahead.Prefetch(indices)
 }
 
 // Announce tells a source that reads ahead which samples a client prefetches. The caller has
@@ -405,7 +409,7 @@ func (h *Cache) Announce(indices []int64) {
 			missing = append(missing, int(i))
 		}
 	}
-	h.ahead.Prefetch(missing)
+	h.ReadAhead(missing)
 }
 
 // Shut ends the server's part in the cache and closes the segment, which stays. It waits at most

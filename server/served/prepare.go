@@ -63,9 +63,9 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 
 // checkTiers checks the settings of tiers.
 func (p *Prepared) checkTiers() error {
-	if len(p.Options.Tiers) > 0 && p.ahead != nil {
-		return fmt.Errorf("%w: read_ahead and tiers do not go together: it would read from the source what a tier has; "+
-			"leave read_ahead out, and raise parallel for more reads at a time",
+	if p.ahead != nil && !p.ahead.Whole() && tierkinds.Shared(p.Options.Tiers) {
+		return fmt.Errorf("%w: read_ahead beside a tier that machines share reads nothing ahead, because that could be what the "+
+			"tier has; add blocks: true if the source has blocks, or leave read_ahead out and raise parallel",
 			source.ErrInvalid)
 	}
 	if p.source.Info().Programs {

@@ -36,6 +36,8 @@ type Ahead interface {
 	// are announced now. The others are invalid, exceed the queue (65,536 samples or blocks), or
 	// are larger than Size.
 	Prefetch(indices []int) int
+	// Whole says whether a Read of a sample that was not announced reads its whole block.
+	Whole() bool
 	// Held returns the bytes of samples that are held or read ahead.
 	Held() int64
 }
@@ -330,7 +332,7 @@ func (a *ahead) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // if the caller reads the source.
 func (a *ahead) find(i int) (u *unit, mine bool) {
 	number := a.number(i)
-	if a.blocks != nil && a.o.Blocks {
+	if a.Whole() {
 		u, _ = a.unit(number)
 	} else {
 		a.mu.Lock()
@@ -378,6 +380,8 @@ func (a *ahead) unwant(u *unit, i int) {
 		a.drop(u)
 	}
 }
+
+func (a *ahead) Whole() bool { return a.blocks != nil && a.o.Blocks }
 
 func (a *ahead) Held() int64 {
 	a.mu.Lock()

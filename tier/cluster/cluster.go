@@ -24,7 +24,7 @@ import (
 )
 
 // Kind is the kind of this tier.
-var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: Examine}
+var Kind = tier.Kind{Name: kindName, Defaults: defaults, Shared: true, Check: check, Open: Open, Examine: Examine}
 
 const kindName = "cluster"
 

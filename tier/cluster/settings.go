@@ -37,10 +37,12 @@ type tlsSettings struct {
 	ServerName string `key:"server_name"`
 }
 
+var defaults = source.Settings{"timeout": "500ms", "expire": "168h", "lease": "10s"}
+
 // read reads and checks settings. Errors: source.ErrInvalid, errors of files.
 func read(from source.Settings) (*settings, error) {
-	s := &settings{Timeout: 500 * time.Millisecond, Expire: 168 * time.Hour, Lease: 10 * time.Second}
-	if err := from.Decode(s); err != nil {
+	s := new(settings)
+	if err := from.Or(defaults).Decode(s); err != nil {
 		return nil, err
 	}
 	var wrong []string

@@ -21,7 +21,7 @@ import (
 )
 
 // Kind is the kind of this tier.
-var Kind = tier.Kind{Name: kindName, Check: check, Open: Open, Examine: examine}
+var Kind = tier.Kind{Name: kindName, Defaults: defaults, Check: check, Open: Open, Examine: examine}
 
 const kindName = "disk"
 
@@ -141,6 +141,17 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	}
 	t.counts.misses.Add(1)
 	return 0, tier.Miss
+}
+
+// Has is part of tier.Knowing.
+func (t *Tier) Has(i int) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.breaker.IsOpen() || t.closed {
+		return false
+	}
+	state, err := t.cache.State(i)
+	return err == nil && state == cache.StateReady
 }
 
 func (t *Tier) drop(i int) {

@@ -25,10 +25,12 @@ type settings struct {
 	policy shm.Policy
 }
 
+var defaults = source.Settings{"policy": shm.PolicyFirstCome.String()}
+
 // read reads and checks settings. Errors: source.ErrInvalid.
 func read(from source.Settings, about tier.About) (*settings, error) {
-	s := &settings{Policy: shm.PolicyFirstCome.String()}
-	if err := from.Decode(s); err != nil {
+	s := new(settings)
+	if err := from.Or(defaults).Decode(s); err != nil {
 		return nil, err
 	}
 	var wrong []string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/stocached/stocached/internal/size"
@@ -18,8 +19,18 @@ import (
 // All lists all kinds.
 var All = []tier.Kind{disk.Kind, cluster.Kind}
 
-// defaultMemory bounds the queue of writes of a tier.
-const defaultMemory = 64 << 20
+// defaults of the keys that all kinds have. memory bounds the queue of writes of a tier.
+var defaults = source.Settings{"memory": "64MiB"}
+
+// Defaults returns the defaults of a tier's keys, by its settings.
+func Defaults(settings source.Settings) source.Settings {
+	for _, k := range All {
+		if k.Name == settings["kind"] {
+			return k.Defaults.Or(defaults)
+		}
+	}
+	return maps.Clone(defaults)
+}
 
 // one is a tier in a configuration, without the keys of its kind.
 type one struct {
@@ -36,8 +47,7 @@ func split(settings source.Settings) (kind tier.Kind, own source.Settings, commo
 			delete(own, key)
 		}
 	}
-	common = one{Memory: defaultMemory}
-	if err := errors.Join(both.Decode(&common), both.NotZero("memory")); err != nil {
+	if err := errors.Join(both.Or(defaults).Decode(&common), both.NotZero("memory")); err != nil {
 		return kind, nil, common, err
 	}
 	var known []string
@@ -83,6 +93,14 @@ func Check(all []source.Settings, about tier.About) error {
 		}
 	}
 	return nil
+}
+
+// Shared says whether machines share one of the tiers of a cache.
+func Shared(all []source.Settings) bool {
+	return slices.ContainsFunc(all, func(settings source.Settings) bool {
+		kind, _, _, err := split(settings)
+		return err == nil && kind.Shared
+	})
 }
 
 // Open opens the tiers of a cache, from fast to slow, and does not wait for their servers. nil: there

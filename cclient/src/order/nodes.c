@@ -215,12 +215,20 @@ static int check_nodes(const struct stoc_nodes *nodes, uint64_t samples, struct 
 static int check_keys(const struct stoc_nodes *nodes, const struct stoc_owners *o, struct stoc_error *error)
 {
     for (uint32_t i = 0; nodes->names && i < o->count; i++)
-        for (uint32_t k = 0; k < i; k++)
-            if (o->nodes[k].key == o->nodes[i].key)
+        for (uint32_t k = 0; k < i; k++) {
+            const char *one = nodes->names[k], *other = nodes->names[i];
+            if (o->nodes[k].key != o->nodes[i].key)
+                continue;
+            if (strcmp(one, other) == 0)
                 return fail(error, STOC_EINVAL, 0,
-                            "nodes %u (%.100s) and %u (%.100s) have the same name, or names that cannot be told apart; "
-                            "rename one",
-                            k, nodes->names[k], i, nodes->names[i]);
+                            "nodes %u and %u have the same name, %.100s; give each node a name of its own, such as its "
+                            "host name",
+                            k, i, one);
+            return fail(error, STOC_EINVAL, 0,
+                        "nodes %u (%.100s) and %u (%.100s) have names with the same hash, by which nodes are known; "
+                        "change one of them, for example to %.100s-1",
+                        k, one, i, other, other);
+        }
     return 0;
 }
 

@@ -40,8 +40,8 @@ static int plan_chains(const struct stoc_options *o, uint32_t flags, uint32_t re
     }
     if (slots == 0)
         return fail(error, STOC_EMEMORY, 0,
-                    "one slot of %llu bytes for %llu samples makes a segment of %llu bytes, over the limit of %llu; "
-                    "raise the limit to that at least",
+                    "one slot of %llu bytes for %llu samples makes a segment of %llu bytes, more than the size of "
+                    "%llu; give a size of at least that",
                     (unsigned long long)stride, (unsigned long long)o->samples, (unsigned long long)g->segment_bytes,
                     (unsigned long long)o->limit_bytes);
     geometry_of(flags, o->policy, o->samples, slots, stride, records, 0, g, why);
@@ -154,8 +154,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
             return fail(error, STOC_EINVAL, 0, "%s", why);
         if (o->limit_bytes < h->g.segment_bytes)
             return fail(error, STOC_EMEMORY, 0,
-                        "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, over "
-                        "the limit of %llu; raise the limit to that at least",
+                        "an arena for the smallest of %llu samples (%llu bytes) makes a segment of %llu bytes, more "
+                        "than the size of %llu; give a size of at least that",
                         (unsigned long long)o->samples, (unsigned long long)smallest,
                         (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
         uint64_t payload = (o->limit_bytes - h->g.payload_offset) / STOC_REGION_ALIGN * STOC_REGION_ALIGN;
@@ -173,8 +173,8 @@ INTERNAL int plan(const char *name, const struct stoc_options *o, struct header 
         if (!geometry_of(flags, o->policy, o->samples, wanted, stride, records, 0, &h->g, why))
             return fail(error, STOC_EINVAL, 0, "%s", why);
         return fail(error, STOC_EMEMORY, 0,
-                    "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, over the limit of %llu; "
-                    "raise the limit to that at least",
+                    "%llu slots of %llu bytes for %llu samples make a segment of %llu bytes, more than the size of "
+                    "%llu; give a size of at least that",
                     (unsigned long long)wanted, (unsigned long long)stride, (unsigned long long)o->samples,
                     (unsigned long long)h->g.segment_bytes, (unsigned long long)o->limit_bytes);
     }

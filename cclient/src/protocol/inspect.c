@@ -330,20 +330,20 @@ size_t stoc_explain(const stoc_cache *c, int code, int64_t index, uint64_t bytes
         if (c->chains)
             n = snprintf(buffer, size,
                          "sample %lld of %llu bytes does not fit into %s: it takes %llu of %llu slots of %llu bytes, "
-                         "and the policy gave it too few, or memory is short; raise the limit, or clear the cache",
+                         "and the policy gave it too few, or memory is short; make a cache of a larger size, or clear it",
                          (long long)index, (unsigned long long)bytes, name, (unsigned long long)slots_for(c, bytes),
                          (unsigned long long)c->slots, (unsigned long long)c->slot_stride);
         else if (c->variable)
             n = snprintf(buffer, size,
                          "sample %lld of %llu bytes does not fit into %s: %llu of %llu bytes of its arena are taken, "
-                         "or memory is short; raise the limit, or clear the cache",
+                         "or memory is short; make a cache of a larger size, or clear it",
                          (long long)index, (unsigned long long)bytes, name,
                          (unsigned long long)(arena_unit(load(arena_next_word(c))) * STOC_UNIT_BYTES),
                          (unsigned long long)c->payload_bytes);
         else
             n = snprintf(buffer, size,
                          "no free slot for sample %lld in %s: all of its %llu slots of %llu bytes are taken, or memory "
-                         "is short; raise the limit, or clear the cache",
+                         "is short; make a cache of a larger size, or clear it",
                          (long long)index, name, (unsigned long long)c->slots, (unsigned long long)c->sample_bytes);
         break;
     case STOC_OUT:

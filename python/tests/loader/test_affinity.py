@@ -222,10 +222,16 @@ def test_what_cannot_be(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"world_size": 3, "local_world_size": 2}, "the ranks of each node are not known"),
-        ({"world_size": 2}, "Give local_world_size="),
+        (
+            {"world_size": 7, "local_world_size": 3},
+            r"world_size=7 is not a multiple of local_world_size=3.*\[Node\(ranks=3\), Node\(ranks=3\), Node\(ranks=1\)\], or correct",
+        ),
+        ({"world_size": 2}, "with world_size=2: the ranks of each node are not known. Give local_world_size="),
         ({"world_size": 3, "affinity": [Node(), Node()]}, "the nodes have 2 ranks together, and world_size=3"),
-        ({"world_size": 2, "affinity": [Node("a"), Node("a")]}, "have the same name"),
+        (
+            {"world_size": 2, "affinity": [Node("a"), Node("a")]},
+            "nodes 0 and 1 have the same name, a; give each node a name of its own",
+        ),
     ],
 )
 def test_what_an_epoch_finds_out(settings, message, monkeypatch):
@@ -247,7 +253,7 @@ def test_ranks_are_grouped_by_node():
     assert grouped([told("a", 1), told("a", 1, cache="x")]) == [("", 1, 10), ("", 1, 10)], "two nodes on one machine"
     for ranks, message in [
         ([told("a", 2)], "rank 0 says that its node has 2 ranks"),
-        ([told("a", 2), told("b", 2)], "the ranks 0 to 1 are not on one node"),
+        ([told("a", 2), told("b", 2)], "the ranks 0 to 1 of 2 are not on one node"),
         ([told("a", 2), told("a", 1)], "not on one node"),
         ([told("a"), told("a", cache="x")], "have caches of their own.*name="),
     ]:

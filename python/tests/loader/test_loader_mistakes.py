@@ -73,9 +73,9 @@ def test_whole_numbers_of_numpy_are_workers():
 
 
 def test_a_cache_too_small_for_one_sample_says_what_it_takes():
-    with pytest.raises(CacheMemoryError, match="over the limit of 1048576; raise the limit to that at least") as raised:
+    with pytest.raises(CacheMemoryError, match="more than the size of 1048576; give a size of at least that") as raised:
         Loader(Numbers(), 8, size="1MiB")
-    assert "limit_bytes" not in str(raised.value)  # Python has no such argument
+    assert "limit" not in str(raised.value)  # Python has no such argument
 
 
 def test_randomness_is_told_with_what_can_be_done():

@@ -91,11 +91,18 @@ class Affinity:
             return self._given
         local = self._local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE") or 0)
         if store is None:
-            if not local or shard.world_size % local:
+            if not local:
                 raise InvalidError(
-                    f'affinity="node" with world_size={shard.world_size} and local_world_size={local or None}: the ranks of each node are '
-                    "not known. Give local_world_size=, or affinity=[Node(ranks=...), ...] if nodes differ, or call "
-                    "torch.distributed.init_process_group() first"
+                    f'affinity="node" with world_size={shard.world_size}: the ranks of each node are not known. Give local_world_size=, or '
+                    "affinity=[Node(ranks=...), ...] if nodes differ, or call torch.distributed.init_process_group() first"
+                )
+            if rest := shard.world_size % local:
+                nodes = ", ".join(
+                    [f"Node(ranks={local})"] * min(shard.world_size // local, 2) + [f"Node(ranks={rest})"]
+                )
+                raise InvalidError(
+                    f'affinity="node": world_size={shard.world_size} is not a multiple of local_world_size={local}, so nodes differ in their '
+                    f"ranks. Give affinity= a Node for each node, such as [{nodes}], or correct local_world_size= (or LOCAL_WORLD_SIZE)"
                 )
             return [Node(ranks=local)] * (shard.world_size // local)
         told = {
@@ -173,8 +180,9 @@ def grouped(told: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
             (other["node"], other["local_world_size"]) != (one["node"], one["local_world_size"]) for other in group
         ):
             raise InvalidError(
-                f'affinity="node": rank {first} says that its node has {ranks} ranks, and the ranks {first} to {first + ranks - 1} are not '
-                "on one node; set local_world_size=, which is LOCAL_WORLD_SIZE where a launcher sets it, and number ranks node by node"
+                f'affinity="node": rank {first} says that its node has {ranks} ranks (local_world_size), and the ranks {first} to '
+                f"{first + ranks - 1} of {len(told)} are not on one node; set local_world_size=, which is LOCAL_WORLD_SIZE where a launcher "
+                "sets it, to the ranks of each rank's own node, and number ranks node by node"
             )
         if len({other["cache"] for other in group}) > 1:
             raise InvalidError(
