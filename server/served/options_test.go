@@ -14,7 +14,8 @@ func TestReadersByDefault(t *testing.T) {
 	for _, c := range []struct {
 		processors, asked, want int
 		decode                  map[string]any
-	}{{2, 0, 4, nil}, {1, 0, 4, resize}, {2, 0, 8, resize}, {7, 0, 28, resize}, {8, 0, 32, resize}, {64, 0, 32, resize}, {2, 3, 3, resize}} {
+	}{{2, 0, 4, nil}, {1, 0, 4, resize}, {2, 0, 8, resize}, {7, 0, 28, resize}, {8, 0, 32, resize},
+		{64, 0, 32, resize}, {2, 3, 3, resize}} {
 		runtime.GOMAXPROCS(c.processors)
 		o := served.Options{Name: "pets", Parallel: c.asked, Decode: c.decode}
 		if err := o.Check(); err != nil || o.Parallel != c.want {
