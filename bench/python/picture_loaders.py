@@ -41,7 +41,7 @@ class Loader:
         return 0
 
     def begin(self) -> None:
-        """Comes just before the clock."""
+        """Comes just before the clock, after the search of all processes, which takes milliseconds of Python."""
 
     def epoch(self) -> Iterable[tuple[Any, int]]:
         """Batches, each with the number of its samples."""
@@ -56,15 +56,15 @@ class Loader:
         for _ in range(self.before()):
             for _ in self.epoch():
                 pass
+        samples, cpu = 0, tree.used(os.getpid())[0]
         self.begin()
-        samples, cpu, start = 0, tree.used(os.getpid())[0], time.perf_counter()
+        start = time.perf_counter()
         for _ in range(self.epochs):
             for _, n in self.epoch():
                 samples += n
         seconds = time.perf_counter() - start
-        found = {"samples": samples, "seconds": seconds / samples}
+        found = {"samples": samples, "seconds": seconds / samples} | self.more(samples)
         found["cpu"] = (tree.used(os.getpid())[0] - cpu) / samples
-        found |= self.more(samples)
         self.clear()
         return found
 
@@ -156,8 +156,9 @@ class Ours(Loader):
 
 
 class Count:
-    """Processor time of all threads that have run Python, without that of workers in C and of waits for them, in which
-    no thread holds the GIL: the time for which it may be held."""
+    """Processor time of all threads that have run Python, without that of workers in C, and without that of calls that
+    release the GIL: waits for answers, posts of tasks and sums of answers. It is the time for which the GIL may be
+    held."""
 
     def __init__(self) -> None:
         from stocached import _native
@@ -165,15 +166,19 @@ class Count:
         self._work, self._outside, self._left = _native.work, 0.0, threading.local()
         self._workers: set[int] = set()
         _native.work = self._timed
-        self._wait, self._waited = _native.board_wait, 0.0
-        _native.board_wait = self._timed_wait
+        self._released = 0.0
+        for name in ("board_wait", "board_push_samples", "board_collect"):
+            setattr(_native, name, self._releasing(getattr(_native, name)))
 
-    def _timed_wait(self, *arguments: Any) -> Any:
-        start = time.thread_time()
-        try:
-            return self._wait(*arguments)
-        finally:
-            self._waited += time.thread_time() - start
+    def _releasing(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return call(*arguments)
+            finally:
+                self._released += time.thread_time() - start
+
+        return timed
 
     def _timed(self, *arguments: Any) -> Any:
         self._workers.add(threading.get_ident())
@@ -191,10 +196,10 @@ class Count:
         )
 
     def begin(self) -> None:
-        self._outside, self._waited, self._before = 0.0, 0.0, self._others()
+        self._outside, self._released, self._before = 0.0, 0.0, self._others()
 
     def end(self) -> float:
-        return self._others() - self._before + self._outside - self._waited
+        return self._others() - self._before + self._outside - self._released
 
 
 class Bare(Loader):

@@ -31,11 +31,11 @@ type seat struct {
 	busy     int        // pictures that have a lane here, or will have one
 }
 
-// Readers returns how many samples a server reads at a time, if its configuration does not say so. Each
-// process has a picture in each lane, and a reader beside them reads the next file or stores pixels.
+// Readers returns how many samples a server reads at a time, if its configuration does not say so. There is
+// one for each lane: while a process works on a picture, its other lanes read files, wait, or store pixels.
 func Readers() int {
 	const least, most = 4, shm.ClaimsPerClient
-	return max(least, min((lanes+1)*runtime.GOMAXPROCS(0), most))
+	return max(least, min(lanes*runtime.GOMAXPROCS(0), most))
 }
 
 // mostLosses bounds how many processes may die before they take a picture.

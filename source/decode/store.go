@@ -10,7 +10,7 @@ import (
 
 const (
 	control = 4_300_000 // bytes of a segment besides its samples, about
-	overlap = 8         // source and workers that are equally busy take 9 % longer, as they wait for each other
+	overlap = 8         // source and processors that are equally busy take 9 % longer, as they wait for each other
 	alike   = 0.02      // of the time of an epoch: smaller differences are none
 )
 
@@ -70,9 +70,18 @@ func (m *Measured) Epochs(t Terms) Epochs {
 			source = reads / m.Reads
 		}
 		work := decodes*m.Decode*(1+m.DecodeGrows*(rest-1)) + n*m.Augment
-		busy := max((reads*m.Read+work)/float64(workers),
-			(reads*m.ReadBusy+work)/float64(min(workers, t.Processors)))
-		return math.Pow(math.Pow(source, overlap)+math.Pow(busy, overlap), 1.0/overlap)
+		busy := (reads*m.ReadBusy + work) / float64(min(workers, t.Processors))
+		both := math.Pow(math.Pow(source, overlap)+math.Pow(busy, overlap), 1.0/overlap)
+		if reads == 0 {
+			return both
+		}
+		each, length, used := 0.0, 0.0, 0.0 // seconds of a worker for a read; reads at the source, and their busy part
+		for k := 1; k <= workers; k++ {
+			queued := (length - used/2) / m.Reads
+			each = m.Read + work/reads + queued
+			length, used = float64(k)*(1/m.Reads+queued)/each, float64(k)/m.Reads/each
+		}
+		return max(reads*each/float64(workers), both)
 	}
 	e := Epochs{DecodedPart: min(room/(n*m.DecodedBytes), 1), EncodedPart: min(room/(n*m.EncodedBytes), 1)}
 	rest := 1.0

@@ -576,7 +576,7 @@ def test_a_subset_of_a_served_cache(server, part, store, cache, by_python):
         stats = loads.stats()
         assert stats.samples == stats.hits + stats.misses == 2 * n
         if len(got) == 1:
-            assert 0 < stats.misses == len(by_python)
+            assert 0 < stats.misses <= len(by_python)  # less if another thread stores one that Python is to load
             assert stats.hits > 0
         loads.close()
     if not cache:

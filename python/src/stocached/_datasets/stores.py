@@ -16,7 +16,7 @@ from .._common.subsets import is_subset
 Store = Literal["decoded", "encoded", "auto"]
 STORES = ("decoded", "encoded", "auto")
 _CONTROL = 4_300_000  # bytes of a segment besides its samples, about
-_BOTH = 8  # source and workers that are equally busy take 9 % longer, as they wait for each other
+_BOTH = 8  # source and processors that are equally busy take 9 % longer, as they wait for each other
 _CLOSE = 0.02  # of the time of an epoch: smaller differences are none
 
 
@@ -145,8 +145,13 @@ def epochs(measured: Measured, size: int, workers: int, processors: int, costlie
         reads = m.samples * (1 - part) * (1 + m.read_grows * (rest - 1))
         source = reads / m.reads if workers > 1 else 0.0  # a worker alone waits for it in its own time
         work = decodes * m.decode * (1 + m.decode_grows * (rest - 1)) + m.samples * m.augment
-        busy = max((reads * m.read + work) / workers, (reads * m.read_busy + work) / processors)
-        return float((source**_BOTH + busy**_BOTH) ** (1 / _BOTH))
+        busy = (reads * m.read_busy + work) / processors
+        each, length, used = 0.0, 0.0, 0.0  # seconds of a worker for a read; reads at the source, and their busy part
+        for k in range(1, workers + 1 if reads else 1):
+            queued = (length - used / 2) / m.reads
+            each = m.read + work / reads + queued
+            length, used = k * (1 / m.reads + queued) / each, k / m.reads / each
+        return float(max(reads * each / workers, (source**_BOTH + busy**_BOTH) ** (1 / _BOTH)))
 
     decoded, encoded = (min(room / (m.samples * each), 1.0) for each in (m.decoded_bytes, m.encoded_bytes))
     rest = m.rest(decoded) if costliest else 1.0

@@ -31,6 +31,12 @@ _MIN_OVERLAP_NS = 100_000  # a shorter training step hides no gather
 _HORIZON = 16  # batches that a server gets in advance
 
 
+@functools.lru_cache(maxsize=4)
+def _all_rows(n: int) -> npt.NDArray[np.int64]:
+    """The rows of a batch. No caller changes them."""
+    return np.arange(n)
+
+
 def _missing(batch: Batch) -> list[int]:
     """The rows that are not filled."""
     there = np.zeros(len(batch.wanted), np.bool_) if batch.hit is None else batch.hit.copy()
@@ -149,7 +155,7 @@ class GatherIterator(BatchIterator):
         if batch.hit is not None and batch.rows is None:
             return batch
         if context.job.workers and len(wanted):  # a batch sampler may give an empty batch
-            batch.left = np.arange(len(wanted)) if batch.rows is None else batch.rows
+            batch.left = _all_rows(len(wanted)) if batch.rows is None else batch.rows
             self._post(batch)
         return batch
 
@@ -185,8 +191,8 @@ class GatherIterator(BatchIterator):
         rows, job = left[:most], self._context.job
         buffer = batch.lease.number if batch.lease is not None and batch.shared else NO_BUFFER
         seed = epoch_seed(job.key, 0) if job.random else None
-        push = functools.partial(self._runtime.task_queue.push_samples, batch.wanted, rows, buffer, SAMPLE, seed)
-        first = self._runtime.push(push)
+        push = self._runtime.task_queue.push_samples
+        first = self._runtime.push(push, batch.wanted, rows, buffer, SAMPLE, seed)
         if first is not None:
             batch.first, batch.tasks, batch.posted = first, len(rows), rows
             batch.left = left[most:] if len(left) > most else None
@@ -290,7 +296,9 @@ class GatherIterator(BatchIterator):
         self._all_hit = batch.found == n
         if batch.found + batch.loaded < n:  # no workers, or the task queue was full
             hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
-        layout, bad = self._layout, [*(batch.bad[row] for row in sorted(batch.bad)), *batch.known]
+        layout, bad = self._layout, batch.known
+        if batch.bad:
+            bad = [*(batch.bad[row] for row in sorted(batch.bad)), *bad]
         left = n - len(batch.bad)
         by_columns = layout is not None and batch.arrays and not whole and left > 0
         if bad and not left:

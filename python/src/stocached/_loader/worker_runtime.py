@@ -149,23 +149,23 @@ class WorkerRuntime:
             max(self.batch_pool.max_buffers - 2, 1),
         )
 
-    def push(self, post: Callable[[], int | None]) -> int | None:
-        """Posts the tasks of a batch by `post`. None: the task queue is full until earlier tasks are
+    def push(self, post: Callable[..., int | None], *tasks: Any) -> int | None:
+        """Posts the tasks of a batch by `post(*tasks)`. None: the task queue is full until earlier tasks are
         released."""
         if self._abandoned:
             self._reap()
-        first = post()
+        first = post(*tasks)
         while first is None and self._abandoned:
             given = self._abandoned[0]
             taken = np.flatnonzero(self.task_queue.states(given.first, given.tasks) == TAKEN)
             if taken.size:
                 self.wait([(given.first + int(taken[0]), 1)], 0)
             self._reap()
-            first = post()
+            first = post(*tasks)
         return first
 
     def push_one(self, task: Any) -> int:
-        first = self.push(lambda: self.task_queue.push(task))
+        first = self.push(self.task_queue.push, task)
         assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return first
 

@@ -56,16 +56,12 @@ class Lease:
     The base of a slice of a slice is the first array, in NumPy. That array's base is the lease, so
     the lease outlives all slices."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "_give_back", "_memory", "number")
+    __slots__ = ("__array_struct__", "__weakref__", "_give_back", "_memory", "number")
 
-    def __init__(self, number: int, memory: Raw, address: int, give_back: Callable[[int], None]) -> None:
+    def __init__(self, number: int, memory: Raw, struct: Any, give_back: Callable[[int], None]) -> None:
+        """struct: of the memory, as NumPy describes it. One is made for each buffer, not for each batch."""
         self.number, self._memory, self._give_back = number, memory, give_back
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (memory.size,),
-            "data": (address, False),
-        }
+        self.__array_struct__ = struct
 
     def array(self) -> Raw:
         """The memory as bytes. Call it once: the lease lives as long as this array and all made of
@@ -101,7 +97,7 @@ class BatchPool:
 
     def _start(self, device: Device | None) -> None:
         self._device, self._registers = device, device is not None
-        self._buffers: dict[int, tuple[Raw, int]] = {}  # and their addresses
+        self._buffers: dict[int, tuple[Raw, int, Any]] = {}  # their addresses, and what leases need
         # The same by number, for C, which does not change its place; None: not mapped here yet.
         self.addresses = (ctypes.c_void_p * _MOST_ADDRESSES)()
         self._idle: deque[int] = deque()  # the last of them is most likely in the processor's cache
@@ -153,18 +149,18 @@ class BatchPool:
         """The memory of a buffer, in this process or a worker."""
         return self._buffer(number)[0]
 
-    def _buffer(self, number: int) -> tuple[Raw, int]:
-        pair = self._buffers.get(number)
-        if pair is None:
+    def _buffer(self, number: int) -> tuple[Raw, int, Any]:
+        known = self._buffers.get(number)
+        if known is None:
             length = self.buffer_bytes
             memory = mapping.private(length) if self.file is None else self.file.map(number * length, length)
             mapping.keep_from_dumps(memory)
             if self._registers:
                 memory = self._registered(memory)
-            pair = self._buffers[number] = memory, memory.ctypes.data
+            known = self._buffers[number] = memory, memory.ctypes.data, memory.__array_struct__
             if number < len(self.addresses):
-                self.addresses[number] = pair[1]
-        return pair
+                self.addresses[number] = known[1]
+        return known
 
     def _registered(self, memory: Raw) -> Raw:
         assert self._device is not None
@@ -236,8 +232,8 @@ class BatchPool:
                 self.file.punch(number * self.buffer_bytes, self.buffer_bytes)
 
     def _lease(self, number: int) -> Lease:
-        memory, address = self._buffer(number)
-        return Lease(number, memory, address, self._idle.append if self._device is None else self._released.append)
+        memory, _, struct = self._buffer(number)
+        return Lease(number, memory, struct, self._idle.append if self._device is None else self._released.append)
 
     def _warn(self, made: int) -> None:
         size, slower = sizes.show_size(self.buffer_bytes), "Further batches come in ordinary memory, which is slower."

@@ -54,7 +54,7 @@ class TaskQueue:
         self._began, self._augment, self._waited, self._delayed = (
             self._answers[name] for name in ("began_ns", "augment_ns", "waited_ns", "delayed_ns")
         )
-        self._as, self._sums = _native.Task(), _native.Collected()  # arguments of calls
+        self._as, self._one, self._sums = _native.Task(), _native.Batch(), _native.Collected()  # arguments of calls
 
     def __getstate__(self) -> dict[str, Any]:
         return {"file": self.file, "overflow": self.overflow}
@@ -96,9 +96,12 @@ class TaskQueue:
         return None if first == _native.EMEMORY else self._check(first)
 
     def batches(self, batches: list[tuple[int, int]]) -> tuple[Any, int]:
-        """Batches (first position, tasks) for `wait`."""
+        """Batches (first position, tasks) for `wait`, until the next call."""
         n = len(batches)
-        return _native.Batch(*batches[0]) if n == 1 else (_native.Batch * n)(*starmap(_native.Batch, batches)), n
+        if n > 1:
+            return (_native.Batch * n)(*starmap(_native.Batch, batches)), n
+        self._one.first, self._one.tasks = batches[0]
+        return self._one, 1
 
     def wait(self, batches: tuple[Any, int], timeout: float) -> int | None:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
