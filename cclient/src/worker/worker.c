@@ -237,7 +237,7 @@ int stoc_work(struct stoc_work *w, uint32_t timeout_ms, struct stoc_task *tasks,
 {
     if (!w || !known_struct(w) || (w->cache && w->cache->disk) || !w->finish || (w->buffer_count && !w->buffers) ||
         !tasks || !n)
-        return STOC_EINVAL;
+        return invalid(0);
     uint64_t end = now_ns() + UINT64_C(1000000) * timeout_ms;
     for (uint64_t now = 0; now < end; now = now_ns()) {
         uint64_t left_ms = now ? (end - now) / 1000000 : timeout_ms;
