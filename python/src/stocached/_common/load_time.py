@@ -29,8 +29,8 @@ class _Schedule:
 
     def delay(self) -> int:
         """Nanoseconds."""
-        self.known = int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
         self.until = monotonic_ns() + _QUICK
+        self.known = int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
         return self.known
 
     def __del__(self) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .._trace import GATHER, LOOP, SERVER, Recorder, worker
+from .._trace import GATHER, LOOP, SERVER, TICK, Recorder, worker
 from .tasks import FROM_CACHE
 
 _NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source", "delay")
 _STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE, _DELAY = range(len(_NAMES))
 
-_DELAYED = 100  # a smaller part of a sample's time is not recorded
+_DELAYED = 100  # a smaller part of a sample's time is not recorded. Work before a delay takes a tick at least
 
 
 class Tracing:
@@ -72,7 +72,7 @@ class Tracing:
         augment_start = end - augment_ns
         work_end = augment_start
         if delayed_ns > (end - start) // _DELAYED:
-            work_end = max(augment_start - delayed_ns, start)
+            work_end = max(augment_start - delayed_ns, min(start + TICK, augment_start))
             self._here(_DELAY, work_end, augment_start, epoch, number, index)
         self._here(_GATHER if hit else _LOAD, start, work_end, epoch, number, index)
         if waited_ns:
@@ -88,7 +88,7 @@ class Tracing:
         tracks, starts, ends = self._workers[workers], answers["began_ns"], answers["ended_ns"]
         augment_starts = ends - np.minimum(answers["augment_ns"], ends - starts)
         hits = answers["result"] >= FROM_CACHE
-        delays = np.minimum(answers["delayed_ns"], augment_starts - starts)
+        delays = np.minimum(answers["delayed_ns"], np.maximum(augment_starts - starts, TICK) - TICK)
         delayed = delays > (ends - starts) // _DELAYED
         work_ends = augment_starts - delays * delayed
         source_ends = np.minimum(starts + answers["waited_ns"], work_ends)

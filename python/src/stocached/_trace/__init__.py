@@ -6,7 +6,7 @@ Imports: `_common`."""
 from __future__ import annotations
 
 from .recorder import Recorder
-from .trace_file import writable
+from .trace_file import TICK, writable
 from .tracks import GATHER, LOOP, SERVER, TRANSFER, gatherer, track_numbers, worker
 
-__all__ = ["GATHER", "LOOP", "SERVER", "TRANSFER", "Recorder", "gatherer", "track_numbers", "worker", "writable"]
+__all__ = ["GATHER", "LOOP", "SERVER", "TICK", "TRANSFER", "Recorder", "gatherer", "track_numbers", "worker", "writable"]

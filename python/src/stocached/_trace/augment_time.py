@@ -28,5 +28,5 @@ def augmented(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     finally:
-        took = time.monotonic_ns() - start
-        _spent.ns += max(took - (delay_ns() - delay), 0)
+        delay = delay_ns() - delay  # before the clock: what comes between must not be subtracted
+        _spent.ns += max(time.monotonic_ns() - start - delay, 1)
