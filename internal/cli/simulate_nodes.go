@@ -59,6 +59,7 @@ var simulateNodesColumns = table.Columns[simulatedNodes]{
 // nodesFlags are the flags of simulate for a job on several nodes.
 type nodesFlags struct {
 	nodes int
+	names []string
 	batch uint64
 	tier  string
 	lose  int
@@ -67,13 +68,15 @@ type nodesFlags struct {
 
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
-	nodesOnly    = []string{"batch", "tier", "lose", "step"}
+	nodesOnly    = []string{"names", "batch", "tier", "lose", "step"}
 	notWithNodes = []string{"trace", "jobs", "served", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
+	flags.StringSliceVar(&f.names, "names", nil,
+		"of the nodes (host names, or STOCACHED_NODE), with --nodes: they decide who owns which sample (default: node-0,node-1,...)")
 	flags.Uint64Var(&f.batch, "batch", 256, "samples of each node in a global batch, with --nodes")
 	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
 	flags.IntVar(&f.lose, "lose", 0, "lose a node at the start of this epoch, with --nodes")
@@ -137,7 +140,7 @@ func (f *simulateFlags) runNodes(c *cobra.Command) error {
 		}
 		for _, policy := range policies {
 			for _, affinity := range []bool{false, true} {
-				run := simulate.Cluster{Order: o, Epochs: f.epochs, Nodes: f.nodes, Batch: f.batch, Affinity: affinity, Policy: policy,
+				run := simulate.Cluster{Order: o, Epochs: f.epochs, Nodes: f.nodes, Names: f.names, Batch: f.batch, Affinity: affinity, Policy: policy,
 					Room: size.room, Tier: tier.room, Lose: f.lose, Seed: f.seed}
 				if run.Epochs == 0 {
 					run.Epochs = 8

@@ -194,6 +194,8 @@ func TestSimulateNodes(t *testing.T) {
 		"together at most the 1000":            {"--samples", "1000", "--nodes", "4"},
 		"asks a server":                        {"--samples", "10000", "--nodes", "4", "--policy", "planned"},
 		"--tier: \"x%\" is not a part":         {"--samples", "10000", "--nodes", "4", "--tier", "x%"},
+		"2 names for 4 nodes":                  {"--samples", "10000", "--nodes", "4", "--names", "a,b"},
+		"--names is for a job":                 {"--samples", "10000", "--names", "a,b"},
 		"lost at epoch 9":                      {"--samples", "10000", "--nodes", "4", "--lose", "9"},
 	} {
 		fails(t, exitUsage, []string{want}, append([]string{"simulate"}, args...)...)

@@ -15,13 +15,14 @@ type Cluster struct {
 	Order    order.Order
 	Epochs   int
 	Nodes    int
-	Batch    uint64 // samples of each node in a global batch
-	Affinity bool   // global batches are dealt to the nodes that own their samples
-	Policy   string // of the caches of nodes
-	Room     uint64 // samples that the cache of each node holds
-	Tier     uint64 // samples that the cluster tier holds; it keeps the first ones
-	Lose     int    // the epoch, from 1 on, at whose start the last node goes for good; 0: none
-	Seed     uint64 // of the policies
+	Names    []string // of the nodes, which decide who owns what; nil: node-0, node-1, ...
+	Batch    uint64   // samples of each node in a global batch
+	Affinity bool     // global batches are dealt to the nodes that own their samples
+	Policy   string   // of the caches of nodes
+	Room     uint64   // samples that the cache of each node holds
+	Tier     uint64   // samples that the cluster tier holds; it keeps the first ones
+	Lose     int      // the epoch, from 1 on, at whose start the last node goes for good; 0: none
+	Seed     uint64   // of the policies
 }
 
 // ClusterEpoch is what the nodes did in one epoch. What nodes have not in their caches comes from the
@@ -69,6 +70,8 @@ func (c Cluster) Check() error {
 		return fmt.Errorf("%w: the policy %s asks a server, which does not know nodes; simulate it without nodes", ErrInvalid, kind)
 	case c.Nodes < 1 || c.Nodes > MaxNodes:
 		return fmt.Errorf("%w: %d nodes are not in 1..%d", ErrInvalid, c.Nodes, MaxNodes)
+	case c.Names != nil && len(c.Names) != c.Nodes:
+		return fmt.Errorf("%w: %d names for %d nodes", ErrInvalid, len(c.Names), c.Nodes)
 	case c.Batch < 1 || c.Batch > math.MaxInt32 || global > c.Order.Samples:
 		return fmt.Errorf("%w: %d nodes with %d samples each in a global batch; give at least 1, and together at most the "+
 			"%d samples of the dataset", ErrInvalid, c.Nodes, c.Batch, c.Order.Samples)
@@ -195,6 +198,9 @@ func (c *Cluster) own(caches []*nodeCache) (*order.Owners, error) {
 	nodes := make([]order.Node, len(caches))
 	for i := range nodes {
 		nodes[i] = order.Node{Name: fmt.Sprint("node-", i), Ranks: 1, Capacity: min(c.Room, c.Order.Samples)}
+		if c.Names != nil {
+			nodes[i].Name = c.Names[i]
+		}
 	}
 	owners, err := order.NewOwners(nodes, c.Order.Samples)
 	if err != nil || !c.Affinity {

@@ -89,6 +89,18 @@ func TestClusterPolicies(t *testing.T) {
 	}
 }
 
+// Ensure that the names of nodes decide who owns what. In a small dataset, nodes with caches of a third own more or
+// fewer samples than fit: `make demo-cluster` measured 0.942 to 0.946 with these names.
+func TestClusterNames(t *testing.T) {
+	c := Cluster{Order: order.Order{Kind: order.Shuffled, Samples: 14208, Seed: 7}, Epochs: 3, Nodes: 3, Batch: 64, Affinity: true,
+		Policy: "first-come", Room: 4736}
+	usual := runCluster(t, c)[2].HitRate()
+	c.Names = []string{"host0", "host1", "host2"}
+	if got := runCluster(t, c)[2].HitRate(); got < 0.941 || got > 0.947 || usual < 0.955 {
+		t.Errorf("%.4f local hits, %.4f with other names", got, usual)
+	}
+}
+
 func TestBadClusters(t *testing.T) {
 	for want, change := range map[string]func(c *Cluster){
 		"0 nodes are not in 1..1000":   func(c *Cluster) { c.Nodes = 0 },
@@ -98,6 +110,7 @@ func TestBadClusters(t *testing.T) {
 		"0 epochs":                     func(c *Cluster) { c.Epochs = 0 },
 		"lost at epoch 5, of 4 epochs": func(c *Cluster) { c.Lose = 5 },
 		"at least 2 nodes":             func(c *Cluster) { c.Lose, c.Nodes = 1, 1 },
+		"2 names for 3 nodes":          func(c *Cluster) { c.Names = []string{"a", "b"} },
 		"best":                         func(c *Cluster) { c.Policy = "best" },
 		"need too much memory":         func(c *Cluster) { c.Policy, c.Nodes, c.Order.Samples = "lru", 900, 1e6 },
 		"0 samples are not in":         func(c *Cluster) { c.Order.Samples = 0 },
