@@ -385,8 +385,9 @@ lint-go:
 	$(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/actionlint
 
-# All runs have the same options and folder, so later runs find numpy and torch in mypy's cache.
-MYPY = $(PY) -m mypy --config-file python/pyproject.toml
+# All runs have the same options, so later runs find numpy and torch in mypy's cache. As with Go's, all clones share it:
+# mypy compares the contents of files.
+MYPY = $(PY) -m mypy --config-file python/pyproject.toml --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/stocached-mypy"
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
 .PHONY: lint-prose
