@@ -45,9 +45,11 @@ SIDE_BY_SIDE_TORCH = -n $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8))) --dis
 
 # The timeout ends a test that hangs and prints its goroutines. No package takes longer than 90 s on two cores, or four
 # times as long under the race detector, if nothing else runs. Tests that run in parallel wait most of the time.
-GO_TEST = $(GO) test -v -timeout 15m -parallel 6
-# The packages that test-go runs again with other settings. test-go runs vet for all of them, as does lint-go.
-GO_TEST_AGAIN = $(GO_TEST) -vet=off
+# The linters run vet for all packages, with and without fault points.
+GO_TEST = $(GO) test -v -vet=off -timeout 15m -parallel 6
+
+# Without the names of folders, what Go has compiled for one clone or for a release fits every clone.
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath
 
 export PYTHON GO TORCH
 # Hundreds of interpreters import the tests and the package. Without .pyc files, each would compile them.
@@ -76,7 +78,7 @@ build/libstocached_image.so: | setup-compiler
 
 .PHONY: bin/stocached
 bin/stocached:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./cmd/stocached
+	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o $@ ./cmd/stocached
 	@test $$(stat -c %s $@) -le 40000000 || { echo '$@ has more than 40 MB'; exit 1; }
 
 # docs/guides/packages.md says what is made. The tests install it where nothing else is.
@@ -145,7 +147,7 @@ demo-cluster: setup-demo setup-torch setup-versitygw bin/stocached ## run one jo
 .PHONY: demo-readers
 demo-readers: bin/stocached build/libstocached.so
 	@$(MAKE) --no-print-directory -s -C cclient ../build/c/example-fetch
-	CGO_ENABLED=0 $(GO) build -trimpath -o build/demo/gofetch ./demo/gofetch
+	CGO_ENABLED=0 $(GO) build -o build/demo/gofetch ./demo/gofetch
 
 .PHONY: bench
 bench: build setup-python ## measure speed and memory in Go, C and Python; ARGS=-quick for a trial of one minute
@@ -257,6 +259,7 @@ test: setup-first ## run every test: Go, C, model, Python, torch; TORCH=0 skips 
 
 .PHONY: ci
 ci: setup-first ## what .ci/run runs: tests, linters and the examples of the documents
+	@$(GO) clean -testcache # no result of another clone counts
 	@$(PYTHON) tools/stages.py $(CI)
 
 .PHONY: test-go
@@ -266,7 +269,7 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 
 .PHONY: test-remote
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST_AGAIN) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
 
 # Not a part of `make test`: the libraries and the two servers take minutes to build.
 .PHONY: test-cloud
@@ -274,7 +277,7 @@ test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake
 	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
 	CGO_ENABLED=0 STOCACHED_FAKE_GCS='$(CURDIR)/$(TOOLS)/fake-gcs-server' \
 		STOCACHED_AZURITE='$(CURDIR)/$(TOOLS)/azurite/node_modules/azurite/dist/src/blob/main.js' \
-		$(GO_TEST_AGAIN) -tags cloud -run 'Bucket' ./source/kinds
+		$(GO_TEST) -tags cloud -run 'Bucket' ./source/kinds
 
 .PHONY: test-bench
 test-bench: ## run the benchmarks in small sizes, for seconds
@@ -287,14 +290,14 @@ RACE_SKIP = TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryB
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
-	$(GO_TEST_AGAIN) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
+	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
 		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
 
 .PHONY: test-go-faults
 test-go-faults: ## test Go with kills and stops at every step of the protocol, a server and a pack
-	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir ./tier/disk
-	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run TestPoint ./server
-	CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
+	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir ./tier/disk
+	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run TestPoint ./server
+	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
 
 .PHONY: test-model
 test-model: build/libstocached.so ## check every interleaving of a small model of the protocol, and replay it on Go and C
@@ -311,7 +314,7 @@ test-conform: build/libstocached.so setup-python ## run one table of operations 
 
 .PHONY: test-languages
 test-languages: build setup-python ## run processes in Go, C and Python on one server: each sample is read once; evicting caches; kills
-	STOCACHED_TEST_PYTHON=$(PY) CGO_ENABLED=0 $(GO_TEST_AGAIN) -tags languages -run "TestEverySample|TestBatches|TestPlannedJobsOf" ./internal/cli
+	STOCACHED_TEST_PYTHON=$(PY) CGO_ENABLED=0 $(GO_TEST) -tags languages -run "TestEverySample|TestBatches|TestPlannedJobsOf" ./internal/cli
 
 .PHONY: test-python
 test-python: setup-python bin/stocached ## test Python without torch
@@ -382,8 +385,9 @@ lint-go:
 	$(TOOLS)/golangci-lint run ./...
 	$(TOOLS)/actionlint
 
-# All runs have the same options and folder, so later runs find numpy and torch in mypy's cache.
-MYPY = $(PY) -m mypy --config-file python/pyproject.toml
+# All runs have the same options, so later runs find numpy and torch in mypy's cache. As with Go's, all clones share it:
+# mypy compares the contents of files.
+MYPY = $(PY) -m mypy --config-file python/pyproject.toml --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/stocached-mypy"
 
 # Sentences of at most 30 words, and lines of at most 100 columns.
 .PHONY: lint-prose

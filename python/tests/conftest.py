@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -71,6 +72,14 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
             f"{collector.nodeid} imports torch although it has tests without the mark `torch`: import it in the tests "
             "that need it"
         )
+
+
+# The processes collect one after the other: the first one writes the .pyc files of all tests, which the others read.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    with open(__file__) as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ import ast
 import graphlib
 from pathlib import Path
 
+import pytest
 import stocached
 
 SOURCE = Path(stocached.__file__).parent
@@ -54,7 +55,14 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> set[str]:
     return found - {module}
 
 
-GRAPH = {module: imports(module, path, modules()) for module, path in modules().items()}
+Graph = dict[str, set[str]]
+
+
+# Not when the file is imported: each process of pytest imports it, and one runs the tests.
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    known = modules()
+    return {module: imports(module, path, known) for module, path in known.items()}
 
 
 def package_of(module: str) -> str:
@@ -62,25 +70,25 @@ def package_of(module: str) -> str:
     return first if first in FLOOR else "stocached"
 
 
-def test_all_packages_are_on_a_floor():
-    assert {package_of(module) for module in GRAPH} == set(FLOOR)
-    assert all(not module.startswith("_") or "." in module or module in (*FLOOR, "__init__") for module in GRAPH), (
+def test_all_packages_are_on_a_floor(graph: Graph):
+    assert {package_of(module) for module in graph} == set(FLOOR)
+    assert all(not module.startswith("_") or "." in module or module in (*FLOOR, "__init__") for module in graph), (
         "a private module is in a package"
     )
 
 
-def test_packages_import_lower_floors_alone():
+def test_packages_import_lower_floors_alone(graph: Graph):
     wrong = [
         f"{module} imports {target}"
-        for module, targets in GRAPH.items()
+        for module, targets in graph.items()
         for target in targets
         if package_of(module) != package_of(target) and FLOOR[package_of(module)] <= FLOOR[package_of(target)]
     ]
     assert not wrong
 
 
-def test_no_modules_import_each_other():
-    graphlib.TopologicalSorter(GRAPH).prepare()  # raises CycleError, which names the modules
+def test_no_modules_import_each_other(graph: Graph):
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
 def test_there_are_at_most_eight_floors():
