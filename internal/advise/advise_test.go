@@ -179,6 +179,20 @@ func TestRunOfARank(t *testing.T) {
 	}
 }
 
+// Workers that waited for a processor make an epoch long, and no prediction.
+func TestRunOnABusyMachine(t *testing.T) {
+	const said = "for workers that had no processor; the predictions leave that out"
+	for end, want := range map[int64]bool{90: true, 45: false} {
+		recorded := made(timeline.Load, first(30)...)
+		worker := recorded.Loaders[0].Tracks[1]
+		worker.Spans = append(worker.Spans, timeline.Span{Kind: timeline.Delay, Start: 40, End: end, Index: 29})
+		d, err := Run("busy", recorded, 0)
+		if err != nil || strings.Contains(strings.Join(d.Notes, "\n"), said) != want {
+			t.Errorf("a delay of %d ns: %+v, %v", end-40, d, err)
+		}
+	}
+}
+
 // What says nothing is an error that says the next step.
 func TestUnknown(t *testing.T) {
 	variable := made(timeline.Load, first(30)...)
