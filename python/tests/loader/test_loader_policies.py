@@ -313,7 +313,15 @@ def test_advice(tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("policy", ["first-come", "first-indices", "lru", "planned"])
 def test_advice_with_other_policies(tmp_path, policy, workers):
-    loader = Loader(Unequal(N, tmp_path / "loads"), 16, shuffle=True, seed=1, num_workers=workers, size=CONTROL + 50 * 4000, policy=policy)
+    loader = Loader(
+        Unequal(N, tmp_path / "loads"),
+        16,
+        shuffle=True,
+        seed=1,
+        num_workers=workers,
+        size=CONTROL + 50 * 4000,
+        policy=policy,
+    )
     for _ in loader:
         pass
     numbers = loader.advise().numbers
