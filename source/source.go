@@ -79,7 +79,10 @@ type Info struct {
 }
 
 // Note is a line about a dataset.
-type Note struct{ Name, Text string }
+type Note struct {
+	Name, Text string
+	Advice     bool // the operator should do what it says; a server logs it
+}
 
 // Errors of sources, for errors.Is. Their texts have the file, the numbers and the next step.
 var (

@@ -163,6 +163,11 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	log.Info("serving", about...)
+	for _, note := range info.Notes {
+		if note.Advice {
+			log.Warn("advice about the source", note.Name, note.Text)
+		}
+	}
 	return h, nil
 }
 

@@ -222,7 +222,7 @@ func decodeDocument(text []byte) (*document, Description, identity, error) {
 		return fail(damaged("its id is %q, and its description gives %q", doc.ID, said))
 	}
 	for _, n := range doc.Notes {
-		d.Notes = append(d.Notes, source.Note(n))
+		d.Notes = append(d.Notes, source.Note{Name: n.Name, Text: n.Text})
 	}
 	if d.Schema.Variable {
 		if doc.SampleBytes > shm.MaxSampleBytes {

@@ -394,7 +394,9 @@ func (w *Writer) writeDocument() error {
 	doc := document{Format: formatName, Version: version, ID: hex.EncodeToString(w.id[:]), Description: w.text,
 		Samples: w.next, SampleBytes: bytes, Notes: []noteRecord{}, Files: w.files}
 	for _, n := range w.description.Notes {
-		doc.Notes = append(doc.Notes, noteRecord(n))
+		if !n.Advice { // it is about the files that are packed
+			doc.Notes = append(doc.Notes, noteRecord{n.Name, n.Text})
+		}
 	}
 	text, err := doc.sealed()
 	if err != nil {

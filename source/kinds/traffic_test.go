@@ -183,6 +183,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 			s, samples := start(t), noise(60)
 			shard := shardOf(t, samples)
 			s.Put(t, "train.tar", shard)
+			address := "s3://" + bucket + "/train.tar"
 			open := func(path string, more source.Settings) (src source.Source, sent int64) {
 				t.Helper()
 				settings := mergedWith(more, "path", path)
@@ -203,6 +204,12 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 			anotherMachine := func() { t.Setenv("XDG_CACHE_HOME", t.TempDir()) }
 			check := func(what string, src source.Source, sent, most int64, note string) {
 				t.Helper()
+				advised := slices.ContainsFunc(src.Info().Notes, func(n source.Note) bool {
+					return n.Name == "shards read" && n.Advice && strings.Contains(n.Text, address+"' --source index=beside")
+				})
+				if wanted := strings.HasPrefix(note, "indexes made") && what != "without indexes"; advised != wanted {
+					t.Errorf("%s: notes %+v; advised %v", what, src.Info().Notes, advised)
+				}
 				got := make([]byte, len(samples[7]))
 				if _, err := src.Read(t.Context(), 7, got); err != nil || !bytes.Equal(got, samples[7]) {
 					t.Errorf("%s: %v", what, err)
@@ -211,7 +218,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 					t.Errorf("%s: %d bytes, at most %d; notes %v, want %q", what, sent, most, src.Info().Notes, note)
 				}
 			}
-			address, whole, index := "s3://"+bucket+"/train.tar", int64(len(shard))*11/10, int64(20_000)
+			whole, index := int64(len(shard))*11/10, int64(20_000)
 			anotherMachine() // of the same shard
 			src, sent := open(address, nil)
 			check("the first", src, sent, whole, "indexes made")

@@ -7,7 +7,7 @@ import (
 )
 
 // notes tell an operator what the shards hold beside samples, and which indexes were kept or made.
-func (d *dataset) notes() []source.Note {
+func (d *dataset) notes(o *settings) []source.Note {
 	var notes []source.Note
 	note := func(name string, n int, example, text string) {
 		if n > 0 {
@@ -54,6 +54,14 @@ func (d *dataset) notes() []source.Note {
 	note("indexes written", put, "", "%d, beside the shards")
 	note("indexes made again", doubtful, doubt, "%d, because the kept ones could not be used")
 	note("indexes not kept", unkept, cause, "%d, so they will be made again next time")
+	if objects := d.place.Objects(); objects != nil && made > 0 && put == 0 && o.Index != noIndex {
+		how := "put an index beside each (docs/guides/remote.md)"
+		if _, writable := objects.(source.Writable); writable {
+			how = fmt.Sprintf("stocached source info '%s' --source index=beside", o.Path)
+		}
+		notes = append(notes, source.Note{Name: "shards read", Advice: true, Text: fmt.Sprintf(
+			"%d, to find their samples, as each other machine reads them, too; write indexes beside them once: %s", made, how)})
+	}
 	return notes
 }
 
