@@ -293,11 +293,12 @@ test-go-race: ## test Go under the race detector
 	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
 		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
 
+# Only the tests that need fault points: test-go runs the others.
 .PHONY: test-go-faults
 test-go-faults: ## test Go with kills and stops at every step of the protocol, a server and a pack
-	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints ./shm ./cache ./client ./source/tar ./source/dir ./tier/disk
-	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run TestPoint ./server
-	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run 'Pack|TestServerKilledAt|TestServerKilledWhile|TestClientKilled|TestEveryServerPoint' ./internal/cli
+	files=$$(grep -rl --include='*_test.go' '^//go:build faultpoints' cache server source tier internal/cli) && \
+	tests=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' $$files | paste -sd '|') && \
+	CGO_ENABLED=0 $(GO_TEST) -tags faultpoints -run "^($$tests)\$$" $$(dirname $$files | sort -u | sed 's|^|./|')
 
 .PHONY: test-model
 test-model: build/libstocached.so ## check every interleaving of a small model of the protocol, and replay it on Go and C

@@ -19,6 +19,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group, which default arguments of its functions would keep
 from stocached import image
 from stocached.torch import DataLoader
 
@@ -31,11 +32,18 @@ def main() -> None:
     options = parser.parse_args()
 
     dist.init_process_group("gloo")  # with GPUs: "nccl"
-    dataset = image.Folder(options.folder, size=64, layout="chw")
+    train(options.folder, options.name, options.epochs)
+    # This ends the threads of gloo, as the model, which keeps the group, is gone. A thread that still runs while Python
+    # ends may abort the process: https://github.com/pytorch/pytorch/pull/179291
+    dist.destroy_process_group()
+
+
+def train(folder: str, name: str, epochs: int) -> None:
+    dataset = image.Folder(folder, size=64, layout="chw")
     augment = image.Compose([image.RandomHorizontalFlip(), image.ToDtype("float32", scale=True)])
     # With seed=, the loader gives each rank its part. It needs no DistributedSampler.
     loader = DataLoader(
-        dataset, batch_size=16, shuffle=True, seed=1, num_workers=2, name=options.name, size="1GiB", augment=augment
+        dataset, batch_size=16, shuffle=True, seed=1, num_workers=2, name=name, size="1GiB", augment=augment
     )
 
     network = torch.nn.Sequential(
@@ -47,7 +55,7 @@ def main() -> None:
     network(torch.zeros(1, 3, 64, 64))
     model = torch.nn.parallel.DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for epoch in range(options.epochs):
+    for epoch in range(epochs):
         loader.set_epoch(epoch)
         before, total = loader.stats(), 0.0
         for images, labels in loader:
@@ -66,7 +74,6 @@ def main() -> None:
                 f"{hits:.0f} of {samples:.0f} samples in the cache"
             )
     loader.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

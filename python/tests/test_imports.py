@@ -8,6 +8,7 @@ import graphlib
 from pathlib import Path
 
 import pytest
+
 import stocached
 
 SOURCE = Path(stocached.__file__).parent
