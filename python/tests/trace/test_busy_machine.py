@@ -129,7 +129,8 @@ def test_native_workers_of_a_busy_machine(tmp_path):
     loader.close()
     assert (stats.hits, stats.misses) == (N, N)
     loads = took(path, "load")
-    work = median(loads) + 2 * median(took(path, "augment"))  # medians: some wait for a lock whose owner has no processor
+    work = median(loads) + 2 * median(took(path, "augment"))
+    # Medians, because some wait for a lock whose owner has no processor.
     assert 0.6 * used < N * work < 1.25 * used
     assert sum(took(path, "delay")) > N * work
     step = 1.5 * sum(loads) / min(len(os.sched_getaffinity(0)), 2)

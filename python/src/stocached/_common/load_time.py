@@ -11,7 +11,6 @@ from collections.abc import Callable
 from time import monotonic_ns, perf_counter_ns, thread_time_ns
 from typing import Any
 
-
 _QUICK = 50_000  # ns: work that took less hardly waited for a processor, and asking takes 2.5 us
 
 

@@ -9,4 +9,15 @@ from .recorder import Recorder
 from .trace_file import TICK, writable
 from .tracks import GATHER, LOOP, SERVER, TRANSFER, gatherer, track_numbers, worker
 
-__all__ = ["GATHER", "LOOP", "SERVER", "TICK", "TRANSFER", "Recorder", "gatherer", "track_numbers", "worker", "writable"]
+__all__ = [
+    "GATHER",
+    "LOOP",
+    "SERVER",
+    "TICK",
+    "TRANSFER",
+    "Recorder",
+    "gatherer",
+    "track_numbers",
+    "worker",
+    "writable",
+]
