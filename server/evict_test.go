@@ -304,8 +304,8 @@ func (s *slow) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return s.memory.Read(ctx, i, dst)
 }
 
-// Ensure that the server stores what each load took, without its waits in queues, in a cache that
-// needs it, and that this cache then keeps the costliest samples.
+// Ensure that the server stores what each load took, without its waits in queues, and that a cache with the
+// policy cost then keeps the costliest samples.
 func TestCostsOfLoads(t *testing.T) {
 	const samples = 90
 	m := newMemory(samples, 500)
@@ -347,11 +347,11 @@ func TestCostsOfLoads(t *testing.T) {
 				samples, kept, samples/3)
 		}
 	}
-	c, number, own := with(shm.PolicyLRU, samples/3)
+	c, number, own := with(shm.PolicyLRU, samples/3) // it decides by no cost, and keeps those of its first loads
 	c.fetch(number, control.Send, shuffled(samples)...)
 	for i := range samples {
-		if costOf(own, i) != 0 {
-			t.Errorf("a cache without costs has that of sample %d", i)
+		if costOf(own, i) == 0 {
+			t.Errorf("a cache with the policy lru has no cost of sample %d", i)
 		}
 	}
 }
