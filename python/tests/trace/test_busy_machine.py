@@ -153,4 +153,4 @@ def test_native_workers_of_a_busy_machine(tmp_path):
     step = 1.5 * sum(loads) / min(len(os.sched_getaffinity(0)), 2)
     options = "--step", f"{step}s"
     assert limit_of(advice_of(path, *options)) == "the training step"
-    assert limit_of(advice_of(with_delays_in_loads(path), *options)) == "decoding"
+    assert limit_of(advice_of(with_delays_in_loads(path), *options)) in ("decoding", "gathering")
