@@ -128,13 +128,13 @@ func (c *Cache) claim(sample, length uint64, overwrite bool, f *fill) (Result, e
 		}
 		fault.At("claim.word")
 		f.word = ours
+		if !taken && c.variable && !c.chains && c.seg.Meta(sample).Load() != uint64(m) {
+			return Busy, c.abort(f) // the word has its old value again, but another extent
+		}
 		c.loaded(f)
 		if c.chains {
 			f.head = place
 			return c.takeChain(f)
-		}
-		if !taken && c.variable && c.seg.Meta(sample).Load() != uint64(m) {
-			return Busy, c.abort(f) // the word has its old value again, but another extent
 		}
 		r, err := c.takePlace(f)
 		if f.memory && r == Stored && err == nil {

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -62,6 +63,28 @@ func TestCosts(t *testing.T) {
 		if err := c.Costs(0, costs); err != nil || !near(float64(costs[0].Nanoseconds()), 1e9) || costs[1] != 0 ||
 			s.Costs.Known != 1 || !near(s.Costs.SavedSeconds, 1) || s.Costs.LoadSeconds != 1 {
 			t.Errorf("%v: %v, %v, %+v", policy, err, costs, s)
+		}
+	}
+}
+
+// A fill that keeps the place of the sample also keeps what its load took.
+func TestCostOfAnOverwrite(t *testing.T) {
+	for _, variable := range []bool{false, true} {
+		o := shm.Options{Samples: 10, SampleBytes: 64, Slots: 10}
+		if variable {
+			o = shm.Options{Samples: 10, SampleBytes: 64, Variable: true, Limit: 8 << 20}
+		}
+		c := attach(t, mapped(t, o))
+		for k := range 3 {
+			data := bytes.Repeat([]byte{byte(k)}, 64)
+			r, err := c.SetLoaded(4, [][]byte{data}, cache.Overwrite, time.Second)
+			got := make([]byte, 64)
+			if _, hit, e := c.Get(4, got); r != cache.Stored || !hit || errors.Join(err, e) != nil || !bytes.Equal(got, data) {
+				t.Errorf("variable %v, fill %d: %v, %v, %v, %v", variable, k, r, err, e, got)
+			}
+		}
+		if s := stats(t, c); s.Costs.Known != 1 || s.Costs.LoadSeconds != 3 {
+			t.Errorf("variable %v: %+v", variable, s.Costs)
 		}
 	}
 }

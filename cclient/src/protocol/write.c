@@ -329,15 +329,15 @@ again:;
     *k = (struct stoc_claim){.cache = c, .sample = i, .word = claimed, .length = length, .entry = entry,
                              .generation = atomic_load_explicit(&c->fork_generation, memory_order_relaxed),
                              .open = OPEN | claim.open};
+    /* the word is the same again, but its extent has changed */
+    if (!c->chains && fits && c->variable && load(meta_word(c, i)) != meta)
+        return abort_claim(k, STOC_BUSY);
     if (nanoseconds)
         store_cost(c, i, length, nanoseconds);
     if (c->chains) {
         k->offset = place_of(c, claimed);
         return take_chain(k, record);
     }
-    /* the word is the same again, but its extent has changed */
-    if (fits && c->variable && load(meta_word(c, i)) != meta)
-        return abort_claim(k, STOC_BUSY);
     if (!first_indices && !fits) {
         code = c->variable ? take_extent(k, record) : take_slot(k, record);
         if (code != STOC_STORED)

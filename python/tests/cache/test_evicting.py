@@ -121,6 +121,17 @@ def test_bad_costs(policy, cost):
         assert cache.stats().stored == 0
 
 
+def test_the_cost_of_an_overwrite():
+    """A fill that keeps the place of the sample, in slots and in an arena."""
+    with made("first-come") as slots, Cache.create(samples=10, variable=True, size="8MiB") as arena:
+        for cache in (slots, arena):
+            for k in range(3):
+                data = pattern(k, SIZE)
+                assert cache.put(1, data, overwrite=True, cost=0.5) is SetResult.STORED
+                np.testing.assert_array_equal(cache.get(1), data)
+            assert cache.costs()[1] == pytest.approx(0.5, rel=0.2)
+
+
 def test_bad_policies():
     for policy in ("dearest", "", None, 3, ["cost"]):
         with pytest.raises(InvalidError, match="it must be one of first-come, first-indices, cost, random"):

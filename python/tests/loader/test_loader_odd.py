@@ -359,7 +359,7 @@ def test_batches_of_a_sampler_of_the_users_use_memory_again(workers):
         addresses = {batch.ctypes.data for batch, _ in kept}
     batch_pool = batches._runtime.own
     assert batch_pool.buffer_bytes >= 3 * 8 * 500
-    assert addresses & {address for _, address in batch_pool._buffers.values()}, (
+    assert addresses & {address for _, address, _ in batch_pool._buffers.values()}, (
         "no batch of the last epoch lies in the ring"
     )
     loader.close()
