@@ -286,7 +286,7 @@ test-bench: ## run the benchmarks in small sizes, for seconds
 # Other stages run the tests of several processes: the race detector sees only one process, and makes these tests ten
 # times slower. Other stages also run the long tests of one goroutine, and tests that count allocations. One command
 # runs all packages, so that they compile and run in parallel. The slowest packages come first.
-RACE_SKIP = TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
+RACE_SKIP = TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
