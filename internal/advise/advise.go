@@ -125,10 +125,10 @@ func (d *Data) check(next string) error {
 	if !(total > 0) || math.IsInf(total, 0) {
 		return fmt.Errorf("%w: %s", ErrUnknown, next)
 	}
-	known := len(d.Seconds)
-	if known < min(d.Samples, fewestLoads) {
+	known, needed := len(d.Seconds), min(d.Samples, fewestLoads)
+	if known < needed {
 		return fmt.Errorf("%w: the loads of only %d of the %d samples of %s were measured, and fewer than %d say little. "+
-			"Read more samples and ask again, or record an epoch with trace=\"run.json\"", ErrUnknown, known, d.Samples, d.Name, min(d.Samples, fewestLoads))
+			"Read more samples and ask again, or record an epoch with trace=\"run.json\"", ErrUnknown, known, d.Samples, d.Name, needed)
 	}
 	if known < d.Samples {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the costs of %d of its %d samples are known; the others count as "+

@@ -38,11 +38,13 @@ func Run(name string, t *timeline.Trace, sampleBytes uint64) (*Data, error) {
 	if math.IsNaN(d.Today.Part) {
 		d.Today.Part = 0
 	}
-	if e.Number > 0 || d.Today.Part > 0 || e.WaitFor.Delay > 0.1*pace.Seconds {
+	wait := e.WaitFor.Delay
+	busy := wait > 0.1*pace.Seconds
+	if e.Number > 0 || d.Today.Part > 0 || busy {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: today is epoch %d, in which %.1f %% of the samples were hits", name,
 			e.Number, d.Today.Part*100))
 	}
-	if wait := e.WaitFor.Delay; wait > 0.1*pace.Seconds {
+	if busy {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: in that epoch the training loop waited %.3g s for workers that had no "+
 			"processor; the predictions leave that out", name, wait))
 	}

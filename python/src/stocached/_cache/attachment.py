@@ -26,6 +26,9 @@ _SMALL = 64 * 1024  # bytes: a copy of less takes less time than handing the GIL
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
 _LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
 
+# Of the loads for a policy that needs no costs, so many of the first and then one in so many are measured.
+_MEASURED_FIRST, _MEASURED_OF = 1024, 16
+
 
 class Attachment:
     """The state of a `Cache` object, which the functions of this package work on."""
@@ -95,7 +98,7 @@ class Attachment:
         if self.policy == "cost":
             return True
         self._offered += 1
-        return self._offered <= 1024 or self._offered % 16 == 0
+        return self._offered <= _MEASURED_FIRST or self._offered % _MEASURED_OF == 0
 
     @property
     def _detached(self) -> bool:

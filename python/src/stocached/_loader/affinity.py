@@ -30,9 +30,8 @@ Given = Literal["node"] | Sequence[Node]
 
 _TIMEOUT = 300.0  # seconds that a rank waits for the others to begin their first epoch
 _GROUP = 16384  # indices that a rank deals ahead at a time
-_SHORT = (
-    1 << 18
-)  # indices; shorter epochs are dealt by each rank for itself, as their deals cost less than the shared cache
+# Indices. In a shorter epoch each rank deals for itself, which costs less than the shared cache.
+_SHORT = 1 << 18
 
 _numbers = itertools.count()  # of the loaders with affinity in this process; alike on all ranks
 
