@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
-from .._cache import disk, policies, programs, reading
-from .._cache.cache import Cache, SetResult
+from .._cache import disk, policies, reading
+from .._cache.cache import Cache
 from .._cache.policies import Policy
 from .._checks import loading, randomness
 from .._checks.derived_fingerprint import Derived, derive
@@ -26,15 +26,11 @@ from .._common.errors import (
     InvalidError,
     NondeterministicDatasetError,
     SampleIndexError,
-    SchemaError,
 )
-from .._common.load_time import cost_of, timed
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
 from .._samples.batch_layout import LARGE
-from .._samples.packing import Packing
-from .._samples.schema import MAX_FIELDS, Field
 from .._samples.tree import Tree
 from .._samples.values import VariableValues
 from .._trace.augment_time import augmented
@@ -43,8 +39,10 @@ from .cache_backed import CacheBacked
 from .comparison import Comparison
 from .given import Given
 from .making import CacheOptions, add_disk, check_fields, make
+from .misses import Misses, take_back
 from .notices import Notices
 from .stores import Form, Store
+from .structure import Structure
 
 if TYPE_CHECKING:
     from .store_trial import Files
@@ -161,7 +159,7 @@ class CachedSamples(CacheBacked):
         self._given = Given()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
-        self._fills: Fills | None = None  # None: loads are not checked
+        self._guard: Guard | None = None  # checks loads
         self.made = False  # whether this program has made the cache
         self.passed_over = (BadSampleError,) if bad_samples == "skip" else ()  # errors of a sample that is looked at
         self._remedy = _remedy
@@ -178,8 +176,7 @@ class CachedSamples(CacheBacked):
             quiet = generators.observe() == before
             # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
             vary = True if varies is None and getattr(dataset, "sizes_vary", None) is True else varies
-            self._tree, self._fields = trial.tree, trial.fields(vary)
-            self._packing = Packing(self._fields) if len(self._fields) > MAX_FIELDS else None
+            self._structure = Structure(trial.tree, trial.fields(vary))
             if not allow_random:
                 for index, (sample, moved) in first.items():
                     self.check_repeatable(dataset, index, sample, moved)
@@ -195,9 +192,11 @@ class CachedSamples(CacheBacked):
                 return
             self._batches = BatchBuffers(self.cache.fields)
             self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
+            if not (allow_random or self.cache.read_only):
+                fills, removed = Fills(0 if self.made else self._n), functools.partial(take_back, self.cache, self.made)
+                self._guard = Guard(fills, self._remedy, self._structure.encode, removed)
+            self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
             if not allow_random:
-                if not self.cache.read_only:
-                    self._fills = Fills(0 if self.made else self._n)
                 probe.check_fresh(self)
                 if not self.made and fingerprint is None:
                     self._comparison = comparison.begin(self, named, in_background=quiet)
@@ -250,8 +249,7 @@ class CachedSamples(CacheBacked):
             if self._form is None:
                 sample, cost = one.decoded, one.read + (one.decode or 0)
             if sample is not None:
-                again = functools.partial(operator.getitem, self.stored, one.index)
-                self._store(one.index, sample, None, again, cost)
+                self._misses.keep(one.index, sample, cost)
 
     def _check_decoding(self, index: int, sample: Any) -> None:
         """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""
@@ -271,31 +269,14 @@ class CachedSamples(CacheBacked):
         moved: a global generator has moved during the first load."""
         with contextlib.suppress(randomness.UndecidedError):
             finding = randomness.examine([index], [sample], moved, lambda: [dataset[index]], self.encode)
+            if finding is not None and self._guard is not None:
+                raise self._guard.refuse(finding)
             if finding is not None:
-                guard = self._guard()
-                raise (
-                    NondeterministicDatasetError(finding.text(self._remedy)) if guard is None else guard.refuse(finding)
-                )
-
-    def _guard(self) -> Guard | None:
-        """A new guard for each load. A guard refers to this object: an attribute with one would be
-        a cycle, and keep the cache until the next garbage collection."""
-        return None if self._fills is None else Guard(self._fills, self._remedy, self.encode, self._take_back)
+                raise NondeterministicDatasetError(finding.text(self._remedy))
 
     def encode(self, sample: Any) -> randomness.Encoded:
-        taken = zip(self._tree.leaves, self._tree.take(sample))
-        return [
-            (
-                f"its {leaf.called} ({leaf.described})" if leaf.path else f"it ({leaf.described})",
-                leaf.to_cache(value).copy(),
-            )
-            for leaf, value in taken
-        ]
-
-    def _take_back(self, fills: Fills) -> str:
-        if self.cache._disk is not None:
-            self.cache._disk.clear()
-        return fills.take_back(self.cache, self.made)
+        """The values of a sample with their names, to compare it with another one."""
+        return self._structure.encode(sample)
 
     # ------------------------------------------------------------ the cache
 
@@ -303,7 +284,7 @@ class CachedSamples(CacheBacked):
         self, cache: Cache | None, options: CacheOptions, sample_bytes: list[int], derived: Derived | None, best: Policy
     ) -> None:
         """Takes the cache of the user, or makes one. sample_bytes: of the probed samples, in rising order."""
-        fields = self._cache_fields()
+        fields = self._structure.fields()
         if cache is not None:
             self.cache = cache
         else:
@@ -319,9 +300,6 @@ class CachedSamples(CacheBacked):
                 f"cache {cache.name!r} exists with store={there!r}, and store={self.store!r} was asked for; give "
                 f'store={there!r} or store="auto", use another name, or remove it{probe.removal(cache)}'
             )
-
-    def _cache_fields(self) -> list[Field]:
-        return self._fields if self._packing is None else self._packing.fields()
 
     def advice(self, given: bool) -> str:
         """What the user can do about samples whose shapes differ from the cache's. given: the user
@@ -344,7 +322,7 @@ class CachedSamples(CacheBacked):
     # ------------------------------------------------------------ samples
 
     def gathered_tree(self) -> Tree | None:
-        return self._tree if self._packing is None else None
+        return self._structure.gathered_tree()
 
     def __len__(self) -> int:
         self.notices.warn()  # samplers ask for the length at the start of each epoch
@@ -356,7 +334,7 @@ class CachedSamples(CacheBacked):
 
     def finish(self, i: int, sample: Any) -> Any:
         """A sample as the caller gets it. sample: the result of `peek`; None: it is loaded."""
-        return self._finished(i, self._load(i) if sample is None else sample)
+        return self._finished(i, self._misses.load(i) if sample is None else sample)
 
     def _finished(self, i: int, sample: Any) -> Any:
         """sample: as it is cached."""
@@ -376,12 +354,8 @@ class CachedSamples(CacheBacked):
         wanted = [self._index(index) for index in indices]
         samples = self._gather(wanted, len(wanted))
         missed = [k for k, sample in enumerate(samples) if sample is None]
-        if hasattr(self.stored, "__getitems__") and len(missed) > 1:
-            for k, sample in zip(missed, self._load_several([wanted[k] for k in missed])):
-                samples[k] = sample
-        else:
-            for k in missed:
-                samples[k] = self._load(wanted[k])
+        for k, sample in zip(missed, self._misses.load_several([wanted[k] for k in missed])):
+            samples[k] = sample
         return [self._finished(i, sample) for i, sample in zip(wanted, samples)]
 
     def _index(self, index: int) -> int:
@@ -398,155 +372,39 @@ class CachedSamples(CacheBacked):
         if value is None:
             return None
         self._given.value += 1
-        return self._give(value)
+        return self._sample(value)
 
     def load_record(self, i: int) -> Any:
         """As `peek`, without a count. The sample may be a mix if another client overwrites it
         during the call. In a cache that evicts it is counted, and never a mix."""
         if self.cache._evicts:
             value = reading.copy(self.cache, i)
-            return None if value is None else self._give(value)
+            return None if value is None else self._sample(value)
         value = reading.load_record(self.cache, _native.locate, i)
         if value is None:
             return None
         values = value if len(self.cache.fields) > 1 else {"": value}
         copied = {name: bytes(item) if isinstance(item, memoryview) else item.copy() for name, item in values.items()}
-        return self._give(copied if len(copied) > 1 else copied[""])
-
-    def _give(self, value: Any) -> Any:
-        """A sample made of the cache's value."""
-        values = list(value.values()) if len(self.cache.fields) > 1 else [value]
-        if self._packing is not None:
-            values = self._packing.unpack(values)
-        return self._tree.give([leaf.from_cache(item) for leaf, item in zip(self._tree.leaves, values)])
+        return self._sample(copied if len(copied) > 1 else copied[""])
 
     def _gather(self, wanted: list[int], most: int) -> list[Any]:
         """Hits as samples, and None for misses. most: takes arrays of this number of rows."""
         self.notices.error.check()
-        cache, leaves = self.cache, self._tree.leaves
+        cache = self.cache
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
             self._given.add(hit)
-            return [None if value is None else self._give(value) for value in values]
+            return [None if value is None else self._sample(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(most)]
         _, hit = cache.gather(
             wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
         )
         self._given.add(hit)
-        if not hit.any():
-            return [None] * len(wanted)
-        if self._packing is not None:
-            return [
-                self._give({k: array[row, ...] for k, array in enumerate(arrays)}) if there else None
-                for row, there in enumerate(hit.tolist())
-            ]
-        columns = [leaf.rows_from_cache(array) for leaf, array in zip(leaves, arrays)]
-        return [self._tree.give(row) if there else None for there, row in zip(hit.tolist(), zip(*columns))]
+        return self._structure.samples(arrays, hit, cache.fields)
 
-    def _load(self, i: int) -> Any:
-        sample = self._from_disk(i)
-        if sample is not None:
-            return sample
-        if not self.cache.programs:
-            return self._load_own(i)
-        return programs.load(self.cache, [i], lambda _: [self._load_own(i)], self._give)[0]
-
-    def _from_disk(self, i: int) -> Any:
-        """A sample from the disk cache, which is then in memory too; None on a miss."""
-        behind = self.cache._disk
-        value = None if behind is None else behind.take(self.cache, i)
-        return None if value is None else self._give(value)
-
-    def _load_several(self, indices: list[int]) -> Sequence[Any]:
-        if self.cache._disk is None:
-            return self._load_missing(indices)
-        samples = [self._from_disk(i) for i in indices]
-        missing = [k for k, sample in enumerate(samples) if sample is None]
-        for k, sample in zip(missing, self._load_missing([indices[k] for k in missing]) if missing else ()):
-            samples[k] = sample
-        return samples
-
-    def _load_missing(self, indices: list[int]) -> Sequence[Any]:
-        if not self.cache.programs:
-            return self._load_own_several(indices)
-        return programs.load(self.cache, indices, self._load_own_several, self._give)
-
-    def _load_own(self, i: int) -> Any:
-        load = functools.partial(operator.getitem, self.stored, i)
-        guard, first = self._guard(), timed(load, self.cache._measure_next())
-        sample, stays = (loading.run(first), True) if guard is None else guard.load(i, first)
-        return self._store(i, sample, guard, load, cost_of(first)) if stays else sample
-
-    def _load_own_several(self, indices: list[int]) -> Sequence[Any]:
-        load = functools.partial(self._batch, indices)
-        guard, first = self._guard(), timed(load, self.cache._measure_next())
-        samples, stays = (loading.run(first), True) if guard is None else guard.load_several(indices, first)
-        if not stays:
-            return samples
-        cost = cost_of(first)
-        each = None if cost is None else cost / len(indices)
-        return [
-            self._store(i, sample, guard, functools.partial(self._one_of_batch, i), each)
-            for i, sample in zip(indices, samples)
-        ]
-
-    def _batch(self, indices: list[int]) -> Sequence[Any]:
-        loaded = self.stored.__getitems__(indices)
-        if not isinstance(loaded, (list, tuple)) or len(loaded) != len(indices):
-            count = f" of {len(loaded)}" if hasattr(loaded, "__len__") else ""
-            raise InvalidError(
-                f"__getitems__ of the dataset gave a {type(loaded).__name__}{count}; it must give a list of {len(indices)} samples"
-            )
-        return loaded
-
-    def _one_of_batch(self, i: int) -> Any:
-        return self._batch([i])[0]
-
-    def _store(
-        self, i: int, sample: Any, guard: Guard | None, again: Callable[[], Any], cost: float | None = None
-    ) -> Any:
-        """Caches a loaded sample, and returns it. again: loads it once more. cost: seconds of its
-        load."""
-        cache = self.cache
-        if cache.read_only:
-            return sample
-        try:
-            arrays = [leaf.to_cache(value) for leaf, value in zip(self._tree.leaves, self._tree.take(sample))]
-            if self._packing is not None:
-                arrays = self._packing.pack(arrays)
-            value = arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
-            result = cache.put(i, value, cost=cost)
-            stored = result is SetResult.STORED
-            kept = stored or result is SetResult.EXISTS
-            if cache._disk is not None and not (kept and cache._disk.apart_from(cache)):
-                stored |= cache._disk.put(cache, i, value)
-        except SchemaError as error:
-            _native.count_passed(cache._handle, 1)
-            shapes = self._other_shapes(sample)
-            self.notices.passed(i, shapes or str(error), shape=bool(shapes))
-            return sample
-        if stored and guard is not None:
-            guard.stored(i, sample, again)
-        return sample
-
-    def _other_shapes(self, sample: Any) -> str:
-        """Which values of a sample have another shape than in the cache; "" if other things differ
-        too."""
-        own = self.cache.fields if self._packing is None else self.cache.fields[:-1]
-        differing = []
-        try:
-            for leaf, field, value in zip(
-                self._tree.leaves, (*own, *self._fields[len(own) :]), self._tree.take(sample)
-            ):
-                shape = leaf.to_cache(value).shape
-                if len(shape) != len(field.shape):
-                    return ""
-                if not field.admits(shape):
-                    wanted = str(field.shape).replace("None", "any")
-                    differing.append(f"{leaf.called} has shape {shape}, and the cache takes {wanted}")
-        except SchemaError:
-            return ""
-        return " and ".join(differing)
+    def _sample(self, value: Any) -> Any:
+        """A sample made of the cache's value."""
+        return self._structure.sample(value, self.cache.fields)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_comparison": None}
