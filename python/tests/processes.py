@@ -37,9 +37,12 @@ def _spin() -> None:
 
 @contextlib.contextmanager
 def busy_machine(each: int = 4) -> Iterator[None]:
-    """So many processes that spin for each processor."""
+    """One processor, for the calling thread and for all threads and processes that it starts. On it, so many
+    processes spin. Other tests keep the other processors."""
+    before = os.sched_getaffinity(0)
     context = multiprocessing.get_context("fork")
-    others = [context.Process(target=_spin, daemon=True) for _ in range(each * len(os.sched_getaffinity(0)))]
+    others = [context.Process(target=_spin, daemon=True) for _ in range(each)]
+    _keep_to({min(before)})
     for other in others:
         other.start()
     try:
@@ -48,6 +51,15 @@ def busy_machine(each: int = 4) -> Iterator[None]:
         for other in others:
             other.kill()
             other.join()
+        _keep_to(before)
+
+
+def _keep_to(processors: set[int]) -> None:
+    """Sets where this thread runs, and this program's processes, of which one forks the workers of loaders."""
+    os.sched_setaffinity(0, processors)
+    for child in children(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(child, processors)
 
 
 def lives(pid: int) -> bool:

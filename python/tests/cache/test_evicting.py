@@ -265,7 +265,7 @@ def test_a_wait_for_the_source_counts():
 
 
 def test_a_busy_machine_makes_no_load_dearer():
-    """Six processes want each processor. Without schedstat such a load costs several times as much."""
+    """Six other processes want the processor. Without schedstat such a load costs several times as much."""
     with busy_machine(6):
         began = time.perf_counter()
         cost = measured(lambda: compute(0.2))

@@ -222,8 +222,8 @@ class Computing(Numbers):
 
 @pytest.mark.parametrize("dataset", [Numbers, Computing], ids=["waiting", "computing"])
 def test_equal_costs_move_nothing_on_a_busy_machine(dataset):
-    """From the third epoch on, fewer than 1 % of the slots get another sample in an epoch. Two processes for each
-    processor spin, so most measurements include waits for a processor, which do not count. What is left is noise, and
+    """From the third epoch on, fewer than 1 % of the slots get another sample in an epoch. Two processes
+    spin on the only processor, so most measurements include waits for it, which do not count. What is left is noise, and
     the policy learns how far two measurements of one sample lie apart. Neither depends on how busy the machine is."""
     with busy_machine(2):
         loader = Loader(
