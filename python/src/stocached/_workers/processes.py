@@ -20,8 +20,9 @@ from typing import Any
 
 _GRACE = 0.3  # seconds that a worker has to end by itself: it may be in the middle of a sample
 _AFTER_SIGTERM = 0.2
-_AFTER_SIGKILL = 0.3
+_AFTER_SIGKILL = 2.0  # the kernel needs milliseconds, unless the machine is very busy
 _EXIT_CODE = 1.0  # seconds until the exit code of a process that is gone is known
+_AFTER_ITS_PIPE = 3.0  # seconds that an interpreter takes to end on a busy machine
 _POLL_INTERVAL = 0.25  # seconds between two checks of the parent where the kernel cannot tell us
 
 _HINTS = {
@@ -110,7 +111,7 @@ class WorkerProcess:
     def death(self, doing: str, *, begun: bool = True) -> str:
         """Says how a worker has ended that is gone, while it was doing that, and what the reason
         may be. begun: it has done something, so it was able to import the program."""
-        self.process.join(_EXIT_CODE)
+        self.process.join(_AFTER_ITS_PIPE)
         code = self.process.exitcode
         if code is None:
             unknown = "is gone, and its exit code is unknown: the program has waited for it"
@@ -135,7 +136,8 @@ class WorkerProcess:
 
 def end(workers: list[Any]) -> None:
     """Waits until the processes among these workers have ended by themselves, which they were told
-    to; those that do not get SIGTERM, then SIGKILL. Takes 0.8 s at most. Empties the list."""
+    to; those that do not get SIGTERM, then SIGKILL. Takes half a second at most, and what the kernel takes to end
+    the killed ones, up to 2 s. Empties the list."""
     left = [worker for worker in workers if isinstance(worker, WorkerProcess)]
     workers.clear()
     for worker in left:
