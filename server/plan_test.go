@@ -201,6 +201,8 @@ func TestPlanProgress(t *testing.T) {
 		!strings.Contains(body, `"job"`) {
 		t.Error(code, body)
 	}
+	// It reads sample 5 once more. A read that is under way when a plan ends goes on.
+	eventually(t, "the other has read", waiting(300, 0))
 	if all := plansOf(t, s); len(all) != 1 || all[0].Name != "other" {
 		t.Errorf("%+v", all)
 	}
