@@ -448,23 +448,23 @@ func adviceText(c *advise.Curve) string {
 		}
 		return text
 	}
-	var limits []string
-	if _, limit := c.Epoch(advise.FirstCome, 0); firstCome > 0 {
-		limits = append(limits, limit+" up to that")
-	}
-	for k, l := range c.Pace.Loaded() {
-		limits = append(limits, fmt.Sprintf("%s%s, %v", [...]string{"beyond it ", "next "}[min(k, 1)], l.Name,
-			table.Duration(l.Seconds)))
-	}
 	switch {
 	case firstCome == 0:
 		line("ENOUGH", "no memory: loads are not the limit")
-		limits[0] = strings.TrimPrefix(limits[0], "beyond it ")
 	case amount(cost) == amount(firstCome):
 		line("ENOUGH", "%s", amount(cost))
 	default:
 		line("ENOUGH", "%s with cost, %s with first-come", amount(cost), amount(firstCome))
 	}
-	line("LIMIT", "%s", strings.Join(limits[:min(len(limits), 3)], "; "))
+	var limits []string
+	about, loaded := "", c.Pace.Loaded()
+	if _, limit := c.Epoch(advise.FirstCome, 0); firstCome > 0 {
+		limits, about = append(limits, limit+" up to that"), "beyond it "
+	}
+	for _, l := range loaded[:min(len(loaded), 2)] {
+		limits = append(limits, fmt.Sprintf("%s%s, %v", about, l.Name, table.Duration(l.Seconds)))
+		about = "next "
+	}
+	line("LIMIT", "%s", strings.Join(limits, "; "))
 	return b.String()
 }

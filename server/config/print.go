@@ -89,35 +89,33 @@ func flat(where, from string, settings map[string]any) (all []Setting) {
 	return all
 }
 
-// shown returns a value without what is secret in it.
+// shown returns the value of a key as text, without what is secret in it.
 func shown(key string, value any) string {
-	if secret.MatchString(key) && key != "password_file" {
-		return "(hidden)"
-	}
-	value = public(value)
+	value = public(key, value)
 	if text, ok := value.(string); ok {
 		return text
 	}
 	return source.Show(value)
 }
 
-// public removes what is private from the addresses in a value.
-func public(value any) any {
+// public returns the value of a key without passwords, and without what is private in addresses.
+func public(key string, value any) any {
+	if secret.MatchString(key) && key != "password_file" {
+		return "(hidden)"
+	}
 	switch value := value.(type) {
 	case string:
 		return source.Public(value)
 	case []any:
 		all := slices.Clone(value)
 		for k := range all {
-			all[k] = public(all[k])
+			all[k] = public("", all[k])
 		}
 		return all
 	case map[string]any:
 		all := maps.Clone(value)
 		for key := range all {
-			if all[key] = public(all[key]); secret.MatchString(key) {
-				all[key] = "(hidden)"
-			}
+			all[key] = public(key, all[key])
 		}
 		return all
 	}
