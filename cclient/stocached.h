@@ -647,7 +647,7 @@ struct stoc_deal {
     uint32_t ends;         /* STOC_ENDS_PAD or STOC_ENDS_DROP */
     uint32_t reserved;     /* 0 */
     /* stoc_epoch_deal writes them: ranks of all nodes; samples of each rank; global batches, of which the last may have
-     * fewer samples; a number that differs, but for chance, if one setting does */
+     * fewer samples; a number that differs, except by chance, if one setting does */
     uint64_t ranks, samples, batches, digest;
 };
 

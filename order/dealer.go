@@ -47,13 +47,13 @@ func (d *Dealer) Samples() uint64 { return d.each }
 // Batches returns the number of global batches. The last one may have fewer samples.
 func (d *Dealer) Batches() uint64 { return (d.each + d.batch - 1) / d.batch }
 
-// Digest returns a number that differs, but for chance, if one setting of the order, the nodes or the
+// Digest returns a number that differs, except by chance, if one setting of the order, the nodes or the
 // batches does. Ranks that have one digest deal alike.
 func (d *Dealer) Digest() uint64 {
 	e, o := d.epoch, d.owners
 	words := []uint64{version, e.number, e.positions}
 	for k := range uint64(probes) {
-		// k * positions / probes, which needs no more than 64 bits: positions has 40
+		// k * positions / probes, which needs at most 64 bits: positions has 40
 		words = append(words, e.At(k*e.positions/probes))
 	}
 	words = append(words, d.from, d.batch, uint64(d.ends), uint64(len(o.nodes)))

@@ -1,6 +1,6 @@
 """Runs each program of examples/ as its first lines say, on real pictures, texts and sounds. `make test-examples`
 
-A program must print what its docstring says, but for the numbers, and the counts of hits must be right. The programs
+A program must print what its docstring says, except the numbers, and the counts of hits must be right. The programs
 run as processes, most of them in children of a process that has imported their packages: warm.py. What a program needs
 and is not installed is the reason of a skip. The pictures are parts of photographs in the package scikit-image.
 """

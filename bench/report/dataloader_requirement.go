@@ -116,7 +116,7 @@ var OthersRequirements = []Requirement{
 // dataLoaderNotes explain cases, independent of the machine.
 var dataLoaderNotes = map[string]string{
 	"loader/hits": "shuffled epochs in batches of 64; sizes are numbers of samples. *stocached*: " +
-		"stocached.torch.DataLoader over a cache in shared memory, without workers but for \"2 workers\"; " +
+		"stocached.torch.DataLoader over a cache in shared memory, without workers except in \"2 workers\"; " +
 		"*stocaching*: torch's DataLoader over that library's cache, workers kept between epochs, of 20,000 " +
 		"samples 3,000 at random a run; *gather*: Cache.gather by one thread into four batches in turn; *memcpy " +
 		"loop*: a bare loop in C over the same pages into as many. Each is a process of its own",

@@ -1096,7 +1096,7 @@ static void old_control_part(void)
     REQUIRE(pwrite(fd, session, sizeof session, STOC_DISK_SESSION) == sizeof session);
     close(fd);
     stoc_cache *c = open_disk(FIXED);
-    EQUAL(controls(false), 2); /* the old one is of no use, and nobody opens it */
+    EQUAL(controls(false), 2); /* the old one is of no use, and no program opens it */
     EQUAL(count_hits(c, false), 9);
     EQUAL(stats_of(c).stored, 0); /* so this one is new */
     stoc_close(c);

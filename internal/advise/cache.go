@@ -38,7 +38,7 @@ func Cache(name string, seg *shm.Segment, c *cache.Cache) (*Data, error) {
 		for k, cost := range part {
 			if cost != 0 {
 				loads := 1.0
-				if cost.Confirmed() { // the average of two, which comes to the weight of seven
+				if cost.Confirmed() { // the average of two, which has the weight of seven
 					loads = 3
 				}
 				m := measured{math.Log(float64(cost.Nanoseconds()) / 1e9), loads, states[k] == cache.StateReady, 0}

@@ -96,7 +96,7 @@ func TestPredictionHolds(t *testing.T) {
 	const samples = 10_000
 	for _, set := range []struct {
 		sigma, noise, sizes float64 // standard deviation of the logarithms of sizes; 0: alike
-		together            bool    // a load takes as long as the sample is large, but for sigma
+		together            bool    // a load takes as long as the sample is large, except for sigma
 	}{{0.6, 0, 0, false}, {0.6, 0.3, 0, false}, {1.2, 0.1, 0, false}, {0, 0, 0, false}, {0.6, 0, 0.8, false},
 		{0.3, 0, 0.8, true}} {
 		seconds := simulate.Lognormal(samples, set.sigma, 5)

@@ -76,7 +76,7 @@ func (c Cluster) Check() error {
 		return fmt.Errorf("%w: %d nodes with %d samples each in a global batch; give at least 1, and together at most the "+
 			"%d samples of the dataset", ErrInvalid, c.Nodes, c.Batch, c.Order.Samples)
 	case c.Lose < 0 || c.Lose > c.Epochs || c.Lose > 0 && c.Nodes < 2:
-		return fmt.Errorf("%w: a node is lost at epoch %d, of %d epochs and %d nodes; give an epoch that there is, and at "+
+		return fmt.Errorf("%w: a node is lost at epoch %d, of %d epochs and %d nodes; give one of these epochs, and at "+
 			"least 2 nodes", ErrInvalid, c.Lose, c.Epochs, c.Nodes)
 	case kind.Evicts() && c.Order.Samples*uint64(c.Nodes) > maxState:
 		return fmt.Errorf("%w: %d samples on %d nodes with the policy %s need too much memory; simulate fewer samples, or "+

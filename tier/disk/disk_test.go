@@ -551,7 +551,7 @@ func TestPowerLoss(t *testing.T) {
 				}
 				torn += disk.Status().Poisoned
 				next := file.lose()
-				disk.Close() // into the file that nobody reads any more
+				disk.Close() // into the file that no program reads any more
 				file = next
 			}
 			t.Logf("%s, variable %v: %d hits after losses, %d torn samples were noticed", policy, variable, served, torn)

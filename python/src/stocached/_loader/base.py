@@ -404,7 +404,7 @@ class BaseLoader(CheckpointedLoader):
     def _seeds_samples(self, by_index: bool, augment: Augment | None) -> bool:
         """Whether the global generators are seeded for each sample.
 
-        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, but for a
+        Not with threads, which share them. Not if no draw can come: what a cache gives is not random, except for a
         transform= of a SourceDataset, and augment may have its own generator. by_index: random numbers of the dataset
         depend on the index, not on the worker."""
         if self.num_workers and self.worker != "process":

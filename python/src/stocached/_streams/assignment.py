@@ -90,7 +90,7 @@ class Rows:
 
     def most_rounds(self) -> int:
         """Of one step: more than there can be if any file has an item, where there is one group;
-        where there are several, but for a chance of exp(-64)."""
+        where there are several, except with a chance of exp(-64)."""
         return 64 * self.places.files + self.count
 
     def advance(self) -> None:

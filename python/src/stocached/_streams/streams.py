@@ -135,7 +135,7 @@ class Streams(StreamSettings):
         return steps(rows, self.lengths, self.ends == "drop")
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration reads this epoch: from its start, but for the epoch of a state that
+        """The next iteration reads this epoch: from its start, except the epoch of a state that
         was loaded, which continues where the state is. Each iteration takes the next epoch by
         itself."""
         epoch = whole("epoch", epoch)

@@ -1,4 +1,4 @@
-"""Values between processes: pickled, but for the memory of arrays and tensors, which goes into a
+"""Values between processes: pickled, except the memory of arrays and tensors, which goes into a
 buffer of the batch pool or after the pickle."""
 
 from __future__ import annotations

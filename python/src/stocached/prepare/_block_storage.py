@@ -187,7 +187,7 @@ class BlockStorage(DataStorage):
         reader = self.reader
         if reader.document.description.variable or reader.document.description.compression != "none":
             return -(-len(reader) // sum(file.blocks for file in reader.files))
-        # But for the last one, blocks of samples of one size have as many.
+        # Except the last one, blocks of samples of one size have as many.
         firsts = reader.files[0].footer.spans["first"]
         return int(firsts[1] - firsts[0]) if firsts.size > 1 else reader.files[0].samples
 

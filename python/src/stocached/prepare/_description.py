@@ -120,7 +120,7 @@ class Document:
 
 
 def parse(text: bytes) -> Document:
-    """Checks dataset.json, but for what the block files must confirm. Raises CorruptError, or
+    """Checks dataset.json, except what the block files must confirm. Raises CorruptError, or
     VersionError for another version or format."""
     try:
         compact = _without_whitespace(text.decode())
