@@ -59,7 +59,9 @@ def pictures(name: str) -> Test:
 def python(tests: str, what: str = "") -> Test:
     """tests: files in python/tests. what: the argument of pytest -k."""
     files = " ".join(f"python/tests/{name}" for name in tests.split())
-    build = "make -s -C cclient && make -s -C cimage && $PY -m compileall -q --invalidation-mode checked-hash python/src"
+    build = (
+        "make -s -C cclient && make -s -C cimage && $PY -m compileall -q --invalidation-mode checked-hash python/src"
+    )
     return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""))
 
 
