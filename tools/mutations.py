@@ -51,10 +51,17 @@ def c(*names: str) -> Test:
     return Test(f"make -s -C cclient {programs}", "cd cclient && " + " && ".join(programs.split()))
 
 
+def pictures(name: str) -> Test:
+    program = f"../build/image/test-{name}"
+    return Test(f"make -s -C cimage {program}", f"cd cimage && {program}")
+
+
 def python(tests: str, what: str = "") -> Test:
     """tests: files in python/tests. what: the argument of pytest -k."""
     files = " ".join(f"python/tests/{name}" for name in tests.split())
-    build = "make -s -C cclient && $PY -m compileall -q --invalidation-mode checked-hash python/src"
+    build = (
+        "make -s -C cclient && make -s -C cimage && $PY -m compileall -q --invalidation-mode checked-hash python/src"
+    )
     return Test(build, f"$PY -m pytest -q -x -p no:cacheprovider {files}" + (f" -k '{what}'" if what else ""))
 
 
@@ -1001,6 +1008,49 @@ DEFECTS = [
         "_SHORT_TIMEOUT if hung else left",
         "left",
         python("checks/test_randomness.py", "hangs_is_waited_for_once"),
+    ),
+    # Pictures.
+    Defect(
+        "pictures: the decoder reads rows and columns outside of the window",
+        "cimage/src/jpeg.c",
+        "bool cuts = !jpeg->progressive_mode && jpeg->scale_denom == 1;",
+        "bool cuts = false;",
+        pictures("image"),
+    ),
+    Defect(
+        "pictures: an encoded picture is decoded as a whole",
+        "cimage/src/pass.c",
+        "w->pipeline->decode.width == 0 && uses_a_box(",
+        "false && uses_a_box(",
+        pictures("pipeline"),
+    ),
+    Defect(
+        "pictures: no vectors are used",
+        "cimage/src/vectors.c",
+        "return has_wide ? 2 : 1;",
+        "return has_wide ? 0 : 0;",
+        pictures("image"),
+    ),
+    Defect(
+        "pictures: plain code leaves out the last pixel of a decoded row",
+        "cimage/src/jpeg.c",
+        "interleave(to, rows, r->across.count);",
+        "interleave(to, rows, r->across.count - (r->across.count > 1 && !w->vectors));",
+        pictures("image"),
+    ),
+    Defect(
+        "pictures: a decoder reads files in the cache",
+        "python/src/stocached/_image/pipeline.py",
+        "return bool(self._how.encoded)",
+        "return False",
+        python("image/test_hostile.py", "native_workers_copy"),
+    ),
+    Defect(
+        "pictures: cached pixels are copied",
+        "python/src/stocached/_image/pipeline.py",
+        "return bool(self._how.encoded)",
+        "return True",
+        python("image/test_hostile.py", "native_workers_copy"),
     ),
 ]
 

@@ -1,4 +1,5 @@
-/* What the test programs share: random numbers, memory that ends at a page without access, and JPEG files. */
+/* What the test programs share: random numbers, memory that ends at a page without access, JPEG files, and a count of
+ * the pixels that libjpeg decodes. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -6,6 +7,7 @@
 
 #include "../stocached_image.h"
 
+#include <dlfcn.h>
 #include <jpeglib.h>
 #include <math.h>
 
@@ -35,6 +37,21 @@ __attribute__((unused)) static void release(uint8_t *p, size_t n)
 {
     size_t page = 4096, pages = (n + page - 1) / page * page;
     munmap(p + n - pages, pages + page);
+}
+
+/* ------------------------------------------------------------ pixels */
+
+static _Thread_local uint64_t pixels_read; /* by the library, from libjpeg */
+
+/* Takes the place of libjpeg's function, which it calls. */
+JDIMENSION jpeg_read_scanlines(j_decompress_ptr jpeg, JSAMPARRAY rows, JDIMENSION most)
+{
+    static JDIMENSION (*_Atomic real)(j_decompress_ptr, JSAMPARRAY, JDIMENSION);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "jpeg_read_scanlines");
+    JDIMENSION got = real(jpeg, rows, most);
+    pixels_read += (uint64_t)got * jpeg->output_width;
+    return got;
 }
 
 /* ------------------------------------------------------------ files */

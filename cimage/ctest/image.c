@@ -49,6 +49,29 @@ static void parts_are_those_of_the_whole(void)
         }
 }
 
+/* Of a window in the middle, the decoder reads no row above or below it, and one block more on each side. */
+static void rows_and_columns_outside_are_not_decoded(void)
+{
+    uint8_t *dst = malloc(3 * 640 * 480);
+    for (int kind = 0; kind < MANY_SCANS; kind++) {
+        struct file f = make_file(640, 480, kind, 2, 2);
+        pixels_read = 0;
+        EQUAL(decode(&f, f.size, to(640, 480), dst), 0);
+        EQUAL(pixels_read, 640 * 480);
+        struct stoc_image_decode how = to(64, 48);
+        how.fit = STOC_IMAGE_CROP;
+        how.short_side = 480;
+        pixels_read = 0;
+        EQUAL(decode(&f, f.size, how, dst), 0);
+        uint64_t most = kind == PROGRESSIVE ? 640 * (240 + 24 + 32) : (64 + 4 * 16) * (48 + 4 * 16);
+        if (pixels_read > most)
+            COMPLAIN("kind %d: %llu pixels are decoded, more than %llu", kind, (unsigned long long)pixels_read,
+                     (unsigned long long)most);
+        free(f.bytes);
+    }
+    free(dst);
+}
+
 static bool known(int code) { return code <= 0 && code >= STOC_IMAGE_EMEMORY; }
 
 /* A file that ends early is an error, if the rest has bits of the picture. */
@@ -474,29 +497,73 @@ static void release_picture(const struct stoc_image_picture *p)
     release((uint8_t *)(uintptr_t)p->pixels, (size_t)p->width * p->height * p->channels);
 }
 
+/* What the library must find: 1 for AVX2, 2 for AVX-512. */
+static int vectors_of_the_processor(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni")
+                   ? 2
+                   : 1;
+#endif
+    return 0;
+}
+
+static void the_best_vectors_are_used(void)
+{
+    static const char *const names[] = {"AVX2", "AVX-512"};
+    int best = vectors_of_the_processor();
+    EQUAL(stoc_image_vectors(worker), best);
+    for (int k = best; k < 2; k++)
+        printf("SKIPPED [1] %s: this processor has no %s\n", __func__, names[k]);
+}
+
+/* Calls make with a result of n bytes for each kind of vectors. */
+#define AGREE(n, make, ...)                                                                       \
+    do {                                                                                          \
+        uint8_t *one = guarded(n), *two = guarded(n), *dst = one;                                 \
+        EQUAL(make, 0);                                                                           \
+        dst = two;                                                                                \
+        for (int vectors = 0; vectors < best; vectors++) {                                        \
+            stoc_image_use_vectors(worker, vectors);                                              \
+            EQUAL(stoc_image_vectors(worker), vectors);                                           \
+            EQUAL(make, 0);                                                                       \
+            if (memcmp(one, two, n) != 0)                                                         \
+                COMPLAIN(__VA_ARGS__);                                                            \
+        }                                                                                         \
+        stoc_image_use_vectors(worker, best);                                                     \
+        release(one, n);                                                                          \
+        release(two, n);                                                                          \
+    } while (0)
+
 static void vectors_and_plain_code_agree(void)
 {
     int best = stoc_image_vectors(worker);
-    if (!best)
-        SKIP("this processor has no AVX2");
     for (int k = 0; k < 1500; k++) {
         struct stoc_image_picture p = picture(1 + below(90), 1 + below(90), below(4) ? 3 : 1, below(2));
         struct stoc_image_augment how = any(&p);
         size_t n = size_of(&p, &how);
-        uint8_t *one = guarded(n), *two = guarded(n);
-        EQUAL(stoc_image_augment(worker, &p, &how, one, n), 0);
-        for (int vectors = 0; vectors < best; vectors++) {
-            stoc_image_use_vectors(worker, vectors);
-            EQUAL(stoc_image_vectors(worker), vectors);
-            EQUAL(stoc_image_augment(worker, &p, &how, two, n), 0);
-            if (memcmp(one, two, n) != 0)
-                COMPLAIN("round %d, vectors %d: %u x %u x %u, layout %u, dtype %u, filter %u", k, vectors, p.channels,
-                         p.height, p.width, p.layout, how.dtype, how.filter);
-        }
-        stoc_image_use_vectors(worker, best);
-        release(one, n);
-        release(two, n);
+        AGREE(n, stoc_image_augment(worker, &p, &how, dst, n),
+              "round %d, vectors %d: %u x %u x %u, layout %u, dtype %u, filter %u", k, vectors, p.channels, p.height,
+              p.width, p.layout, how.dtype, how.filter);
         release_picture(&p);
+    }
+}
+
+/* The same of decodes. */
+static void vectors_and_plain_code_decode_alike(void)
+{
+    int best = stoc_image_vectors(worker);
+    for (int k = 0; k < 150; k++) {
+        struct file f = make_file(1 + (int)below(150), 1 + (int)below(150), k % MANY_SCANS, 1 + k % 2, 1 + k / 2 % 2);
+        for (int turn = 0; turn < 8; turn++) {
+            struct stoc_image_decode how = any_decode();
+            size_t n = (size_t)3 * how.width * how.height;
+            AGREE(n, decode(&f, f.size, how, dst), "file %d, vectors %d: to %u x %u, fit %u, layout %u, filter %u", k,
+                  vectors, how.height, how.width, how.fit, how.layout, how.filter);
+        }
+        free(f.bytes);
     }
 }
 
@@ -745,6 +812,7 @@ int main(int argc, char **argv)
     RUN(threads_have_their_own_workers);
     if (!FOR_RACES) {
         RUN(parts_are_those_of_the_whole);
+        RUN(rows_and_columns_outside_are_not_decoded);
         RUN(files_that_are_cut_off);
         RUN(files_that_are_damaged);
         RUN(find_files);
@@ -753,7 +821,9 @@ int main(int argc, char **argv)
         RUN(exif_data_that_lie);
         RUN(bombs);
         RUN(files_that_are_no_jpeg);
+        RUN(the_best_vectors_are_used);
         RUN(vectors_and_plain_code_agree);
+        RUN(vectors_and_plain_code_decode_alike);
         RUN(large_results_agree);
         RUN(weights_are_kept_for_equal_arguments_alone);
         RUN(layouts_agree);

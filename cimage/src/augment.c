@@ -92,13 +92,13 @@ static int plan(stoc_image_worker *w, const struct stoc_image_picture *p, const 
             *in = (struct inside){0, 0, 0, 0};
             return STOC_IMAGE_OK;
         }
-        made = make_weights(across, p->width, p->width, (uint32_t)(x + in->x), in->width, a->filter, a->flip) &&
-               make_weights(down, p->height, p->height, (uint32_t)(y + in->y), in->height, a->filter, false);
+        made = make_weights(across, p->width, 1, p->width, (uint32_t)(x + in->x), in->width, a->filter, a->flip) &&
+               make_weights(down, p->height, 1, p->height, (uint32_t)(y + in->y), in->height, a->filter, false);
         if (a->flip)
             in->x = a->width - in->x - in->width;
     } else {
-        made = make_weights(across, a->box_width, a->resized_width, a->window_x, a->width, a->filter, a->flip) &&
-               make_weights(down, a->box_height, a->resized_height, a->window_y, a->height, a->filter, false);
+        made = make_weights(across, a->box_width, 1, a->resized_width, a->window_x, a->width, a->filter, a->flip) &&
+               make_weights(down, a->box_height, 1, a->resized_height, a->window_y, a->height, a->filter, false);
         if (made) {
             move_weights(across, (uint32_t)a->box_x);
             move_weights(down, (uint32_t)a->box_y);

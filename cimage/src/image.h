@@ -32,7 +32,7 @@ struct weights {
     uint32_t *first;
     int16_t *values;
     struct buffer memory;
-    uint32_t made_of[6]; /* the arguments of make_weights; the first is 0 after other changes */
+    uint32_t made_of[7]; /* the arguments of make_weights; the first is 0 after other changes */
 };
 
 /* One resize: source rows go in, in bands, and rows of channel planes come out. */
@@ -94,8 +94,10 @@ int check_decode(stoc_image_worker *w, const struct stoc_image_decode *how);
 int target_of(stoc_image_worker *w, uint32_t width, uint32_t height, const struct stoc_image_decode *how,
               struct stoc_image_target *target);
 
-/* weights.c: count results from from on, of a resize of in to out. flip: in reverse order. */
-bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip);
+/* weights.c: count results from from on, of a resize to out. The sources are a side of whole pixels, or what a decoder
+ * has made of it: a pixel of each parts pixels, and one of the rest. flip: in reverse order. */
+bool make_weights(struct weights *w, uint32_t whole, uint32_t parts, uint32_t out, uint32_t from, uint32_t count,
+                  int filter, bool flip);
 
 /* Moves all sources by so many. */
 void move_weights(struct weights *w, uint32_t by);

@@ -146,31 +146,34 @@ static struct turn turn_of(uint32_t orientation)
     return turns[orientation - 1];
 }
 
-/* As make_weights. With flip, the results are those of a source in reverse order. */
-static bool weights_of(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter,
-                          bool flip)
+/* Of a side of the file's picture, which the decoder may scale. With flip, results are those of it in reverse order. */
+static bool weights_of(struct weights *w, uint32_t side, const struct decoder *d, uint32_t out, uint32_t from,
+                       uint32_t count, int filter, bool flip)
 {
-    return make_weights(w, in, out, flip ? out - from - count : from, count, filter, flip);
+    return make_weights(w, side, d->jpeg.scale_denom, out, flip ? out - from - count : from, count, filter, flip);
 }
 
-/* Weights from the file's picture, which may be scaled already, to the target. If columns stay as they
- * are, a pixel is three columns of one plane: its bytes are copied. */
+/* Weights from what the decoder makes of the file's picture to the target. If columns stay as they are, a pixel is
+ * three columns of one plane: its bytes are copied. */
 static int plan(struct decoder *d, const struct stoc_image_target *t, struct turn turn,
                 const struct stoc_image_decode *how)
 {
     int filter = how->filter;
     stoc_image_worker *w = d->worker;
-    uint32_t wide = d->jpeg.output_width, high = d->jpeg.output_height;
+    struct weights *across = &w->resize.across, *down = &w->resize.down;
+    uint32_t wide = d->jpeg.image_width, high = d->jpeg.image_height;
     bool made;
     if (turn.transpose)
-        made = weights_of(&w->resize.across, wide, t->resized_height, t->window_y, t->height, filter, turn.flip_x) &&
-               weights_of(&w->resize.down, high, t->resized_width, t->window_x, t->width, filter, turn.flip_y);
+        made = weights_of(across, wide, d, t->resized_height, t->window_y, t->height, filter, turn.flip_x) &&
+               weights_of(down, high, d, t->resized_width, t->window_x, t->width, filter, turn.flip_y);
     else
-        made = weights_of(&w->resize.across, wide, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
-               weights_of(&w->resize.down, high, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
-    bool copies = made && w->resize.across.identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
-    if (copies)
-        made = make_weights(&w->resize.across, 3 * wide, 3 * wide, 3 * t->window_x, 3 * t->width, filter, false);
+        made = weights_of(across, wide, d, t->resized_width, t->window_x, t->width, filter, turn.flip_x) &&
+               weights_of(down, high, d, t->resized_height, t->window_y, t->height, filter, turn.flip_y);
+    bool copies = made && across->identity && how->layout == STOC_IMAGE_HWC && !turn.transpose;
+    if (copies) {
+        wide = 3 * d->jpeg.output_width;
+        made = make_weights(across, wide, 1, wide, 3 * t->window_x, 3 * t->width, filter, false);
+    }
     return made ? resize_begin(w, copies ? 1 : 3) : fail(w, STOC_IMAGE_EMEMORY, "too little memory for weights");
 }
 

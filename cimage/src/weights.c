@@ -55,11 +55,13 @@ static void sources(uint32_t in, double center, double support, uint32_t *first,
     *last = end < in ? (uint32_t)end : in;
 }
 
-static bool make(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
+static bool make(struct weights *w, uint32_t whole, uint32_t parts, uint32_t out, uint32_t from, uint32_t count,
+                 int filter, bool flip)
 {
+    uint32_t in = (whole + parts - 1) / parts;
     if (in == out)
         return make_identity(w, from, count, flip);
-    double scale = (double)in / out, width = scale > 1 ? scale : 1, inverse = 1 / width;
+    double scale = (double)whole / parts / out, width = scale > 1 ? scale : 1, inverse = 1 / width;
     double support = (filter == STOC_IMAGE_BICUBIC ? 2 : 1) * width;
     uint32_t taps = 2, first, last;
     for (uint32_t k = 0; k < count; k++) {
@@ -100,13 +102,14 @@ static bool make(struct weights *w, uint32_t in, uint32_t out, uint32_t from, ui
     return true;
 }
 
-bool make_weights(struct weights *w, uint32_t in, uint32_t out, uint32_t from, uint32_t count, int filter, bool flip)
+bool make_weights(struct weights *w, uint32_t whole, uint32_t parts, uint32_t out, uint32_t from, uint32_t count,
+                  int filter, bool flip)
 {
-    const uint32_t made_of[] = {in, out, from, count, (uint32_t)filter, flip};
+    const uint32_t made_of[] = {whole, parts, out, from, count, (uint32_t)filter, flip};
     if (memcmp(w->made_of, made_of, sizeof made_of) == 0)
         return true; /* pictures often have the size of the one before */
     w->made_of[0] = 0;
-    if (!make(w, in, out, from, count, filter, flip))
+    if (!make(w, whole, parts, out, from, count, filter, flip))
         return false;
     memcpy(w->made_of, made_of, sizeof made_of);
     return true;

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import python
+from native_samples import by_python, folder_of_small
 from pictures import encoded, picture
 
-from stocached import Cache, image
+from stocached import Cache, Loader, _native, image
+from stocached._image.pipeline import Worker
+
+__all__ = ["by_python"]
 
 context = multiprocessing.get_context("spawn")
 
@@ -53,13 +58,14 @@ def test_bombs_take_no_memory():
     assert int(python(code, *(data.hex() for data in files)).stdout) < 4 << 20
 
 
-def flip(path: str, samples: list[tuple[int, bytes]], end) -> None:
-    """Changes the encoded bytes in a cache, most of them in headers, and puts them right again."""
+def flip(path: str, samples: list[tuple[int, bytes]], end, flips: int = 20) -> None:
+    """Changes the encoded bytes in a cache, most of them in headers, and puts them right again. flips: of each file in
+    turn."""
     random = np.random.default_rng(0)
     memory = np.memmap(path, np.uint8, "r+")
     while not end.is_set():
         for at, data in samples:
-            for place in random.integers(0, 700, 20):
+            for place in random.integers(0, 700, flips):
                 memory[at + place] = random.integers(256)
             if random.random() < 0.2:
                 memory[at : at + len(data)] = np.frombuffer(data, np.uint8)
@@ -115,3 +121,77 @@ def test_a_decode_sees_one_copy(monkeypatch, size):
     monkeypatch.setattr(image.Decode, "decode", decode)
     assert image.decode(data, size).any()
     assert type(seen[0]) is bytes
+
+
+# ------------------------------------------------------------ in native workers
+
+
+def native_loader(root: Path, name: str, **settings: Any) -> Loader:
+    how = {"num_workers": 2, "worker": "native", "size": "8MiB", "policy": "first-come", **settings}
+    return Loader(image.Folder(root, size=32), 2, name=name, **how)
+
+
+@pytest.mark.parametrize(("store", "variable"), [("encoded", True), ("decoded", False), ("decoded", True)])
+def test_native_workers_copy_files_alone(tmp_path, cache_name, monkeypatch, by_python, store, variable):
+    """On a hit, a decoder gets a copy of a file: its bytes must not change. Pixels are read where they lie, except in
+    variable-size caches that evict, whose samples lie in pieces."""
+    places: list[int] = []
+    finish = _native.Finish(Worker.finish)
+
+    def noted(worker: int, seed: int, sample: int, *rest: int) -> int:
+        places.append(sample)
+        return finish(worker, seed, sample, *rest)
+
+    monkeypatch.setattr(Worker, "finish", staticmethod(noted))
+    how = {"store": store, "variable": variable, "augment": image.RandomHorizontalFlip()}
+    loader = native_loader(folder_of_small(tmp_path, 12), cache_name, **how)
+    list(loader)
+    places.clear()
+    list(loader)
+    inode = str(Path(loader.cache.path).stat().st_ino)
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    mapped = [range(*(int(end, 16) for end in one[0].split("-"))) for one in maps if one[4] == inode]
+    assert loader.stats().hits == len(places) == 12
+    assert {any(place in part for part in mapped) for place in places} == {store == "decoded"}
+    assert by_python == []
+    loader.close()
+
+
+def test_native_workers_and_bytes_in_a_cache_that_change(tmp_path, cache_name, by_python):
+    """A batch, or an error that names the file, and no crash. Afterwards the loader makes the batches of before."""
+    root = folder_of_small(tmp_path, 8)
+    loader = native_loader(root, cache_name, store="encoded")
+    whole = [pictures.copy() for pictures, _ in loader]
+    segment = Path(loader.cache.path).read_bytes()
+    files = [path.read_bytes() for path in sorted(root.rglob("*.jpg"))]
+    places = [(segment.index(data), data) for data in files]
+    end = context.Event()
+    attacker = context.Process(target=flip, args=(loader.cache.path, places, end, 1))
+    attacker.start()
+    changed, errors = 0, []
+    try:
+        while Path(loader.cache.path).read_bytes() == segment:
+            assert attacker.is_alive()
+        for _ in range(3000):
+            try:
+                for (pictures, _), want in zip(loader, whole):
+                    changed += not np.array_equal(pictures, want)
+            except image.DecodeError as error:
+                errors.append(str(error))
+            if changed > 10 and len(errors) > 10:
+                break
+        assert attacker.is_alive()
+    finally:
+        end.set()
+        attacker.join()
+    assert changed > 10
+    assert len(errors) > 10
+    assert all(str(root) in error for error in errors)
+    with open(loader.cache.path, "r+b") as file:
+        for at, data in places:
+            file.seek(at)
+            file.write(data)
+    by_python.clear()
+    assert all(np.array_equal(pictures, want) for (pictures, _), want in zip(loader, whole))
+    assert by_python == []
+    loader.close()
