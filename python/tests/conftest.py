@@ -89,12 +89,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # touch, and so copy, all their pages: 130 ms with torch.
     gc.collect()
     gc.freeze()
-    if session.config.option.markexpr == "torch":
-        _use_huge_pages()
+    _use_huge_pages()
 
 
 def _use_huge_pages() -> None:
-    """A fork copies an entry for each page of the process: 25 ms with torch, and a third with huge pages."""
+    """A fork copies an entry for each page of the process: 25 ms with torch, and a third with huge pages. Without torch a
+    fork takes 11 ms of processor time, and 7 ms with huge pages."""
     huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, of Linux 6.1; older kernels refuse it
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
