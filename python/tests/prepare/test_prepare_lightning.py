@@ -7,7 +7,6 @@ import json
 import os
 import random
 import socket
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
