@@ -131,6 +131,9 @@ func TestPublishLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := c.SetLoaded(0, [][]byte{payload(0, 1, evictBytes)}, 0, -time.Second); !errors.Is(err, shm.ErrInvalid) {
+		t.Error(err)
+	}
 	fill(0, 0)
 	fill(1, 8*time.Millisecond)
 	costs := make([]cache.Cost, 2)

@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -21,7 +22,8 @@ var benchSizes = []uint64{3072, 196608}
 func BenchmarkEvict(b *testing.B) {
 	for _, size := range benchSizes {
 		slots := 64 << 20 / size / 4
-		o := shm.Options{Samples: 4 * slots, Slots: slots, SampleBytes: size}
+		// So many that none is loaded twice: cost sees no noise then, and each evicts.
+		o := shm.Options{Samples: 4*slots + 8192, Slots: slots, SampleBytes: size}
 		data := make([]byte, size)
 		for _, policy := range shm.EvictingPolicies() {
 			b.Run(fmt.Sprintf("%d/%s", size, policy), func(b *testing.B) {
@@ -35,8 +37,9 @@ func BenchmarkEvict(b *testing.B) {
 						b.Fatal(r, err)
 					}
 				}, func(n int) {
-					// each costs more than those before, so that the policy cost evicts too
-					r, err := c.SetLoaded((n+int(slots))%int(o.Samples), [][]byte{data}, 0, time.Duration(n+2)*time.Millisecond)
+					// each costs more than those before, by 30 % every 85 sets, so that the policy cost evicts too
+					took := time.Duration(float64(time.Millisecond) * math.Pow(1.3, float64(n)/85))
+					r, err := c.SetLoaded((n+int(slots))%int(o.Samples), [][]byte{data}, 0, min(took, time.Hour))
 					if err != nil || r == cache.Busy {
 						b.Fatal(r, err)
 					}

@@ -34,7 +34,8 @@ func stopping(i int) func(context.Context) ([]byte, error) {
 	}
 }
 
-// Ensure that a process that is stopped in the middle of a load makes no sample the costliest one.
+// Ensure that a load in which the process is stopped counts as a costly load at most: as the 99th percentile, which is
+// still estimated after 150 loads, by four times the least.
 func TestStoppedInALoad(t *testing.T) {
 	const samples = 200
 	if path := os.Getenv(stopVariable); path != "" {
@@ -66,8 +67,11 @@ func TestStoppedInALoad(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if cost := costs(t, c)[stoppedAt]; cost <= 0 || cost > stopLasts/10 {
-		t.Errorf("a load of 1 ms that was stopped for %v costs %v", stopLasts, cost)
+	all := costs(t, c)
+	cost := all[stoppedAt]
+	slices.Sort(all)
+	if median := all[samples/2]; cost <= 0 || cost > 8*median {
+		t.Errorf("a load of 1 ms that was stopped for %v costs %v, the others about %v", stopLasts, cost, median)
 	}
 	for range 3 { // further loads correct it
 		parts := [][]byte{sample(stoppedAt, 100)}

@@ -39,37 +39,43 @@ func TestLoadThatBeginsLateFindsTheSample(t *testing.T) {
 // GetOrLoad tells a cache of any policy what its first loads cost.
 func TestCostOfALoad(t *testing.T) {
 	for _, policy := range []Policy{PolicyCost, PolicyLRU, PolicyFirstCome} {
-		c, err := Create("", Options{Samples: 20, SampleBytes: 4, Slots: 20, Policy: policy})
+		waits := []time.Duration{10 * time.Millisecond, 30 * time.Millisecond}
+		right, costs := 0, []time.Duration(nil)
+		for tries := 0; right < len(waits) && tries < 10; tries++ { // beside busy threads a wait costs less
+			right, costs = 0, costsOf(t, policy, waits)
+			for k, cost := range costs {
+				if cost >= waits[k]*7/10 && cost <= waits[k]*2 {
+					right++
+				}
+			}
+		}
+		if right < len(waits) {
+			t.Errorf("%v: loads that took %v cost %v", policy, waits, costs)
+		}
+	}
+}
+
+// costsOf returns what loads cost that take so long, the first ones of a new cache.
+func costsOf(t *testing.T, policy Policy, waits []time.Duration) (costs []time.Duration) {
+	c, err := Create("", Options{Samples: 20, SampleBytes: 4, Slots: 20, Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	for i, wait := range waits {
+		_, err := c.GetOrLoad(ctx, i, func(within context.Context) ([]byte, error) {
+			if within == ctx {
+				t.Errorf("%v: a load is not measured", policy)
+			}
+			time.Sleep(wait)
+			return make([]byte, 4), nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := t.Context()
-		load := func(i int, waits time.Duration) (cost time.Duration) {
-			_, err := c.GetOrLoad(ctx, i, func(within context.Context) ([]byte, error) {
-				if within == ctx {
-					t.Errorf("%v: a load is not measured", policy)
-				}
-				time.Sleep(waits)
-				return make([]byte, 4), nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return time.Duration(policies.Cost(shm.Meta(c.seg.Meta(uint64(i)).Load()).Cost()).Nanoseconds())
-		}
-		i := 0
-		for _, waits := range []time.Duration{10 * time.Millisecond, 30 * time.Millisecond} {
-			right := false
-			var costs []time.Duration
-			for ; !right && len(costs) < 10; i++ { // beside busy threads a wait costs less, so it asks again
-				cost := load(i, waits)
-				costs = append(costs, cost)
-				right = cost >= waits*7/10 && cost <= waits*2
-			}
-			if !right {
-				t.Errorf("%v: loads that took %v cost %v", policy, waits, costs)
-			}
-		}
-		c.Close()
+		cost := policies.Cost(shm.Meta(c.seg.Meta(uint64(i)).Load()).Cost())
+		costs = append(costs, time.Duration(cost.Nanoseconds()))
 	}
+	return costs
 }

@@ -306,7 +306,8 @@ def stopped_in_a_load(cache: Cache, begun) -> None:
         cache.get_or_load(i, load, allow_random=True)
 
 
-def test_a_stop_in_a_load_does_not_make_a_sample_the_dearest():
+def test_a_stop_in_a_load_counts_as_a_costly_load_at_most():
+    """It took 0.5 s. After 150 loads the 99th percentile is still estimated, by four times the least."""
     with made("cost", samples=200, slots=200) as cache:
         context = multiprocessing.get_context("fork")
         begun = context.Event()
@@ -317,7 +318,8 @@ def test_a_stop_in_a_load_does_not_make_a_sample_the_dearest():
         time.sleep(0.5)
         os.kill(worker.pid, signal.SIGCONT)
         worker.join()
-        assert cache.costs()[150] < 0.05  # the stop took 0.5 s
+        others = np.delete(cache.costs(), 150)
+        assert cache.costs()[150] < 8 * np.median(others)
         for _ in range(3):  # further loads correct it
             cache.put(150, pattern(150, SIZE), cost=0.001, overwrite=True)
         assert cache.costs()[150] < 0.003

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+import numpy as np
 import pytest
 from torch_helpers import TORCH_WARNINGS, torch
 
@@ -26,3 +30,31 @@ def test_weights_with_replacement_keep_what_is_read_most(sampler, policy):
     assert loader.cache.slots < 100
     assert loader.cache.policy == policy
     loader.close()
+
+
+class Slow:
+    """One sample in eight waits for its source."""
+
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.03 if index % 8 == 3 else 0.0)
+        return torch.full((4000,), index, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_samples_of_a_subset_have_costs_of_their_own(depth):
+    """torch gives each Subset __getitems__, which loads one sample after the other."""
+    from stocached.torch import CachedDataset
+
+    dataset: Any = Slow()
+    for _ in range(depth):
+        dataset = torch.utils.data.Subset(dataset, range(80))
+    cached = CachedDataset(dataset, size=4_300_000 + 40 * 4096)
+    assert cached.cache.policy == "cost", "the default of a cache for a part of the samples"
+    for _ in torch.utils.data.DataLoader(cached, 8):
+        pass
+    costs = cached.cache.costs().reshape(-1, 8)
+    slow = costs[:, 3] > 2 * np.median(costs, axis=1)
+    assert slow.sum() >= 7, costs  # of 10 batches

@@ -15,6 +15,7 @@ from .._checks.fills import Fills
 from .._checks.randomness import Guard
 from .._common.errors import InvalidError, SchemaError
 from .._common.load_time import cost_of, timed
+from .._common.subsets import unwrapped
 from .notices import Notices
 from .structure import Structure
 
@@ -27,6 +28,9 @@ class Misses:
         learns which samples the cache does not take."""
         self._dataset, self._cache, self._structure = dataset, cache, structure
         self._guard, self._notices = guard, notices
+        # A Subset has __getitems__ too. It loads one sample after the other if the dataset inside has none, and then
+        # the cost of each is known.
+        self._in_batches = callable(getattr(unwrapped(dataset)[0], "__getitems__", None))
 
     def load(self, i: int) -> Any:
         """A sample that the cache has not, which gets into it."""
@@ -37,7 +41,7 @@ class Misses:
 
     def load_several(self, indices: list[int]) -> list[Any]:
         """`load` of several samples. A dataset that has __getitems__ gives its part of them in one call."""
-        if not hasattr(self._dataset, "__getitems__") or len(indices) < 2:
+        if not self._in_batches or len(indices) < 2:
             return [self.load(i) for i in indices]
         samples = [self._from_disk(i) for i in indices]
         missing = [k for k, sample in enumerate(samples) if sample is None]
@@ -84,7 +88,7 @@ class Misses:
             samples, stays = self._guard.load_several(indices, first)
         if not stays:
             return samples
-        cost = cost_of(first)
+        cost = cost_of(first)  # of all of them
         each = None if cost is None else cost / len(indices)
         return [
             self._store(i, sample, functools.partial(self._one_of_batch, i), each)
