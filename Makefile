@@ -289,7 +289,7 @@ test-bench: ## run the benchmarks in small sizes, for seconds
 # reads of planned jobs (TestPlannedJobs and TestSideBuffer find their races), and control, policy and server/config,
 # which have no goroutines. One command runs all packages, so that they compile and run in parallel. The slowest packages
 # come first.
-RACE_SKIP = TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestNext|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
+RACE_SKIP = TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \

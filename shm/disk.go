@@ -80,6 +80,12 @@ func OpenDisk(path string, o Options) (s *Segment, replaced string, err error) {
 	return nil, "", fail(ErrExists, "%s: other processes make and replace it all the time", path)
 }
 
+// DiskBytes returns the size of the file that OpenDisk would make. Errors: those of SegmentBytes.
+func (o Options) DiskBytes() (uint64, error) {
+	_, g, err := o.planDisk()
+	return g.SegmentBytes, err
+}
+
 // planDisk is plan for a segment on a disk.
 func (o Options) planDisk() (Header, Geometry, error) {
 	o.Name, o.Dir, o.Reserve, o.UnlinkLast, o.ClientRecords = "", "", false, false, diskClients

@@ -641,6 +641,7 @@ func TestBadSettings(t *testing.T) {
 		"dir: give a folder":              {"size": "1GiB"},
 		"size: give the most":             {"dir": dir},
 		"size: 1024 bytes are less":       {"dir": dir, "size": "1KiB"},
+		"give a size of at least that":    {"dir": dir, "size": "16KiB"},
 		`"best" is not one of first-come`: {"dir": dir, "size": "1GiB", "policy": "best"},
 		"neither costs nor plans":         {"dir": dir, "size": "1GiB", "policy": "cost"},
 		"colour":                          {"dir": dir, "size": "1GiB", "colour": "red"},

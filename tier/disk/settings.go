@@ -54,6 +54,11 @@ func read(from source.Settings, about tier.About) (*settings, error) {
 	if most := about.Info.Schema.SampleBytes; most > 0 && s.Size > 0 && uint64(s.Size) < most {
 		complain("size: %d bytes are less than a sample, which takes %d", s.Size, most)
 	}
+	if len(wrong) == 0 && about.Info.Samples > 0 { // the tables of the file need space too
+		if _, err := s.options(about).DiskBytes(); err != nil {
+			complain("size: %v", err)
+		}
+	}
 	if len(wrong) > 0 {
 		return nil, fmt.Errorf("%w: %s", source.ErrInvalid, strings.Join(wrong, "; "))
 	}

@@ -135,7 +135,13 @@ def test_native_workers_of_a_busy_machine(tmp_path):
         (tmp_path / "class" / f"{k:02}.jpg").write_bytes(data)
     with busy_machine():
         loader = Loader(
-            image.Folder(tmp_path, size=512), 6, num_workers=2, worker="native", augment=usual(224), size="64MB", trace=path
+            image.Folder(tmp_path, size=512),
+            6,
+            num_workers=2,
+            worker="native",
+            augment=usual(224),
+            size="64MB",
+            trace=path,
         )
         used = time.process_time()
         for _ in range(2):

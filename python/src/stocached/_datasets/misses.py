@@ -82,6 +82,7 @@ class Misses:
 
     def _load_batch(self, indices: list[int]) -> Sequence[Any]:
         first, stays = timed(functools.partial(self._batch, indices), self._cache._measure_next()), True
+        samples: Sequence[Any]
         if self._guard is None:
             samples = loading.run(first)
         else:
