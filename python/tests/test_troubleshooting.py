@@ -73,6 +73,21 @@ def wrong(name: str, cache: stocached.Cache) -> None:
     }[name]()
 
 
+def test_the_versions_of_a_message_are_real(tmp_path):
+    """Layout 1 was before this one, and its message is on the page with every number."""
+    cache = stocached.Cache.create(NAME, samples=10, shape=(4,), size="8MiB")
+    try:
+        with open(cache.path, "r+b") as file:
+            file.seek(8)  # layout_major and layout_minor
+            file.write(bytes([1, 0, 0, 0]))
+        with pytest.raises(stocached.VersionError) as caught:
+            stocached.Cache.attach(NAME)
+        assert f"\n> {caught.value}\n".replace(cache.path, "/dev/shm/stocached-0/faces") in PAGE
+    finally:
+        cache.close()
+        subprocess.run([program(), "rm", NAME], check=True, capture_output=True)
+
+
 def plain(message: str) -> str:
     """A message without numbers and units."""
     return re.sub(r"[\d.]+|[KMGT]iB", "0", message)
