@@ -86,7 +86,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
         color=GREEN,
         linewidth=2.4,
         markersize=8.5,
-        label="later epochs, cost: the costliest samples stay",
+        label="later epochs, cost: the costliest stay",
         zorder=5,
         clip_on=False,
     )
