@@ -267,9 +267,10 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 	CGO_ENABLED=0 $(GO_TEST) $$(CGO_ENABLED=0 $(GO) list ./... | grep -v /internal/verify/model)
 	cd deploy/check && CGO_ENABLED=0 $(GO_TEST) ./...
 
+# test-go runs the same tests with gofakes3, which is in their process.
 .PHONY: test-remote
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
-	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run 'Bucket|Credentials' ./source/kinds ./internal/cli
+	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run '(Bucket|Credentials)/versitygw' ./source/kinds ./internal/cli
 
 # Not a part of `make test`: the libraries and the two servers take minutes to build.
 .PHONY: test-cloud
@@ -284,14 +285,16 @@ test-bench: ## run the benchmarks in small sizes, for seconds
 	cd bench && CGO_ENABLED=0 $(GO_TEST) ./...
 
 # Other stages run the tests of several processes: the race detector sees only one process, and makes these tests ten
-# times slower. Other stages also run the long tests of one goroutine, and tests that count allocations. One command
-# runs all packages, so that they compile and run in parallel. The slowest packages come first.
-RACE_SKIP = TestPlannedShares|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations
+# times slower. Other stages also run the long tests of one goroutine, tests that count allocations, tests that count the
+# reads of planned jobs (TestPlannedJobs and TestSideBuffer find their races), and control, policy and server/config,
+# which have no goroutines. One command runs all packages, so that they compile and run in parallel. The slowest packages
+# come first.
+RACE_SKIP = TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestNext|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
 	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
-		./cache ./loader ./shm ./server/... ./client ./source/... ./policy ./control
+		./cache ./loader ./shm $$($(GO) list ./server/... | grep -v /config) ./client ./source/...
 
 # Only the tests that need fault points: test-go runs the others.
 .PHONY: test-go-faults

@@ -1,4 +1,4 @@
-"""One job on three hosts, started by torchrun: what node caches, a cluster tier and affinity save.
+"""One job on three hosts, started by torchrun (on one host: without it): what node caches, a cluster tier and affinity save.
 
 python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
 
@@ -181,16 +181,20 @@ class Demo:
                 "nnodes": HOSTS, "nproc-per-node": 1, "node-rank": rank, "master-addr": self.hosts.hosts[0].address,
                 "master-port": port,
             }  # fmt: skip
-            options = [f"--{key}={value}" for key, value in torchrun.items()]
-            command = [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                *options,
-                "-m",
-                "demo.cluster_rank",
-                json.dumps(settings),
-            ]
+            program = ["-m", "demo.cluster_rank", json.dumps(settings)]
+            if isinstance(self.hosts, Loopback):  # without torchrun, which imports torch a second time for each rank
+                environment |= {
+                    "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                    "MASTER_ADDR": self.hosts.hosts[0].address, "MASTER_PORT": str(port),
+                }  # fmt: skip
+            else:
+                program = [
+                    "-m",
+                    "torch.distributed.run",
+                    *(f"--{key}={value}" for key, value in torchrun.items()),
+                    *program,
+                ]
+            command = [sys.executable, *program]
             ranks.append(host.run(command, environment, output=subprocess.PIPE, log=self.folder / f"rank{rank}.log"))
         return ranks
 
@@ -253,7 +257,7 @@ class Demo:
             time.sleep(0.01)
         lost.kill()
         for rank in ranks[:-1]:
-            rank.terminate()  # torchrun ends its rank, too
+            rank.terminate()  # torchrun, if there is one, ends its rank, too
             rank.wait(SECONDS)
         saved = json.loads(state.read_text())
         position = saved["position"]

@@ -132,6 +132,9 @@ func (p promises) addOpen(pid int, ids []inode) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, _ := os.ReadDir(dir) // another user's process, or it has ended
 	for _, e := range entries {
+		if len(missing) == 0 {
+			return
+		}
 		var st unix.Stat_t
 		path := filepath.Join(dir, e.Name())
 		if unix.Stat(path, &st) != nil {

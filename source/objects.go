@@ -71,13 +71,15 @@ type OpenObjects func(settings Settings, private Private) (Objects, error)
 // signature. Both go to the server with each request.
 type Private struct{ User, Password, Query string }
 
-// takePrivate removes what is private from the address of a web server.
+// takePrivate removes what is private from an address.
 func takePrivate(path *string) (p Private) {
 	scheme, rest, _ := strings.Cut(*path, "://")
-	if scheme != "http" && scheme != "https" {
+	if !IsRemote(*path) {
 		return p
 	}
-	rest, p.Query, _ = strings.Cut(rest, "?")
+	if isWeb(scheme) {
+		rest, p.Query, _ = strings.Cut(rest, "?")
+	}
 	host, name, named := strings.Cut(rest, "/")
 	if at := strings.LastIndexByte(host, '@'); at >= 0 {
 		p.User, p.Password, _ = strings.Cut(host[:at], ":")
@@ -93,6 +95,8 @@ func takePrivate(path *string) (p Private) {
 	}
 	return p
 }
+
+func isWeb(scheme string) bool { return scheme == "http" || scheme == "https" }
 
 var schemes struct {
 	sync.Mutex
@@ -153,6 +157,10 @@ func (r Remote) Place(at *string) (*Place, error) {
 			return nil, fmt.Errorf("%w: remote is for addresses such as s3://bucket/name, and %s is a local path", ErrInvalid, path)
 		}
 		return &Place{}, nil
+	}
+	if private.User != "" && !isWeb(m[1]) {
+		return nil, fmt.Errorf("%w: the address of %s has a user or a key before an @; leave it out, and give credentials as the "+
+			"guide of remote sources says", ErrInvalid, path)
 	}
 	schemes.Lock()
 	open := schemes.open[m[1]]

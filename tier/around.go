@@ -78,6 +78,7 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case result == Hit:
+			a.set.put(a.set.before, i, room[:length])
 			return copy(dst, room[:length]), nil
 		}
 		claimed = result == Claimed
@@ -97,10 +98,13 @@ func (a *around) Read(ctx context.Context, i int, dst []byte) (int, error) {
 // result: the caller loads it without that right.
 func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []byte) (
 	length int, result Result, err error) {
-	began := time.Now()
+	began, waits := time.Now(), false
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
 	err = shared.Waits().Until(ctx, a.closing, func() bool {
-		length, result = shared.Claim(ctx, i, size, room)
+		if length, result = shared.Claim(ctx, i, size, room); result == Busy && !waits {
+			waits = true
+			shared.Waited()
+		}
 		return result != Busy
 	})
 	switch {

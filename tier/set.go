@@ -22,6 +22,7 @@ type Set struct {
 	once   sync.Once
 	closed error
 	shared Shared // the last tier that is shared; nil: none
+	before int    // how many tiers come before it
 }
 
 // flushTime is how long Close writes what is in a queue. Tests shorten it.
@@ -37,7 +38,7 @@ func New(tiers []Tier, memory []int64) *Set {
 		q := later.New(later.Options[int]{Limit: memory[k], Writers: writers, Spare: Spare, Write: t.Put})
 		s.queues = append(s.queues, queue{t, q})
 		if shared, ok := t.(Shared); ok {
-			s.shared = shared
+			s.shared, s.before = shared, k
 		}
 	}
 	return s

@@ -46,8 +46,10 @@ type Shared interface {
 	Claim(ctx context.Context, i, n int, dst []byte) (length int, r Result)
 	// Release gives the right to load a sample back. It does not wait.
 	Release(i int)
-	// Waits counts a read that waits for another machine, and says how it waits.
+	// Waits says how a read waits for another machine.
 	Waits() Pauses
+	// Waited counts a read that begins to wait.
+	Waited()
 	// GaveUp counts a read that has waited for too long.
 	GaveUp()
 }

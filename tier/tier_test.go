@@ -170,6 +170,48 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// leased is a memory that machines share: another one loads sample 1, which takes two looks.
+type leased struct {
+	*memory
+	looks, waited int
+}
+
+func (l *leased) Claim(ctx context.Context, i, n int, dst []byte) (int, Result) {
+	if l.looks++; i == 1 && l.looks <= 2 {
+		return 0, Busy
+	}
+	if i == 1 {
+		l.has[1] = bytes.Repeat([]byte{1}, size)
+	}
+	if length, r := l.Get(ctx, i, n, dst); r == Hit {
+		return length, Hit
+	}
+	return 0, Claimed
+}
+func (l *leased) Release(int)   {}
+func (l *leased) Waits() Pauses { return Pauses{First: 1, Longest: 1, Most: time.Minute} }
+func (l *leased) Waited()       { l.waited++ }
+func (l *leased) GaveUp()       {}
+
+// Ensure that a sample that a read has waited for gets into the tiers before the shared one, and that only such reads
+// count as waits.
+func TestWaitedForSampleIsWrittenBack(t *testing.T) {
+	fast, slow, from := newMemory(), &leased{memory: newMemory()}, &made{}
+	s := Around(from, New([]Tier{fast, slow}, []int64{1 << 20, 1 << 20}))
+	read(t, s, 1, 0)
+	if from.reads.Load() != 0 || slow.waited != 1 {
+		t.Errorf("%d reads, %d waits", from.reads.Load(), slow.waited)
+	}
+	until(t, func() bool { return fast.held() == 1 })
+	read(t, s, 2, 0)
+	if from.reads.Load() != 1 || slow.waited != 1 {
+		t.Errorf("%d reads, %d waits", from.reads.Load(), slow.waited)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Ensure that a tier whose writes hang drops what its queue has no room for, delays no read, and delays
 // the end for a bounded time only.
 func TestSlowWrites(t *testing.T) {

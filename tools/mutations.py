@@ -1039,6 +1039,13 @@ DEFECTS = [
         pictures("image"),
     ),
     Defect(
+        "pictures: a scaled picture has its number of pixels as its side",
+        "cimage/src/jpeg.c",
+        "make_weights(w, side, d->jpeg.scale_denom, out,",
+        "make_weights(w, (side + d->jpeg.scale_denom - 1) / d->jpeg.scale_denom, 1, out,",
+        python("image/test_decode.py", "fast"),
+    ),
+    Defect(
         "pictures: a decoder reads files in the cache",
         "python/src/stocached/_image/pipeline.py",
         "return bool(self._how.encoded)",

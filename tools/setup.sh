@@ -32,6 +32,7 @@ c_tests() {
     command -v pkg-config >/dev/null || missing="$missing pkg-config"
     has_jpeg || missing="$missing libjpeg-dev"
     install_packages $missing
+    take_jpegs
 }
 
 # extract PACKAGE FILE... : copies files of a Debian package into .tools, without installing the package.
@@ -55,6 +56,14 @@ take_promtool() {
     command -v promtool >/dev/null || [ -x "$tools/promtool" ] || ! command -v apt-get >/dev/null && return
     extract prometheus usr/bin/promtool ||
         echo "stocached: cannot download the package prometheus; the checks of promtool are skipped"
+}
+
+# JPEG files of other encoders, which the C tests damage and decode. Without them, those tests have fewer files.
+take_jpegs() {
+    [ -d "$tools/images" ] || ! command -v apt-get >/dev/null && return
+    extract xplanet-images usr/share/xplanet/images && return
+    mkdir -p "$tools/images" # every C test would try again
+    echo "stocached: cannot download the package xplanet-images; tests of damaged JPEG files have fewer files, until you remove $tools/images"
 }
 
 # Recorded words, for the example with audio clips. Without them, its test makes WAV files.

@@ -88,19 +88,17 @@ def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> N
     assert "epoch 2: 30 of 40 samples from the cache" in output(tmp_path / "loader", "40", "2", "2")
 
 
-def test_a_program_uses_the_library_for_pictures(prefix: Path, tmp_path: Path) -> None:
-    (tmp_path / "vectors.c").write_text(
-        "#include <stocached_image.h>\n#include <stdio.h>\n"
-        "int main(void) { stoc_image_worker *w = stoc_image_worker_new();\n"
-        'int code = stoc_image_read_info(w, "text", 4, &(struct stoc_image_info){0});\n'
-        'printf("%d %s\\n", code, stoc_image_message(w)); stoc_image_worker_free(w); return 0; }\n'
-    )
-    flags = output(
-        "pkg-config", "--cflags", "--libs", "stocached_image", PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig"
-    ).split()
-    subprocess.run(["cc", "vectors.c", *flags, "-o", "vectors"], cwd=tmp_path, check=True)
-    said = output(tmp_path / "vectors", LD_LIBRARY_PATH=f"{prefix}/lib")
-    assert said == "-2 libjpeg: Not a JPEG file: starts with 0x74 0x65\n"
+def test_the_program_for_pictures_of_the_guide(prefix: Path, tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guides/c.md").read_text()
+    source, line = re.findall(r"```c\n(#include[^`]*stocached_image[^`]*)```\n```sh\n(cc [^`]*)```", guide)[0]
+    (tmp_path / "picture.c").write_text(source)
+    (tmp_path / "cat.jpg").write_bytes((ROOT / "source/decode/testdata/500x375.jpg").read_bytes())
+    paths = {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    said = output("sh", "-ec", f"cd {tmp_path}\n{line}", **paths)
+    assert re.fullmatch(r"red in the middle: \d+\n", said)
+    (tmp_path / "text.jpg").write_text("text")
+    failed = subprocess.run([tmp_path / "picture", tmp_path / "text.jpg"], env=os.environ | paths, capture_output=True)
+    assert (failed.returncode, failed.stdout) == (1, b"libjpeg: Not a JPEG file: starts with 0x74 0x65\n")
 
 
 def test_what_is_installed_is_found(prefix: Path) -> None:

@@ -653,7 +653,7 @@ static void a_busy_machine(void)
     uint64_t costs[BUSY];
     pid_t others[MOST];
     uint64_t first[2];
-    int n = (int)MIN(4 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
+    int n = (int)MIN(2 * sysconf(_SC_NPROCESSORS_ONLN), MOST), dear = 0;
     begin(&t, make_cache(STOC_POLICY_COST, SAMPLES, false));
     begin_worker(&c, &t, 1);
     c.work.load = computing_load;

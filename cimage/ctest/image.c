@@ -100,7 +100,7 @@ static void files_that_are_cut_off(void)
 static void files_that_are_damaged(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 4000, pictures = 0;
+    int rounds = set ? atoi(set) : 1500, pictures = 0;
     for (int k = 0; k < rounds; k++) {
         uint32_t width = 1 + below(120), height = 1 + below(120);
         struct file f = make_file((int)width, (int)height, (int)below(KINDS), 1 + (int)below(2), 1 + (int)below(2));
@@ -127,7 +127,7 @@ static void files_that_are_damaged(void)
 
 /* ------------------------------------------------------------ files of others */
 
-enum { MOST_FILES = 200, MOST_BYTES = 300000 };
+enum { MOST_FILES = 200, MOST_BYTES = 300000, OURS = 10 /* in the repository */ };
 
 static struct file found[5 * MOST_FILES];
 static size_t files, folder_end; /* how many of a folder may be found */
@@ -167,19 +167,23 @@ static void make_files(void)
            files - begin, makes_arithmetic ? ", with arithmetic coding" : "");
 }
 
-/* Files of other encoders: those of the repository, of the demo, of the system (Debian's packages). And files that are
- * made here, so that there are files of every kind on each machine. */
+/* Files of other encoders: those of the repository, of a Debian package (tools/setup.sh c-tests), of the system. And
+ * files that are made here, so that there are files of every kind on each machine. */
 static void find_files(void)
 {
-    static char folders[1000] = "../source/decode/testdata:../build/demo:/usr/share:/usr/local/go/src/image/testdata";
-    if (getenv("STOCACHED_TEST_PICTURES"))
-        snprintf(folders, sizeof folders, "%s", getenv("STOCACHED_TEST_PICTURES"));
+    static char folders[1000] =
+        "../source/decode/testdata:../.tools/images:/usr/share:/usr/local/go/src/image/testdata";
+    const char *set = getenv("STOCACHED_TEST_PICTURES");
+    if (set)
+        snprintf(folders, sizeof folders, "%s", set);
     size_t at = 0;
     for (char *folder = strtok(folders, ":"); folder && at < 4; folder = strtok(NULL, ":"), at++) {
         size_t before = files;
         folder_end = files + MOST_FILES;
         nftw(folder, find_file, 20, FTW_PHYS);
         printf("%zu JPEG files in %s\n", files - before, folder);
+        if (at == 0 && files < (set ? 1 : OURS))
+            COMPLAIN("%s has fewer than %d; run this program in cimage/", folder, set ? 1 : OURS);
     }
     make_files();
 }
@@ -259,7 +263,7 @@ static struct stoc_image_decode any_decode(void)
 static void files_of_others_that_are_damaged(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 3000, pictures = 0;
+    int rounds = set ? atoi(set) : 1500, pictures = 0;
     uint8_t *p = malloc(MOST_BYTES), want[3 * 31 * 31], got[sizeof want];
     EQUAL(decode(&found[0], found[0].size, to(31, 31), want), 0);
     for (int k = 0; k < rounds; k++) {
@@ -316,7 +320,7 @@ static void *change(void *context)
 static void files_that_change(void)
 {
     const char *set = getenv("STOCACHED_TEST_FILES");
-    int rounds = set ? atoi(set) : 3000, pictures = 0;
+    int rounds = set ? atoi(set) : 1500, pictures = 0;
     for (int k = 0; k < rounds;) {
         const struct file *f = &found[below((uint32_t)files)];
         struct changing c = {guarded(f->size), f, false};

@@ -313,6 +313,8 @@ func TestTierBadInput(t *testing.T) {
 	for _, c := range []struct{ tier, want string }{
 		{"addresses: []", "tiers[0]: invalid tier: addresses: give host:port"},
 		{"addresses: [here]", `"here" is not host:port`},
+		{"addresses: ['a:1', 'redis://me:12345@a:1']", "addresses: entry 2 is not host:port; leave out redis://"},
+		{"addresses: ['12345@a:1']", "addresses: entry 1 is not host:port"},
 		{on(plain) + ", memory: 2000", "memory: 2000 bytes are less than a sample, which takes 3000"},
 		{on(plain) + ", timeout: 5", "5 has no unit"},
 		{on(plain) + ", timeout: 1us", "timeout: 1µs is less than 10ms"},

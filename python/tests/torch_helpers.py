@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ try:
 except ImportError:  # the tests are then only collected and counted
     torch = None  # type: ignore[assignment]
 
-__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "run_ranks", "torch"]
+__all__ = ["TORCH_WARNINGS", "Squares", "Warm", "quiet", "run_alone", "run_ranks", "torch"]
 
 
 def quiet(make: Any) -> Any:
@@ -40,6 +41,15 @@ def run_ranks(
             return warm.run(program, program.parent, os.environ, timeout=300, arguments=arguments(rank))
 
         return list(pool.map(run, range(ranks)))
+
+
+def run_alone(
+    warm: Warm, folder: Path, code: str, *arguments: object, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program that imports torch, in `folder`. The caller looks at the exit status."""
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(code))
+    return warm.run(program, folder, os.environ | environment, timeout=240, arguments=arguments)
 
 
 class Squares:

@@ -100,7 +100,7 @@ func TestCacheSettings(t *testing.T) {
     source: {kind: raw, path: "https://me:hush@example.com/x?sig=hush", limits: {concurrency: 3}, also: ["http://a:hush@b/", {token: hush}]}
     tiers:
       - {size: 1GiB, kind: disk, dir: fast}
-      - {kind: cluster, addresses: ["127.0.0.1:6379"], password: hush, timeout: 1s, tls: {ca: ca.pem, password: hush}}
+      - {kind: cluster, addresses: ["127.0.0.1:6379", "redis://me:hush@a:1", "hush@b:1"], password: hush, timeout: 1s, tls: {ca: ca.pem, password: hush}}
   - {name: all, source: {kind: dir, path: x}, decode: {resize: [2, 3]}, size: 1KiB, policy: planned, side_buffer: none, parallel: 9,
     read_timeout: 30s, unnamed: true}
 `)
@@ -116,7 +116,7 @@ func TestCacheSettings(t *testing.T) {
 	want := []string{"caches[0].name pets file", "caches[0].source.kind raw file", "caches[0].source.also [http://b/, {token: (hidden)}] file",
 		"caches[0].source.limits.concurrency 3 file", "caches[0].source.path https://example.com/x file", "caches[0].tiers[0].kind disk file",
 		"caches[0].tiers[0].dir " + dir + "/fast file", "caches[0].tiers[0].size 1GiB file", "caches[0].tiers[0].memory 64MiB default",
-		"caches[0].tiers[0].policy first-come default", "caches[0].tiers[1].kind cluster file", "caches[0].tiers[1].addresses [127.0.0.1:6379] file",
+		"caches[0].tiers[0].policy first-come default", "caches[0].tiers[1].kind cluster file", "caches[0].tiers[1].addresses [127.0.0.1:6379, a:1, b:1] file",
 		"caches[0].tiers[1].password (hidden) file", "caches[0].tiers[1].timeout 1s file", "caches[0].tiers[1].tls.ca " + dir + "/ca.pem file",
 		"caches[0].tiers[1].tls.password (hidden) file", "caches[0].tiers[1].expire 168h default", "caches[0].tiers[1].lease 10s default",
 		"caches[0].tiers[1].memory 64MiB default", "caches[0].size all default", "caches[0].policy first-come default", "caches[0].parallel 4 default",

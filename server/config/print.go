@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stocached/stocached/shm"
@@ -105,11 +106,14 @@ func public(key string, value any) any {
 	}
 	switch value := value.(type) {
 	case string:
+		if key == "addresses" { // a password there is a mistake
+			value = value[strings.LastIndexByte(value, '@')+1:]
+		}
 		return source.Public(value)
 	case []any:
 		all := slices.Clone(value)
 		for k := range all {
-			all[k] = public("", all[k])
+			all[k] = public(key, all[k])
 		}
 		return all
 	case map[string]any:

@@ -200,6 +200,7 @@ func TestBadRemoteSettings(t *testing.T) {
 	}{
 		{"s3://none/records", map[string]any{"endpoint": s.URL}, fs.ErrNotExist, "s3://none/records"},
 		{"s3://photos/none", map[string]any{"endpoint": s.URL}, fs.ErrNotExist, "s3://photos/none"},
+		{"s3://hidden:secret@photos/x", map[string]any{"endpoint": s.URL}, source.ErrInvalid, "the address of s3://photos/x has a user or a key"},
 		{"s3:///x", map[string]any{"endpoint": s.URL}, source.ErrInvalid, "names no bucket"},
 		{"s3://photos/x", map[string]any{"endpoint": "somewhere"}, source.ErrInvalid, "remote.endpoint"},
 		{"s3://photos/x", map[string]any{"endpoint": "http://user:hidden@127.0.0.1"}, source.ErrInvalid, "remote.endpoint"},

@@ -279,7 +279,9 @@ func TestOnceAtTheSameTime(t *testing.T) {
 		for _, h := range hosts {
 			waited += h.tier.Status().Waited
 		}
-		t.Logf("%d reads waited for another host", waited)
+		if waited == 0 || waited > 2*n { // each sample is loaded by one of three
+			t.Errorf("%d reads waited for another host", waited)
+		}
 	})
 }
 

@@ -102,13 +102,15 @@ func (t *Tier) held() (all []int) {
 
 // Waits is part of tier.Shared.
 func (t *Tier) Waits() tier.Pauses {
-	t.counts.waited.Add(1)
 	most := 3 * t.s.Lease
 	if within := t.about.Within; within != 0 {
 		most = min(most, within/3) // the load itself takes time too
 	}
 	return tier.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: most}
 }
+
+// Waited is part of tier.Shared.
+func (t *Tier) Waited() { t.counts.waited.Add(1) }
 
 // GaveUp is part of tier.Shared.
 func (t *Tier) GaveUp() { t.counts.gaveUp.Add(1) }

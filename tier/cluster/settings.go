@@ -50,8 +50,10 @@ func read(from source.Settings) (*settings, error) {
 	if len(s.Addresses) == 0 {
 		complain("addresses: give host:port of the server, or of some nodes of the cluster")
 	}
-	for _, a := range s.Addresses {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+	for k, a := range s.Addresses {
+		if strings.Contains(a, "@") || strings.Contains(a, "://") { // may have a password, so it is not shown
+			complain("addresses: entry %d is not host:port; leave out redis://, and give user and password as keys of their own", k+1)
+		} else if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
 			complain("addresses: %q is not host:port, such as cache-0:6379", a)
 		}
 	}

@@ -44,7 +44,7 @@ func buildReplay(t *testing.T) string {
 		t.Skipf("no C compiler to replay the model's schedules on the C code: %v", err)
 	}
 	program := filepath.Join(t.TempDir(), "replay")
-	build := exec.Command(cc, "-std=c11", "-Wall", "-Wextra", "-O1", "-g", "-pthread", "-DSTOC_FAULT_POINTS",
+	build := exec.Command(cc, "-std=c11", "-Wall", "-Wextra", "-O0", "-g", "-pthread", "-DSTOC_FAULT_POINTS",
 		"-o", program, "../../../cclient/ctest/replay.c", "../../../cclient/stocached.c")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, out)

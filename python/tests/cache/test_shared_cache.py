@@ -8,8 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from helpers import python
-from torch_helpers import TORCH_WARNINGS, quiet, torch
+from torch_helpers import TORCH_WARNINGS, quiet, run_alone, torch
 
 import stocached
 from stocached import Cache, _native
@@ -117,12 +116,14 @@ def test_views_are_collated_and_sent():
     assert cache.get_slot(5).sum() == 60
 
 
-def test_in_place_change_of_a_view_kills_only_its_process(cache_name):
+def test_in_place_change_of_a_view_kills_only_its_process(cache_name, warm, tmp_path):
     """torch has no read-only tensors, but the memory is read-only. The process dies, and the cache
     keeps its bytes."""
     cache = make(name=cache_name)
     cache.set_slot(1, 9)
-    result = python(
+    result = run_alone(
+        warm,
+        tmp_path,
         """
         import sys, torch, stocached
         cache = stocached.SharedCache(1, 8, (2, 3), torch.uint8, name=sys.argv[1], views=True)
@@ -133,7 +134,6 @@ def test_in_place_change_of_a_view_kills_only_its_process(cache_name):
         print("survived")
         """,
         cache_name,
-        check=False,
     )
     assert result.returncode == -11, result
     assert "survived" not in result.stdout

@@ -182,10 +182,12 @@ def judge(name: str, p: float, count: int, seeds: int) -> None:
         assert count <= max(0.02 * seeds, 1)
 
 
-@pytest.mark.parametrize("p", PROBABILITIES)
-@pytest.mark.parametrize("name", list(ALL))
+@pytest.mark.parametrize(
+    ("name", "p"), [(name, p) for name in ALL for p in PROBABILITIES if name in AMBIENT or p >= 0.1 or SOAK]
+)
 def test_the_check(name, p):
-    judge(name, p, accepted(name, p, by_check, SEEDS), SEEDS)
+    seeds = SEEDS // 4 if name in AMBIENT and not SOAK else SEEDS  # none is accepted
+    judge(name, p, accepted(name, p, by_check, seeds), seeds)
 
 
 @pytest.mark.parametrize("way", list(WAYS))

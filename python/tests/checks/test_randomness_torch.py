@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from helpers import python
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, run_alone, torch
 
 import stocached
 from stocached import NondeterministicDatasetError
@@ -187,12 +185,8 @@ if __name__ == "__main__":
 """
 
 
-def test_spawned_workers_stop_together(tmp_path):
-    program = tmp_path / "spawned.py"
-    program.write_text(SPAWNED)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", program], capture_output=True, text=True, timeout=240, check=False
-    )
+def test_spawned_workers_stop_together(warm, tmp_path):
+    done = run_alone(warm, tmp_path, SPAWNED)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,8 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 from served import ROOT, Server, program, until
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, run_alone, torch
 
-import stocached
 from stocached import Cache, FetchError, image
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:stocached. a bad sample"), *TORCH_WARNINGS]
@@ -298,7 +295,7 @@ def test_a_cache_that_evicts(server):
     assert source.stats().evicted > 0
 
 
-def test_without_the_library_it_says_what_to_do(server, tmp_path):
+def test_without_the_library_it_says_what_to_do(server, warm, tmp_path):
     """The program has the library for caches alone."""
     server.files(jpegs(2), decode={"resize": [8, 8], "store": "encoded"}, size="64MiB")
     from stocached._native import _library
@@ -309,13 +306,8 @@ def test_without_the_library_it_says_what_to_do(server, tmp_path):
         "try: SourceDataset(sys.argv[1])\nexcept stocached.UnsupportedError as error: print(error)\n"
         "print(len(bytes(stocached.Cache.attach(sys.argv[1]).fetch([0])[0])) > 0)"
     )
-    environment = os.environ | {
-        "STOCACHED_LIB_PATH": str(tmp_path),
-        "PYTHONPATH": str(Path(stocached.__file__).parents[1]),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code, server.name], env=environment, capture_output=True, check=True, text=True
-    )
+    done = run_alone(warm, tmp_path, code, server.name, STOCACHED_LIB_PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
     assert f"cache '{server.name}' keeps files (store: encoded)" in done.stdout
     assert "sudo apt-get install -y libjpeg-dev" in done.stdout
     assert "store: decoded" in done.stdout

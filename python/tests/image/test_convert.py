@@ -229,12 +229,21 @@ def test_steps_that_are_cached_and_more(root):
         ([v2.ToDtype({torch.Tensor: torch.float32}, scale=True)], "ToDtype.* has no equal"),
         ([v2.ToDtype(torch.int64)], "ToDtype.* has no equal"),
         ([v2.RandomCrop(9, padding=3, fill={torch.Tensor: 3})], "RandomCrop.* has no equal"),
+        ([v1.RandomCrop(9, fill=0.5)], r"RandomCrop.* has no equal.*: fill=0\.5 is not a whole number of 0 to 255"),
+        ([v2.Resize(None, max_size=100)], "Resize.* has no equal.*: size=None: give the short side"),
+        ([v1.Normalize((0.5,), (0,))], "Normalize.* has no equal.*std not 0"),
     ],
     ids=str,
 )
 def test_errors_name_the_step(root, steps, message):
     with pytest.raises(InvalidError, match=f"(?s)^convert: .*{message}"):
         image.convert(datasets.ImageFolder(root, v1.Compose(steps)))
+
+
+@pytest.mark.parametrize("short_side", ["256", 0, 256.0, 65501])
+def test_short_side_must_be_a_side(root, short_side):
+    with pytest.raises(InvalidError, match=f"^short_side={short_side!r} is not a whole number of 1 to 65500$"):
+        image.convert(datasets.ImageFolder(root), short_side)
 
 
 def test_datasets_of_this_package(root, tmp_path):

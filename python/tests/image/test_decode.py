@@ -292,6 +292,9 @@ def test_without_the_library(tmp_path):
         dict(size=64.0),
         dict(size="64"),
         dict(size=64, fill=(1, 2)),
+        dict(size=64, fill=0.5),
+        dict(fast="no"),
+        dict(fast=2),
     ],
     ids=str,
 )

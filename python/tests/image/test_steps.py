@@ -248,8 +248,7 @@ def test_pickled_steps_are_equal():
         (image.CenterCrop(9), np.zeros((20, 0, 3), np.uint8)),
         (image.RandomErasing(p=1, value="random"), picture(20, 20)),
         (image.ToDtype("uint8"), np.zeros((20, 20, 3), np.float32)),
-        (image.Compose([image.ToDtype("float32"), image.Normalize((1, 2), (1, 1))]), picture(9, 9)),
-        (image.Compose([image.ToDtype("float32"), image.Normalize((1,), (0,))]), picture(9, 9)),
+        (image.Compose([image.ToDtype("float32"), image.Normalize((1, 2, 3), (1, 1, 1))]), picture(9, 9, channels=1)),
     ],
     ids=str,
 )
@@ -276,6 +275,17 @@ def test_pictures_that_a_step_cannot_take(step, pixels):
         lambda: image.RandomErasing(value=(1, 2)),
         lambda: image.RandomCrop(9, fill=256),
         lambda: image.ToDtype("int32"),
+        lambda: image.Resize(9, max_size="10"),
+        lambda: image.RandomCrop(9, fill=0.5),
+        lambda: image.RandomCrop(9, fill=(1, 2)),
+        lambda: image.RandomCrop(9, padding=0.5),
+        lambda: image.RandomErasing(value=("a", "b", "c")),
+        lambda: image.Normalize((1, 2), (1, 1)),
+        lambda: image.Normalize((1,), (0,)),
+        lambda: image.Normalize((1,), (1, 1, 1e-50)),
+        lambda: image.Normalize((1,), 1e50),
+        lambda: image.Normalize((float("nan"),), (1,)),
+        lambda: image.Normalize("123", (1,)),
     ],
 )
 def test_mistakes(make):

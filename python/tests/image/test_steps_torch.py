@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchvision")
+torchvision = pytest.importorskip("torchvision")
 
 from helpers import python  # noqa: E402
 from pictures import Image, difference, encoded, picture  # noqa: E402
@@ -384,6 +384,19 @@ def test_as_augment_of_our_torch_loader():
     first, second = epochs(0), epochs(2)
     assert first[0][0].dtype == torch.bfloat16
     assert all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in zip(first, second))
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
+def test_decoded_as_torchvision_does():
+    kinds = [{"subsampling": k} for k in range(3)] + [{"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}]
+    kinds += [{"orientation": k} for k in range(2, 9)]
+    for kind, sides in itertools.product(kinds, [*SIZES, (300, 1), (33, 16), (640, 97)]):
+        data = encoded(picture(*sides), **kind)
+        bytes_ = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        theirs = torchvision.io.decode_jpeg(bytes_, torchvision.io.ImageReadMode.RGB, apply_exif_orientation=True)
+        worst, mean = difference(image.decode(data, layout="chw"), theirs)
+        assert worst <= 2, (kind, sides)
+        assert mean <= 0.5, (kind, sides)
 
 
 def test_pictures_of_a_program_that_has_torch_stay_arrays():

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 
-@pytest.fixture(scope="module")
-def warm():
-    """A process that has imported torch and torch._dynamo, which DistributedDataParallel imports."""
-    from torch_helpers import Warm
-
-    with Warm(sys.executable, ["torch", "torch._dynamo"]) as found:
-        yield found
+@pytest.fixture(scope="session")
+def warm_ranks(warm):
+    """As `warm`, but it has imported torch._dynamo too, which DistributedDataParallel imports."""
+    return warm.more(["torch._dynamo"])

@@ -78,11 +78,11 @@ def run(warm, tmp_path: Path, code: str, nodes: list[str], names: list[str], kin
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_agree_with_the_plain_order(warm, cache_name, tmp_path, kind):
+def test_gradients_agree_with_the_plain_order(warm_ranks, cache_name, tmp_path, kind):
     """Two ranks on one node, and one on another."""
     names = [f"{cache_name}-a", f"{cache_name}-a", f"{cache_name}-b"]
     try:
-        results = [json.loads(text) for text in run(warm, tmp_path, TRAIN, ["a", "a", "b"], names, kind)]
+        results = [json.loads(text) for text in run(warm_ranks, tmp_path, TRAIN, ["a", "a", "b"], names, kind)]
     finally:
         remove(names)
     for step in range(len(results[0]["plain"])):
@@ -159,11 +159,11 @@ DIFFER = """
 """
 
 
-def test_ranks_that_differ_stop(warm, cache_name, tmp_path):
+def test_ranks_that_differ_stop(warm_ranks, cache_name, tmp_path):
     """Whatever the setting is in which two ranks differ, the rank that begins later stops, and names it."""
     names = [cache_name, cache_name + "-subset"]
     try:
-        outputs = run(warm, tmp_path, DIFFER, ["a", "a"], [cache_name, cache_name])
+        outputs = run(warm_ranks, tmp_path, DIFFER, ["a", "a"], [cache_name, cache_name])
     finally:
         remove(names)
     lines = [text.splitlines() for text in outputs]

@@ -521,13 +521,13 @@ RANK = """
 
 
 @pytest.mark.torch
-def test_two_ranks_of_a_job(root, tmp_path, cache_name, warm):
+def test_two_ranks_of_a_job(root, tmp_path, cache_name, warm_ranks):
     from torch_helpers import run_ranks
 
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(RANK))
     outputs = []
-    for rank in run_ranks(warm, program, lambda rank: [rank, tmp_path / "store", root, cache_name]):
+    for rank in run_ranks(warm_ranks, program, lambda rank: [rank, tmp_path / "store", root, cache_name]):
         assert rank.returncode == 0, rank.stderr
         outputs.append([tuple(map(int, line.split())) for line in rank.stdout.splitlines()])
     for first, second in zip(*outputs):

@@ -99,6 +99,7 @@ def test_a_loader_leaves_bad_samples_out(server, workers, path):
     assert sorted(bad.index for bad in loads.stats().bad) == sorted(DAMAGED)
     for bad in loads.stats().bad:
         assert name_of(bad.index) in bad.reason
+        assert bad.file is None, "the reason names it"
     # The server has read each of them once.
     assert server.metric("stocached_bad_samples") == len(DAMAGED)
     assert server.metric("stocached_fills_total") == len(GOOD)

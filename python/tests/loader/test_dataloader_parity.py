@@ -264,7 +264,9 @@ SETTINGS: dict[str, Callable[[int], dict[str, Any]]] = {
 WITHOUT_WORKERS = [
     "batch_size 5", "batch_size larger than the dataset", "shuffle drop_last", "shuffle None", "shuffle 1", "sampler range",
     "sampler negative", "sampler array", "sequential sampler", "random sampler of the global seed", "random sampler with replacement",
-    "subset sampler", "distributed sampler", "batch_sampler tuples", "batch_sampler with an empty batch", "collate lambda",
+    "subset sampler", "distributed sampler", "random sampler", "random sampler of more", "weighted sampler", "sampler with drop_last",
+    "batch_size None shuffle", "drop_last of all", "generator alone", "batch_sampler of none", "batch_sampler torch", "collate padded",
+    "batch_sampler tuples", "batch_sampler with an empty batch", "collate lambda",
     "collate object", "collate default_collate", "pin_memory_device", "in_order",
 ]  # fmt: skip
 
@@ -325,7 +327,17 @@ def _datasets() -> dict[str, Callable[[], Any]]:
     }
 
 
-@case(over=_datasets(), thread=["TensorDataset", "__getitems__", "__getitems__ fails", "no length", "Subset"])
+# As above.
+DATASETS_WITHOUT_WORKERS = [
+    "list of numbers", "tuple", "string", "range", "StackDataset tuple", "Subset of a Subset", "sum of datasets", "random_split", "set",
+]  # fmt: skip
+
+
+@case(
+    over=_datasets(),
+    workers=lambda name: (0,) if name in DATASETS_WITHOUT_WORKERS else (0, 2),
+    thread=["TensorDataset", "__getitems__", "__getitems__ fails", "no length", "Subset"],
+)
 def datasets(make, w, dataset):
     def run(**options: Any) -> Any:
         loader = make(dataset(), num_workers=w, **options)

@@ -450,10 +450,14 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(settings):
 
 
 @pytest.mark.torch
-def test_the_interpreter_ends_in_silence_while_a_dataset_lives():
+def test_the_interpreter_ends_in_silence_while_a_dataset_lives(warm, tmp_path):
     """A dataset keeps its cache, and the interpreter empties modules before it ends the last
-    objects. A child closes its loader first, its parent does not: torch is imported once."""
-    python(
+    objects. A child closes its loader first, its parent does not."""
+    from torch_helpers import run_alone
+
+    done = run_alone(
+        warm,
+        tmp_path,
         """
         import os
         import numpy as np
@@ -478,5 +482,5 @@ def test_the_interpreter_ends_in_silence_while_a_dataset_lives():
         else:
             loader.close()
         """,
-        options=("-W", "ignore"),
     )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -198,8 +198,15 @@ print(len(list(batches)), "batches")
 """
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["loader", "streams"])
-@pytest.mark.parametrize(("kind", "method"), [("script", "spawn"), ("script", "forkserver"), ("notebook", "spawn")])
+@pytest.mark.parametrize(
+    ("kind", "method", "streams"),
+    [
+        ("script", "spawn", False),
+        ("script", "forkserver", True),
+        ("notebook", "spawn", True),
+        ("notebook", "spawn", False),
+    ],
+)
 def test_programs_that_workers_cannot_import_again_are_told_so(kind, method, streams, tmp_path):
     """A script without a guard starts workers in each worker. Workers cannot import the classes of
     a notebook or of python -c."""

@@ -53,14 +53,14 @@ RANK = """
 """
 
 
-def test_two_ranks_load_each_sample_once(warm, cache_name, tmp_path):
+def test_two_ranks_load_each_sample_once(warm_ranks, cache_name, tmp_path):
     from stocached.torch import DataLoader
 
     program, folder = tmp_path / "rank.py", tmp_path / "loads"
     folder.mkdir()
     program.write_text(textwrap.dedent(RANK))
     settings = [tmp_path / "store", cache_name, folder, 1, SAMPLES, BATCH, EPOCHS]
-    ranks = run_ranks(warm, program, lambda rank: [rank, *settings])
+    ranks = run_ranks(warm_ranks, program, lambda rank: [rank, *settings])
     for rank in ranks:
         assert rank.returncode == 0, rank.stderr
     results = [json.loads(rank.stdout) for rank in ranks]
@@ -141,10 +141,10 @@ IN_TORCHS_LOADER = """
 """
 
 
-def test_two_ranks_in_the_loader_of_torch(warm, cache_name, tmp_path):
+def test_two_ranks_in_the_loader_of_torch(warm_ranks, cache_name, tmp_path):
     program = tmp_path / "rank.py"
     program.write_text(textwrap.dedent(IN_TORCHS_LOADER))
-    for rank in run_ranks(warm, program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
+    for rank in run_ranks(warm_ranks, program, lambda rank: [rank, tmp_path / "store", cache_name, 1]):
         assert rank.returncode == 0, rank.stderr
         output, error = rank.stdout, rank.stderr
         assert output.split()[:2] == ["64", "64"], (output, error)

@@ -364,9 +364,10 @@ def test_steps_after_a_served_cache_are_native(server, labels, cache, by_python,
     assert as_rows(augmented(server, 0), 3) == native
 
 
-@pytest.mark.parametrize("layout", ["chw", "hwc"])
-@pytest.mark.parametrize("steps", [True, False], ids=["steps", "no steps"])
-@pytest.mark.parametrize("labels", ["folders", "none"])
+@pytest.mark.parametrize(
+    ("steps", "labels", "layout"),
+    [(True, "folders", "chw"), (True, "none", "hwc"), (False, "folders", "hwc"), (False, "none", "chw")],
+)
 @pytest.mark.parametrize("cache", [{}, {"size": (4 << 20) + 60_000, "policy": "clock"}], ids=["all", "evicts"])
 def test_files_of_a_served_cache_are_decoded_by_native_workers(server, labels, cache, steps, layout, by_python):
     """The same batches as of processes, and as with a cache of pictures. Python makes the misses alone."""

@@ -4,8 +4,10 @@ workers, and Python gets few samples."""
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +53,25 @@ STORES: dict[str, dict[str, Any]] = {
     "variable, a part": {"size": CONTROL + 150_000, "variable": True},
     "encoded": {"size": "16MiB", "store": "encoded"},
 }
-for policy in ("cost", "clock", "random"):
+POLICIES = ("cost", "clock", "random")
+for policy in POLICIES:
     STORES[f"fixed, {policy}"] = {"size": CONTROL + 12 * SLOT, "variable": False, "policy": policy}
     STORES[f"variable, {policy}"] = {"size": CONTROL + 150_000, "variable": True, "policy": policy}
 
 __all__ = ["by_python"]
 
 
-@pytest.fixture(scope="module", params=["folder", "shards"])
-def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    make = {"folder": folder_of_small, "shards": shards_of_small}[request.param]
-    return make(tmp_path_factory.mktemp(request.param), N)
+ROOTS = {"folder": folder_of_small, "shards": shards_of_small}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    return functools.cache(lambda kind: ROOTS[kind](tmp_path_factory.mktemp(kind), N))
+
+
+@pytest.fixture(params=ROOTS)
+def root(request: pytest.FixtureRequest, roots: Callable[[str], Path]) -> Path:
+    return roots(request.param)
 
 
 def loader_of(root: Path, workers: int, kind: str = "sized", **settings: Any) -> Loader:
@@ -72,16 +82,24 @@ def loader_of(root: Path, workers: int, kind: str = "sized", **settings: Any) ->
 # ------------------------------------------------------------ the same batches
 
 
-@pytest.mark.parametrize("augment", [True, False], ids=["augment", "plain"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("store", STORES)
+def fits(store: str, kind: str, augment: bool = True) -> bool:
+    """Pictures of several sizes fit no slots of one size. Without random crops they fit no batch."""
+    return "size" in KINDS[kind] or ("fixed" not in store and augment)
+
+
+def ways() -> Iterator[tuple[str, str, str, bool]]:
+    """Caches that evict and samples without augmentation have two kinds of samples, other caches have all."""
+    for root, kinds in {"folder": KINDS.keys() - ALONE, "shards": {"sized", "whole", *ALONE}}.items():
+        for kind, store, augment in itertools.product(KINDS, STORES, (True, False)):
+            few = store.endswith(POLICIES) or not augment
+            if kind in kinds and fits(store, kind, augment) and (not few or kind in ("sized", "whole", "alone")):
+                yield root, kind, store, augment
+
+
+@pytest.mark.parametrize(("root", "kind", "store", "augment"), list(ways()), indirect=["root"])
 def test_batches(root, kind, store, augment, by_python):
     """Of a cold and a warm epoch, as far as samples stay."""
-    sized, shards = "size" in KINDS[kind], any(root.glob("*.tar"))
-    if not sized and (not augment or "fixed" in store):
-        pytest.skip("pictures of several sizes")
-    if kind not in ("sized", "whole", *ALONE) if shards else kind in ALONE:
-        pytest.skip("tested with the other datasets")
+    shards = any(root.glob("*.tar"))
     step = usual() if augment else None
     name = f"{kind} {augment} {shards}"
     if not hasattr(test_batches, name):
@@ -158,12 +176,17 @@ def made_by_processes(root: Path, before: str) -> Any:
     return batches
 
 
-@pytest.mark.parametrize("store", [store for store in STORES if store != "none"])
-@pytest.mark.parametrize("before", BEFORE)
+CACHES = [store for store in STORES if store != "none"]
+STEPS = [(before, store) for before in BEFORE for store in CACHES if before != "longest side" or "fixed" not in store]
+
+
+@pytest.mark.parametrize(
+    ("root", "before", "store"),
+    [("folder", *steps) for steps in STEPS] + [("shards", *steps) for steps in STEPS[::3]],
+    indirect=["root"],
+)
 def test_steps_before_the_cache(root, before, store, by_python):
     """C does them once, and stores their pictures: the batches and the bytes in the cache are those of processes."""
-    if before == "longest side" and "fixed" in store:
-        pytest.skip("pictures of several sizes")
     all_stay, kept = "," not in store, []
     for workers, worker in (*([(2, "process")] if all_stay else []), (1, "native"), (3, "native")):
         loader = loader_before(root, before, workers, worker, **STORES[store])
@@ -336,12 +359,17 @@ def odd(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ALONE])
-@pytest.mark.parametrize("store", ["none", "fixed", "variable"])
+@pytest.mark.parametrize(
+    ("kind", "store"),
+    [
+        (kind, store)
+        for kind in KINDS
+        for store in ("none", "fixed", "variable")
+        if kind not in ALONE and fits(store, kind)
+    ],
+)
 def test_formats(odd, kind, store, by_python):
     """Python decodes what is no JPEG, in the middle of the others. Out of the cache C makes all rows."""
-    if store == "fixed" and "size" not in KINDS[kind]:
-        pytest.skip("pictures of several sizes")
     want = read(loader_of(odd, 0, kind), 2)
     for workers in (1, 3):
         by_python.clear()

@@ -40,9 +40,9 @@ def whole(root: str, settings: dict) -> None:
 
 def fork(root: str) -> None:
     """Between batches, with threads in the middle of samples. The child reads with the inherited loader."""
+    want = read(loader_of(root, 0), 3)
     for settings in ({}, {"size": "16MiB"}, {"persistent_workers": True, "size": "16MiB", "variable": True}):
-        loader, want = loader_of(root, **settings), read(loader_of(root, 0), 3)
-        got = []
+        loader, got = loader_of(root, **settings), []
         for epoch in range(3):
             batches = iter(loader)
             for number, batch in enumerate(batches):

@@ -7,13 +7,11 @@ import gc
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from lazy_device import LazyDevice
-from torch_helpers import TORCH_WARNINGS, torch
+from torch_helpers import TORCH_WARNINGS, run_alone, torch
 
 from stocached._common.errors import InvalidError
 
@@ -189,7 +187,7 @@ def test_which_batches_are_registered_with_cuda():
     assert not TorchBackend().pins
 
 
-def test_without_a_device_cuda_refuses_and_the_ring_goes_on():
+def test_without_a_device_cuda_refuses_and_the_ring_goes_on(warm, tmp_path):
     program = """
 import warnings
 import torch
@@ -203,13 +201,7 @@ with warnings.catch_warnings(record=True) as said:
 assert batch.size == 8192 and len(said) == 1, said
 print(said[0].message)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_alone(warm, tmp_path, program, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     assert "memory for batches cannot be pinned in place" in done.stdout
 

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import socket
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,10 +57,9 @@ ENVIRONMENT = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0
 
 
 @pytest.fixture(scope="module")
-def warm():
-    """Processes that have imported torch, and Lightning too: that takes seconds in each rank."""
-    with Warm(sys.executable, ["torch"], ENVIRONMENT) as found:
-        yield {"torch": found, "lightning": found.more(["lightning.pytorch"])}
+def warm_lightning(warm):
+    """As `warm`, but it has imported Lightning too: that takes seconds in each rank."""
+    return warm.more(["lightning.pytorch"])
 
 
 def run(warm: Warm, tmp_path: Path, out: str, *flags: str, ranks: int = 0, **settings: Any) -> Any:
@@ -91,11 +89,11 @@ def in_epoch(ranks: list[Any], epoch: int, what: str = "trained") -> list[int]:
 DDP = {"strategy": "ddp", "devices": 2}
 
 
-def test_two_ranks(tmp_path, warm):
+def test_two_ranks(tmp_path, warm_lightning):
     """Two processes, two epochs. One prepares, and each sample comes once for both. Training
     resumes in the middle of either epoch, also with only one rank."""
     n, data = 60, {"batch_size": 4, "validation": 12, "seed": 5, "block_size": 6, "window": 2}
-    ranks = run(warm["lightning"], tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
+    ranks = run(warm_lightning, tmp_path, "whole", n=n, epochs=2, trainer=DDP, data=data)
     assert [rank["world_size"] for rank in ranks] == [2, 2]
     asked = parts(tmp_path / "calls")
     assert sorted(k for _, first, stop in asked for k in range(first, stop)) == list(range(n))  # each sample once
@@ -108,9 +106,7 @@ def test_two_ranks(tmp_path, warm):
 
     files = checkpoints(tmp_path / "checkpoints")
     assert len(files) == 12  # of 6 batches an epoch
-    again = run(
-        warm["lightning"], tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7])
-    )
+    again = run(warm_lightning, tmp_path, "again", ranks=2, n=n, epochs=2, trainer=DDP, data=data, resume=str(files[7]))
     assert [rank["trained"] for rank in again] == [rank["trained"][8:] for rank in ranks]
     assert parts(tmp_path / "calls") == asked  # not prepared again
 
@@ -133,7 +129,7 @@ def test_two_ranks(tmp_path, warm):
 def test_the_other_lightning(tmp_path, warm):
     """A program that uses `pytorch_lightning` gets a DataModule of that package."""
     (one,) = run(
-        warm["torch"],
+        warm,
         tmp_path,
         "one",
         "--pytorch-lightning",

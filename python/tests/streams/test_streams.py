@@ -38,7 +38,8 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
 def test_batches_are_those_of_the_specification(workers, known, ends):
     """Two epochs each. Some have empty files, some have fewer files than rows. Each number of
     workers has other files."""
-    for seed in range(10 * workers, 10 * workers + (12 if workers == 0 else 4)):
+    first = 10 * workers + 2 * (known == (ends == "pad"))  # two combinations with the same files
+    for seed in range(first, first + (12 if workers == 0 else 2)):
         rows = 1 + seed % 6
         lengths = lengths_of(seed, least=rows if ends == "drop" else 1)
         loader = streams(
@@ -58,7 +59,7 @@ def test_batches_are_those_of_the_specification(workers, known, ends):
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_share_the_files(ranks, known, workers):
-    for seed in SEEDS:
+    for seed in SEEDS[:2] if workers else SEEDS:
         rows = 4 * (1 + seed % 2)
         lengths = lengths_of(seed)
         loaders = [
@@ -298,7 +299,7 @@ def test_a_file_that_fails_ends_the_iteration_there(workers, known):
         assert isinstance(caught.value.__cause__, ZeroDivisionError if number == 3 else FileNotFoundError)
         state = loader.state_dict()
         assert state["step"] == end
-        whole = streams(lengths, rows, known=known, shuffle=False, num_workers=2)
+        whole = streams(lengths, rows, known=known, shuffle=False, num_workers=2 if rows == 3 else 0)
         whole.load_state_dict(state)  # the file is readable again
         assert collect(whole) == want[end:]
 

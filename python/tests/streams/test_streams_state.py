@@ -26,9 +26,15 @@ def streams(lengths, batch_size, *, known=False, read=None, **settings):
     )
 
 
-@pytest.mark.parametrize("ends", ["pad", "drop", "cycle"])
-@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-@pytest.mark.parametrize("workers", [(0, 0), (0, 2), (3, 1), (2, 0)], ids=str)
+WAYS = [(False, "pad"), (True, "drop"), (False, "cycle"), (True, "pad"), (False, "drop"), (True, "cycle")]
+WORKERS = [(0, 2), (3, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "known", "ends"),
+    [((0, 0), *way) for way in WAYS]
+    + [(workers, *WAYS[(3 * k + way) % 6]) for k, workers in enumerate(WORKERS) for way in range(3)],
+)
 def test_checkpoint_after_every_batch(workers, known, ends):
     """From a loop that stops there, and from one that has itself continued from a checkpoint."""
     lengths = lengths_of(5 if ends == "drop" else 9, least=4)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .._common.errors import InvalidError
+from .._common.numbers import whole
 from .._native import _image_header as native
 from .decoding import Decode
 from .folder import Decoded, Folder
+from .parameters import LONGEST
 from .steps import (
     CenterCrop,
     ColorJitter,
@@ -69,6 +71,8 @@ def convert(dataset: Any, short_side: int | None = 256) -> Converted:
 
     `convert(dataset).explanation` says what is cached. Unlike ImageFolder, Folder applies the EXIF orientation.
     Raises InvalidError, which names the step, if a step has no equal in stocached.image."""
+    if short_side is not None:
+        whole("short_side", short_side, 1, LONGEST)
     if type(dataset).__name__ == "Subset":
         converted = convert(dataset.dataset, short_side)
         return Converted(type(dataset)(converted.dataset, dataset.indices), converted.augment)
@@ -199,6 +203,8 @@ def _plain(size: Any) -> Any:
     """torchvision keeps a single number as a list, or as it is."""
     if isinstance(size, int):
         return size
+    if size is None:
+        raise ValueError("size=None: give the short side, or (height, width)")
     return size[0] if len(size) == 1 else tuple(size)
 
 

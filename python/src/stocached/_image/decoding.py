@@ -17,7 +17,7 @@ from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
 from .errors import DecodeError, NoDecoderError
-from .parameters import LONGEST, filter_number, pair, short_and_long
+from .parameters import LONGEST, fill_of, filter_number, pair, short_and_long
 from .plan import Pixels, Plan
 from .workers import call
 
@@ -74,10 +74,9 @@ class Decode:
             if self._sides is not None and (self.fit != "crop" or max(self._sides) > self.short_side):
                 raise InvalidError(f"short_side={self.short_side} goes with fit='crop' and a size inside it, or none")
         self._filter, self._chw = filter_number(self.filter), self.layout == "chw"
-        fill = (self.fill,) * 3 if isinstance(self.fill, int) else tuple(self.fill)
-        if len(fill) != 3:
-            raise InvalidError(f"fill={self.fill!r} must be a number, or one for each of the three channels")
-        self._fill = tuple(whole("fill", value, 0, 255) for value in fill)
+        self._fill = fill_of(self.fill)
+        if self.fast not in (False, True):
+            raise InvalidError(f"fast={self.fast!r} is neither True nor False")
         self._most = _MOST_PIXELS if self.max_pixels is None else whole("max_pixels", self.max_pixels, 1)
 
     @property

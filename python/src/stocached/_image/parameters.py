@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.numbers import whole
 from .._native import _image_header as native
 from .plan import DTYPES
 
@@ -34,6 +35,34 @@ def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) of them, or of one number for both."""
     sides = sides_of(name, value)
     return sides[0], sides[-1]
+
+
+def items(value: Any) -> tuple[Any, ...]:
+    """Those of a sequence, or the value alone."""
+    try:
+        return tuple(value)
+    except TypeError:
+        return (value,)
+
+
+def fill_of(value: int | Sequence[int]) -> tuple[int, int, int]:
+    """A byte for each channel."""
+    values = items(value)
+    if len(values) not in (1, 3):
+        raise InvalidError(f"fill={value!r} must be a number, or one for each of the three channels")
+    red, green, blue = (whole("fill", one, 0, 255) for one in values * (3 // len(values)))
+    return red, green, blue
+
+
+def numbers_of(name: str, value: float | Sequence[float]) -> list[float]:
+    """A number, or one for each channel."""
+    try:
+        numbers = [] if isinstance(value, str) else [float(one) for one in items(value)]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) not in (1, 3):
+        raise InvalidError(f"{name}={value!r} must be a number, or one for each channel: 1 or 3")
+    return numbers
 
 
 def check_probability(p: Any) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._native import _image_header as native
@@ -13,10 +15,14 @@ from . import draws
 from .decoding import Decode
 from .draws import Draw
 from .parameters import (
+    LONGEST,
     check_probability,
     check_scale_and_ratio,
     dtype_number,
+    fill_of,
     filter_number,
+    items,
+    numbers_of,
     pair,
     short_and_long,
     sides_of,
@@ -102,8 +108,10 @@ class Resize(Step):
     def __post_init__(self) -> None:
         self._sides = sides_of("size", self.size, "a short side")
         self._filter = filter_number(self.interpolation, self.antialias)
-        if self.max_size is not None and (len(self._sides) == 2 or self.max_size <= self._sides[0]):
-            raise InvalidError(f"max_size={self.max_size} must be larger than the short side {self.size!r}")
+        if self.max_size is not None:
+            longest = whole("max_size", self.max_size, 1, LONGEST)
+            if len(self._sides) == 2 or longest <= self._sides[0]:
+                raise InvalidError(f"max_size={self.max_size} must be larger than the short side {self.size!r}")
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         sides = self._sides
@@ -173,15 +181,13 @@ class RandomCrop(Step):
 
     def __post_init__(self) -> None:
         self._sides = pair("size", self.size)
-        padding = self.padding or 0
-        padding = (padding,) if isinstance(padding, int) else tuple(padding)
+        padding = items(self.padding or 0)
         if len(padding) not in (1, 2, 4) or self.padding_mode != "constant":
             raise InvalidError(
                 f"padding={self.padding!r} in mode {self.padding_mode!r}: only 1, 2 or 4 numbers, constant"
             )
-        self._padding: tuple[int, ...] = (padding * 4)[:4]
-        fill = (self.fill,) if isinstance(self.fill, int) else tuple(self.fill)
-        self._fill = [whole("fill", value, 0, 255) for value in (fill * 3)[:3]]
+        self._padding = tuple(whole("padding", value, -LONGEST, LONGEST) for value in (padding * 4)[:4])
+        self._fill = list(fill_of(self.fill))
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         height, width = self._sides
@@ -277,10 +283,8 @@ class RandomErasing(Step):
                 raise InvalidError(f"value={self.value!r}: the only text is 'random'")
             self._values: list[float] | None = None
         else:
-            values = [self.value] if isinstance(self.value, (int, float)) else list(self.value)
-            if len(values) not in (1, 3):
-                raise InvalidError(f"value={self.value!r}: give a number, one for each channel, or 'random'")
-            self._values = [float(v) for v in values] * (3 // len(values))
+            values = numbers_of("value", self.value)
+            self._values = values * (3 // len(values))
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         box = draws.erased_box(draw, plan.width, plan.height, self.scale, self.ratio) if draw() < self.p else None
@@ -314,15 +318,22 @@ class Normalize(Step):
     """Makes (value - mean) / std of each value of a float picture. `mean` and `std` have one number, or one for each
     channel."""
 
-    mean: Sequence[float]
-    std: Sequence[float]
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
     inplace: bool = False  # accepted, and means nothing: the picture is a copy
 
+    def __post_init__(self) -> None:
+        self._mean, self._std = numbers_of("mean", self.mean), numbers_of("std", self.std)
+        with np.errstate(over="ignore"):
+            numbers = np.array([*self._mean, *self._std], np.float32)
+        if not np.isfinite(numbers).all() or not numbers[len(self._mean) :].all():
+            raise InvalidError(f"mean={self.mean!r}, std={self.std!r} must be finite in float32, and std not 0")
+
     def apply(self, plan: Plan, draw: Draw) -> None:
-        plan.normalise(self.mean, self.std)
+        plan.normalise(self._mean, self._std)
 
     def in_c(self) -> list[native.Step]:
-        return _step(native.NORMALIZE, numbers=[v for three in (self.mean, self.std) for v in (list(three) * 3)[:3]])
+        return _step(native.NORMALIZE, numbers=[v for three in (self._mean, self._std) for v in (three * 3)[:3]])
 
 
 @dataclass
