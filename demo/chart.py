@@ -34,7 +34,7 @@ def draw(result: Result, pipelines: Pipelines | None, folder: Path) -> list[Path
         dress(axes, result)
         if pipelines:
             parts[1].suptitle(
-                "Random crops for a training: samples a second", x=0.07, ha="left", fontsize=13, fontweight="bold"
+                "Random crops for training: samples a second", x=0.07, ha="left", fontsize=13, fontweight="bold"
             )
             draw_bars(parts[1].subplots(), pipelines)
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def draw_lines(axes: Axes, result: Result) -> None:
         color=GREEN,
         linewidth=2.4,
         markersize=8.5,
-        label="later epochs, cost: the dearest samples stay",
+        label="later epochs, cost: the costliest stay",
         zorder=5,
         clip_on=False,
     )

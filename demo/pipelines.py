@@ -1,4 +1,4 @@
-"""Reads the pictures as a training on images does, without the training. A sample is a random part of a
+"""Reads the pictures as training on images does, without the training. A sample is a random part of a
 picture, resized to 224 x 224, flipped or not, and normalised, in float32. Pillow and NumPy make such
 batches first, then stocached.image."""
 

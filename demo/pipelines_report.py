@@ -33,7 +33,7 @@ def legend(result: Result) -> str:
     else:
         files = "The JPEG files are read where they are.\n"
     return (
-        f"Here each sample is a random part of one of the {result.samples} pictures, as a training on images reads it. "
+        f"Here each sample is a random part of one of the {result.samples} pictures, as training on images reads it. "
         f"It is resized to 224 x 224, flipped half of the time, and normalised in float32.\n{files}"
         f"Pillow and NumPy do it as torchvision's ImageFolder and transforms do, in {result.workers} worker processes without a cache. "
         f"The table has the fastest of {EPOCHS} epochs.\n"

@@ -15,6 +15,8 @@ import failures
 import mutations
 import stages
 import warm
+from release import native
+from website import stage
 
 import docs
 
@@ -417,3 +419,28 @@ def test_mutations_fit_the_code() -> None:
         if Path(__file__).parents[1].joinpath(one.file).read_text().count(one.old) != 1
     ]
     assert unfit == []
+
+
+@pytest.mark.parametrize("apt", [None, "apt-get"])
+def test_a_build_of_packages_names_all_files_that_it_lacks(
+    apt: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, *missing = native.JPEG_FILES
+    (tmp_path / there).touch()
+    monkeypatch.setattr(native, "JPEG_SOURCE", tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _: apt)
+    monkeypatch.setattr(native.debian, "apt", lambda work, _: work.mkdir() or ["false"])
+    with pytest.raises(SystemExit) as error:
+        native.fetch_jpeg()
+    said = str(error.value)
+    assert said.startswith(f"stocached: {', '.join(missing)} of ") and "tools/get_libjpeg_turbo.sh" in said
+    assert ("stocached: false source " in said) == (apt is not None)
+    assert there not in said and [file.name for file in tmp_path.iterdir()] == [there]
+
+
+def test_the_site_refuses_a_link_to_a_missing_file() -> None:
+    shown = {Path("README.md")}
+    assert stage.on_site("[a](../README.md)", Path("docs"), shown) == "[a](../README.md)"
+    assert stage.on_site("[a](../Makefile#L1)", Path("docs"), shown) == f"[a]({stage.SOURCE}Makefile#L1)"
+    with pytest.raises(SystemExit, match=r"in docs links to \.\./gone\.c, which"):
+        stage.on_site("[a](../gone.c)", Path("docs"), shown)

@@ -1,7 +1,8 @@
-"""Tests of tools/version.py: every place has the version of python/pyproject.toml."""
+"""Tests of tools/version.py: every place has the version of python/pyproject.toml, and all say whether it is released."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,3 +13,16 @@ import version
 def test_every_place_has_the_version() -> None:
     for place, found in version.found().items():
         assert found == [version.version()], place
+
+
+def test_the_readmes_say_that_the_version_is_not_released_until_the_changelog_has_its_date() -> None:
+    changelog = (version.ROOT / "CHANGELOG.md").read_text()
+    section = re.search(
+        rf"^## {re.escape(version.version())}, (not released|\d{{4}}-\d\d-\d\d)$", changelog, re.MULTILINE
+    )
+    assert section
+    unreleased = f"Version {version.version()} is **not released yet**"
+    for name in ("README.md", "python/README.md"):
+        text = (version.ROOT / name).read_text()
+        assert (unreleased in text) == (section[1] == "not released"), name
+        assert text.count("not released") == text.count(unreleased), name

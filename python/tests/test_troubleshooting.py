@@ -73,6 +73,24 @@ def wrong(name: str, cache: stocached.Cache) -> None:
     }[name]()
 
 
+def test_the_versions_of_a_message_are_real(tmp_path):
+    """Layout 1 was before this one, and the page has its message with these numbers."""
+    cache = stocached.Cache.create(NAME, samples=10, shape=(4,), size="8MiB")
+    try:
+        with open(cache.path, "r+b") as file:
+            file.seek(8)  # layout_major and layout_minor
+            file.write(bytes([1, 0, 0, 0]))
+        with pytest.raises(stocached.VersionError) as caught:
+            stocached.Cache.attach(NAME)
+        entry = PAGE.partition("### VersionError ")[2]
+        quoted = re.search(r"^> (.*) …$", entry, re.M)
+        assert quoted
+        assert str(caught.value).replace(cache.path, "/dev/shm/stocached-0/faces").startswith(quoted[1])
+    finally:
+        cache.close()
+        subprocess.run([program(), "rm", NAME], check=True, capture_output=True)
+
+
 def plain(message: str) -> str:
     """A message without numbers and units."""
     return re.sub(r"[\d.]+|[KMGT]iB", "0", message)

@@ -129,19 +129,30 @@ def jpeg_source(work: Path) -> Path:
 def fetch_jpeg() -> None:
     """Gets the source package through apt, by settings of its own, and checks it."""
     JPEG_SOURCE.mkdir(parents=True, exist_ok=True)
-    if not all((JPEG_SOURCE / name).is_file() for name in JPEG_FILES) and shutil.which("apt-get"):
+    said = ""
+    if missing_jpeg() and shutil.which("apt-get"):
         lists = {
             name: re.sub(r"^(Types: )?deb(?=\s)", r"\1deb-src", text, flags=re.MULTILINE)
             for name, text in debian.lists_of_the_machine().items()
         }
         work = JPEG_SOURCE / "apt"
-        command = debian.apt(work, lists)
-        run(*command, "source", "--download-only", f"libjpeg-turbo={JPEG_VERSION}", cwd=JPEG_SOURCE)
+        try:
+            command = debian.apt(work, lists)
+            run(*command, "source", "--download-only", f"libjpeg-turbo={JPEG_VERSION}", cwd=JPEG_SOURCE)
+        except SystemExit as error:  # of another version of Debian, or of Ubuntu
+            said = f"\n{error}"
         shutil.rmtree(work)
+    if missing := missing_jpeg():
+        sys.exit(
+            f"stocached: {', '.join(missing)} of Debian's source package libjpeg-turbo {JPEG_VERSION} must lie in "
+            f"{JPEG_SOURCE}: put them there, or run tools/get_libjpeg_turbo.sh, which needs docker{said}"
+        )
     for name, expected in JPEG_FILES.items():
         file = JPEG_SOURCE / name
-        if not file.is_file():
-            sys.exit(f"stocached: {file} is missing: get it from Debian's source package libjpeg-turbo {JPEG_VERSION}")
         found = hashlib.sha256(file.read_bytes()).hexdigest()
         if found != expected:
             sys.exit(f"stocached: {file} has the SHA-256 {found}, not {expected}; remove it and try again")
+
+
+def missing_jpeg() -> list[str]:
+    return [name for name in JPEG_FILES if not (JPEG_SOURCE / name).is_file()]

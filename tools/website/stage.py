@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results", "examples/README.md")
@@ -48,4 +49,6 @@ def target(link: str, folder: Path, shown: set[Path]) -> str:
         return link
     root = Path.cwd()
     path = (root / folder / link).resolve().relative_to(root)
+    if not path.exists():
+        sys.exit(f"stocached: a document in {folder} links to {link}, which does not exist")
     return link if path in shown else SOURCE + str(path)
