@@ -350,7 +350,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace) -> int:
     one, rate = arguments.one_host, arguments.rate
     if lacks := missing(root=not one):
-        print(f"demo-cluster needs {', '.join(lacks)}", file=sys.stderr)
+        way_out = "" if one else "; python -m demo.cluster --one-host needs no tc and no namespaces"
+        print(f"demo-cluster needs {', '.join(lacks)}{way_out}", file=sys.stderr)
         return 1
     folder = Path(tempfile.mkdtemp(prefix="stoc-", dir="/tmp"))  # sockets have short paths
     results = []

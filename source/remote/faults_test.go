@@ -65,6 +65,22 @@ func records(t *testing.T, s storage, n int, remote map[string]any) (source.Sour
 	return opened, want
 }
 
+// Ensure that an address of Google's storage reads through its S3 endpoint.
+func TestGoogle(t *testing.T) {
+	s := newStorage(t)
+	_, want := records(t, s, 3, nil)
+	src, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": "gs://photos/records", "sample_bytes": recordBytes,
+		"remote": map[string]any{"endpoint": s.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got := make([]byte, recordBytes)
+	if _, err := src.Read(t.Context(), 2, got); err != nil || !bytes.Equal(got, want[2]) || !strings.HasPrefix(src.Where(2), "gs://photos/records,") {
+		t.Errorf("%s: %v", src.Where(2), err)
+	}
+}
+
 // Ensure that a read has the right bytes whatever happens to single answers, and that an answer that
 // breaks off is continued, not begun again.
 func TestFaultsOfAnswers(t *testing.T) {
@@ -74,17 +90,32 @@ func TestFaultsOfAnswers(t *testing.T) {
 			conn.Close()
 		}
 	}
+	begin := func(w http.ResponseWriter, r *http.Request, next http.Handler, n int) (rest []byte) {
+		if from := r.Header.Get("Range"); !strings.HasPrefix(from, fmt.Sprintf("bytes=%d-", recordBytes)) &&
+			r.Header.Get("If-Match") == "" {
+			t.Errorf("a request that goes on at %s does not name the object that it has begun with", from)
+		}
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, r)
+		for key, values := range answer.Header() {
+			w.Header()[key] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()[:n])
+		_ = http.NewResponseController(w).Flush()
+		return answer.Body.Bytes()[n:]
+	}
 	cutAfter := func(n int) func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-			answer := httptest.NewRecorder()
-			next.ServeHTTP(answer, r)
-			for key, values := range answer.Header() {
-				w.Header()[key] = values
-			}
-			w.WriteHeader(answer.Code)
-			_, _ = w.Write(answer.Body.Bytes()[:n])
-			_ = http.NewResponseController(w).Flush()
+			begin(w, r, next, n)
 			panic(http.ErrAbortHandler) // ends the connection in the middle of the body
+		}
+	}
+	slowly := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		for rest := begin(w, r, next, 50_000); len(rest) > 0; rest = rest[min(50_000, len(rest)):] {
+			time.Sleep(150 * time.Millisecond)
+			_, _ = w.Write(rest[:min(50_000, len(rest))])
+			_ = http.NewResponseController(w).Flush()
 		}
 	}
 	slowDown := func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
@@ -108,6 +139,11 @@ func TestFaultsOfAnswers(t *testing.T) {
 		{"reset before the body", 2, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { hijack(w) }, 0},
 		{"slow down", 3, slowDown, 300},
 		{"hung", 1, hang, 0},
+		{"hung in the middle of the body", 1, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			begin(w, r, next, 100_000)
+			hang(w, r, next)
+		}, 0},
+		{"slower in all than stall", 1, slowly, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStorage(t)
