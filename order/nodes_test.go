@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func owners(t testing.TB, samples uint64, nodes ...Node) *Owners {
@@ -234,5 +235,43 @@ func TestBadNodes(t *testing.T) {
 		if _, err := call(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in %v", want, err)
 		}
+	}
+}
+
+// BenchmarkDeal takes the time of dealing global batches, for each index, beside the plain order of as many samples:
+//
+//	go test ./order -run '^$' -bench Deal -benchtime 20x -count 9
+func BenchmarkDeal(b *testing.B) {
+	for _, c := range []struct {
+		nodes int
+		batch uint64 // of a rank
+	}{{2, 256}, {8, 256}, {64, 64}, {64, 256}} {
+		b.Run(fmt.Sprintf("%d nodes of 8 ranks, %d", c.nodes, c.batch), func(b *testing.B) {
+			e, err := Order{Samples: 1_281_167, Kind: Shuffled, Seed: 1}.Epoch(0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			nodes := alike(c.nodes)
+			for k := range nodes {
+				nodes[k].Ranks = 8
+			}
+			d, err := e.Dealer(owners(b, e.Samples, nodes...), c.batch, 0, Drop)
+			if err != nil {
+				b.Fatal(err)
+			}
+			plain := make([]int, d.ranks*c.batch)
+			var dealing, ordering time.Duration
+			for k := uint64(0); b.Loop(); k++ {
+				start := time.Now()
+				e.Fill(plain, k%d.Batches()*uint64(len(plain)), 1)
+				ordered := time.Now()
+				d.Deal(k % d.Batches())
+				dealing, ordering = dealing+time.Since(ordered), ordering+ordered.Sub(start)
+			}
+			indices := float64(b.N) * float64(len(plain))
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(ordering.Nanoseconds())/indices, "ns/plain")
+			b.ReportMetric(float64(dealing.Nanoseconds())/indices, "ns/dealt")
+		})
 	}
 }

@@ -95,6 +95,10 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 	}
 	var r aheads
 	err := errors.Join(source.Settings(o.ReadAhead).Decode(&r), source.Settings(o.ReadAhead).NotZero("size", "readers"))
+	if _, has := s.(source.Blocks); err == nil && r.Blocks && !has {
+		err = fmt.Errorf("%w: blocks: this source has none; leave it out, or pack the samples into block files (stocached pack)",
+			source.ErrInvalid)
+	}
 	if err == nil {
 		s, err = ReadAhead(s, ReadAheadOptions(r))
 	}

@@ -16,9 +16,10 @@ import (
 
 func TestApplySuite(t *testing.T) {
 	suite(t, func(s source.Source) (source.Source, error) {
+		_, blocks := s.(source.Blocks)
 		return wrap.Apply(s, map[string]any{
 			"limits": map[string]any{"concurrency": 3, "bytes_per_second": "1GB",
-				"latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": true},
+				"latency": "1us"}, "retry": map[string]any{"tries": 2}, "read_ahead": map[string]any{"blocks": blocks},
 		})
 	})
 }
@@ -77,16 +78,17 @@ func TestApplyRefuses(t *testing.T) {
 	for want, settings := range map[string]map[string]any{
 		`unknown key "limit"; known are: limits, read_ahead, retry`:                                            {"limit": 1},
 		`limits: invalid source: unknown key "rate"; known are: bytes_per_second, concurrency, heads, latency`: {"limits": map[string]any{"rate": 1}},
-		`8 has no unit`:         {"limits": map[string]any{"latency": 8}},
-		`"150 M" is not a size`: {"limits": map[string]any{"bytes_per_second": "150 M"}},
-		`concurrency is 0`:      {"limits": map[string]any{"concurrency": 0}},
-		`concurrency is -3`:     {"limits": map[string]any{"concurrency": -3}},
-		`describe no device`:    {"limits": map[string]any{"latency": "-8ms"}},
-		`retry of -1 tries`:     {"retry": map[string]any{"tries": -1}},
-		`1.5 is not a whole`:    {"retry": map[string]any{"tries": 1.5}},
-		`in -1 seconds`:         {"retry": map[string]any{"seconds": -1}},
-		`unknown key "try"`:     {"retry": map[string]any{"try": 1}},
-		`read_ahead: invalid`:   {"read_ahead": map[string]any{"readers": -1}},
+		`8 has no unit`:                {"limits": map[string]any{"latency": 8}},
+		`"150 M" is not a size`:        {"limits": map[string]any{"bytes_per_second": "150 M"}},
+		`concurrency is 0`:             {"limits": map[string]any{"concurrency": 0}},
+		`concurrency is -3`:            {"limits": map[string]any{"concurrency": -3}},
+		`describe no device`:           {"limits": map[string]any{"latency": "-8ms"}},
+		`retry of -1 tries`:            {"retry": map[string]any{"tries": -1}},
+		`1.5 is not a whole`:           {"retry": map[string]any{"tries": 1.5}},
+		`in -1 seconds`:                {"retry": map[string]any{"seconds": -1}},
+		`unknown key "try"`:            {"retry": map[string]any{"try": 1}},
+		`read_ahead: invalid`:          {"read_ahead": map[string]any{"readers": -1}},
+		`blocks: this source has none`: {"read_ahead": map[string]any{"blocks": true}},
 		`limits: a mapping is wanted, and there is a whole number`: {"limits": 3},
 	} {
 		if s, err := wrap.Apply(inner, settings); s != nil || !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), want) {
