@@ -4,6 +4,7 @@ no torch."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import operator
@@ -308,6 +309,12 @@ class CachedSamples(CacheBacked):
             return "A cache that is created with variable=True, and with None for the dimensions that differ, takes them all"
         where = f", in a new cache{probe.removal(self.cache)}" if self.cache.name else ""
         return f"variable=True caches samples of any shape{where}"
+
+    def over(self, cache: Cache) -> CachedSamples:
+        """The same samples over another handle of the cache."""
+        other = copy.copy(self)
+        other.cache, other._batches, other._misses = cache, BatchBuffers(cache.fields), self._misses.over(cache)
+        return other
 
     def is_fresh(self) -> bool:
         """Whether the cache still holds the samples of the dataset; compares three."""

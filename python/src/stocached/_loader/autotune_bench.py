@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import os
 import time
@@ -16,7 +15,6 @@ import numpy as np
 from .._cache.cache import Cache, unpickle
 from .._common.errors import InvalidError
 from .._datasets import probe
-from .._memory.buffer_pool import BatchBuffers
 from .._random import generators
 from .options import gather_threads
 from .sampling import OrderSampler
@@ -87,9 +85,7 @@ class Bench:
             return
         _, (kind, path, pid, fd, uuid, *_) = cache.__reduce__()
         self._cache = unpickle(kind, path, pid, fd, uuid, True)
-        reader = copy.copy(cached)
-        reader.cache, reader._batches = self._cache, BatchBuffers(self._cache.fields)
-        self._made["dataset"] = reader
+        self._made["dataset"] = cached.over(self._cache)
         if cache.stats().ready == 0:
             self.notes.append("its cache is empty: these are the rates of a first epoch")
 
