@@ -293,7 +293,7 @@ RACE_SKIP = TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|Test
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
-	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$" \
+	$(GO_TEST) -race -short -skip "^($$processes|$(RACE_SKIP))\$$|^TestAuto\$$/^slow\$$" \
 		./cache ./loader ./shm $$($(GO) list ./server/... | grep -v /config) ./client ./source/...
 
 # Only the tests that need fault points: test-go runs the others.

@@ -254,10 +254,11 @@ def measured(load: object) -> float:
 
 
 def a_sleep_counts(seconds: float) -> bool:
-    """Whether a sleep costs what it takes, which is more than asked for on a busy machine."""
+    """Whether a sleep costs what it takes, which is more than asked for on a busy machine. The kernel's count of waits
+    for a processor ticks apart from the clock."""
     began = time.perf_counter()
     cost = measured(lambda: time.sleep(seconds))
-    return seconds <= cost <= time.perf_counter() - began
+    return 0.95 * seconds <= cost <= time.perf_counter() - began
 
 
 def test_a_wait_for_the_source_counts():
