@@ -99,6 +99,7 @@ class Warm:
         """Ends the process and those forked from it, after their programs have ended."""
         for other in self._forked:
             other.close()
+        self._control.shutdown(socket.SHUT_RDWR)  # processes that were forked from this one may have it open too
         self._control.close()
         if self._process is not None:
             self._process.wait()
