@@ -15,7 +15,7 @@ import failures
 import mutations
 import stages
 import warm
-from release import native
+from release import debian, native
 from website import stage
 
 import docs
@@ -429,7 +429,7 @@ def test_a_build_of_packages_names_all_files_that_it_lacks(
     (tmp_path / there).touch()
     monkeypatch.setattr(native, "JPEG_SOURCE", tmp_path)
     monkeypatch.setattr(shutil, "which", lambda _: apt)
-    monkeypatch.setattr(native.debian, "apt", lambda work, _: work.mkdir() or ["false"])
+    monkeypatch.setattr(debian, "apt", lambda work, _: work.mkdir() or ["false"])
     with pytest.raises(SystemExit) as error:
         native.fetch_jpeg()
     said = str(error.value)

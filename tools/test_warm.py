@@ -10,7 +10,7 @@ import time
 from warm import Warm
 
 
-def test_close_does_not_wait_for_forked_processes():
+def test_close_does_not_wait_for_forked_processes() -> None:
     """A process that is forked from this one has the socket open too, such as a worker that a test has left behind."""
     began = time.monotonic()
     with Warm(sys.executable, ["json"]) as warm:
