@@ -115,11 +115,12 @@ var OthersRequirements = []Requirement{
 
 // dataLoaderNotes explain cases, independent of the machine.
 var dataLoaderNotes = map[string]string{
-	"loader/hits": "shuffled epochs in batches of 64; sizes are numbers of samples. *stocached*: " +
-		"stocached.torch.DataLoader over a cache in shared memory, without workers except in \"2 workers\"; " +
-		"*stocaching*: torch's DataLoader over that library's cache, workers kept between epochs, of 20,000 " +
-		"samples 3,000 at random a run; *gather*: Cache.gather by one thread into four batches in turn; *memcpy " +
-		"loop*: a bare loop in C over the same pages into as many. Each is a process of its own",
+	"loader/hits": "shuffled epochs in batches of 64. Sizes are numbers of samples. *stocached* is " +
+		"stocached.torch.DataLoader over a cache in shared memory. It has workers only in \"2 workers\". " +
+		"*stocaching* is torch's DataLoader over that library's cache. It keeps its workers between " +
+		"epochs. Of 20,000 samples, a run reads 3,000 at random. *gather* is Cache.gather by one thread, " +
+		"into four batches in turn. *memcpy loop* is a bare loop in C over the same pages, into as many " +
+		"batches. Each is a process of its own",
 	"loader/step": "the step keeps a core busy for as long as a gather of the batch by one thread takes, " +
 		"measured just before",
 	"loader/small": "50,000 samples in batches of 256. *order of ours*: seed=; *sampler of torch*: " +

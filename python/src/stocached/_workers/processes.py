@@ -187,7 +187,7 @@ class Owner:
             raise
 
     def close(self) -> None:
-        """Ends the workers, within a second; they do not finish what takes longer. May be called
+        """Ends the workers as `end` does; they do not finish what takes longer. May be called
         again."""
         # weakref's own exit handler may run before `_close_all`. A call does nothing after it.
         if (finalizer := self._finalizer.detach()) is not None:
