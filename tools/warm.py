@@ -97,6 +97,8 @@ class Warm:
 
     def close(self) -> None:
         """Ends the process and those forked from it, after their programs have ended."""
+        if self._control.fileno() < 0:
+            return  # it is closed already
         for other in self._forked:
             other.close()
         self._control.shutdown(socket.SHUT_RDWR)  # processes that were forked from this one may have it open too

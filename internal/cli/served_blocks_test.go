@@ -60,11 +60,13 @@ func (s *served) written(kind string) {
 	}
 }
 
-// Ensure that a cold epoch reads whole blocks from the storage, each once, and writes their samples to a disk, and
-// that nothing is read ahead later which the disk has.
+// Ensure that a cold epoch reads whole blocks from the storage, and writes their samples to a disk, and that nothing is
+// read ahead later which the disk has. It reads each block once. Only the readers that all see the last free slot read
+// their samples for nothing, and later once more.
 func TestBlocksBesideADisk(t *testing.T) {
+	const parallel = 8
 	storage, blocks, source := packedBucket(t)
-	s := configureServed(t, fmt.Sprintf("size: 4500kB, parallel: 8, tiers: [{kind: disk, dir: %q, size: 64MiB}], %s", t.TempDir(), source))
+	s := configureServed(t, fmt.Sprintf("size: 4500kB, parallel: %d, tiers: [{kind: disk, dir: %q, size: 64MiB}], %s", parallel, t.TempDir(), source))
 	s.start()
 	s.reaches()
 	requests := func() int64 { storage.Settle(); return storage.Requests.Load() }
@@ -75,7 +77,7 @@ func TestBlocksBesideADisk(t *testing.T) {
 	for begin := 0; begin < 600; begin += 50 {
 		wantFetch(t, c, between(begin, begin+50))
 	}
-	if got := requests() - before; got != blocks || blocks < 20 {
+	if got := requests() - before; got < blocks || got >= blocks+parallel || blocks < 20 {
 		t.Errorf("%d requests for %d blocks", got, blocks)
 	}
 	s.written("disk")

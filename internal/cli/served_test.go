@@ -69,7 +69,7 @@ func configureServed(t *testing.T, cache string) *served {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() && s.process != nil {
 			t.Logf("the log of the server:\n%s", s.said())
 		}
 	})

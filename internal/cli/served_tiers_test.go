@@ -59,6 +59,16 @@ func (s *served) reaches() {
 	}
 }
 
+// says waits until the server tells a problem.
+func (s *served) says(problem string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.answers("/readyz"), problem); {
+		if time.Sleep(20 * time.Millisecond); time.Now().After(deadline) {
+			s.t.Fatalf("no %q in\n%s", problem, s.answers("/readyz"))
+		}
+	}
+}
+
 func (s *served) tier(name string) float64 {
 	s.t.Helper()
 	return s.metric("stocached_tier_"+name, `cache="pets",kind="cluster",tier="0"`)
@@ -263,28 +273,29 @@ func TestTierBadInput(t *testing.T) {
 	dead := redistest.Start(t)
 	dead.Kill()
 	covering := redistest.Cluster(t, 3, "--cluster-require-full-coverage", "yes")
+	const leftOut = "is left out"
 	for name, c := range map[string]struct {
 		tier string
 		want []string // in what doctor prints
-		well bool     // the tier works all the same
+		said string   // by health; "": nothing, the tier works all the same
 	}{
 		"wrong password": {on(secured) + fmt.Sprintf(", password: wrong-one, tls: {ca: %q}", ca),
-			[]string{"user, password: the server answered: WRONGPASS"}, false},
+			[]string{"user, password: the server answered: WRONGPASS"}, leftOut},
 		"no password": {on(secured) + fmt.Sprintf(", tls: {ca: %q}", ca),
-			[]string{"user, password: the server answered: NOAUTH"}, false},
+			[]string{"user, password: the server answered: NOAUTH"}, leftOut},
 		"wrong CA": {on(secured) + fmt.Sprintf(", password: the-password, tls: {ca: %q}", otherCA),
-			[]string{"tls.ca: ", "unknown authority"}, false},
+			[]string{"tls.ca: ", "unknown authority"}, leftOut},
 		"wrong name": {on(secured) + fmt.Sprintf(", password: the-password, tls: {ca: %q, server_name: another}", ca),
-			[]string{"tls.server_name: ", "another"}, false},
-		"no TLS wanted": {on(plain) + ", tls: {}", []string{"tls: "}, false},
-		"TLS wanted":    {on(secured) + ", password: the-password", []string{"tls"}, false},
-		"dead":          {on(dead), []string{"addresses: ", "connection refused"}, false},
+			[]string{"tls.server_name: ", "another"}, leftOut},
+		"no TLS wanted": {on(plain) + ", tls: {}", []string{"tls: "}, leftOut},
+		"TLS wanted":    {on(secured) + ", password: the-password", []string{"tls"}, leftOut},
+		"dead":          {on(dead), []string{"addresses: ", "connection refused"}, leftOut},
 		"two servers in no cluster": {on(plain, small),
-			[]string{"a server that is in no cluster is the only address (addresses)"}, false},
-		"no limit": {on(plain), []string{"set maxmemory, or the server takes all memory"}, true},
-		"small":    {on(small), []string{"set more than a sample, which takes 3000 bytes"}, true},
+			[]string{"a server that is in no cluster is the only address (addresses)"}, leftOut},
+		"no limit": {on(plain), []string{"set maxmemory, or the server takes all memory"}, ""},
+		"small":    {on(small), []string{"set more than a sample, which takes 3000 bytes"}, "the tier can hold none; raise maxmemory"},
 		"coverage": {on(covering...),
-			[]string{"cluster-require-full-coverage", "set no, or one dead node ends all hits"}, true},
+			[]string{"cluster-require-full-coverage", "set no, or one dead node ends all hits"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hosts(t, 1, 50, "all", c.tier)[0]
@@ -299,13 +310,14 @@ func TestTierBadInput(t *testing.T) {
 			}
 			s.start()
 			wantFetch(t, s.dial(), first(50))
-			if c.well {
+			if c.said == "" {
 				s.reaches()
 				return
 			}
+			s.says(c.said)
 			health, err := program("health", "--sockets", s.sockets).CombinedOutput()
 			if err != nil || !strings.Contains(string(health), "cache pets: tiers[0] (cluster): ") ||
-				!strings.Contains(string(health), "is left out") {
+				!strings.Contains(string(health), c.said) {
 				t.Errorf("%v\n%s", err, health)
 			}
 		})

@@ -461,6 +461,7 @@ def test_handlers_of_signals_run_while_a_fetch_waits(server):
         assert server.reads() == 1
 
         def refuse(number, frame):
+            signal.setitimer(signal.ITIMER_REAL, 0)
             raise LookupError("enough")
 
         signal.signal(signal.SIGALRM, refuse)
