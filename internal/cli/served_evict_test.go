@@ -181,7 +181,7 @@ func TestNoThirdRound(t *testing.T) {
 			}
 		})
 	}
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: r.folder})
+	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: r.folder})
 	if err != nil {
 		t.Fatal(err)
 	}

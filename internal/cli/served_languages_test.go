@@ -29,7 +29,10 @@ import (
 // These tests need the results of `make test-languages`: the C library with its examples, and a
 // Python with the package.
 
-func init() { servedChildren["epoch"] = epoch }
+func init() {
+	servedChildren["epoch"] = epoch
+	servedName = "tested-in-languages" // clients in C and Python look for a cache of this name in /dev/shm first
+}
 
 // epoch is "epoch SOCKETS SEED BATCH": a client that announces its own order, fetches every sample once in batches,
 // and compares each.
@@ -39,7 +42,7 @@ func epoch(args []string) error {
 	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
-	c, err := stocclient.Dial(context.Background(), "pets",
+	c, err := stocclient.Dial(context.Background(), servedName,
 		stocclient.DialOptions{SocketsDir: args[0], Timeout: time.Minute})
 	if err != nil {
 		return err
@@ -82,15 +85,15 @@ func epoch(args []string) error {
 	return nil
 }
 
-// pythonEpoch is the same in Python: SEED, the file or folder of the samples, and BATCH.
+// pythonEpoch is the same in Python: NAME, SEED, the file or folder of the samples, and BATCH.
 const pythonEpoch = `
 import sys
 import numpy as np
 import stocached
 from stocached._cache.served import announce
 
-seed, path, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-with stocached.Cache.attach("pets") as cache:
+name, seed, path, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+with stocached.Cache.attach(name) as cache:
     if cache.variable:
         records = [np.fromfile(f"{path}/{i:06d}.bin", np.uint8) for i in range(cache.samples)]
     else:
@@ -134,10 +137,10 @@ func languages(t *testing.T) []language {
 			return p
 		}},
 		{"C", func(s *served, seed, batch int) *exec.Cmd {
-			return exec.Command(c, "pets", strconv.Itoa(seed), strconv.Itoa(batch))
+			return exec.Command(c, servedName, strconv.Itoa(seed), strconv.Itoa(batch))
 		}},
 		{"Python", func(s *served, seed, batch int) *exec.Cmd {
-			return exec.Command(python, "-c", pythonEpoch, strconv.Itoa(seed), s.records, strconv.Itoa(batch))
+			return exec.Command(python, "-c", pythonEpoch, servedName, strconv.Itoa(seed), s.records, strconv.Itoa(batch))
 		}},
 	}
 }
@@ -194,8 +197,8 @@ func TestEverySampleIsReadOnce(t *testing.T) {
 			s.readAll(n, processes, 32)()
 			c := s.dial()
 			room := min(c.Slots(), n)
-			reads, stored := s.metric("stocached_source_reads_total", `cache="pets"`),
-				s.metric("stocached_fills_total", `cache="pets"`)
+			reads, stored := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName)),
+				s.metric("stocached_fills_total", fmt.Sprintf("cache=%q", servedName))
 			if (room == n) != (test.size == "all") || int(stored) != room || room == n && int(reads) != n ||
 				int(reads) < n {
 				t.Errorf("%d slots, %v reads of the source, %v samples stored; want %d reads, each sample once, "+
@@ -273,9 +276,9 @@ func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
 		s.kill()
 		s.start()
 	}
-	reads := s.metric("stocached_source_reads_total", `cache="pets"`)
+	reads := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName))
 	wait()
-	if now := s.metric("stocached_source_reads_total", `cache="pets"`); now <= reads {
+	if now := s.metric("stocached_source_reads_total", fmt.Sprintf("cache=%q", servedName)); now <= reads {
 		t.Error("all processes had ended before the server was back")
 	}
 	c := s.dial()
@@ -297,15 +300,15 @@ func batchesAreRight(t *testing.T, s *served, p shm.Policy, n, slots int) {
 	}
 }
 
-// pythonPlanned is plannedJob in Python: the file of the samples, LOG, SEED, BATCH, EPOCHS, STOP.
+// pythonPlanned is plannedJob in Python: NAME, the file of the samples, LOG, SEED, BATCH, EPOCHS, STOP.
 const pythonPlanned = `
 import sys, time
 import numpy as np
 import stocached
 from stocached._cache.served import announce
 
-records, path = sys.argv[1:3]
-seed, size, epochs, stop = map(int, sys.argv[3:])
+name, records, path = sys.argv[1:4]
+seed, size, epochs, stop = map(int, sys.argv[4:])
 
 def until_served(call):
     end = time.monotonic() + 60
@@ -323,7 +326,7 @@ with open(path, "a+b", buffering=0) as log:
     text = text[: text.rfind(b"\n") + 1]
     log.truncate(len(text))
     done = len(text.split())
-    with until_served(lambda: stocached.Cache.attach("pets")) as cache:
+    with until_served(lambda: stocached.Cache.attach(name)) as cache:
         n, announced, stopped = cache.samples, -1, False
         known = {bytes(row): i for i, row in enumerate(np.fromfile(records, np.uint8).reshape(n, -1))}
         order = stocached.Order(n, seed=seed)
@@ -352,7 +355,7 @@ with open(path, "a+b", buffering=0) as log:
 func TestPlannedJobsOfLanguagesKilled(t *testing.T) {
 	python := languages(t)[2].make(&served{}, 0, 0).Path
 	inPython := func(s *served, log string, numbers []string) *exec.Cmd {
-		p := exec.Command(python, append([]string{"-c", pythonPlanned, s.records, log}, numbers...)...)
+		p := exec.Command(python, append([]string{"-c", pythonPlanned, servedName, s.records, log}, numbers...)...)
 		p.Env = append(os.Environ(), "STOCACHED_SOCKETS_DIR="+s.sockets)
 		return p
 	}

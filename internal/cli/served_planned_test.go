@@ -43,7 +43,7 @@ func plannedJob(args []string) error {
 	}
 	defer log.Close()
 	c, err := untilServed(func() (*stocclient.Served, error) {
-		return stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0]})
+		return stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: args[0]})
 	})
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func killPlanned(t *testing.T, kills int, programs ...plannedProgram) {
 		}
 	}
 	eventually(t, "the server forgets all jobs and clients", func() bool {
-		return len(s.plannedJobs()) == 0 && s.metric("stocached_clients", `cache="pets"`) == 1
+		return len(s.plannedJobs()) == 0 && s.metric("stocached_clients", fmt.Sprintf("cache=%q", servedName)) == 1
 	})
 	c := s.dial()
 	if got := ready(t, c.Cache); got != c.Slots() {
@@ -291,7 +291,7 @@ func (s *served) plannedJobs() (seeds []int) {
 		Jobs []struct {
 			Seed int `json:"seed"`
 		} `json:"jobs"`
-	}](s.t, s.answers("/v1/caches/pets"))
+	}](s.t, s.answers("/v1/caches/"+servedName))
 	for _, job := range about.Jobs {
 		seeds = append(seeds, job.Seed)
 	}

@@ -35,6 +35,9 @@ func servedRecord(i int) []byte {
 	return data
 }
 
+// servedName is the name of the cache of a served.
+var servedName = "pets"
+
 // served is a server process over records, or files with the same bytes.
 type served struct {
 	t       *testing.T
@@ -64,7 +67,7 @@ func configureServed(t *testing.T, cache string) *served {
 	dir := t.TempDir()
 	s := &served{t: t, segments: tmpfs(t), path: filepath.Join(dir, "config.yaml"),
 		records: filepath.Join(dir, "records"), sockets: filepath.Join(dir, "run"), log: filepath.Join(dir, "log")}
-	text := fmt.Sprintf("caches: [{name: pets, dir: %s, %s}]\nsockets: {dir: %q}\n", s.segments, cache, s.sockets)
+	text := fmt.Sprintf("caches: [{name: %s, dir: %s, %s}]\nsockets: {dir: %q}\n", servedName, s.segments, cache, s.sockets)
 	if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +191,7 @@ func (s *served) kill() {
 
 func (s *served) dial() *stocclient.Served {
 	s.t.Helper()
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: s.sockets})
+	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: s.sockets})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -202,7 +205,7 @@ var servedChildren = map[string]func(args []string) error{"fetch": fetchAll, "st
 
 // fetchAll is "fetch SOCKETS": a client that fetches every sample of the cache and ends.
 func fetchAll(args []string) error {
-	c, err := stocclient.Dial(context.Background(), "pets", stocclient.DialOptions{SocketsDir: args[0]})
+	c, err := stocclient.Dial(context.Background(), servedName, stocclient.DialOptions{SocketsDir: args[0]})
 	if err != nil {
 		return err
 	}
@@ -496,7 +499,7 @@ func TestServerKilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	observer, err := stocclient.Attach(filepath.Join(s.segments, "pets"), stocclient.AttachOptions{})
+	observer, err := stocclient.Attach(filepath.Join(s.segments, servedName), stocclient.AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

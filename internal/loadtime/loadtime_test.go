@@ -14,9 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compute uses the processor for so long, by the clock of the thread.
+// compute uses the processor for so long, by the clocks of the threads that Go runs it on.
 func compute(d time.Duration) {
-	for end := clock(unix.CLOCK_THREAD_CPUTIME_ID) + d; clock(unix.CLOCK_THREAD_CPUTIME_ID) < end; {
+	for used := time.Duration(0); used < d; {
+		thread, began := unix.Gettid(), clock(unix.CLOCK_THREAD_CPUTIME_ID)
+		for range 10_000 {
+		}
+		if now := clock(unix.CLOCK_THREAD_CPUTIME_ID); unix.Gettid() == thread {
+			used += now - began
+		}
 	}
 }
 
