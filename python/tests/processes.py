@@ -124,17 +124,20 @@ def gone(pids: Iterable[int]) -> float:
 def held() -> set[Any]:
     """Descriptors, child processes and threads of this process. An entry that appears later is new.
     Entries of other tests may disappear at any time, such as loader threads in the middle of a
-    sample."""
+    sample. The library keeps one descriptor for the main thread, which measures loads from its first one on."""
     gc.collect()
+    measures = f"/proc/{os.getpid()}/task/{os.getpid()}/schedstat"
     found: set[Any] = {
         *threading.enumerate(),
         *(child for thread in _threads(os.getpid()) for child in _children(os.getpid(), thread)),
     }
     for fd in os.listdir("/proc/self/fd"):
         try:
-            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+            target = os.readlink(f"/proc/self/fd/{fd}")
         except FileNotFoundError:  # the descriptor of the listing itself
             continue
+        if target != measures:
+            found.add((fd, target))
     return found
 
 
