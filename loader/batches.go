@@ -224,7 +224,7 @@ func (r *run) plan() {
 		}
 		b.left.Store(int64(len(b.misses)) + 1)
 		if len(b.misses) > 0 {
-			r.announce(b)
+			r.listMisses(b)
 			r.queue.push(b)
 		}
 		b.settle(1)
@@ -332,8 +332,8 @@ func (r *run) gatherPacked(c Cache, b *buffer) (int, error) {
 	return hits, err
 }
 
-// announce tells a source that reads ahead which samples come next, and lists them for a server.
-func (r *run) announce(b *buffer) {
+// listMisses lists the indices of the misses for a server, and for a source that reads ahead, which begins.
+func (r *run) listMisses(b *buffer) {
 	if r.l.from.soon == nil && r.l.from.fetch == nil {
 		return
 	}

@@ -360,10 +360,10 @@ func (h *Cache) Refill(p *Prepared) error {
 	return nil
 }
 
-// Plan records what a client reads from now on, in place of an earlier plan of it. nil: the
-// cache has another policy, and does not need plans. The caller has entered. Errors: order.ErrInvalid,
+// Announce records what the job of a client reads from now on, in place of what it announced before. nil: the
+// cache has another policy, and needs no announcements. The caller has entered. Errors: order.ErrInvalid,
 // jobs.ErrManyJobs.
-func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
+func (h *Cache) Announce(p jobs.Plan) (*jobs.Job, error) {
 	if h.jobs == nil {
 		return nil, nil
 	}
@@ -377,8 +377,8 @@ func (h *Cache) Fetched(indices []int64) {
 	}
 }
 
-// EndPlan forgets a job, unless another connection than by has announced it since.
-func (h *Cache) EndPlan(old *jobs.Job, by any) {
+// EndJob forgets a job, unless another connection than by has announced it since.
+func (h *Cache) EndJob(old *jobs.Job, by any) {
 	if h.jobs != nil && old != nil {
 		h.jobs.Remove(old, by)
 	}
@@ -402,9 +402,8 @@ func (h *Cache) ReadAhead(indices []int) {
 	h.ahead.Prefetch(indices)
 }
 
-// Announce tells a source that reads ahead which samples a client prefetches. The caller has
-// entered.
-func (h *Cache) Announce(indices []int64) {
+// Prefetched is ReadAhead of the samples of a PREFETCH that the cache does not have. The caller has entered.
+func (h *Cache) Prefetched(indices []int64) {
 	if h.ahead == nil {
 		return
 	}

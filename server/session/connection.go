@@ -391,7 +391,7 @@ func (c *Connection) attach(request uint64, name string) {
 // forget tells the caches that the client is gone.
 func (c *Connection) forget() {
 	for _, h := range c.caches {
-		h.EndPlan(c.jobs[h], c)
+		h.EndJob(c.jobs[h], c)
 		h.EndLoads(c)
 		h.Disconnect()
 	}
@@ -424,7 +424,7 @@ func (c *Connection) announce(request uint64, m control.AnnounceBody) {
 		c.out.send(control.AppendAnnounced(nil, request, false))
 		return
 	}
-	job, err := h.Plan(jobs.Plan{
+	job, err := h.Announce(jobs.Plan{
 		Order: order.Order{Samples: m.Samples, Kind: order.Kind(m.Kind), Seed: m.Seed, Window: m.Window, Block: m.Block},
 		Epoch: m.Epoch, Shard: order.Shard{Rank: m.Rank, Ranks: m.Ranks, From: m.Position, Ends: order.Ends(m.Ends)},
 		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch), Told: m.Flags == control.Told, By: c})
@@ -554,7 +554,7 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	queued := 0
 	if cached.Enter() {
 		if r.prefetch {
-			cached.Announce(m.Indices)
+			cached.Prefetched(m.Indices)
 		} else {
 			cached.Fetched(m.Indices)
 		}
