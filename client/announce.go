@@ -57,7 +57,7 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 	}
 	for breaks := 1; ; breaks++ {
 		c, err := s.link.connection(ctx)
-		if err != nil || c.version < announceVersion {
+		if err != nil || c.version < control.SinceAnnounce {
 			return false, err
 		}
 		p, err := c.exchange(ctx, &pending{done: make(chan struct{})},
@@ -74,9 +74,6 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 		}
 	}
 }
-
-// announceVersion is the first version of the protocol that has ANNOUNCE.
-const announceVersion = 3
 
 // announcement is the frame of a plan.
 func (c *conn) announcement(id uint64, m *control.AnnounceBody) []byte {

@@ -190,11 +190,10 @@ func (m *miss) group() int {
 	return 1
 }
 
-// fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
-// and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
-// a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server
-// goes away, fill waits for the next one and asks it for the rest.
-// flags are more flags of FETCH.
+// fill fetches the samples of the missing positions. flags is LOADS or 0: fill adds the other flags of
+// FETCH. take receives a sample that comes as bytes, and returns false if they cannot be this sample; nil: no
+// bytes can come. get reads a sample from the cache. A sample that is gone by then is fetched again, as bytes.
+// If the server goes away, fill waits for the next one and asks it for the rest.
 func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
 	misses := make([]*miss, len(missing))
@@ -258,15 +257,15 @@ func (s *Served) fillPart(ctx context.Context, c *conn, flags uint32, indices []
 			}
 		}
 	}
-	if c.version < programsVersion {
-		flags = 0
+	if c.version < control.SinceOffer {
+		flags = 0 // LOADS is the only one
 	}
 	switch {
 	case take == nil:
 		flags = control.SlotsOnly
-	case part[0].unstored && c.version >= 5:
+	case part[0].unstored && c.version >= control.SinceUnstored:
 		flags |= control.Unstored
-	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
+	case c.version >= control.SinceSend && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
 		flags |= control.Send
 	}
 	p, err := c.do(ctx, control.Fetch, flags, numbers, sample)

@@ -258,7 +258,7 @@ func (l *link) greet(c *conn) error {
 		return err
 	}
 	c.cache = m.Cache
-	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < announceVersion {
+	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < control.SinceAnnounce {
 		return err
 	}
 	if _, err := c.socket.Write(c.announcement(3, l.plan)); err != nil {

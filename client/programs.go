@@ -20,8 +20,6 @@ const (
 	askAgain = 5 * time.Second
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
 	askTimeout = 5 * time.Second
-	// programsVersion is the first version of the protocol that has LOADS and OFFER.
-	programsVersion = 6
 )
 
 // Programs says whether programs load the samples of the cache (a source of the kind none). Then a Served

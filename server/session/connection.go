@@ -329,7 +329,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.speaks(sent{true, "an ANNOUNCE", 3}, sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", 4}); err != nil {
+		if err := c.speaks(sent{true, "an ANNOUNCE", control.SinceAnnounce},
+			sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", control.SinceTold}); err != nil {
 			return err
 		}
 		c.announce(h.Request, m)
@@ -338,7 +339,7 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.speaks(sent{true, "an OFFER", 6}); err != nil {
+		if err := c.speaks(sent{true, "an OFFER", control.SinceOffer}); err != nil {
 			return err
 		}
 		c.offer(h.Request, m)
@@ -499,8 +500,9 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
 		return nil
 	}
-	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", 6}, sent{m.Flags&control.Send != 0, "flag SEND", 2},
-		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", 5}); err != nil {
+	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", control.SinceOffer},
+		sent{m.Flags&control.Send != 0, "flag SEND", control.SinceSend},
+		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", control.SinceUnstored}); err != nil {
 		return err
 	}
 	cached := c.caches[m.Cache]
