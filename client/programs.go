@@ -12,10 +12,9 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// patience is how a program waits for the load of another one. After that it loads the sample itself.
-var patience = looks.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: time.Minute}
-
 const (
+	// patience is how long a program waits for the load of another one. After that it loads the sample itself.
+	patience = time.Minute
 	// askAgain is how long a program does not ask a server that was away.
 	askAgain = 5 * time.Second
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
@@ -119,7 +118,7 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
 	var code control.Code
 	var failed error
-	err = patience.Until(ctx, nil, func() bool {
+	err = looks.Until(ctx, nil, patience, func() bool {
 		data, code, failed = s.askOnce(ctx, i)
 		return failed != nil || code != control.CodeLoading || ctx.Err() != nil
 	})

@@ -188,10 +188,10 @@ func (l *leased) Claim(ctx context.Context, i, n int, dst []byte) (int, Result) 
 	}
 	return 0, Claimed
 }
-func (l *leased) Release(int)   {}
-func (l *leased) Waits() Pauses { return Pauses{First: 1, Longest: 1, Most: time.Minute} }
-func (l *leased) Waited()       { l.waited++ }
-func (l *leased) GaveUp()       {}
+func (l *leased) Release(int)                {}
+func (l *leased) LongestWait() time.Duration { return time.Minute }
+func (l *leased) Waited()                    { l.waited++ }
+func (l *leased) GaveUp()                    {}
 
 // Ensure that a sample that a read has waited for gets into the tiers before the shared one, and that only such reads
 // count as waits.

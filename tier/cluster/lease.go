@@ -100,13 +100,13 @@ func (t *Tier) held() (all []int) {
 	return all
 }
 
-// Waits is part of tier.Shared.
-func (t *Tier) Waits() tier.Pauses {
+// LongestWait is part of tier.Shared.
+func (t *Tier) LongestWait() time.Duration {
 	most := 3 * t.s.Lease
 	if within := t.about.Within; within != 0 {
 		most = min(most, within/3) // the load itself takes time too
 	}
-	return tier.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: most}
+	return most
 }
 
 // Waited is part of tier.Shared.
