@@ -16,12 +16,12 @@ import (
 type ReadAheadOptions struct {
 	// Size bounds the bytes of samples that are held or read ahead. 0: 64 MiB. Garbage comes on
 	// top.
-	Size    size.Bytes
-	Readers int // concurrent reads ahead. 0: 4
+	Size    size.Bytes `key:"size"`
+	Readers int        `key:"readers"` // concurrent reads ahead. 0: 4
 	// Blocks reads the whole block of a sample that was not announced, and holds it: for readers
 	// that read block by block.
-	Blocks bool
-	Keep   time.Duration // samples that no reader asks for in this time may be dropped. 0: 1 min
+	Blocks bool          `key:"blocks"`
+	Keep   time.Duration `key:"keep"` // samples that no reader asks for in this time may be dropped. 0: 1 min
 }
 
 // maxAnnounced bounds the memory of announced samples that are not read yet: 64 batches of 1,024.

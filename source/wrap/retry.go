@@ -17,8 +17,8 @@ import (
 
 // RetryOptions limit the tries of a read.
 type RetryOptions struct {
-	Tries   int     // of a read, the first one included. 0: 5
-	Seconds float64 // no try begins later than this after the first. 0: 30
+	Tries   int     `key:"tries"`   // of a read, the first one included. 0: 5
+	Seconds float64 `key:"seconds"` // no try begins later than this after the first. 0: 30
 }
 
 // The first wait before another try, and the longest. Each wait is 1.5 times the previous one, plus
