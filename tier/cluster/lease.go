@@ -110,10 +110,10 @@ func (t *Tier) LongestWait() time.Duration {
 }
 
 // Waited is part of tier.Shared.
-func (t *Tier) Waited() { t.counts.waited.Add(1) }
+func (t *Tier) Waited() { t.counts.Waited.Add(1) }
 
 // GaveUp is part of tier.Shared.
-func (t *Tier) GaveUp() { t.counts.gaveUp.Add(1) }
+func (t *Tier) GaveUp() { t.counts.GaveUp.Add(1) }
 
 // renew renews all leases.
 func (t *Tier) renew() {

@@ -235,7 +235,7 @@ func (n *node) probe() {
 
 // refuse notes that the node has refused a write.
 func (n *node) refuse() {
-	n.tier.counts.refused.Add(1)
+	n.tier.counts.Refused.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
