@@ -71,7 +71,7 @@ func Open(from source.Settings, about tier.About) (tier.Tier, error) {
 	t.lost.Open("the tier has not asked its addresses yet")
 	t.running.Go(t.keep)
 	t.running.Go(t.renew)
-	t.running.Go(t.announce)
+	t.running.Go(t.watch)
 	return t, nil
 }
 

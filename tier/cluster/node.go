@@ -165,7 +165,7 @@ func (n *node) failure(r *request) error {
 		case starts(err, "MOVED", "ASK", "TRYAGAIN"):
 			n.tier.moved()
 		case starts(err, "OOM", "READONLY", "MISCONF", "NOREPLICAS"):
-			n.refuse()
+			n.refused()
 		default:
 			return err
 		}
@@ -233,8 +233,8 @@ func (n *node) probe() {
 	n.tier.about.Log.Info("a node of a tier is back", "tier", kindName, "node", n.address, "after", out)
 }
 
-// refuse notes that the node has refused a write.
-func (n *node) refuse() {
+// refused notes that the node has refused a write.
+func (n *node) refused() {
 	n.tier.counts.Refused.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
