@@ -956,8 +956,8 @@ DEFECTS = [
     Defect(
         "Planned: a sample of the next epoch comes in this one",
         "server/jobs/job.go",
-        "n += l.begin + l.reads",
-        "n += l.begin",
+        "n += e.begin + e.reads",
+        "n += e.begin",
         go("./server/jobs", "TestNext"),
     ),
     Defect(
