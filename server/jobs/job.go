@@ -97,12 +97,7 @@ func (j *Job) Reads() uint64 {
 }
 
 // count returns a counter of the job's client.
-func (j *Job) count(k shm.Counter) (n uint64) {
-	for stripe := range shm.CounterStripes {
-		n += j.segment.Counter(j.Plan.Owner-1, stripe, k).Load()
-	}
-	return n
-}
+func (j *Job) count(k shm.Counter) uint64 { return j.segment.Count(j.Plan.Owner-1, k) }
 
 // Position returns the epoch of a read, its number among the reads of this epoch, and their number.
 func (j *Job) Position(read uint64) (epoch, at, of uint64) {
