@@ -34,7 +34,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 		err = s.begin(p)
 	}
 	if err != nil {
-		served.CloseAll([]*served.Prepared{p}, s.log)
+		served.CloseAll(s.log, p)
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (s *Server) remove(name string, unlink bool) error {
 		if closed {
 			return ErrEnding
 		}
-		return fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
+		return s.noCache(name)
 	}
 	delete(s.caches, name)
 	s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 		err = s.exchange(h, p)
 	}
 	if err != nil {
-		served.CloseAll([]*served.Prepared{p}, s.log)
+		served.CloseAll(s.log, p)
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func (s *Server) has(name string) (*served.Cache, error) {
 	if h := s.cache(name); h != nil {
 		return h, nil
 	}
-	return nil, fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, name, s.names())
+	return nil, fmt.Errorf("%w. POST makes one", s.noCache(name))
 }
 
 // without returns all caches but one.
