@@ -398,10 +398,18 @@ func (c *Connection) forget() {
 	}
 }
 
-// enter returns the cache with this number, which the caller leaves. nil: it has refused the request.
-func (c *Connection) enter(request uint64, number uint32) *served.Cache {
+// attached says whether the client has attached to the cache with this number; false: it has refused the request.
+func (c *Connection) attached(request uint64, number uint32) bool {
 	if number >= uint32(len(c.caches)) {
 		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", number)
+		return false
+	}
+	return true
+}
+
+// enter returns the cache with this number, which the caller leaves. nil: it has refused the request.
+func (c *Connection) enter(request uint64, number uint32) *served.Cache {
+	if !c.attached(request, number) {
 		return nil
 	}
 	h := c.caches[number]
@@ -496,8 +504,7 @@ func (c *Connection) speaks(all ...sent) error {
 
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
-	if m.Cache >= uint32(len(c.caches)) {
-		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+	if !c.attached(h.Request, m.Cache) {
 		return nil
 	}
 	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", control.SinceOffer},
@@ -505,41 +512,10 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", control.SinceUnstored}); err != nil {
 		return err
 	}
-	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
-		slotsOnly: m.Flags&control.SlotsOnly != 0}
-	queue := c.queues[cached].fetches
-	if r.prefetch {
-		queue = c.queues[cached].prefetches
+	r := c.newRequest(h, m)
+	if ok, err := c.allows(r); !ok || err != nil {
+		return err
 	}
-	r.samples = fill.NewRequest(r, queue, m.Indices)
-	r.samples.Unstored = m.Flags&control.Unstored != 0
-	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
-	if m.Flags&control.Loads != 0 {
-		r.samples.Loads = c
-	}
-	c.mu.Lock()
-	requests, indices := len(c.requests), c.underWay
-	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
-		requests, indices = requests+len(c.prefetches), indices+c.prefetched
-	}
-	switch {
-	case c.requests[h.Request] != nil:
-		c.mu.Unlock()
-		return fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, h.Request)
-	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
-		c.mu.Unlock()
-		if r.prefetch { // accept none of it
-			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
-			return nil
-		}
-		c.refuse(h.Request, control.CodeLimit,
-			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
-			indices,
-			control.MaxRequests, control.MaxUnderWay)
-		return nil
-	}
-	c.mu.Unlock()
 	if c.reserved == 0 && !c.reserve(len(m.Indices)*indexBytes) {
 		return io.EOF
 	}
@@ -554,14 +530,14 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	}
 	c.mu.Unlock()
 	queued := 0
-	if cached.Enter() {
+	if r.cached.Enter() {
 		if r.prefetch {
-			cached.Prefetched(m.Indices)
+			r.cached.Prefetched(m.Indices)
 		} else {
-			cached.Fetched(m.Indices)
+			r.cached.Fetched(m.Indices)
 		}
-		queued = cached.Filler().Submit(r.samples)
-		cached.Leave()
+		queued = r.filler.Submit(r.samples)
+		r.cached.Leave()
 	} else {
 		r.samples.Refuse()
 	}
@@ -569,6 +545,48 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
 	}
 	return nil
+}
+
+// newRequest makes a request of a FETCH or PREFETCH, which is not under way yet.
+func (c *Connection) newRequest(h control.Header, m control.FetchBody) *request {
+	cached := c.caches[m.Cache]
+	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+		slotsOnly: m.Flags&control.SlotsOnly != 0}
+	queue := c.queues[cached].fetches
+	if r.prefetch {
+		queue = c.queues[cached].prefetches
+	}
+	r.samples = fill.NewRequest(r, queue, m.Indices)
+	r.samples.Unstored = m.Flags&control.Unstored != 0
+	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
+	if m.Flags&control.Loads != 0 {
+		r.samples.Loads = c
+	}
+	return r
+}
+
+// allows says whether the limits of a connection allow one more request; false: it has refused the request. An error
+// ends the connection.
+func (c *Connection) allows(r *request) (bool, error) {
+	c.mu.Lock()
+	requests, indices, twice := len(c.requests), c.underWay, c.requests[r.id] != nil
+	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
+		requests, indices = requests+len(c.prefetches), indices+c.prefetched
+	}
+	c.mu.Unlock()
+	switch {
+	case twice:
+		return false, fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, r.id)
+	case requests < control.MaxRequests && indices+r.samples.Len() <= control.MaxUnderWay:
+		return true, nil
+	case r.prefetch: // accept none of it
+		c.out.send(control.AppendPrefetched(nil, r.id, 0))
+	default:
+		c.refuse(r.id, control.CodeLimit,
+			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
+			indices, control.MaxRequests, control.MaxUnderWay)
+	}
+	return false, nil
 }
 
 // ended answers a request after its last sample.
