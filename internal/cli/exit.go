@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os/signal"
 	"strings"
@@ -74,6 +75,19 @@ func reported(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errReported, err)
+}
+
+// failures writes failures of a command that goes on, and keeps the first one.
+type failures struct {
+	stderr io.Writer
+	first  error // as reported; nil: none
+}
+
+func (f *failures) add(err error) {
+	complain(f.stderr, err)
+	if f.first == nil {
+		f.first = reported(err)
+	}
 }
 
 // exitCode returns the code for an error; exitFailed if none fits.

@@ -133,11 +133,7 @@ that the bucket has of the next one. Remove uploads that you never go on with by
 	flags.BoolVar(&f.verify, "verify", false, "read all samples again, and compare them with the source")
 	jsonFlag(c, &f.json)
 	exclusive(c, "resume", "restart")
-	if err := c.RegisterFlagCompletionFunc("compress",
-		cobra.FixedCompletions([]string{string(block.None), string(block.Zstd)},
-			cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
+	choices(c, "compress", string(block.None), string(block.Zstd))
 	return c
 }
 
@@ -233,16 +229,11 @@ func (f *packFlags) check(path, out string) error {
 
 // place returns where OUT is.
 func (f *packFlags) place(out string) (*source.Place, error) {
-	var r source.Remote
-	for _, text := range f.remote {
-		if r.Remote == nil {
-			r.Remote = map[string]any{}
-		}
-		if err := parsePairs(r.Remote, "--remote", text); err != nil {
-			return nil, err
-		}
+	remote, err := pairs("--remote", f.remote)
+	if err != nil {
+		return nil, err
 	}
-	return r.Place(&out)
+	return source.Remote{Remote: remote}.Place(&out)
 }
 
 // pack writes the missing part of the dataset.

@@ -23,12 +23,8 @@ type configFlag struct{ path string }
 
 func (f *configFlag) add(c *cobra.Command) {
 	c.Flags().StringVarP(&f.path, "config", "c", "", "the configuration, YAML (required)")
-	if err := c.MarkFlagRequired("config"); err != nil {
-		panic(err)
-	}
-	if err := c.MarkFlagFilename("config", "yaml", "yml"); err != nil {
-		panic(err)
-	}
+	must(c.MarkFlagRequired("config"))
+	must(c.MarkFlagFilename("config", "yaml", "yml"))
 }
 
 func newServe() *cobra.Command {
@@ -72,7 +68,7 @@ all caches fit together, and starts nothing.`,
 				if err := server.Check(ctx, options); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, plural(len(options.Caches), "cache"))
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, table.Plural(len(options.Caches), "cache"))
 				return err
 			}
 			if err := inherit(&options); err != nil {

@@ -160,10 +160,7 @@ rate as a mark.`,
 	for flag, values := range map[string][]string{"policy": slices.Concat(ours, others), "size": {"25%", "50%"},
 		"order": {"shuffled", "sequential", "windows:", "blocks:"}, "weights": {"zipf:1.0"},
 		"costs": {"equal", "lognormal:0.6"}} {
-		if err := c.RegisterFlagCompletionFunc(flag,
-			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err) // the flag exists
-		}
+		choices(c, flag, values...)
 	}
 	return c
 }
@@ -340,8 +337,7 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 			return err
 		}
 		if s.room >= t.Room() {
-			fmt.Fprintf(stderr, "stocached: --size %s holds all %s samples: no policy is needed\n", text,
-				table.Count(t.Samples))
+			complain(stderr, fmt.Sprintf("--size %s holds all %s samples: no policy is needed", text, table.Count(t.Samples)))
 		}
 		sizes = append(sizes, s)
 	}

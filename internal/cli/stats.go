@@ -334,11 +334,12 @@ func (d *dirFlag) stats(name string, at looking) (s *stats, err error) {
 
 // allStats reads the counters of all caches. It reports those that fail on stderr, and returns the
 // first error.
-func (d *dirFlag) allStats(stderr io.Writer, at looking) (rows []*stats, first error) {
+func (d *dirFlag) allStats(stderr io.Writer, at looking) (rows []*stats, err error) {
 	listed, err := d.all()
 	if err != nil {
 		return nil, err
 	}
+	failed := failures{stderr: stderr}
 	for _, l := range listed {
 		var s *stats
 		err := l.Err
@@ -350,11 +351,8 @@ func (d *dirFlag) allStats(stderr io.Writer, at looking) (rows []*stats, first e
 			rows = append(rows, s)
 		case vanished(&l, err):
 		default:
-			complain(stderr, err)
-			if first == nil {
-				first = reported(err)
-			}
+			failed.add(err)
 		}
 	}
-	return rows, first
+	return rows, failed.first
 }

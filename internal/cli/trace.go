@@ -183,12 +183,10 @@ file for ui.perfetto.dev or this command.`,
 		"analyse this epoch, and draw only this one (default: analyse the last one, draw all)")
 	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace, or of the epoch, on")
 	c.Flags().Float64Var(&p.to, "to", 0, "draw to this second (default: the end)")
-	if err := errors.Join(c.RegisterFlagCompletionFunc("epoch", cobra.NoFileCompletions),
-		c.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions),
-		c.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions),
-		c.MarkFlagFilename("output", "html", "png", "json")); err != nil {
-		panic(err) // the flags exist
+	for _, flag := range []string{"epoch", "from", "to"} {
+		must(c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions))
 	}
+	must(c.MarkFlagFilename("output", "html", "png", "json"))
 	jsonFlag(c, &asJSON)
 	return c
 }
@@ -320,8 +318,8 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 	slow := t.Slowest(slowest)
 	for _, l := range t.Loaders {
 		if l.Dropped > 0 && l.DroppedFrom != nil {
-			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the "+
-				"figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
+			complain(stderr, fmt.Sprintf("%s: %s spans were beyond the recorder's limit and are missing: the "+
+				"figures end %.3f s after its begin", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6))
 		}
 	}
 	if asJSON {

@@ -218,11 +218,7 @@ func (p *warmQueue) fail(bad []unfilled) {
 	p.failed += len(bad)
 	for _, f := range bad {
 		p.changed = p.changed || f.code == control.CodeChanged
-		if at, _ := slices.BinarySearchFunc(p.failures, f.index,
-			func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
-			p.failures = slices.Insert(p.failures, at, f)
-			p.failures = p.failures[:min(len(p.failures), mostFailures)]
-		}
+		keepFirst(&p.failures, f, func(f unfilled) int { return f.index })
 	}
 }
 
