@@ -133,8 +133,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	case caller.Err() != nil:
 		return nil, errors.Join(context.Cause(caller), err)
 	case errors.Is(err, errEnded):
-		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without",
-			ErrNoServer, l.path(), err)
+		err = l.nobody(errors.New(err.Error())) // without errEnded, or the caller would try again
 	}
 	if errors.Is(err, ErrNoServer) {
 		l.missed.at, l.missed.err = time.Now(), err
@@ -208,9 +207,14 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 		if away && !l.once && rest(ctx) {
 			continue
 		}
-		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without",
-			ErrNoServer, l.path(), why)
+		return nil, l.nobody(why)
 	}
+}
+
+// nobody returns ErrNoServer with the reason and the next step.
+func (l *link) nobody(why error) error {
+	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer,
+		l.path(), why)
 }
 
 // greet sends HELLO, and ATTACH if the link names a cache.

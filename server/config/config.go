@@ -165,7 +165,7 @@ func syntax(err error) string {
 // complaints returns those about the types of values, or, if there are none, those of check about
 // the values; sorted.
 func complaints(decoding error, check func() []string) []string {
-	all := []string(nil)
+	var all []string
 	if decoding != nil {
 		all = source.Complaints(decoding)
 	} else {
@@ -186,7 +186,7 @@ func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
-	word, meaning := "", ""
+	var word, meaning string
 	switch to {
 	case reflect.TypeFor[Size]():
 		word, meaning = "all", "capacity for every sample"

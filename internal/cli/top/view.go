@@ -34,9 +34,8 @@ func (m *Model) Text() string {
 	body, marked := m.body()
 	foot := m.foot()
 	if room := max(m.height-len(lines)-len(foot), 1); !m.Plain && len(body) > room {
-		from := 0
 		if marked >= 0 { // the chosen cache stays on the screen, under the titles
-			from = max(min(marked-room/2, len(body)-room+1), 1)
+			from := max(min(marked-room/2, len(body)-room+1), 1)
 			body = append(body[:1:1], body[from:from+room-1]...)
 		} else {
 			m.scrolled = min(m.scrolled, len(body)-room)
