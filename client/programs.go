@@ -48,7 +48,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 	ok := false // load may panic
 	defer func() {
 		if !ok && asked {
-			_ = s.offer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
+			s.tryOffer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
 		}
 	}()
 	took := loadtime.MeasureIf(s.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
@@ -60,7 +60,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 	}
 	ok = true
 	if asked {
-		_ = s.offer(ctx, control.OfferBody{Index: int64(i), Sample: data}) // without it others load the sample too
+		s.tryOffer(ctx, control.OfferBody{Index: int64(i), Sample: data})
 	}
 	return data, nil
 }
@@ -79,11 +79,7 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 	if _, err := s.numbers([]int{i}); err != nil {
 		return false, err
 	}
-	p, err := s.offering(ctx, control.OfferBody{Index: int64(i), Sample: data})
-	if err != nil {
-		return false, err
-	}
-	return p.used, nil
+	return s.sendOffer(ctx, control.OfferBody{Index: int64(i), Sample: data})
 }
 
 // fits says whether a sample of the cache may have so many bytes.
@@ -91,21 +87,23 @@ func (s *Served) fits(data []byte) bool {
 	return len(data) == s.SampleBytes() || s.Variable() && len(data) < s.SampleBytes()
 }
 
-func (s *Served) offer(ctx context.Context, m control.OfferBody) error {
+// tryOffer tells the server how a load has ended, if it answers soon. Without that others load the sample too.
+func (s *Served) tryOffer(ctx context.Context, m control.OfferBody) {
 	ctx, stop := context.WithTimeout(ctx, s.link.timeout)
 	defer stop()
-	_, err := s.offering(ctx, m)
-	return err
+	_, _ = s.sendOffer(ctx, m)
 }
 
-func (s *Served) offering(ctx context.Context, m control.OfferBody) (*pending, error) {
+// sendOffer sends an OFFER, and says whether a tier takes the sample.
+func (s *Served) sendOffer(ctx context.Context, m control.OfferBody) (taken bool, err error) {
 	c, err := s.link.connection(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	m.Cache = c.cache
-	return c.exchange(ctx, &pending{done: make(chan struct{})},
+	p, err := c.exchange(ctx, &pending{done: make(chan struct{})},
 		func(id uint64) []byte { return control.AppendOffer(nil, id, m) })
+	return err == nil && p.used, err
 }
 
 // ask returns a sample that another program or machine has. nil: the caller loads it; if asked, others wait for

@@ -276,7 +276,7 @@ func (s *Server) close() error {
 	ended := make([]error, len(caches))
 	var sources sync.WaitGroup
 	for k, h := range caches {
-		sources.Go(func() { ended[k] = h.Shut(0, false) })
+		sources.Go(func() { ended[k] = h.Shut(false) })
 	}
 	sources.Wait()
 	fault.At("drain.caches")

@@ -57,8 +57,8 @@ func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return p.Source.Read(ctx, i, dst)
 }
 
-// Claim says whether a program loads a sample that Read has not found. After true, it MUST call Offer or
-// Fail, or Leave. false: another program or machine loads it, or has just done so.
+// Claim gives a program the right to load a sample that Read has not found. true: it has the right, and MUST call
+// Offer, Fail or Leave. false: another program or machine loads the sample, or has just done so.
 func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	size, err := p.Size(i)
 	if err != nil {
@@ -147,8 +147,8 @@ func (p *Programs) end(which func(i int, one load) bool) int {
 	return len(ended)
 }
 
-// WhenEnded calls then when a load of one of these samples ends, or after a time. It returns what does so at
-// once. nil: programs of this server do not load all of these samples, and then is not called.
+// WhenEnded calls then once: when a load of one of these samples ends, at the latest after most, or when the caller
+// calls now. If programs of this server do not load all of these samples, now is nil, and then is never called.
 func (p *Programs) WhenEnded(indices []int, most time.Duration, then func()) (now func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

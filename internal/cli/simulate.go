@@ -219,17 +219,16 @@ func (f *simulateFlags) source() (*simulate.Trace, error) {
 	if j.Epochs == 0 {
 		j.Epochs = 8
 	}
-	if err := j.Check(); err != nil || f.weights == "" {
+	if err := j.Check(); err != nil {
+		return nil, usageError{err}
+	}
+	if f.weights != "" {
+		s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, err
 		}
-		return j.Trace()
+		j.Weights = simulate.Zipf(int(f.samples), s)
 	}
-	s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
-	if err != nil {
-		return nil, err
-	}
-	j.Weights = simulate.Zipf(int(f.samples), s)
 	return j.Trace()
 }
 

@@ -417,15 +417,14 @@ func (h *Cache) Prefetched(indices []int64) {
 	h.ReadAhead(missing)
 }
 
-// Shut ends the server's part in the cache and closes the segment, which stays. It waits at most
-// wait for reads under way, and tells the waiters of longer ones that the cache is closing.
-// keepSource leaves the source open, for another cache.
-func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
+// Shut ends the server's part in the cache and closes the segment, which stays. It waits for no read under way: their
+// clients get the answer that the cache is closing. keepSource leaves the source open, for another cache.
+func (h *Cache) Shut(keepSource bool) error {
 	h.Schedules.Close()
 	if h.planned != nil {
 		h.planned.Close()
 	}
-	stuck := h.filler.Close(wait)
+	stuck := h.filler.Close(0)
 	h.use.Lock()
 	if h.gone {
 		h.use.Unlock()
