@@ -191,8 +191,8 @@ func (p *Schedule) more() bool {
 	ranks := uint64(len(p.parts))
 	p.mu.Lock()
 	limit := min(p.consumed+max(p.options.Ahead, ranks), p.total)
-	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1))
-	if rounds == 0 && p.next < limit && p.total-p.next < ranks { // the last round: some ranks have no sample in it
+	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1)) // samples of each rank
+	if rounds == 0 && p.next < limit && p.total-p.next < ranks {         // the last round: some ranks have no sample in it
 		rounds = 1
 	}
 	if rounds == 0 || p.underWay >= maxUnderWay || p.closing || p.ctx.Err() != nil {
