@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,10 +52,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}

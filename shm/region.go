@@ -103,7 +103,9 @@ func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
 }
 
 // RecordsUsed returns the number of client records that clients have used so far.
-func (r *Region) RecordsUsed() uint32 { return uint32(min(r.ClientsHigh().Load(), uint64(r.ClientRecords))) }
+func (r *Region) RecordsUsed() uint32 {
+	return uint32(min(r.ClientsHigh().Load(), uint64(r.ClientRecords)))
+}
 
 // Count returns a counter of a client record: the sum of its stripes.
 func (r *Region) Count(record uint32, c Counter) (n uint64) {

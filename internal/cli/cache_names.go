@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -144,9 +145,4 @@ func arguments(least, max int, what string) cobra.PositionalArgs {
 }
 
 // shown is the directory for people.
-func (d *dirFlag) shown() string {
-	if d.dir == "" {
-		return shm.DefaultDir()
-	}
-	return d.dir
-}
+func (d *dirFlag) shown() string { return cmp.Or(d.dir, shm.DefaultDir()) }

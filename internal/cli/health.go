@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,7 @@ var healthColumns = table.Columns[health]{
 	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
-func (h health) problem() string {
-	if h.alive != "" {
-		return h.alive
-	}
-	return h.ready
-}
+func (h health) problem() string { return cmp.Or(h.alive, h.ready) }
 
 func newHealth() *cobra.Command {
 	var f socketsFlag

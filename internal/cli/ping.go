@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,11 +66,7 @@ its state; ping does what clients do.`,
 			if asJSON {
 				return table.WriteJSON(c.OutOrStdout(), pongColumns.Object(p))
 			}
-			what := "the server"
-			if p.name != "" {
-				what = p.name
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets,
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", cmp.Or(p.name, "the server"), p.sockets,
 				1000*float64(p.seconds))
 			return err
 		},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -207,6 +208,9 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 	return t, nil
 }
 
+// defaultEpochs is the number of epochs of an order.
+const defaultEpochs = 8
+
 func (f *simulateFlags) source() (*simulate.Trace, error) {
 	if f.trace != "" {
 		return simulate.ReadFile(f.trace, f.epochs, f.seed)
@@ -215,10 +219,7 @@ func (f *simulateFlags) source() (*simulate.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := simulate.Jobs{Order: o, Epochs: f.epochs, Jobs: f.jobs}
-	if j.Epochs == 0 {
-		j.Epochs = 8
-	}
+	j := simulate.Jobs{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Jobs: f.jobs}
 	if err := j.Check(); err != nil {
 		return nil, usageError{err}
 	}

@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -330,9 +331,7 @@ func (c *Cache) check() (complaints []string) {
 	if len(c.Source) == 0 {
 		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
 	}
-	if c.Policy == "" {
-		c.Policy = "first-come"
-	}
+	c.Policy = cmp.Or(c.Policy, shm.PolicyFirstCome.String())
 	if _, err := shm.ParsePolicy(c.Policy); err != nil {
 		complain("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
@@ -428,12 +427,7 @@ func (c *Config) resolve(key string, value any) any {
 }
 
 // SocketsDir returns the folder of the sockets.
-func (c *Config) SocketsDir() string {
-	if c.Sockets.Dir == "" {
-		return control.SocketsDir()
-	}
-	return c.Sockets.Dir
-}
+func (c *Config) SocketsDir() string { return cmp.Or(c.Sockets.Dir, control.SocketsDir()) }
 
 // Setting is a key in force.
 type Setting struct{ Key, Value, From string }

@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -52,9 +53,7 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 			"and at most 1024 readers are allowed",
 			source.ErrInvalid, o.Size, o.Readers, o.Keep)
 	}
-	defaults(&o.Size, 64<<20)
-	defaults(&o.Readers, 4)
-	defaults(&o.Keep, time.Minute)
+	o.Size, o.Readers, o.Keep = cmp.Or(o.Size, 64<<20), cmp.Or(o.Readers, 4), cmp.Or(o.Keep, time.Minute)
 	a := &ahead{Source: s, o: o, samples: s.Info().Samples, units: map[int]*unit{}}
 	a.blocks, _ = s.(source.Blocks)
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
@@ -66,13 +65,6 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 		return aheadBlocks{a}, nil
 	}
 	return a, nil
-}
-
-func defaults[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }
 
 type ahead struct {

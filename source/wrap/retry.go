@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,12 +38,7 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
 		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)
 	}
-	if o.Tries == 0 {
-		o.Tries = 5
-	}
-	if o.Seconds == 0 {
-		o.Seconds = 30
-	}
+	o.Tries, o.Seconds = cmp.Or(o.Tries, 5), cmp.Or(o.Seconds, 30)
 	return through(s, retry(o)), nil
 }
 
