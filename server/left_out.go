@@ -19,12 +19,8 @@ import (
 // mayLeaveOut says whether an error concerns one cache only. An invalid configuration and a second
 // server concern all caches.
 func mayLeaveOut(ctx context.Context, err error) bool {
-	for _, all := range []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding} {
-		if errors.Is(err, all) {
-			return false
-		}
-	}
-	return ctx.Err() == nil
+	all := []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding}
+	return ctx.Err() == nil && !slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
 }
 
 // leaveOut records why the server does not have a cache of its configuration.

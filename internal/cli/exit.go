@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -102,10 +103,8 @@ func exitCode(err error) int {
 		return exitNoServer
 	}
 	for _, e := range exits {
-		for _, target := range e.errors {
-			if errors.Is(err, target) {
-				return e.code
-			}
+		if slices.ContainsFunc(e.errors, func(target error) bool { return errors.Is(err, target) }) {
+			return e.code
 		}
 	}
 	return exitFailed
@@ -117,11 +116,7 @@ func exitStatus(codes ...int) string {
 	var b strings.Builder
 	b.WriteString("EXIT STATUS")
 	for _, e := range exits {
-		show := len(codes) == 0 || e.code <= exitUsage
-		for _, code := range codes {
-			show = show || code == e.code
-		}
-		if show {
+		if len(codes) == 0 || e.code <= exitUsage || slices.Contains(codes, e.code) {
 			fmt.Fprintf(&b, "\n  %d  %s", e.code, e.help)
 		}
 	}

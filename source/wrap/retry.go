@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
@@ -73,12 +74,7 @@ var (
 func Retryable(err error) bool { return isAny(err, passing) && !isAny(err, final) }
 
 func isAny(err error, of []error) bool {
-	for _, e := range of {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
 type retry RetryOptions
