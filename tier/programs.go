@@ -77,15 +77,23 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 		_, result = shared.Claim(ctx, i, size, *room)
 		p.scratch.Put(room)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if result == Hit || result == Busy {
-		delete(p.loads, i)
-		defer call(p.wake(i))
+		p.forget(i)
 		return false
 	}
+	p.mu.Lock()
 	p.loads[i] = load{by, time.Now()} // without the right too: a tier that fails keeps no program from its load
+	p.mu.Unlock()
 	return true
+}
+
+// forget ends the load of a sample, and the waits for it.
+func (p *Programs) forget(i int) {
+	p.mu.Lock()
+	delete(p.loads, i)
+	woken := p.wake(i)
+	p.mu.Unlock()
+	call(woken)
 }
 
 // Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it is no
@@ -108,11 +116,7 @@ func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 		return false, err
 	}
 	taken := p.set.put(len(p.set.queues), i, sample)
-	p.mu.Lock()
-	delete(p.loads, i)
-	woken := p.wake(i)
-	p.mu.Unlock()
-	call(woken)
+	p.forget(i)
 	return taken, nil
 }
 

@@ -271,3 +271,38 @@ func TestSecret(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// taken is a memory that machines share: another one has just taken the right to load each sample.
+type taken struct {
+	*leased
+	claimed func()
+}
+
+func (t *taken) Claim(context.Context, int, int, []byte) (int, Result) {
+	t.claimed()
+	return 0, Busy
+}
+
+// Ensure that the end of a load is told without the lock: who hears of it may ask again, or wait for a lock whose holder
+// asks.
+func TestEndOfALoadIsToldWithoutTheLock(t *testing.T) {
+	shared := &taken{leased: &leased{memory: newMemory()}}
+	p := NewPrograms(&made{}, New([]Tier{shared}, []int64{1 << 20}), time.Minute)
+	told := 0
+	shared.claimed = func() {
+		p.WhenEnded([]int{1}, time.Minute, func() {
+			told++
+			if !p.mu.TryLock() {
+				t.Error("told with the lock held")
+				return
+			}
+			p.mu.Unlock()
+		})
+	}
+	if p.Claim(t.Context(), 1, t) || told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}

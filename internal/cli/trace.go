@@ -32,7 +32,7 @@ var epochColumns = table.Columns[*timeline.Epoch]{
 		func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
 	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
 	table.Shown("workers_busy", "busy", "part of the time in which they loaded, on average",
-		func(e *timeline.Epoch) any { return workersBusy(e) }),
+		workersBusy),
 	table.InJSON("step_seconds", "time in which the training loop had a batch",
 		func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
 	table.InJSON("wait_seconds", "time in which it waited for a batch",
