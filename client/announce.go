@@ -64,7 +64,7 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 			func(id uint64) []byte { return c.announcement(id, m) })
 		if remote := (*RemoteError)(nil); errors.As(err, &remote) && remote.Code == control.CodeClosing {
 			c.die(remote)
-			err = ended(remote)
+			err = endedBy(remote)
 		}
 		if err == nil {
 			return p.used, nil

@@ -302,7 +302,7 @@ func (f *filling) request(ctx context.Context, c *conn, part []*miss) error {
 	if closing {
 		why := errors.New("the server is ending, or has removed this cache")
 		c.die(why)
-		return ended(why)
+		return endedBy(why)
 	}
 	left := slices.DeleteFunc(slices.Clone(part), func(m *miss) bool { return m.done })
 	if err := getAll(left, f.get); err != nil {
