@@ -215,29 +215,9 @@ line for each cache and interval, or with --json an object with the fields above
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				s, err := dir.stats(name, extras{server: server})
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return table.WriteJSON(stdout, s.object())
-				}
-				return s.columns().List(stdout, s)
+				return dir.showStats(name, server, asJSON, stdout)
 			}
-			if !asJSON {
-				server = nil // a table has no columns for it
-			}
-			rows, err := dir.allStats(stderr, extras{server: server})
-			if err != nil && !errors.Is(err, errReported) {
-				return err
-			}
-			if len(rows) == 0 && !asJSON {
-				fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", dir.shown())
-			}
-			if asJSON {
-				return errors.Join(table.WriteJSON(stdout, objects(rows)), err)
-			}
-			return errors.Join(statsColumns.Table(stdout, rows), err)
+			return dir.listStats(server, asJSON, stdout, stderr)
 		},
 	}
 	dir.add(c)
@@ -247,6 +227,35 @@ line for each cache and interval, or with --json an object with the fields above
 	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two reads, with --watch")
 	c.Flags().Uint64Var(&w.count, "count", 0, "end after this number of intervals, with --watch (default: go on)")
 	return c
+}
+
+// showStats shows the counters of one cache.
+func (d *dirFlag) showStats(name string, server *asker, asJSON bool, stdout io.Writer) error {
+	s, err := d.stats(name, extras{server: server})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return table.WriteJSON(stdout, s.object())
+	}
+	return s.columns().List(stdout, s)
+}
+
+// listStats shows those of all caches.
+func (d *dirFlag) listStats(server *asker, asJSON bool, stdout, stderr io.Writer) error {
+	if !asJSON {
+		server = nil // a table has no columns for it
+	}
+	rows, err := d.allStats(stderr, extras{server: server})
+	switch {
+	case err != nil && !errors.Is(err, errReported):
+		return err
+	case asJSON:
+		return errors.Join(table.WriteJSON(stdout, objects(rows)), err)
+	case len(rows) == 0:
+		fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", d.shown())
+	}
+	return errors.Join(statsColumns.Table(stdout, rows), err)
 }
 
 // object is the JSON of a cache. The fields are the same with and without a server.
