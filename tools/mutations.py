@@ -424,6 +424,13 @@ DEFECTS = [
         go("./server", "TestAnswersWaitForLoads"),
     ),
     Defect(
+        "Programs: the end of a load is told with the lock held",
+        "tier/programs.go",
+        "\tp.mu.Unlock()\n\tcall(woken)\n",
+        "\tcall(woken)\n\tp.mu.Unlock()\n",
+        go("./tier", "TestEndOfALoadIsToldWithoutTheLock"),
+    ),
+    Defect(
         "Programs: an answer waits although the client has a sample to load",
         "server/session/connection.go",
         "\t\tif f.Code != control.CodeLoading {\n\t\t\treturn false\n\t\t}\n",
