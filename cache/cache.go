@@ -224,10 +224,7 @@ func (c *Cache) HasSpace(i int, length uint64) bool {
 func (c *Cache) Fits() uint64 {
 	var stored, bytes uint64
 	if c.chains && !c.readOnly {
-		for k := range shm.CounterStripes {
-			stored += c.seg.Counter(c.record, k, shm.Stored).Load()
-			bytes += c.seg.Counter(c.record, k, shm.StoredBytes).Load()
-		}
+		stored, bytes = c.seg.Count(c.record, shm.Stored), c.seg.Count(c.record, shm.StoredBytes)
 	}
 	return c.seg.Fits(stored, bytes)
 }

@@ -176,7 +176,7 @@ func (c *Cache) runClear(mine, giveUp shm.Phase, stop func() error) error {
 // Once is enough: a client that lists a claim after the phase has changed sees the phase and
 // withdraws.
 func (c *Cache) drain(stop func() error) error {
-	for r := range c.recordsUsed() {
+	for r := range c.seg.RecordsUsed() {
 		for e := range shm.ClaimsPerClient {
 			entry, _ := c.seg.Claim(r, e)
 			for wait := (backoff{}); entry.Load() != 0; wait.sleep() {
@@ -189,7 +189,7 @@ func (c *Cache) drain(stop func() error) error {
 				}
 				if err := stop(); err != nil {
 					n := 0
-					for r := range c.recordsUsed() {
+					for r := range c.seg.RecordsUsed() {
 						n += c.claimsListed(r)
 					}
 					return fmt.Errorf("%w: %d claims of live clients stop a clear; publish or abort them, "+

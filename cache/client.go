@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -119,12 +120,8 @@ func DefaultLabel() string { return filepath.Base(os.Args[0]) }
 
 // writeIdentity writes who has the record. It is only for display; no decision depends on it.
 func (c *Cache) writeIdentity(o Options) {
-	if o.Kind == 0 {
-		o.Kind = shm.KindGo
-	}
-	if o.Label == "" {
-		o.Label = DefaultLabel()
-	}
+	o.Kind = cmp.Or(o.Kind, shm.KindGo)
+	o.Label = cmp.Or(o.Label, DefaultLabel())
 	var label [shm.ClientLabelBytes]byte
 	copy(label[:len(label)-1], o.Label)
 	for k := 0; k < len(label); k += 8 {

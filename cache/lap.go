@@ -9,11 +9,9 @@ const lapSearches = 64
 type lapSums struct{ reads, evicted uint64 }
 
 func (c *Cache) lapSums() (n lapSums) {
-	for r := range c.recordsUsed() {
-		for stripe := range shm.CounterStripes {
-			n.reads += c.seg.Counter(r, stripe, shm.Hits).Load() + c.seg.Counter(r, stripe, shm.Misses).Load()
-			n.evicted += c.seg.Counter(r, stripe, shm.Evicted).Load()
-		}
+	for r := range c.seg.RecordsUsed() {
+		n.reads += c.seg.Count(r, shm.Hits) + c.seg.Count(r, shm.Misses)
+		n.evicted += c.seg.Count(r, shm.Evicted)
 	}
 	return n
 }

@@ -132,7 +132,7 @@ func (c *Cache) Recover() (int, error) {
 	}
 	defer c.reclaiming.Store(false)
 	claims := 0
-	for r := range c.recordsUsed() {
+	for r := range c.seg.RecordsUsed() {
 		if r == c.record || c.claimsListed(r) == 0 {
 			continue
 		}
@@ -148,11 +148,6 @@ func (c *Cache) Recover() (int, error) {
 		}
 	}
 	return claims, nil
-}
-
-// recordsUsed returns the number of client records that clients have used so far.
-func (c *Cache) recordsUsed() uint32 {
-	return uint32(min(c.seg.ClientsHigh().Load(), uint64(c.seg.ClientRecords)))
 }
 
 // claimsListed returns how many entries of a record list a sample.

@@ -61,12 +61,10 @@ func (c *Cache) Stats() (Stats, error) {
 		shm.Aborted: &s.Aborted, shm.Lost: &s.Lost, shm.Retried: &s.Retried, shm.Corrupt: &s.Corrupt,
 		shm.Passed: &s.Passed, shm.Evicted: &s.Evicted, shm.LoadNS: &loads,
 	}
-	records := c.recordsUsed()
+	records := c.seg.RecordsUsed()
 	for r := range records {
-		for stripe := range shm.CounterStripes {
-			for k, sum := range sums {
-				*sum += c.seg.Counter(r, stripe, shm.Counter(k)).Load()
-			}
+		for k, sum := range sums {
+			*sum += c.seg.Count(r, shm.Counter(k))
 		}
 	}
 	var named uint64 // units of the arena
@@ -135,7 +133,7 @@ func (c *Cache) Clients() ([]ClientInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients := make([]ClientInfo, c.recordsUsed())
+	clients := make([]ClientInfo, c.seg.RecordsUsed())
 	for r := range clients {
 		get := func(offset uint64) uint64 { return c.seg.ClientWord(uint32(r), offset).Load() }
 		pid := get(shm.ClientPID)

@@ -57,14 +57,14 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 	}
 	for breaks := 1; ; breaks++ {
 		c, err := s.link.connection(ctx)
-		if err != nil || c.version < announceVersion {
+		if err != nil || c.version < control.SinceAnnounce {
 			return false, err
 		}
 		p, err := c.exchange(ctx, &pending{done: make(chan struct{})},
 			func(id uint64) []byte { return c.announcement(id, m) })
 		if remote := (*RemoteError)(nil); errors.As(err, &remote) && remote.Code == control.CodeClosing {
 			c.die(remote)
-			err = ended(remote)
+			err = endedBy(remote)
 		}
 		if err == nil {
 			return p.used, nil
@@ -74,9 +74,6 @@ func (s *Served) announce(ctx context.Context, m *control.AnnounceBody) (used bo
 		}
 	}
 }
-
-// announceVersion is the first version of the protocol that has ANNOUNCE.
-const announceVersion = 3
 
 // announcement is the frame of a plan.
 func (c *conn) announcement(id uint64, m *control.AnnounceBody) []byte {

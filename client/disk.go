@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,8 +37,8 @@ type Disk struct {
 	seg      *shm.Segment
 	replaced string
 
-	breaker   breaker.Breaker // open while the disk is left out
-	fullUntil atomic.Int64    // Unix nanoseconds; until then it takes no samples
+	breaker breaker.Breaker // open while the disk is left out
+	full    breaker.Full
 
 	later *later.Queue[waiting]
 }
@@ -147,7 +146,7 @@ func (d *Disk) Set(i int, data []byte) (Result, error) {
 // and Get misses it until then. Busy: 64 MiB of samples wait already, because the disk is slow; the sample is counted as
 // busy. Exists, Full. A Clear drops what waits. Errors are those of Set.
 func (d *Disk) SetLater(i int, data []byte) (Result, error) {
-	if time.Now().UnixNano() < d.fullUntil.Load() || d.breaker.Waits() {
+	if d.full.Lasts() || d.breaker.Waits() {
 		return Full, nil
 	}
 	return d.c.SetLater(i, data, func(epoch uint64) bool { return d.later.Put(waiting{i, epoch}, data) })
@@ -158,7 +157,7 @@ func (d *Disk) Flush(ctx context.Context) error { return d.later.Flush(ctx) }
 
 // set calls a function that stores a sample, and leaves the disk out if it fails.
 func (d *Disk) set(store func() (Result, error)) (Result, error) {
-	if time.Now().UnixNano() < d.fullUntil.Load() {
+	if d.full.Lasts() {
 		return Full, nil
 	}
 	trial, ok := d.works()
@@ -199,7 +198,7 @@ func (d *Disk) answered(trial, worked bool, failure error) {
 		errors.Is(failure, unix.EFBIG)
 	switch {
 	case full:
-		d.fullUntil.Store(time.Now().Add(breaker.FullPause).UnixNano())
+		d.full.Begin()
 	case failure != nil && trial:
 		d.breaker.Again(failure.Error())
 		return

@@ -274,7 +274,7 @@ func TestDiskBelowALimit(t *testing.T) {
 			if r == Stored {
 				stored++
 			}
-			d.fullUntil.Store(0)
+			d.full.Store(0)
 		}
 		if stored != 3 {
 			t.Errorf("%d samples were stored", stored)

@@ -190,22 +190,21 @@ func (m *miss) group() int {
 	return 1
 }
 
-// fill fetches the samples of the missing positions. take receives a sample that comes as bytes,
-// and returns false if they cannot be this sample; take may be nil if no bytes can come. get reads
-// a sample from the cache. A sample that is gone by then is fetched again, as bytes. If the server
-// goes away, fill waits for the next one and asks it for the rest.
-// flags are more flags of FETCH.
+// fill fetches the samples of the missing positions. flags is LOADS or 0: fill adds the other flags of
+// FETCH. take receives a sample that comes as bytes, and returns false if they cannot be this sample; nil: no
+// bytes can come. get reads a sample from the cache. A sample that is gone by then is fetched again, as bytes.
+// If the server goes away, fill waits for the next one and asks it for the rest.
 func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int, take func(k int, data []byte) bool,
 	get func(k int) (bool, error)) error {
+	f := &filling{s: s, flags: flags, indices: indices, take: take, get: get}
 	misses := make([]*miss, len(missing))
 	for n, k := range missing {
 		misses[n] = &miss{k: k, unstored: take != nil && !s.keeps(indices[k])}
 	}
 	slices.SortStableFunc(misses, func(a, b *miss) int { return a.group() - b.group() })
-	var failed FetchError
 	for breaks := 1; ; {
 		before := len(misses)
-		misses = slices.DeleteFunc(misses, func(w *miss) bool { return w.done })
+		misses = slices.DeleteFunc(misses, func(m *miss) bool { return m.done })
 		if len(misses) == 0 {
 			break
 		}
@@ -218,10 +217,10 @@ func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int,
 		c, err := s.link.connection(ctx)
 		if err == nil {
 			part := misses[:min(len(misses), c.maxIndices)]
-			if other := slices.IndexFunc(part, func(w *miss) bool { return w.group() != part[0].group() }); other > 0 {
+			if other := slices.IndexFunc(part, func(m *miss) bool { return m.group() != part[0].group() }); other > 0 {
 				part = part[:other]
 			}
-			err = s.fillPart(ctx, c, flags, indices, part, take, get, &failed)
+			err = f.request(ctx, c, part)
 		}
 		if errors.Is(err, errEnded) && breaks < fetchBreaks {
 			breaks++
@@ -231,72 +230,87 @@ func (s *Served) fill(ctx context.Context, flags uint32, indices, missing []int,
 			return err
 		}
 	}
-	if len(failed.Failures) > 0 {
-		slices.SortFunc(failed.Failures, func(a, b FetchFailure) int { return a.Position - b.Position })
-		return &failed
+	if failed := f.failed.Failures; len(failed) > 0 {
+		slices.SortFunc(failed, func(a, b FetchFailure) int { return a.Position - b.Position })
+		return &f.failed
 	}
 	return nil
 }
 
-// fillPart is fill for one request.
-func (s *Served) fillPart(ctx context.Context, c *conn, flags uint32, indices []int, part []*miss,
-	take func(k int, data []byte) bool, get func(k int) (bool, error), failed *FetchError) error {
-	positions := make([]int, len(part))
-	for position, w := range part {
-		positions[position] = indices[w.k]
+// filling is one call of fill, with its arguments.
+type filling struct {
+	s       *Served
+	flags   uint32
+	indices []int
+	take    func(k int, data []byte) bool
+	get     func(k int) (bool, error)
+	failed  FetchError
+}
+
+func (f *filling) fail(m *miss, code control.Code, text string) {
+	f.failed.Failures = append(f.failed.Failures, FetchFailure{m.k, f.indices[m.k], code, text})
+	m.done = true
+}
+
+// flagsFor returns the flags of a request for misses of one group.
+func (f *filling) flagsFor(c *conn, part []*miss) (flags uint32) {
+	if c.version >= control.SinceOffer {
+		flags = f.flags // LOADS is the only one
 	}
-	numbers, err := s.numbers(positions)
+	switch s := f.s; {
+	case f.take == nil:
+		return control.SlotsOnly
+	case part[0].unstored && c.version >= control.SinceUnstored:
+		flags |= control.Unstored
+	case c.version >= control.SinceSend && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
+		flags |= control.Send
+	}
+	return flags
+}
+
+// request is fill for one request.
+func (f *filling) request(ctx context.Context, c *conn, part []*miss) error {
+	wanted := make([]int, len(part))
+	for position, m := range part {
+		wanted[position] = f.indices[m.k]
+	}
+	numbers, err := f.s.numbers(wanted)
 	if err != nil {
 		return err
 	}
 	var wrong error
 	var sample func(position int, data []byte)
-	if take != nil {
+	if f.take != nil {
 		sample = func(position int, data []byte) {
-			if part[position].done = take(part[position].k, data); !part[position].done {
+			if part[position].done = f.take(part[position].k, data); !part[position].done {
 				wrong = fmt.Errorf("%w: sample %d came with %d bytes", ErrSchema, numbers[position], len(data))
 			}
 		}
 	}
-	if c.version < programsVersion {
-		flags = 0
-	}
-	switch {
-	case take == nil:
-		flags = control.SlotsOnly
-	case part[0].unstored && c.version >= 5:
-		flags |= control.Unstored
-	case c.version >= 2 && (part[0].tries > 0 || s.Evicts() && len(part) > int(s.c.Fits()/lostFrom)):
-		flags |= control.Send
-	}
-	p, err := c.do(ctx, control.Fetch, flags, numbers, sample)
+	p, err := c.do(ctx, control.Fetch, f.flagsFor(c, part), numbers, sample)
 	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
 	closing := false
-	fail := func(w *miss, code control.Code, text string) {
-		failed.Failures = append(failed.Failures, FetchFailure{w.k, indices[w.k], code, text})
-		w.done = true
-	}
-	for _, f := range p.failures {
-		if f.Code == control.CodeClosing {
+	for _, one := range p.failures {
+		if one.Code == control.CodeClosing {
 			closing = true // the next server reads it
 		} else {
-			fail(part[f.Position], f.Code, f.Text)
+			f.fail(part[one.Position], one.Code, one.Text)
 		}
 	}
 	if closing {
 		why := errors.New("the server is ending, or has removed this cache")
 		c.die(why)
-		return ended(why)
+		return endedBy(why)
 	}
-	left := slices.DeleteFunc(slices.Clone(part), func(w *miss) bool { return w.done })
-	if err := getAll(left, get); err != nil {
+	left := slices.DeleteFunc(slices.Clone(part), func(m *miss) bool { return m.done })
+	if err := getAll(left, f.get); err != nil {
 		return err
 	}
-	for _, w := range left {
-		if w.tries++; !w.done && w.tries == fetchTries {
-			fail(w, control.CodeInternal,
+	for _, m := range left {
+		if m.tries++; !m.done && m.tries == fetchTries {
+			f.fail(m, control.CodeInternal,
 				fmt.Sprintf("it was fetched %d times and has left the cache each time: another program clears it", fetchTries))
 		}
 	}

@@ -33,8 +33,8 @@ type link struct {
 	attached func(descriptor int, uuid [16]byte) error
 	running  sync.WaitGroup  // goroutines of connections
 	once     bool            // do not wait for a server that is away
-	ended    context.Context // ended by close
-	end      context.CancelFunc
+	ctx      context.Context // ended by close
+	cancel   context.CancelFunc
 
 	// mu protects the fields below; it is full while a goroutine holds it, perhaps to connect for
 	// all. It is no Mutex, because a goroutine that waits for it may give up.
@@ -117,7 +117,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(caller, l.timeout)
 	defer cancel()
-	defer context.AfterFunc(l.ended, cancel)()
+	defer context.AfterFunc(l.ctx, cancel)()
 	c, err := l.connect(ctx)
 	for !l.once && errors.Is(err, errEnded) && rest(ctx) { // the next server may start soon
 		c, err = l.connect(ctx)
@@ -128,13 +128,12 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 		l.running.Go(c.write)
 		l.conn = c
 		return c, nil
-	case l.ended.Err() != nil:
-		return nil, ended(ErrClosed)
+	case l.ctx.Err() != nil:
+		return nil, endedBy(ErrClosed)
 	case caller.Err() != nil:
 		return nil, errors.Join(context.Cause(caller), err)
 	case errors.Is(err, errEnded):
-		err = fmt.Errorf("%w answers on %s (%v); start it: stocached serve -c config.yaml. Hits go on without",
-			ErrNoServer, l.path(), err)
+		err = l.nobody(errors.New(err.Error())) // without errEnded, or the caller would try again
 	}
 	if errors.Is(err, ErrNoServer) {
 		l.missed.at, l.missed.err = time.Now(), err
@@ -166,7 +165,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		return c, nil
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET),
 		errors.Is(err, unix.EPIPE), errors.As(err, &remote) && remote.Code == control.CodeClosing:
-		err = ended(err) // the server is ending
+		err = endedBy(err) // the server is ending
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("%w: %s did not answer within %v (%w); it may be stopped or overloaded. Hits go on without",
 			ErrNoServer, l.path(), l.timeout, ErrTimeout)
@@ -208,9 +207,14 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 		if away && !l.once && rest(ctx) {
 			continue
 		}
-		return nil, fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without",
-			ErrNoServer, l.path(), why)
+		return nil, l.nobody(why)
 	}
+}
+
+// nobody returns ErrNoServer with the reason and the next step.
+func (l *link) nobody(why error) error {
+	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer,
+		l.path(), why)
 }
 
 // greet sends HELLO, and ATTACH if the link names a cache.
@@ -258,7 +262,7 @@ func (l *link) greet(c *conn) error {
 		return err
 	}
 	c.cache = m.Cache
-	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < announceVersion {
+	if err := l.attached(descriptor, m.UUID); err != nil || l.plan == nil || c.version < control.SinceAnnounce {
 		return err
 	}
 	if _, err := c.socket.Write(c.announcement(3, l.plan)); err != nil {
@@ -334,9 +338,9 @@ func descriptorOf(rights []byte) int {
 // errEnded marks a request whose connection ended. A new connection may succeed.
 var errEnded = errors.New("the connection ended")
 
-// ended wraps the reason why a connection ended. It returns a protocol error as it is: that server
+// endedBy wraps the reason why a connection ended. It returns a protocol error as it is: that server
 // would send the same again.
-func ended(why error) error {
+func endedBy(why error) error {
 	if errors.Is(why, ErrClosed) {
 		return fmt.Errorf("%w: the connection to the server was closed", ErrClosed)
 	}
@@ -393,7 +397,7 @@ func (c *conn) die(err error) {
 	c.sending.Unlock()
 	c.socket.Close()
 	for _, p := range requests {
-		p.err = ended(err)
+		p.err = endedBy(err)
 		close(p.done)
 	}
 }
@@ -497,7 +501,7 @@ func (c *conn) add(ctx context.Context, p *pending) (id uint64, err error) {
 		if c.err != nil {
 			err := c.err
 			c.mu.Unlock()
-			return 0, ended(err)
+			return 0, endedBy(err)
 		}
 		if len(c.requests) < control.MaxRequests && c.underWay+p.n <= control.MaxUnderWay {
 			c.next++
@@ -622,7 +626,7 @@ func (c *conn) withdraw(id uint64, p *pending) {
 
 // close ends the connection, and waits for the goroutines of all connections.
 func (l *link) close() error {
-	l.end()
+	l.cancel()
 	l.mu <- struct{}{}
 	defer func() { <-l.mu }()
 	l.closed = true

@@ -12,16 +12,13 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// patience is how a program waits for the load of another one. After that it loads the sample itself.
-var patience = looks.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: time.Minute}
-
 const (
+	// patience is how long a program waits for the load of another one. After that it loads the sample itself.
+	patience = time.Minute
 	// askAgain is how long a program does not ask a server that was away.
 	askAgain = 5 * time.Second
 	// askTimeout is how long a server may take for an answer. It never waits for the load of a program.
 	askTimeout = 5 * time.Second
-	// programsVersion is the first version of the protocol that has LOADS and OFFER.
-	programsVersion = 6
 )
 
 // Programs says whether programs load the samples of the cache (a source of the kind none). Then a Served
@@ -51,7 +48,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 	ok := false // load may panic
 	defer func() {
 		if !ok && asked {
-			_ = s.offer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
+			s.tryOffer(context.WithoutCancel(ctx), control.OfferBody{Flags: control.Failed, Index: int64(i)})
 		}
 	}()
 	took := loadtime.MeasureIf(s.MeasureNext(), ctx, func(ctx context.Context) { data, err = load(ctx) })
@@ -63,7 +60,7 @@ func (s *Served) LoadMissed(ctx context.Context, i int,
 	}
 	ok = true
 	if asked {
-		_ = s.offer(ctx, control.OfferBody{Index: int64(i), Sample: data}) // without it others load the sample too
+		s.tryOffer(ctx, control.OfferBody{Index: int64(i), Sample: data})
 	}
 	return data, nil
 }
@@ -82,11 +79,7 @@ func (s *Served) Offer(ctx context.Context, i int, data []byte) (taken bool, err
 	if _, err := s.numbers([]int{i}); err != nil {
 		return false, err
 	}
-	p, err := s.offering(ctx, control.OfferBody{Index: int64(i), Sample: data})
-	if err != nil {
-		return false, err
-	}
-	return p.used, nil
+	return s.sendOffer(ctx, control.OfferBody{Index: int64(i), Sample: data})
 }
 
 // fits says whether a sample of the cache may have so many bytes.
@@ -94,21 +87,23 @@ func (s *Served) fits(data []byte) bool {
 	return len(data) == s.SampleBytes() || s.Variable() && len(data) < s.SampleBytes()
 }
 
-func (s *Served) offer(ctx context.Context, m control.OfferBody) error {
+// tryOffer tells the server how a load has ended, if it answers soon. Without that others load the sample too.
+func (s *Served) tryOffer(ctx context.Context, m control.OfferBody) {
 	ctx, stop := context.WithTimeout(ctx, s.link.timeout)
 	defer stop()
-	_, err := s.offering(ctx, m)
-	return err
+	_, _ = s.sendOffer(ctx, m)
 }
 
-func (s *Served) offering(ctx context.Context, m control.OfferBody) (*pending, error) {
+// sendOffer sends an OFFER, and says whether a tier takes the sample.
+func (s *Served) sendOffer(ctx context.Context, m control.OfferBody) (taken bool, err error) {
 	c, err := s.link.connection(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	m.Cache = c.cache
-	return c.exchange(ctx, &pending{done: make(chan struct{})},
+	p, err := c.exchange(ctx, &pending{done: make(chan struct{})},
 		func(id uint64) []byte { return control.AppendOffer(nil, id, m) })
+	return err == nil && p.used, err
 }
 
 // ask returns a sample that another program or machine has. nil: the caller loads it; if asked, others wait for
@@ -121,7 +116,7 @@ func (s *Served) ask(ctx context.Context, i int) (data []byte, asked bool, err e
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
 	var code control.Code
 	var failed error
-	err = patience.Until(ctx, nil, func() bool {
+	err = looks.Until(ctx, nil, patience, func() bool {
 		data, code, failed = s.askOnce(ctx, i)
 		return failed != nil || code != control.CodeLoading || ctx.Err() != nil
 	})

@@ -78,7 +78,7 @@ func Dial(ctx context.Context, name string, o DialOptions) (*Served, error) {
 func (o DialOptions) link(name string) *link {
 	l := &link{folder: sockets.Find(o.SocketsDir), label: cmp.Or(o.Label, cache.DefaultLabel()),
 		timeout: cmp.Or(o.Timeout, 2*time.Second), name: name, mu: make(chan struct{}, 1)}
-	l.ended, l.end = context.WithCancel(context.Background())
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 

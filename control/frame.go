@@ -13,6 +13,15 @@ const (
 	OldestVersion = 1
 )
 
+// The first version that has it, of what version 1 does not have.
+const (
+	SinceSend     = 2
+	SinceAnnounce = 3
+	SinceTold     = 4
+	SinceUnstored = 5
+	SinceOffer    = 6 // and the flag LOADS
+)
+
 // Limits of docs/spec/control.md.
 const (
 	HeaderBytes    = 16

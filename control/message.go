@@ -101,11 +101,11 @@ func ParseAttached(body []byte) (AttachedBody, error) {
 // Flags of FETCH. The first three exclude each other.
 const (
 	SlotsOnly = 1 // the server does not send samples without a slot
-	Send      = 2 // the server sends all samples, also those that are READY; since version 2
-	Unstored  = 4 // as Send, and the server stores none for this request; since version 5
+	Send      = 2 // the server sends all samples, also those that are READY
+	Unstored  = 4 // as Send, and the server stores none for this request
 
 	// Loads may come with Send and Unstored: the client loads samples that fail with CodeLoad, and ends each load
-	// with an OFFER; since version 6
+	// with an OFFER.
 	Loads = 8
 )
 
@@ -242,7 +242,7 @@ func ParsePrefetched(body []byte) (queued int, err error) {
 // Flags of ANNOUNCE.
 const (
 	Withdraw = 1 // ends the job of the owner
-	Told     = 2 // the owner says how far its job is; since version 4
+	Told     = 2 // the owner says how far its job is
 )
 
 // AnnounceBody is the body of ANNOUNCE: what a job reads from now on. docs/spec/order.md explains orders

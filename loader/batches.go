@@ -57,7 +57,7 @@ type run struct {
 	epoch    *order.Epoch
 	part     *order.Part
 	dealer   *order.Dealer // of batches to nodes; nil: part says what this rank reads
-	owned    chan []int    // for Loader.bring, in the first epoch; nil: not
+	owned    chan []int    // for Loader.prefetch, in the first epoch; nil: not
 	batches  int
 	all      sync.WaitGroup // goroutines of the loop
 	made     chan *buffer   // in order; closed after the last batch
@@ -92,11 +92,11 @@ func (l *Loader) begin(ctx context.Context) (*run, error) {
 		made: make(chan *buffer, l.options.Ahead), space: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.queue.wake.L = &r.queue.mu
-	if bring := l.brings; bring != nil {
+	if prefetch := l.prefetch; prefetch != nil {
 		r.owned = make(chan []int, l.options.Ahead)
 		r.all.Go(func() {
 			for indices := range r.owned {
-				bring(r.ctx, indices)
+				prefetch(r.ctx, indices)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func (l *Loader) delivered(b *buffer, position uint64) {
 // beginEpoch moves to the start of an epoch.
 func (l *Loader) beginEpoch(epoch uint64) {
 	l.mu.Lock()
-	l.state.Epoch, l.state.Position, l.brings = epoch, 0, nil
+	l.state.Epoch, l.state.Position, l.prefetch = epoch, 0, nil
 	l.mu.Unlock()
 }
 
@@ -210,7 +210,7 @@ func (r *run) plan() {
 		b.begin(int(n))
 		if r.dealer != nil {
 			_, b.real = r.dealer.Fill(b.indices, k, r.l.options.Rank)
-			r.bring(k)
+			r.prefetchOwned(k)
 		} else {
 			r.part.Fill(b.indices, first)
 			b.real = int(min(max(r.part.Real(), first)-first, n))
@@ -224,7 +224,7 @@ func (r *run) plan() {
 		}
 		b.left.Store(int64(len(b.misses)) + 1)
 		if len(b.misses) > 0 {
-			r.announce(b)
+			r.listMisses(b)
 			r.queue.push(b)
 		}
 		b.settle(1)
@@ -235,8 +235,8 @@ func (r *run) plan() {
 	}
 }
 
-// bring asks for what the node owns of a batch and others read.
-func (r *run) bring(batch uint64) {
+// prefetchOwned passes on what the node owns of a batch and others read.
+func (r *run) prefetchOwned(batch uint64) {
 	if r.owned == nil {
 		return
 	}
@@ -332,16 +332,16 @@ func (r *run) gatherPacked(c Cache, b *buffer) (int, error) {
 	return hits, err
 }
 
-// announce tells a source that reads ahead which samples come next, and lists them for a server.
-func (r *run) announce(b *buffer) {
-	if r.l.from.soon == nil && r.l.from.fetch == nil {
+// listMisses lists the indices of the misses for a server, and for a source that reads ahead, which begins.
+func (r *run) listMisses(b *buffer) {
+	if r.l.from.ahead == nil && r.l.from.fetch == nil {
 		return
 	}
 	b.missIndices = resized(b.missIndices, len(b.misses))
 	for n, k := range b.misses {
 		b.missIndices[n] = b.indices[k]
 	}
-	if r.l.from.soon != nil {
-		r.l.from.soon(b.missIndices)
+	if r.l.from.ahead != nil {
+		r.l.from.ahead(b.missIndices)
 	}
 }

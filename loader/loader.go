@@ -29,10 +29,10 @@ type Loader struct {
 	counters counters
 	mean     atomic.Int64 // mean bytes of a sample in the last batch, if sizes differ; -1: unknown yet
 
-	mu      sync.Mutex // protects the fields below
-	running bool
-	brings  func(ctx context.Context, indices []int) // see bring; nil: not, or not any more
-	state   State
+	mu       sync.Mutex // protects the fields below
+	running  bool
+	prefetch func(ctx context.Context, indices []int) // see prefetcher; nil: none, or not any more
+	state    State
 }
 
 // State is the position of a loader. It is the same on all ranks that have read the same number of
@@ -61,7 +61,7 @@ func New(from Samples, o Options) (*Loader, error) {
 	}
 	l := &Loader{from: from, options: o, order: epoch.Order, state: State{Order: epoch.Order}}
 	l.keep()
-	l.brings = l.bring()
+	l.prefetch = l.prefetcher()
 	l.pool.size, l.pool.most = from.bytes, o.Ahead+2 // those ahead, the caller's, and its previous one
 	l.mean.Store(int64(from.bytes))
 	if from.variable {
@@ -90,9 +90,9 @@ func (l *Loader) keep() {
 	}
 }
 
-// bring returns what asks the server of a node for samples that the node owns and others read. So the epochs
+// prefetcher returns what has the server of a node prefetch samples that the node owns and others read. So the epochs
 // after the first one find them. nil: no nodes, or no server.
-func (l *Loader) bring() func(ctx context.Context, indices []int) {
+func (l *Loader) prefetcher() func(ctx context.Context, indices []int) {
 	c, can := l.from.fetch.(interface {
 		Prefetch(ctx context.Context, indices []int) (queued int, err error)
 	})

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -69,7 +70,7 @@ func (o *Options) complete(samples int) error {
 	case nil:
 		o.Order = order.Order{Samples: uint64(samples)}
 	case order.Order:
-		defaultTo(&one.Samples, uint64(samples))
+		one.Samples = cmp.Or(one.Samples, uint64(samples))
 		o.Order = one
 	}
 	e, err := o.Order.Epoch(0)
@@ -82,10 +83,9 @@ func (o *Options) complete(samples int) error {
 	}
 	o.Ranks = max(o.Ranks, 1)
 	processors := runtime.GOMAXPROCS(0)
-	defaultTo(&o.Workers, max(processors, leastWorkers))
-	defaultTo(&o.Threads, min(processors, mostThreads))
-	defaultTo(&o.Ahead, defaultAhead)
-	defaultTo(&o.AheadBytes, defaultAheadBytes)
+	o.Workers = cmp.Or(o.Workers, max(processors, leastWorkers))
+	o.Threads = cmp.Or(o.Threads, min(processors, mostThreads))
+	o.Ahead, o.AheadBytes = cmp.Or(o.Ahead, defaultAhead), cmp.Or(o.AheadBytes, defaultAheadBytes)
 	return nil
 }
 
@@ -99,19 +99,13 @@ func (o *Options) share(e *order.Epoch) (err error) {
 		return err
 	}
 	ranks := o.owners.Ranks()
-	if defaultTo(&o.Ranks, ranks); o.Ranks != ranks {
+	if o.Ranks = cmp.Or(o.Ranks, ranks); o.Ranks != ranks {
 		return fmt.Errorf("%w: Ranks: %d, and the nodes have %d together", order.ErrInvalid, o.Ranks, ranks)
 	}
 	if _, err = o.shard(0).Of(e); err == nil && o.BatchSize > 0 {
 		_, err = e.Dealer(o.owners, uint64(o.BatchSize), 0, o.Ends)
 	}
 	return err
-}
-
-func defaultTo[T int | int64 | uint64](value *T, otherwise T) {
-	if *value == 0 {
-		*value = otherwise
-	}
 }
 
 // shard returns the shard that this rank reads from a position on.

@@ -25,7 +25,7 @@ type Samples struct {
 	load  Load                    // loads a miss; nil: use fetch
 	fetch Fetcher                 // nil: use load
 	where func(i int) string      // says where a sample comes from, for messages; nil: unknown
-	soon  func(indices []int) int // gets the samples that will be loaded next; may be nil
+	ahead func(indices []int) int // reads the samples ahead that will be loaded next; may be nil
 }
 
 // Cache is a cache of samples, such as a *client.Cache. Its methods are those of that type. If it also
@@ -63,7 +63,7 @@ func FromSource(s source.Source) Samples {
 	from := Samples{samples: info.Samples, bytes: int(info.Schema.SampleBytes), variable: info.Schema.Variable,
 		load: read(s), where: s.Where}
 	if ahead, ok := s.(interface{ Prefetch(indices []int) int }); ok { // wrap.Ahead
-		from.soon = ahead.Prefetch
+		from.ahead = ahead.Prefetch
 	}
 	return from
 }
@@ -93,7 +93,7 @@ func shared(c Cache, load Load) Load {
 // of the two do not match.
 func FromCacheAndSource(c Cache, s source.Source) (Samples, error) {
 	from, other := FromCache(c, read(s)), FromSource(s)
-	from.where, from.soon = other.where, other.soon
+	from.where, from.ahead = other.where, other.ahead
 	switch {
 	case from.samples != other.samples:
 		return from, fmt.Errorf("%w: the cache has %d samples, the source has %d; make a cache for this source",
@@ -130,26 +130,26 @@ func read(s source.Source) Load {
 	}
 }
 
-// costly is a Cache that wants to know what loads took.
-type costly interface {
+// measured is a Cache that wants to know what loads took.
+type measured interface {
 	MeasureNext() bool
 	SetLoaded(i int, parts [][]byte, flags cache.Flags, took time.Duration) (cache.Result, error)
 }
 
-// behind is a Cache that may use a disk cache, such as a *client.Cache.
-type behind interface {
+// backed is a Cache that may use a disk cache, such as a *client.Cache.
+type backed interface {
 	FromDisk(i int, dst []byte) ([]byte, bool)
 	ToDisk(i int, data []byte)
 }
 
 // loads returns Load, and what it cost if the cache wants to know; else 0. A sample from a disk cache is not loaded.
 func (s *Samples) loads(ctx context.Context, i int, dst []byte) (data []byte, took time.Duration, err error) {
-	if b, ok := s.cache.(behind); ok {
+	if b, ok := s.cache.(backed); ok {
 		if data, hit := b.FromDisk(i, dst); hit {
 			return data, 0, nil
 		}
 	}
-	c, ok := s.cache.(costly)
+	c, ok := s.cache.(measured)
 	cost := loadtime.MeasureIf(ok && c.MeasureNext(), ctx, func(ctx context.Context) { data, err = s.load(ctx, i, dst) })
 	return data, cost.All, err
 }
@@ -160,11 +160,11 @@ func (s *Samples) store(i int, data []byte, took time.Duration) (err error) {
 		return nil
 	}
 	if took > 0 {
-		_, err = s.cache.(costly).SetLoaded(i, [][]byte{data}, 0, took)
+		_, err = s.cache.(measured).SetLoaded(i, [][]byte{data}, 0, took)
 	} else {
 		_, err = s.cache.Set(i, data, 0)
 	}
-	if b, ok := s.cache.(behind); ok && err == nil {
+	if b, ok := s.cache.(backed); ok && err == nil {
 		b.ToDisk(i, data)
 	}
 	if errors.Is(err, shm.ErrReadOnly) {

@@ -94,13 +94,13 @@ func (w *worker) load(b *buffer, k int) {
 	defer func() {
 		w.l.counters.load.add(time.Since(began))
 		if !returned {
-			b.fail(k, w.wrong(b, k, &panicked{recover(), debug.Stack()}))
+			b.fail(k, w.sampleError(b, k, &panicked{recover(), debug.Stack()}))
 		}
 	}()
 	err := w.put(b, k)
 	returned = true
 	if err != nil {
-		b.fail(k, w.wrong(b, k, err))
+		b.fail(k, w.sampleError(b, k, err))
 	}
 }
 
@@ -129,8 +129,8 @@ func (w *worker) put(b *buffer, k int) error {
 	return w.l.from.store(i, b.sample(k), took)
 }
 
-// wrong returns the error of a sample.
-func (w *worker) wrong(b *buffer, k int, err error) error {
+// sampleError returns the error of a sample.
+func (w *worker) sampleError(b *buffer, k int, err error) error {
 	e := &SampleError{Index: b.indices[k], Position: uint64(k), Err: err}
 	if w.l.from.where != nil {
 		e.Where = w.l.from.where(e.Index)

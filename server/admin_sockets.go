@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	}()
 	handlers := &admin.Host{Server: s, Log: s.log, Profiles: o.Admin.Pprof, Parse: s.parse, Ready: s.ready,
 		Caches: s.served, Enter: s.enter, Require: s.require, Absent: s.absent,
-		StartPlan: s.plan, Missing: s.inConfiguration, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
+		StartPlan: s.plan, IsLeftOut: s.isLeftOut, Replies: s.sessions.Replies, Requests: s.sessions.Requests,
 		Page: o.Page}
 	group, err := groupID(o.Admin.Group)
 	if err != nil {
@@ -51,10 +52,7 @@ func newAdminSockets(s *Server, o *Options) (a *adminSockets, err error) {
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port))
 	if err != nil {
 		return a, fmt.Errorf("metrics.listen: %w", err)
 	}

@@ -15,86 +15,111 @@ import (
 // existing segment is removed, and its pages count as free unless another process has attached it.
 // Nothing is reserved: other processes may take the free memory.
 func checkCapacity(total uint64, staying []*served.Cache, coming []*served.Prepared) error {
-	sum, list := uint64(0), []string{}
-	add := func(name string, bytes uint64) {
-		sum += bytes
-		list = append(list, fmt.Sprintf("%s %s", name, size.Text(bytes)))
-	}
-	needs := map[uint64]*need{} // of each tmpfs
-	unfilled, freed := uint64(0), uint64(0)
+	var n needs
 	for _, h := range staying {
-		if !h.Enter() {
-			continue
-		}
-		add(h.Name, h.Segment().SegmentBytes)
-		allocated, err := h.Segment().Allocated()
-		h.Leave()
-		if err != nil {
+		if err := n.stays(h); err != nil {
 			return err
 		}
-		unfilled += h.Segment().SegmentBytes - min(allocated, h.Segment().SegmentBytes)
 	}
-	var memory shm.Space
 	for _, p := range coming {
-		add(p.Options.Name, p.Bytes)
-		room, err := shm.RoomIn(p.Options.Dir)
-		if err != nil {
-			return fmt.Errorf("cache %s: %w", p.Options.Name, err)
-		}
-		memory = room.Memory
-		n := needs[room.Device]
-		if n == nil {
-			n = &need{space: room.Tmpfs}
-			needs[room.Device] = n
-		}
-		there, err := p.Existing()
-		if err != nil {
+		if err := n.comes(p); err != nil {
 			return err
 		}
-		unfilled += p.Bytes
-		if p.Options.Unnamed {
-			continue // it is not in a tmpfs that has a size
-		}
-		if there.Same {
-			unfilled -= min(there.Allocated, p.Bytes)
-			continue
-		}
-		n.add(p)
-		n.freed += there.Promised
-		if there.Alone {
-			n.freed += there.Allocated
-			freed += there.Allocated
-		}
 	}
-	if total != 0 && sum > total {
-		return fmt.Errorf("%w: the caches of this server are %s in all (%s), and limits.total is %s; give them "+
-			"smaller sizes (size), or raise it", shm.ErrMemory, size.Text(sum),
-			strings.Join(list, ", "), size.Text(total))
+	if total != 0 && n.all.bytes > total {
+		return fmt.Errorf("%w: the caches of this server are %s in all (%v), and limits.total is %s; give them "+
+			"smaller sizes (size), or raise it", shm.ErrMemory, size.Text(n.all.bytes), n.all, size.Text(total))
 	}
-	for _, n := range needs {
-		if n.bytes > n.space.Left && n.bytes-n.space.Left > n.freed {
-			return fmt.Errorf("%w: new segments of %s are needed (%s); %s; give the caches smaller sizes (size), "+
+	for _, t := range n.tmpfs {
+		if t.bytes > t.space.Left && t.bytes-t.space.Left > t.freed {
+			return fmt.Errorf("%w: new segments of %s are needed (%v); %s; give the caches smaller sizes (size), "+
 				"remove others (stocached gc, stocached rm NAME), or enlarge the tmpfs "+
-				"(mount -o remount,size=...)", shm.ErrMemory, size.Text(n.bytes), strings.Join(n.list, ", "),
-				n.space.Text)
+				"(mount -o remount,size=...)", shm.ErrMemory, size.Text(t.bytes), t.segments, t.space.Text)
 		}
 	}
-	if len(coming) > 0 && unfilled > memory.Left && unfilled-memory.Left > freed {
-		return fmt.Errorf("%w: the caches of this server may still take %s (%s in all: %s); %s; give them smaller "+
+	if len(coming) > 0 && n.unfilled > n.memory.Left && n.unfilled-n.memory.Left > n.freed {
+		return fmt.Errorf("%w: the caches of this server may still take %s (%s in all: %v); %s; give them smaller "+
 			"sizes (size), or the machine or cgroup more memory", shm.ErrMemory,
-			size.Text(unfilled), size.Text(sum), strings.Join(list, ", "), memory.Text)
+			size.Text(n.unfilled), size.Text(n.all.bytes), n.all, n.memory.Text)
 	}
 	return nil
 }
 
-// need is the sum of the new segments in one tmpfs.
-type need struct {
-	space        shm.Space
-	bytes, freed uint64
-	list         []string
+// needs are what the caches of a server need.
+type needs struct {
+	all      segments
+	unfilled uint64            // bytes of all that have no memory yet
+	freed    uint64            // memory of segments that are removed
+	memory   shm.Space         // of the machine and the cgroup; known once a cache comes
+	tmpfs    map[uint64]*tmpfs // by device
 }
 
-func (n *need) add(p *served.Prepared) {
-	n.bytes += p.Bytes
-	n.list = append(n.list, fmt.Sprintf("%s %s", p.Options.Name, size.Text(p.Bytes)))
+// tmpfs is what the new segments in one tmpfs need.
+type tmpfs struct {
+	segments
+	space shm.Space
+	freed uint64
+}
+
+// segments are the sum of some segments.
+type segments struct {
+	bytes uint64
+	list  []string
+}
+
+func (s *segments) add(name string, bytes uint64) {
+	s.bytes += bytes
+	s.list = append(s.list, fmt.Sprintf("%s %s", name, size.Text(bytes)))
+}
+
+func (s segments) String() string { return strings.Join(s.list, ", ") }
+
+// stays adds a cache that the server has.
+func (n *needs) stays(h *served.Cache) error {
+	if !h.Enter() {
+		return nil
+	}
+	defer h.Leave()
+	bytes := h.Segment().SegmentBytes
+	n.all.add(h.Name, bytes)
+	allocated, err := h.Segment().Allocated()
+	n.unfilled += bytes - min(allocated, bytes)
+	return err
+}
+
+// comes adds a cache that is to be made or adopted.
+func (n *needs) comes(p *served.Prepared) error {
+	n.all.add(p.Options.Name, p.Bytes)
+	room, err := shm.RoomIn(p.Options.Dir)
+	if err != nil {
+		return fmt.Errorf("cache %s: %w", p.Options.Name, err)
+	}
+	n.memory = room.Memory
+	there, err := p.Existing()
+	if err != nil {
+		return err
+	}
+	n.unfilled += p.Bytes
+	if p.Options.Unnamed {
+		return nil // it is not in a tmpfs that has a size
+	}
+	if there.Same {
+		n.unfilled -= min(there.Allocated, p.Bytes)
+		return nil
+	}
+	if n.tmpfs == nil {
+		n.tmpfs = map[uint64]*tmpfs{}
+	}
+	t := n.tmpfs[room.Device]
+	if t == nil {
+		t = &tmpfs{space: room.Tmpfs}
+		n.tmpfs[room.Device] = t
+	}
+	t.add(p.Options.Name, p.Bytes)
+	t.freed += there.Promised
+	if there.Alone {
+		t.freed += there.Allocated
+		n.freed += there.Allocated
+	}
+	return nil
 }

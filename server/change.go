@@ -11,10 +11,6 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// removalWait is how long a removal waits for reads under way: not at all. Their clients get the
-// answer that the cache closes.
-const removalWait = 0
-
 // Add serves one more cache, as New does. Errors: ErrHasCache, ErrEnding, ErrMemory when the cache
 // does not fit beside the others; errors of New.
 func (s *Server) Add(ctx context.Context, o CacheOptions) error {
@@ -34,7 +30,7 @@ func (s *Server) Add(ctx context.Context, o CacheOptions) error {
 		err = s.begin(p)
 	}
 	if err != nil {
-		served.CloseAll([]*served.Prepared{p}, s.log)
+		served.CloseAll(s.log, p)
 	}
 	return err
 }
@@ -58,7 +54,7 @@ func (s *Server) begin(p *served.Prepared) error {
 		return err
 	}
 	if !s.put(h) {
-		return errors.Join(ErrEnding, h.Shut(removalWait, true))
+		return errors.Join(ErrEnding, h.Shut(true))
 	}
 	return nil
 }
@@ -96,7 +92,7 @@ func (s *Server) remove(name string, unlink bool) error {
 		if closed {
 			return ErrEnding
 		}
-		return fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
+		return s.noCache(name)
 	}
 	delete(s.caches, name)
 	s.mu.Unlock()
@@ -107,7 +103,7 @@ func (s *Server) remove(name string, unlink bool) error {
 		fault.At("change.unlinked")
 	}
 	h.Log.Info("removed", "unlinked", unlink)
-	return errors.Join(err, h.Shut(removalWait, false))
+	return errors.Join(err, h.Shut(false))
 }
 
 // Replace gives a cache other options, and opens its source again. If the samples and the size of
@@ -133,7 +129,7 @@ func (s *Server) Replace(ctx context.Context, o CacheOptions) error {
 		err = s.exchange(h, p)
 	}
 	if err != nil {
-		served.CloseAll([]*served.Prepared{p}, s.log)
+		served.CloseAll(s.log, p)
 	}
 	return err
 }
@@ -143,7 +139,7 @@ func (s *Server) has(name string) (*served.Cache, error) {
 	if h := s.cache(name); h != nil {
 		return h, nil
 	}
-	return nil, fmt.Errorf("%w: %s; it has: %s. POST makes one", ErrNoCache, name, s.names())
+	return nil, fmt.Errorf("%w. POST makes one", s.noCache(name))
 }
 
 // without returns all caches but one.
@@ -165,7 +161,7 @@ func (s *Server) exchange(h *served.Cache, p *served.Prepared) error {
 	path := h.Segment().Path()
 	p.Succeed(h)
 	// The old cache ends before the new one is made: memory may be too small for both.
-	if err := h.Shut(removalWait, true); err != nil {
+	if err := h.Shut(true); err != nil {
 		h.Log.Warn("closing the cache that is replaced", "error", err)
 	}
 	fault.At("change.shut")

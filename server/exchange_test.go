@@ -67,7 +67,7 @@ func TestExchangeWhileTheServerEnds(t *testing.T) {
 	if !errors.Is(err, ErrEnding) {
 		t.Errorf("%v", err)
 	}
-	served.CloseAll([]*served.Prepared{p}, s.log) // as the caller of exchange does
+	served.CloseAll(s.log, p) // as the caller of exchange does
 	for k, c := range opened {
 		if n := c.closed.Load(); n != 1 {
 			t.Errorf("source %d was closed %d times", k, n)

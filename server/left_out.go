@@ -19,12 +19,8 @@ import (
 // mayLeaveOut says whether an error concerns one cache only. An invalid configuration and a second
 // server concern all caches.
 func mayLeaveOut(ctx context.Context, err error) bool {
-	for _, all := range []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding} {
-		if errors.Is(err, all) {
-			return false
-		}
-	}
-	return ctx.Err() == nil
+	all := []error{shm.ErrInvalid, source.ErrInvalid, ErrServed, ErrEnding}
+	return ctx.Err() == nil && !slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
 }
 
 // leaveOut records why the server does not have a cache of its configuration.
@@ -67,16 +63,16 @@ func (s *Server) absent(name string) string {
 	return fmt.Sprintf("this server has no cache %q; it has: %s", name, s.names())
 }
 
-// inConfiguration maps the caches of this server to 0 and those left out to 1.
-func (s *Server) inConfiguration() map[string]float64 {
+// isLeftOut says of each cache of this server, and of each that it left out, whether it did.
+func (s *Server) isLeftOut() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]float64{}
+	all := map[string]bool{}
 	for name := range s.caches {
-		all[name] = 0
+		all[name] = false
 	}
 	for name := range s.leftOut {
-		all[name] = 1
+		all[name] = true
 	}
 	return all
 }

@@ -40,7 +40,7 @@ func (s *Server) require(name string) (*served.Cache, error) {
 	if s.ending() {
 		return nil, ErrEnding
 	}
-	return nil, fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
+	return nil, s.noCache(name)
 }
 
 // EndPlan ends one plan of a cache, or all of them if plan is "", and returns their names. Errors:

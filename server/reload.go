@@ -36,7 +36,7 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 	defer s.changes.Unlock()
 	removed, err := s.review(p, o.Total)
 	if err != nil {
-		served.CloseAll(p.coming, s.log)
+		served.CloseAll(s.log, p.coming...)
 		return err
 	}
 	s.total = o.Total
@@ -64,7 +64,7 @@ func (s *Server) Reload(ctx context.Context, o Options) error {
 		}
 		if err != nil {
 			errs = append(errs, err)
-			served.CloseAll([]*served.Prepared{p}, s.log)
+			served.CloseAll(s.log, p)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -78,7 +78,7 @@ func (s *Server) intend(ctx context.Context, o *Options) (p *reload, err error) 
 	p = &reload{named: map[string]bool{}}
 	defer func() {
 		if err != nil {
-			served.CloseAll(p.coming, s.log)
+			served.CloseAll(s.log, p.coming...)
 		}
 	}()
 	for _, c := range o.Caches {

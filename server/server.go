@@ -85,11 +85,11 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 		h, err := p.Serve(s.log)
 		if err != nil && mayLeaveOut(ctx, err) {
 			s.leaveOut(p.Options.Name, err)
-			served.CloseAll(coming[k:k+1], s.log)
+			served.CloseAll(s.log, p)
 			continue
 		}
 		if err != nil {
-			served.CloseAll(coming[k:], s.log)
+			served.CloseAll(s.log, coming[k:]...)
 			return s, err
 		}
 		s.fromFile[h.Name] = true
@@ -110,7 +110,7 @@ func New(ctx context.Context, o Options) (s *Server, err error) {
 func (s *Server) prepare(ctx context.Context, o *Options) (coming []*served.Prepared, err error) {
 	defer func() {
 		if err != nil {
-			served.CloseAll(coming, s.log)
+			served.CloseAll(s.log, coming...)
 		}
 	}()
 	names := map[string]bool{}
@@ -204,6 +204,11 @@ func (s *Server) ending() bool {
 	return s.closed
 }
 
+// noCache returns ErrNoCache, with the caches that there are.
+func (s *Server) noCache(name string) error {
+	return fmt.Errorf("%w: %s; it has: %s", ErrNoCache, name, s.names())
+}
+
 // names lists the caches, for messages.
 func (s *Server) names() string {
 	s.mu.Lock()
@@ -271,7 +276,7 @@ func (s *Server) close() error {
 	ended := make([]error, len(caches))
 	var sources sync.WaitGroup
 	for k, h := range caches {
-		sources.Go(func() { ended[k] = h.Shut(0, false) })
+		sources.Go(func() { ended[k] = h.Shut(false) })
 	}
 	sources.Wait()
 	fault.At("drain.caches")
@@ -297,7 +302,7 @@ func Check(ctx context.Context, o Options) error {
 			errs = append(errs, err)
 		}
 	}
-	defer served.CloseAll(all, cmp.Or(o.Log, slog.Default()))
+	defer served.CloseAll(cmp.Or(o.Log, slog.Default()), all...)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

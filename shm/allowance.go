@@ -134,7 +134,7 @@ func (a *Allowance) checkMemory(n uint64) (bool, error) {
 // client.
 func (a *Allowance) othersDrawn(n uint64) uint64 {
 	sum := a.seg.Drawn(a.record).Load() - n
-	for r := range uint32(min(a.seg.ClientsHigh().Load(), uint64(a.seg.ClientRecords))) {
+	for r := range a.seg.RecordsUsed() {
 		if drawn := a.seg.Drawn(r).Load(); drawn != 0 && r != a.record && a.seg.alive(r) {
 			sum += drawn
 		}

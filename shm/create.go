@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -32,10 +33,7 @@ func Create(o Options) (*Segment, error) {
 }
 
 func createNamed(h Header, g Geometry, dir string, progress func(done, total uint64)) (*Segment, error) {
-	if dir == "" {
-		dir = DefaultDir()
-	}
-	dir = filepath.Clean(dir)
+	dir = filepath.Clean(cmp.Or(dir, DefaultDir()))
 	path := filepath.Join(dir, h.Name)
 	dirFD, err := openDir(dir, true)
 	if errors.Is(err, ErrNotFound) {

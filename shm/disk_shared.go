@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -415,10 +416,7 @@ func (s *Segment) leaveDisk() error {
 // ListControls finds the control parts that List leaves out: those of disk caches that processes share, with their
 // paths, Control and the header of the disk cache. dir is that of List.
 func ListControls(dir string) ([]Listed, error) {
-	if dir == "" {
-		dir = DefaultDir()
-	}
-	return listDir(filepath.Join(filepath.Clean(dir), controlsName), true)
+	return listDir(filepath.Join(cmp.Or(dir, DefaultDir()), controlsName), true)
 }
 
 // ProbeControl says which locks of a control part are held. Errors: ErrNotFound, ErrPermission, ErrSystem.

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,10 +30,7 @@ type Listed struct {
 // that is no valid cache with an error, and skips other things. A directory that does not exist has
 // none.
 func List(dir string) ([]Listed, error) {
-	if dir == "" {
-		dir = DefaultDir()
-	}
-	return listDir(filepath.Clean(dir), false)
+	return listDir(filepath.Clean(cmp.Or(dir, DefaultDir())), false)
 }
 
 func listDir(dir string, control bool) ([]Listed, error) {

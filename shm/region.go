@@ -102,6 +102,19 @@ func (r *Region) Counter(record uint32, stripe int, c Counter) *atomic.Uint64 {
 	return word(r.control, r.recordOffset(record)+ClientCounters+uint64(stripe)*CounterStripeBytes+uint64(c)*8)
 }
 
+// RecordsUsed returns the number of client records that clients have used so far.
+func (r *Region) RecordsUsed() uint32 {
+	return uint32(min(r.ClientsHigh().Load(), uint64(r.ClientRecords)))
+}
+
+// Count returns a counter of a client record: the sum of its stripes.
+func (r *Region) Count(record uint32, c Counter) (n uint64) {
+	for stripe := range CounterStripes {
+		n += r.Counter(record, stripe, c).Load()
+	}
+	return n
+}
+
 // ClientWord is a 64-bit word of a client record, at one of the Client... offsets that are
 // multiples of 8. ClientPID shares its word with ClientKind: pid in the low half.
 func (r *Region) ClientWord(record uint32, offset uint64) *atomic.Uint64 {

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 
@@ -24,10 +25,7 @@ type Space struct {
 // RoomIn inspects a directory, or the nearest existing one above it; "" means DefaultDir. It
 // returns ErrInvalid for a directory outside a tmpfs, and ErrSystem.
 func RoomIn(dir string) (Room, error) {
-	if dir == "" {
-		dir = DefaultDir()
-	}
-	dir = filepath.Clean(dir)
+	dir = filepath.Clean(cmp.Or(dir, DefaultDir()))
 	there := dir
 	fd, err := unix.Open(there, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for errors.Is(err, unix.ENOENT) && filepath.Dir(there) != there {

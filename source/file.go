@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func OpenFile(path string) (*File, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	f := &File{Path: path, f: os.NewFile(uintptr(fd), path)}
-	stamp, err := stampOf(fd, path)
+	stamp, err := StampOfDescriptor(fd, path)
 	if err != nil {
 		f.f.Close()
 		return nil, err
@@ -61,9 +62,7 @@ func StampOf(path string) (Stamp, error) {
 }
 
 // StampOfDescriptor is StampOf for an open file. path is for messages.
-func StampOfDescriptor(fd int, path string) (Stamp, error) { return stampOf(fd, path) }
-
-func stampOf(fd int, path string) (Stamp, error) {
+func StampOfDescriptor(fd int, path string) (Stamp, error) {
 	var st unix.Stat_t
 	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstat(fd, &st) }); err != nil {
 		return Stamp{}, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -104,14 +103,8 @@ func (f *File) reading(ctx context.Context, read func(fd int) error) error {
 	if short != nil && !errors.Is(short, io.ErrUnexpectedEOF) {
 		return short
 	}
-	stamp, err := stampOf(fd, f.Path)
-	switch {
-	case err != nil:
-		return err
-	case stamp != f.Stamp:
-		return f.Stamp.changed(f.Path, stamp)
-	}
-	return short
+	stamp, err := StampOfDescriptor(fd, f.Path)
+	return cmp.Or(err, f.Stamp.Check(f.Path, stamp), short)
 }
 
 // readRemote is ReadAt for an object.
@@ -127,21 +120,16 @@ func (f *File) readRemote(ctx context.Context, dst []byte, offset int64) error {
 	return f.objects.ReadAt(ctx, f.Path, f.Stamp, dst, offset)
 }
 
-// changed returns ErrChanged with the difference.
-func (s Stamp) changed(path string, now Stamp) error {
-	if s.Bytes != now.Bytes {
+// Check returns ErrChanged, with the difference, unless now is the same stamp.
+func (s Stamp) Check(path string, now Stamp) error {
+	switch {
+	case s == now:
+		return nil
+	case s.Bytes != now.Bytes:
 		return fmt.Errorf("%w: %s had %d bytes and has %d; restart with a cleared cache", ErrChanged, path,
 			s.Bytes, now.Bytes)
 	}
 	return fmt.Errorf("%w: %s was written to; restart with a cleared cache", ErrChanged, path)
-}
-
-// Check returns ErrChanged unless now is the same stamp.
-func (s Stamp) Check(path string, now Stamp) error {
-	if s == now {
-		return nil
-	}
-	return s.changed(path, now)
 }
 
 // ReadFull fills dst from offset of an open file. It continues after signals and short reads. It

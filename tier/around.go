@@ -12,9 +12,6 @@ import (
 	"github.com/stocached/stocached/source"
 )
 
-// Pauses says how a read waits for the load of another machine.
-type Pauses = looks.Pauses
-
 // Around returns a source that asks the tiers of a set before it reads s. It owns both. Its Read is
 // fastest if dst has Spare more bytes than the sample; they may change.
 func Around(s source.Source, set *Set) source.Source {
@@ -100,7 +97,7 @@ func (a *around) claim(ctx context.Context, shared Shared, i, size int, room []b
 	length int, result Result, err error) {
 	began, waits := time.Now(), false
 	defer func() { loadtime.Queued(ctx, time.Since(began)) }()
-	err = shared.Waits().Until(ctx, a.closing, func() bool {
+	err = looks.Until(ctx, a.closing, shared.LongestWait(), func() bool {
 		if length, result = shared.Claim(ctx, i, size, room); result == Busy && !waits {
 			waits = true
 			shared.Waited()

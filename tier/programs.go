@@ -57,8 +57,8 @@ func (p *Programs) Read(ctx context.Context, i int, dst []byte) (int, error) {
 	return p.Source.Read(ctx, i, dst)
 }
 
-// Claim says whether a program loads a sample that Read has not found. After true, it MUST call Offer or
-// Fail, or Leave. false: another program or machine loads it, or has just done so.
+// Claim gives a program the right to load a sample that Read has not found. true: it has the right, and MUST call
+// Offer, Fail or Leave. false: another program or machine loads the sample, or has just done so.
 func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 	size, err := p.Size(i)
 	if err != nil {
@@ -77,15 +77,23 @@ func (p *Programs) Claim(ctx context.Context, i int, by any) bool {
 		_, result = shared.Claim(ctx, i, size, *room)
 		p.scratch.Put(room)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if result == Hit || result == Busy {
-		delete(p.loads, i)
-		defer call(p.wake(i))
+		p.forget(i)
 		return false
 	}
+	p.mu.Lock()
 	p.loads[i] = load{by, time.Now()} // without the right too: a tier that fails keeps no program from its load
+	p.mu.Unlock()
 	return true
+}
+
+// forget ends the load of a sample, and the waits for it.
+func (p *Programs) forget(i int) {
+	p.mu.Lock()
+	delete(p.loads, i)
+	woken := p.wake(i)
+	p.mu.Unlock()
+	call(woken)
 }
 
 // Offer takes a sample that a program has loaded, and says whether a tier takes it. ErrInvalid: it is no
@@ -108,11 +116,7 @@ func (p *Programs) Offer(i int, sample []byte) (bool, error) {
 		return false, err
 	}
 	taken := p.set.put(len(p.set.queues), i, sample)
-	p.mu.Lock()
-	delete(p.loads, i)
-	woken := p.wake(i)
-	p.mu.Unlock()
-	call(woken)
+	p.forget(i)
 	return taken, nil
 }
 
@@ -147,8 +151,8 @@ func (p *Programs) end(which func(i int, one load) bool) int {
 	return len(ended)
 }
 
-// WhenEnded calls then when a load of one of these samples ends, or after a time. It returns what does so at
-// once. nil: programs of this server do not load all of these samples, and then is not called.
+// WhenEnded calls then once: when a load of one of these samples ends, at the latest after most, or when the caller
+// calls now. If programs of this server do not load all of these samples, now is nil, and then is never called.
 func (p *Programs) WhenEnded(indices []int, most time.Duration, then func()) (now func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,8 +46,8 @@ type Shared interface {
 	Claim(ctx context.Context, i, n int, dst []byte) (length int, r Result)
 	// Release gives the right to load a sample back. It does not wait.
 	Release(i int)
-	// Waits says how a read waits for another machine.
-	Waits() Pauses
+	// LongestWait is how long a read waits for the load of another machine.
+	LongestWait() time.Duration
 	// Waited counts a read that begins to wait.
 	Waited()
 	// GaveUp counts a read that has waited for too long.

@@ -188,10 +188,10 @@ func (l *leased) Claim(ctx context.Context, i, n int, dst []byte) (int, Result) 
 	}
 	return 0, Claimed
 }
-func (l *leased) Release(int)   {}
-func (l *leased) Waits() Pauses { return Pauses{First: 1, Longest: 1, Most: time.Minute} }
-func (l *leased) Waited()       { l.waited++ }
-func (l *leased) GaveUp()       {}
+func (l *leased) Release(int)                {}
+func (l *leased) LongestWait() time.Duration { return time.Minute }
+func (l *leased) Waited()                    { l.waited++ }
+func (l *leased) GaveUp()                    {}
 
 // Ensure that a sample that a read has waited for gets into the tiers before the shared one, and that only such reads
 // count as waits.
@@ -269,5 +269,40 @@ func TestSecret(t *testing.T) {
 		map[string]any{"p": s.Password}, text)
 	if strings.Contains(all, "hunter2") {
 		t.Error(all)
+	}
+}
+
+// taken is a memory that machines share: another one has just taken the right to load each sample.
+type taken struct {
+	*leased
+	claimed func()
+}
+
+func (t *taken) Claim(context.Context, int, int, []byte) (int, Result) {
+	t.claimed()
+	return 0, Busy
+}
+
+// Ensure that the end of a load is told without the lock: who hears of it may ask again, or wait for a lock whose holder
+// asks.
+func TestEndOfALoadIsToldWithoutTheLock(t *testing.T) {
+	shared := &taken{leased: &leased{memory: newMemory()}}
+	p := NewPrograms(&made{}, New([]Tier{shared}, []int64{1 << 20}), time.Minute)
+	told := 0
+	shared.claimed = func() {
+		p.WhenEnded([]int{1}, time.Minute, func() {
+			told++
+			if !p.mu.TryLock() {
+				t.Error("told with the lock held")
+				return
+			}
+			p.mu.Unlock()
+		})
+	}
+	if p.Claim(t.Context(), 1, t) || told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }

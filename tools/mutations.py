@@ -424,6 +424,13 @@ DEFECTS = [
         go("./server", "TestAnswersWaitForLoads"),
     ),
     Defect(
+        "Programs: the end of a load is told with the lock held",
+        "tier/programs.go",
+        "\tp.mu.Unlock()\n\tcall(woken)\n",
+        "\tcall(woken)\n\tp.mu.Unlock()\n",
+        go("./tier", "TestEndOfALoadIsToldWithoutTheLock"),
+    ),
+    Defect(
         "Programs: an answer waits although the client has a sample to load",
         "server/session/connection.go",
         "\t\tif f.Code != control.CodeLoading {\n\t\t\treturn false\n\t\t}\n",
@@ -546,7 +553,7 @@ DEFECTS = [
         "Tiers: a miss counts at its lease too",
         "tier/cluster/cluster.go",
         "\tcase errors.Is(err, redis.Nil):\n\t\treturn",
-        "\tcase errors.Is(err, redis.Nil):\n\t\tt.counts.misses.Add(1)\n\t\treturn",
+        "\tcase errors.Is(err, redis.Nil):\n\t\tt.counts.Misses.Add(1)\n\t\treturn",
         go("./tier/cluster", "TestShared"),
     ),
     Defect(
@@ -956,8 +963,8 @@ DEFECTS = [
     Defect(
         "Planned: a sample of the next epoch comes in this one",
         "server/jobs/job.go",
-        "n += l.begin + l.reads",
-        "n += l.begin",
+        "n += e.begin + e.reads",
+        "n += e.begin",
         go("./server/jobs", "TestNext"),
     ),
     Defect(

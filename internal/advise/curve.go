@@ -39,8 +39,6 @@ const (
 	policies
 )
 
-func (p Policy) String() string { return [...]string{"first-come", "cost", "ideal"}[p] }
-
 // New computes the curve. The seed is that of the simulation.
 func New(d *Data, seed uint64) (*Curve, error) { return newCurve(d, seed, 0, Steps) }
 

@@ -52,16 +52,13 @@ type Track struct {
 type counters struct{ hits, reads, loads, stored, evicted uint64 }
 
 func countersOf(seg *shm.Segment) (n counters) {
-	for record := range seg.ClientRecords {
-		for stripe := range shm.CounterStripes {
-			count := func(k shm.Counter) uint64 { return seg.Counter(record, stripe, k).Load() }
-			hits := count(shm.Hits)
-			n.hits += hits
-			n.reads += hits + count(shm.Misses)
-			n.loads += count(shm.LoadNS)
-			n.stored += count(shm.Stored)
-			n.evicted += count(shm.Evicted)
-		}
+	for record := range seg.RecordsUsed() {
+		hits := seg.Count(record, shm.Hits)
+		n.hits += hits
+		n.reads += hits + seg.Count(record, shm.Misses)
+		n.loads += seg.Count(record, shm.LoadNS)
+		n.stored += seg.Count(record, shm.Stored)
+		n.evicted += seg.Count(record, shm.Evicted)
 	}
 	return n
 }

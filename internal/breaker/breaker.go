@@ -15,8 +15,17 @@ const (
 	steady       = 10 * time.Second
 )
 
-// FullPause is how long a node without space gets no writes.
-const FullPause = time.Second
+// fullPause is how long a disk without space gets no writes.
+const fullPause = time.Second
+
+// Full is until when a disk without space gets no writes, in Unix nanoseconds. The zero value has space.
+type Full struct{ atomic.Int64 }
+
+// Begin notes that the disk has no space.
+func (f *Full) Begin() { f.Store(time.Now().Add(fullPause).UnixNano()) }
+
+// Lasts says whether the disk gets no writes now.
+func (f *Full) Lasts() bool { return time.Now().UnixNano() < f.Load() }
 
 // Breaker is a circuit breaker: while it is open, its node is left out. The zero value is closed.
 // After each pause its owner tries whether the node is back. A server does so in the background, so

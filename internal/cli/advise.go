@@ -63,12 +63,7 @@ var adviseColumns = table.Columns[*advise.Curve]{
 		"decoding; null: unknown", func(c *advise.Curve) any { return c.Pace.Source }),
 	table.InJSON("workers", "that load side by side; 0: the training loop loads",
 		func(c *advise.Curve) any { return c.Pace.Workers }),
-	table.InJSON("policy", "of the cache; null: unknown", func(c *advise.Curve) any {
-		if c.Today.Policy == "" {
-			return nil
-		}
-		return c.Today.Policy
-	}),
+	table.InJSON("policy", "of the cache; null: unknown", func(c *advise.Curve) any { return orNone(c.Today.Policy) }),
 	table.InJSON("today_bytes", "memory of the samples that are cached now",
 		func(c *advise.Curve) any { return table.Bytes(c.Bytes(c.Today.Part)) }),
 	table.InJSON("today_seconds", "time of an epoch with them, as measured",
@@ -171,9 +166,7 @@ wait for the first batch.`,
 	flags.StringVar(&f.svg, "svg", "", "file to draw the curve into, as SVG")
 	flags.StringVar(&f.png, "png", "", "file to draw the curve into, as PNG")
 	for _, flag := range []string{"svg", "png"} {
-		if err := c.MarkFlagFilename(flag, flag); err != nil {
-			panic(err) // the flag exists
-		}
+		must(c.MarkFlagFilename(flag, flag))
 	}
 	jsonFlag(c, &f.json)
 	return c
@@ -320,12 +313,13 @@ func askServer(d *advise.Data, seg *shm.Segment, sockets socketsFlag) error {
 }
 
 // configured reads the caches that a configuration names.
-func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.Data, first error) {
+func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.Data, err error) {
 	configuration, err := config.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	sockets := socketsFlag{dir: cmp.Or(f.sockets.dir, configuration.SocketsDir())}
+	failed := failures{stderr: stderr}
 	for _, c := range configuration.Caches {
 		dir := dirFlag{cmp.Or(f.dir.dir, c.Dir)}
 		var d *advise.Data
@@ -335,10 +329,7 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 			d, err = f.cache(&dir, sockets, c.Name)
 		}
 		if err != nil {
-			complain(stderr, err)
-			if first == nil {
-				first = reported(err)
-			}
+			failed.add(err)
 			continue
 		}
 		if c.Parallel != nil {
@@ -346,7 +337,7 @@ func (f *adviseFlags) configured(path string, stderr io.Writer) (all []*advise.D
 		}
 		all = append(all, d)
 	}
-	return all, first
+	return all, failed.first
 }
 
 // sourceText says what loads do.

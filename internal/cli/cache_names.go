@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stocached/stocached/cache"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/shm"
 )
 
@@ -16,9 +18,7 @@ type dirFlag struct{ dir string }
 
 func (d *dirFlag) add(c *cobra.Command) {
 	c.Flags().StringVar(&d.dir, "dir", "", "directory of the caches, on a tmpfs (default "+shm.DefaultDir()+")")
-	if err := c.MarkFlagDirname("dir"); err != nil {
-		panic(err) // the flag exists
-	}
+	must(c.MarkFlagDirname("dir"))
 }
 
 // memfdName begins the names of caches without a name; the first bytes of the uuid follow. A file
@@ -138,16 +138,11 @@ func jsonFlag(c *cobra.Command, asJSON *bool) {
 func arguments(least, max int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || max >= 0 && len(args) > max {
-			return usage("%s, expected %s", plural(len(args), "argument"), what)
+			return usage("%s, expected %s", table.Plural(len(args), "argument"), what)
 		}
 		return nil
 	}
 }
 
 // shown is the directory for people.
-func (d *dirFlag) shown() string {
-	if d.dir == "" {
-		return shm.DefaultDir()
-	}
-	return d.dir
-}
+func (d *dirFlag) shown() string { return cmp.Or(d.dir, shm.DefaultDir()) }

@@ -20,13 +20,8 @@ func clientsOf(seg *shm.Segment, reader *cache.Cache) ([]client, error) {
 	infos, err := reader.Clients()
 	clients := make([]client, len(infos))
 	for k, info := range infos {
-		sum := func(counter shm.Counter) (n uint64) {
-			for stripe := range shm.CounterStripes {
-				n += seg.Counter(info.Record, stripe, counter).Load()
-			}
-			return n
-		}
-		clients[k] = client{info, sum(shm.Hits), sum(shm.Misses), sum(shm.Stored)}
+		clients[k] = client{info, seg.Count(info.Record, shm.Hits), seg.Count(info.Record, shm.Misses),
+			seg.Count(info.Record, shm.Stored)}
 	}
 	return clients, err
 }

@@ -138,16 +138,9 @@ complex64, complex128.`,
 	jsonFlag(c, &f.json)
 	exclusive(c, "field", "shape")
 	exclusive(c, "field", "dtype")
-	if err := c.MarkFlagRequired("samples"); err != nil {
-		panic(err)
-	}
-	for flag, values := range map[string][]string{"policy": shm.PolicyNames(),
-		"unlink": {"never", "last"}} {
-		if err := c.RegisterFlagCompletionFunc(flag,
-			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err)
-		}
-	}
+	must(c.MarkFlagRequired("samples"))
+	choices(c, "policy", shm.PolicyNames()...)
+	choices(c, "unlink", "never", "last")
 	return c
 }
 

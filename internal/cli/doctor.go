@@ -18,7 +18,7 @@ var doctorColumns = table.Columns[server.Examined]{
 	table.Shown("what", "what", "a setting of the server, or what it does", func(e server.Examined) any { return e.What }),
 	table.Shown("answer", "answer", "of the server", func(e server.Examined) any { return e.Answer }),
 	table.Shown("change", "change", "what to change; nothing: it is good",
-		func(e server.Examined) any { return known(e.Change) }),
+		func(e server.Examined) any { return orNone(e.Change) }),
 }
 
 func newDoctor() *cobra.Command {
@@ -55,7 +55,7 @@ sources of these caches, and changes nothing. It fails if something should be ch
 			case len(found) == 0 && !asJSON:
 				_, err = fmt.Fprintf(c.OutOrStdout(), "%s: no cache has tiers\n", f.path)
 			case changes > 0:
-				err = fmt.Errorf("%s should be changed", plural(changes, "setting"))
+				err = fmt.Errorf("%s should be changed", table.Plural(changes, "setting"))
 			}
 			return err
 		},

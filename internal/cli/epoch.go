@@ -33,12 +33,8 @@ var comparedColumns = table.Columns[*stats]{
 		ofEpochs(observedSaved)),
 	table.InJSON("observed_evicted", "samples that went for others in the last epoch, as replaced above",
 		ofEpochs(replacedSamples)),
-	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is", ofEpochs(func(e *epochs) any {
-		if e.why == "" {
-			return nil
-		}
-		return e.why
-	})),
+	table.Listed("no_prediction", "no prediction", "why nothing is predicted yet; none: it is",
+		ofEpochs(func(e *epochs) any { return orNone(e.why) })),
 }
 
 // comparedInLines follow watchColumns in a pipe: the numbers of epochs that a screen shows.
@@ -55,7 +51,7 @@ var comparedInLines = table.Columns[change]{
 		ofChange(replacedSamples)),
 }
 
-// The values of both tables.
+// The values of both tables, and beside totals.
 func predictedHits(e *epochs) any   { return table.Ratio(e.predicted.HitRate) }
 func observedHits(e *epochs) any    { return table.Ratio(e.observed.HitRate) }
 func predictedSaved(e *epochs) any  { return table.Duration(e.predicted.Saved) }
@@ -93,12 +89,8 @@ func compared(predicted, observed advise.Epoch, why error) *epochs {
 }
 
 // besideTotals says which numbers of epochs stand beside which total on a screen: field of statsColumns.
-var besideTotals = map[string]func(epochs) (observed, predicted any){
-	"hit_rate": func(e epochs) (observed, predicted any) {
-		return table.Ratio(e.observed.HitRate), table.Ratio(e.predicted.HitRate)
-	},
-	"evicted": func(e epochs) (observed, predicted any) { return wholeOrNone(e.observed.Evicted), nil },
-	"saved_seconds": func(e epochs) (observed, predicted any) {
-		return table.Duration(e.observed.Saved), table.Duration(e.predicted.Saved)
-	},
+var besideTotals = map[string]struct{ observed, predicted func(*epochs) any }{
+	"hit_rate":      {observedHits, predictedHits},
+	"evicted":       {replacedSamples, func(*epochs) any { return nil }},
+	"saved_seconds": {observedSaved, predictedSaved},
 }

@@ -56,7 +56,7 @@ func TestWatchPredictedAndObserved(t *testing.T) {
 	const n = 1000
 	_, path := newCache(t, shm.Options{Samples: n, Slots: 200, SampleBytes: 100, Policy: shm.PolicyCost})
 	c, seconds := newClient(t, path), simulate.Lognormal(n, 0.6, 5)
-	w := watch{dir: &dirFlag{}, name: path, at: looking{tracks: map[[16]byte]*advise.Track{}}}
+	w := watch{dir: &dirFlag{}, name: path, with: extras{tracks: map[[16]byte]*advise.Track{}}}
 	read := func() (change, jsonObject) {
 		t.Helper()
 		changes, err := w.read(io.Discard)

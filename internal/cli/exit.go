@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -76,6 +78,19 @@ func reported(err error) error {
 	return fmt.Errorf("%w: %w", errReported, err)
 }
 
+// failures writes failures of a command that goes on, and keeps the first one.
+type failures struct {
+	stderr io.Writer
+	first  error // as reported; nil: none
+}
+
+func (f *failures) add(err error) {
+	complain(f.stderr, err)
+	if f.first == nil {
+		f.first = reported(err)
+	}
+}
+
 // exitCode returns the code for an error; exitFailed if none fits.
 func exitCode(err error) int {
 	if err == nil {
@@ -88,10 +103,8 @@ func exitCode(err error) int {
 		return exitNoServer
 	}
 	for _, e := range exits {
-		for _, target := range e.errors {
-			if errors.Is(err, target) {
-				return e.code
-			}
+		if slices.ContainsFunc(e.errors, func(target error) bool { return errors.Is(err, target) }) {
+			return e.code
 		}
 	}
 	return exitFailed
@@ -103,11 +116,7 @@ func exitStatus(codes ...int) string {
 	var b strings.Builder
 	b.WriteString("EXIT STATUS")
 	for _, e := range exits {
-		show := len(codes) == 0 || e.code <= exitUsage
-		for _, code := range codes {
-			show = show || code == e.code
-		}
-		if show {
+		if len(codes) == 0 || e.code <= exitUsage || slices.Contains(codes, e.code) {
 			fmt.Fprintf(&b, "\n  %d  %s", e.code, e.help)
 		}
 	}

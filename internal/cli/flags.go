@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +52,18 @@ func checkFlags(c *cobra.Command, _ []string) (err error) {
 	return err
 }
 
+// must panics on an error of cobra about a flag that was just added.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// choices offers the values of a flag to the shell.
+func choices(c *cobra.Command, flag string, values ...string) {
+	must(c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+}
+
 // exclusive allows only one of several flags, in completions too.
 func exclusive(c *cobra.Command, flags ...string) {
 	c.MarkFlagsMutuallyExclusive(flags...)
@@ -69,14 +80,6 @@ func exclusive(c *cobra.Command, flags ...string) {
 		}
 		return nil
 	}
-}
-
-// plural writes a number of things.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return fmt.Sprintf("%d %s", n, noun)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // defaultReaders is the number of goroutines that read: enough to keep a disk busy, and few enough

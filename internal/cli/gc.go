@@ -97,7 +97,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var first error
+	failed := failures{stderr: stderr}
 	var unused, memory uint64
 	var rows []*candidate
 	for _, l := range append(listed, controls...) {
@@ -114,10 +114,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 		}
 		if err := c.remove(); err != nil {
 			c.verdict = "not removed: " + err.Error()
-			complain(stderr, err)
-			if first == nil {
-				first = err
-			}
+			failed.add(err)
 		}
 	}
 	if err := gcColumns.Rows(stdout, rows, f.json); err != nil {
@@ -131,7 +128,7 @@ func (f *gcFlags) run(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "nothing was removed: %d unused, %v in all; stocached gc --yes removes them\n", unused,
 			table.Bytes(memory))
 	}
-	return reported(first)
+	return failed.first
 }
 
 // judge says whether a cache is unused.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,7 @@ var healthColumns = table.Columns[health]{
 	table.Listed("seconds", "seconds", "until both answers", func(h health) any { return h.seconds }),
 }
 
-func (h health) problem() string {
-	if h.alive != "" {
-		return h.alive
-	}
-	return h.ready
-}
+func (h health) problem() string { return cmp.Or(h.alive, h.ready) }
 
 func newHealth() *cobra.Command {
 	var f socketsFlag
@@ -77,7 +73,7 @@ stocached ping tests the other socket, which clients use.`,
 			} else if h.problem() == "" {
 				state := "is well and serves"
 				if n := len(h.changed); n > 0 {
-					state = "serves, but the data of " + plural(n, "cache") + " has changed"
+					state = "serves, but the data of " + table.Plural(n, "cache") + " has changed"
 				}
 				_, err = fmt.Fprintf(c.OutOrStdout(), "the server on %s %s\n", h.sockets, state)
 				for _, one := range slices.Concat(h.leftOut, h.tiers, h.changed) {
@@ -108,11 +104,13 @@ func (f *socketsFlag) health(ctx context.Context) (health, error) {
 			*problem = complaint(status, body)
 		}
 		for line := range strings.Lines(string(body)) {
-			if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "left out: "); ok {
+			about, one, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			switch about {
+			case "left out":
 				h.leftOut = append(h.leftOut, one)
-			} else if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "tier: "); ok {
+			case "tier":
 				h.tiers = append(h.tiers, one)
-			} else if one, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "changed: "); ok {
+			case "changed":
 				h.changed = append(h.changed, one)
 			}
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -350,10 +351,7 @@ func inspect(seg *shm.Segment, reader *cache.Cache, name string, asJSON bool, st
 	if err != nil {
 		return err
 	}
-	if seg.Path() != "" {
-		name = seg.Path()
-	}
-	s := inspected{seg, name}
+	s := inspected{seg, cmp.Or(seg.Path(), name)}
 	if asJSON {
 		var o table.Object
 		o.Add("header", headerColumns.Object(s))

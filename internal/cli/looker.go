@@ -26,7 +26,7 @@ func newLooker(server *asker, dirs ...string) *looker {
 	l := &looker{}
 	for _, dir := range dirs {
 		l.watches = append(l.watches, &watch{dir: &dirFlag{dir: dir},
-			at: looking{server: server, tracks: map[[16]byte]*advise.Track{}, clients: true}})
+			with: extras{server: server, tracks: map[[16]byte]*advise.Track{}, clients: true}})
 	}
 	return l
 }
@@ -38,7 +38,7 @@ func (l *looker) look(opened map[string]bool) live.Frame {
 	f := live.Frame{At: time.Now(), Directory: l.watches[0].dir.shown(), Caches: []live.Cache{}}
 	seen := map[string]bool{} // a cache may lie in two directories that are one
 	for _, w := range l.watches {
-		w.at.compare = func(uuid string) bool { return opened[uuid] }
+		w.with.compare = func(uuid string) bool { return opened[uuid] }
 		var complaints bytes.Buffer
 		changes, err := w.read(&complaints)
 		for line := range strings.Lines(complaints.String()) {

@@ -115,8 +115,11 @@ func ls(listed []shm.Listed, columns table.Columns[*found], dir *dirFlag, asJSON
 		}
 	}
 	if len(rows) == 0 && !asJSON {
-		fmt.Fprintf(stderr, "no caches in %s%s; stocached create makes one\n", dir.shown(),
-			map[bool]string{true: ", and none without a name"}[dir.dir == ""])
+		unnamed := ""
+		if dir.dir == "" {
+			unnamed = ", and none without a name"
+		}
+		fmt.Fprintf(stderr, "no caches in %s%s; stocached create makes one\n", dir.shown(), unnamed)
 	}
 	return columns.Rows(stdout, rows, asJSON)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,12 +21,7 @@ type pong struct {
 
 var pongColumns = table.Columns[pong]{
 	table.Listed("sockets", "sockets", "folder of the server's sockets", func(p pong) any { return p.sockets }),
-	table.Listed("name", "name", "of the requested cache, if any", func(p pong) any {
-		if p.name == "" {
-			return nil
-		}
-		return p.name
-	}),
+	table.Listed("name", "name", "of the requested cache, if any", func(p pong) any { return orNone(p.name) }),
 	table.Listed("seconds", "seconds", "until its answer", func(p pong) any { return p.seconds }),
 }
 
@@ -64,17 +60,13 @@ its state; ping does what clients do.`,
 			defer cancel()
 			began := time.Now()
 			if err := stocclient.Ping(ctx, p.name, f.options()); err != nil {
-				return refused(err)
+				return asMissing(err)
 			}
 			p.seconds = table.Ratio(time.Since(began).Seconds())
 			if asJSON {
 				return table.WriteJSON(c.OutOrStdout(), pongColumns.Object(p))
 			}
-			what := "the server"
-			if p.name != "" {
-				what = p.name
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", what, p.sockets,
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s answers on %s after %.1f ms\n", cmp.Or(p.name, "the server"), p.sockets,
 				1000*float64(p.seconds))
 			return err
 		},

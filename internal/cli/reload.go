@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/server/config"
 )
@@ -40,7 +41,7 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 }
 
 func (r *reloader) status() string {
-	status := fmt.Sprintf("serving %s on %s", plural(r.server.Caches(), "cache"), r.server.Dir())
+	status := fmt.Sprintf("serving %s on %s", table.Plural(r.server.Caches(), "cache"), r.server.Dir())
 	if n := len(r.server.LeftOut()); n > 0 {
 		status += fmt.Sprintf("; %d left out, the log says why", n)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stocached/stocached/shm"
 )
 
-// removal is a cache that rm or gc has removed or left.
+// removal is a cache that rm has removed or left.
 type removal struct {
 	name      string
 	path      string
@@ -48,21 +48,18 @@ process.`,
 			"one or more names of caches; stocached ls shows them, stocached gc removes unused ones"),
 		ValidArgsFunction: dir.complete(0, false),
 		RunE: func(c *cobra.Command, args []string) error {
-			var first error
+			failed := failures{stderr: c.ErrOrStderr()}
 			results := make([]removal, len(args))
 			for k, name := range args {
 				var err error
 				if results[k], err = dir.remove(name); err != nil {
-					complain(c.ErrOrStderr(), err)
-					if first == nil {
-						first = err
-					}
+					failed.add(err)
 				}
 			}
 			if err := rmColumns.Rows(c.OutOrStdout(), results, asJSON); err != nil {
 				return err
 			}
-			return reported(first)
+			return failed.first
 		},
 	}
 	dir.add(c)

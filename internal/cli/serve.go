@@ -23,12 +23,8 @@ type configFlag struct{ path string }
 
 func (f *configFlag) add(c *cobra.Command) {
 	c.Flags().StringVarP(&f.path, "config", "c", "", "the configuration, YAML (required)")
-	if err := c.MarkFlagRequired("config"); err != nil {
-		panic(err)
-	}
-	if err := c.MarkFlagFilename("config", "yaml", "yml"); err != nil {
-		panic(err)
-	}
+	must(c.MarkFlagRequired("config"))
+	must(c.MarkFlagFilename("config", "yaml", "yml"))
 }
 
 func newServe() *cobra.Command {
@@ -72,7 +68,7 @@ all caches fit together, and starts nothing.`,
 				if err := server.Check(ctx, options); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, plural(len(options.Caches), "cache"))
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s: good, %s\n", f.path, table.Plural(len(options.Caches), "cache"))
 				return err
 			}
 			if err := inherit(&options); err != nil {
@@ -100,39 +96,45 @@ all caches fit together, and starts nothing.`,
 			}
 			r := &reloader{path: f.path, began: configuration, level: level, log: log, server: s, manager: manager{log}}
 			fmt.Fprintln(c.OutOrStdout(), r.status())
-			r.manager.ready(r.status())
-			var beside sync.WaitGroup
-			beside.Go(func() { r.run(ctx, hangups) })
-			beside.Go(func() { r.manager.watch(ctx, s.Dir()) })
-			if pages != nil {
-				log.Info("the page", "address", fmt.Sprintf("http://%s/", pages.Addr()))
-				beside.Go(func() {
-					if err := pages.serve(ctx); err != nil {
-						log.Error("the page ended", "error", err)
-					}
-				})
-			}
-			beside.Go(func() {
-				<-ctx.Done()
-				r.manager.stopping()
-			})
-			err = s.Serve(ctx)
-			stop() // ends r.run and the others
-			ended := make(chan struct{})
-			go func() {
-				beside.Wait()
-				close(ended)
-			}()
-			select {
-			case <-ended:
-			case <-time.After(time.Second): // a source may hang while a reload opens it
-			}
-			return err
+			return r.serve(ctx, stop, hangups, pages)
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&check, "check", false, "only check that the configuration is valid and every source opens")
 	return c
+}
+
+// serve serves clients until ctx ends, which stop does too, with what runs beside: reloads, the service manager, and
+// the page, if any.
+func (r *reloader) serve(ctx context.Context, stop func(), hangups <-chan os.Signal, pages *pageListener) error {
+	r.manager.ready(r.status())
+	var beside sync.WaitGroup
+	beside.Go(func() { r.run(ctx, hangups) })
+	beside.Go(func() { r.manager.watch(ctx, r.server.Dir()) })
+	if pages != nil {
+		r.log.Info("the page", "address", fmt.Sprintf("http://%s/", pages.Addr()))
+		beside.Go(func() {
+			if err := pages.serve(ctx); err != nil {
+				r.log.Error("the page ended", "error", err)
+			}
+		})
+	}
+	beside.Go(func() {
+		<-ctx.Done()
+		r.manager.stopping()
+	})
+	err := r.server.Serve(ctx)
+	stop() // ends what runs beside
+	ended := make(chan struct{})
+	go func() {
+		beside.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Second): // a source may hang while a reload opens it
+	}
+	return err
 }
 
 var settingColumns = table.Columns[config.Setting]{

@@ -265,7 +265,7 @@ func TestServersWordsControlNoTerminal(t *testing.T) {
 	}
 	status = http.StatusOK
 	_, path := newCache(t, small())
-	s, err := (&dirFlag{}).stats(path, looking{server: &asker{sockets: socketsFlag{dir: dir, timeout: time.Minute}}})
+	s, err := (&dirFlag{}).stats(path, extras{server: &asker{sockets: socketsFlag{dir: dir, timeout: time.Minute}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,9 +84,9 @@ var serverColumns = table.Columns[*stats]{
 	table.Listed("bad_samples", "bad samples", "that do not decode, of those read so far (decode: {bad_samples: skip})",
 		fromServer(func(f *serverStats) any { return table.Count(f.Bad) })),
 	table.Listed("store", "store", "with decode: what the cache keeps, decoded pictures or encoded files",
-		fromServer(func(f *serverStats) any { return known(f.Store) })),
+		fromServer(func(f *serverStats) any { return orNone(f.Store) })),
 	table.Listed("store_reason", "because", "why the server chose it (decode: {store: auto})",
-		fromServer(func(f *serverStats) any { return known(f.Why) })),
+		fromServer(func(f *serverStats) any { return orNone(f.Why) })),
 	table.Listed("remote", "remote", "requests to the server of a remote source, bytes received, and second requests "+
 		"for slow reads (hedged), with those that were faster (hedges_won)",
 		fromServer(func(f *serverStats) any { return f.Remote.orNone() })),
@@ -102,8 +102,8 @@ var serverColumns = table.Columns[*stats]{
 		})),
 }
 
-// known is a text; nil: there is none.
-func known(text string) any {
+// orNone is a text; nil: there is none.
+func orNone(text string) any {
 	if text == "" {
 		return nil
 	}

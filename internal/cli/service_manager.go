@@ -16,6 +16,7 @@ import (
 
 	stocclient "github.com/stocached/stocached/client"
 	"github.com/stocached/stocached/control"
+	"github.com/stocached/stocached/internal/cli/table"
 	"github.com/stocached/stocached/server"
 	"github.com/stocached/stocached/shm"
 )
@@ -107,7 +108,7 @@ func inherit(o *server.Options) (err error) {
 		place := places[name]
 		if place == nil || len(all) != 1 {
 			return fmt.Errorf("%w: the service manager gives %s named %q; it may give one %s and one %s "+
-				"(FileDescriptorName= in a socket unit)", shm.ErrInvalid, plural(len(all), "socket"), name,
+				"(FileDescriptorName= in a socket unit)", shm.ErrInvalid, table.Plural(len(all), "socket"), name,
 				control.DataSocket, control.AdminSocket)
 		}
 		l, ok := all[0].(*net.UnixListener)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -160,10 +161,7 @@ rate as a mark.`,
 	for flag, values := range map[string][]string{"policy": slices.Concat(ours, others), "size": {"25%", "50%"},
 		"order": {"shuffled", "sequential", "windows:", "blocks:"}, "weights": {"zipf:1.0"},
 		"costs": {"equal", "lognormal:0.6"}} {
-		if err := c.RegisterFlagCompletionFunc(flag,
-			cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-			panic(err) // the flag exists
-		}
+		choices(c, flag, values...)
 	}
 	return c
 }
@@ -210,6 +208,9 @@ func (f *simulateFlags) reads(c *cobra.Command) (*simulate.Trace, error) {
 	return t, nil
 }
 
+// defaultEpochs is the number of epochs of an order.
+const defaultEpochs = 8
+
 func (f *simulateFlags) source() (*simulate.Trace, error) {
 	if f.trace != "" {
 		return simulate.ReadFile(f.trace, f.epochs, f.seed)
@@ -218,21 +219,17 @@ func (f *simulateFlags) source() (*simulate.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := simulate.Jobs{Order: o, Epochs: f.epochs, Jobs: f.jobs}
-	if j.Epochs == 0 {
-		j.Epochs = 8
+	j := simulate.Jobs{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Jobs: f.jobs}
+	if err := j.Check(); err != nil {
+		return nil, usageError{err}
 	}
-	if err := j.Check(); err != nil || f.weights == "" {
+	if f.weights != "" {
+		s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, err
 		}
-		return j.Trace()
+		j.Weights = simulate.Zipf(int(f.samples), s)
 	}
-	s, err := parameter("weights", f.weights, "zipf", "zipf:1.0", 10)
-	if err != nil {
-		return nil, err
-	}
-	j.Weights = simulate.Zipf(int(f.samples), s)
 	return j.Trace()
 }
 
@@ -340,8 +337,7 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 			return err
 		}
 		if s.room >= t.Room() {
-			fmt.Fprintf(stderr, "stocached: --size %s holds all %s samples: no policy is needed\n", text,
-				table.Count(t.Samples))
+			complain(stderr, fmt.Sprintf("--size %s holds all %s samples: no policy is needed", text, table.Count(t.Samples)))
 		}
 		sizes = append(sizes, s)
 	}

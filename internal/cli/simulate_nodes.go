@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -140,11 +141,8 @@ func (f *simulateFlags) runNodes(c *cobra.Command) error {
 		}
 		for _, policy := range policies {
 			for _, affinity := range []bool{false, true} {
-				run := simulate.Cluster{Order: o, Epochs: f.epochs, Nodes: f.nodes, Names: f.names, Batch: f.batch, Affinity: affinity, Policy: policy,
-					Room: size.room, Tier: tier.room, Lose: f.lose, Seed: f.seed}
-				if run.Epochs == 0 {
-					run.Epochs = 8
-				}
+				run := simulate.Cluster{Order: o, Epochs: cmp.Or(f.epochs, defaultEpochs), Nodes: f.nodes, Names: f.names,
+					Batch: f.batch, Affinity: affinity, Policy: policy, Room: size.room, Tier: tier.room, Lose: f.lose, Seed: f.seed}
 				if err := run.Check(); err != nil {
 					return usageError{err}
 				}

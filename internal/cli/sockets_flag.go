@@ -24,9 +24,7 @@ type socketsFlag struct {
 func (f *socketsFlag) folder(c *cobra.Command) {
 	c.Flags().StringVar(&f.dir, "sockets", "", "folder of the server's sockets (default $"+control.SocketsVariable+
 		", else $XDG_RUNTIME_DIR/stocached, else /tmp/stocached-UID)")
-	if err := c.MarkFlagDirname("sockets"); err != nil {
-		panic(err) // the flag exists
-	}
+	must(c.MarkFlagDirname("sockets"))
 }
 
 func (f *socketsFlag) add(c *cobra.Command) {
@@ -50,8 +48,8 @@ func (f *socketsFlag) options() stocclient.DialOptions {
 	return stocclient.DialOptions{SocketsDir: f.dir, Timeout: f.timeout, Label: "stocached"}
 }
 
-// refused gives the error of an unknown name the exit code of a missing cache.
-func refused(err error) error {
+// asMissing gives the error of an unknown name the exit code of a missing cache.
+func asMissing(err error) error {
 	var remote *stocclient.RemoteError
 	if errors.As(err, &remote) && remote.Code == control.CodeNotFound {
 		return fmt.Errorf("%w: %s", shm.ErrNotFound, remote.Text)

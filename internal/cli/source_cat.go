@@ -62,12 +62,8 @@ is no --json: the output is the bytes.`,
 }
 
 func readSample(ctx context.Context, s source.Source, i int) ([]byte, error) {
-	n, err := s.Size(i)
-	if err != nil {
-		return nil, err
-	}
-	sample := make([]byte, n)
-	n, err = s.Read(ctx, i, sample)
+	var sample []byte
+	n, err := readInto(ctx, s, i, &sample)
 	return sample[:n], err
 }
 

@@ -33,10 +33,7 @@ func (f *sourceFlags) add(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.decode, "decode", nil,
 		"decode images, with settings as key=value,...: resize, fit, layout, field, max_pixels, "+
 			"memory, bad_samples, store; repeatable")
-	if err := c.RegisterFlagCompletionFunc("kind",
-		cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
-	}
+	choices(c, "kind", kindNames()...)
 }
 
 // sourceHelp explains SRC in help texts.
@@ -73,7 +70,7 @@ func explainKinds() string {
 func (f *sourceFlags) settings(ctx context.Context, path string) (source.Settings, error) {
 	s := source.Settings{"path": path}
 	for _, text := range f.set {
-		if err := parseSettings(s, text); err != nil {
+		if err := parsePairs(s, "--source", text); err != nil {
 			return nil, err
 		}
 	}
@@ -95,14 +92,9 @@ func (f *sourceFlags) open(ctx context.Context, path string) (source.Source, err
 	if err != nil {
 		return nil, err
 	}
-	var decoded map[string]any
-	for _, text := range f.decode {
-		if decoded == nil {
-			decoded = map[string]any{}
-		}
-		if err := parsePairs(decoded, "--decode", text); err != nil {
-			return nil, err
-		}
+	decoded, err := pairs("--decode", f.decode)
+	if err != nil {
+		return nil, err
 	}
 	opened, _, err := kinds.Whole(ctx, kinds.Open, s, decoded)
 	return opened, err
@@ -159,9 +151,18 @@ func noKind(path string) error {
 		"--source, such as --kind raw --source sample_bytes=150528", path)
 }
 
-// parseSettings adds the settings of a --source flag.
-func parseSettings(into source.Settings, text string) error {
-	return parsePairs(into, "--source", text)
+// pairs reads the values of a flag; nil: there are none.
+func pairs(flag string, texts []string) (map[string]any, error) {
+	if texts == nil {
+		return nil, nil
+	}
+	all := map[string]any{}
+	for _, text := range texts {
+		if err := parsePairs(all, flag, text); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // parsePairs adds "key=value,..." of a flag to settings. A comma within brackets, braces or quotes

@@ -142,7 +142,7 @@ func TestSourceVerify(t *testing.T) {
 // Ensure that a source in a command line gets the same settings as in a configuration.
 func TestSourceSettings(t *testing.T) {
 	s := source.Settings{"path": "p"}
-	if err := parseSettings(s,
+	if err := parsePairs(s, "--source",
 		`a=1,b=text,c=[1,2,3],d="1,2",e=true,f={"x":[1.5]},g=**/*.jpg,h=,i=1x,j=null,k=[jpg, cls],l=[],m=[a,"b,c",3]`); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestSourceSettings(t *testing.T) {
 		t.Errorf("%#v\nwant %#v", s, want)
 	}
 	for _, bad := range []string{"a", "=1", "x=1,x=2", "k=1,,l=2"} {
-		if err := parseSettings(source.Settings{}, bad); exitCode(err) != exitUsage {
+		if err := parsePairs(source.Settings{}, "--source", bad); exitCode(err) != exitUsage {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -42,6 +41,15 @@ type readThrough struct {
 
 // mostFailures is the most failures in a list.
 const mostFailures = 1000
+
+// keepFirst adds to a list of the first failures by index.
+func keepFirst[F any](list *[]F, one F, index func(F) int) {
+	at, _ := slices.BinarySearchFunc(*list, index(one), func(f F, i int) int { return index(f) - i })
+	if at < mostFailures {
+		*list = slices.Insert(*list, at, one)
+		*list = (*list)[:min(len(*list), mostFailures)]
+	}
+}
 
 var readThroughColumns = table.Columns[*readThrough]{
 	table.Listed("path", "path", "as given", func(v *readThrough) any { return v.path }),
@@ -124,11 +132,7 @@ func verifySource(ctx context.Context, s source.Source, readers int, stderr io.W
 		mu.Lock()
 		defer mu.Unlock()
 		v.failed++
-		if at, _ := slices.BinarySearchFunc(v.failures, i,
-			func(f failure, i int) int { return f.index - i }); at < mostFailures {
-			v.failures = slices.Insert(v.failures, at, failure{i, s.Where(i), err})
-			v.failures = v.failures[:min(len(v.failures), mostFailures)]
-		}
+		keepFirst(&v.failures, failure{i, s.Where(i), err}, func(f failure) int { return f.index })
 		return nil
 	})
 	v.bytes, v.seconds = bar.bytes.Load(), table.Ratio(time.Since(began).Seconds())
@@ -194,5 +198,5 @@ func (v *readThrough) report(asJSON bool, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "  and %d more (--json lists the first %d)\n", v.failed-most, mostFailures)
 		}
 	}
-	return errors.Join(reported(err))
+	return reported(err)
 }

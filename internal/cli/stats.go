@@ -207,37 +207,17 @@ line for each cache and interval, or with --json an object with the fields above
 			if watching {
 				w.dir, w.name, w.json = &dir, name, asJSON
 				if name != "" || asJSON {
-					w.at.server = server // tables have no columns for it
+					w.with.server = server // tables have no columns for it
 				}
 				if name != "" {
-					w.at.tracks = map[[16]byte]*advise.Track{}
+					w.with.tracks = map[[16]byte]*advise.Track{}
 				}
 				return w.run(c.Context(), stdout, stderr)
 			}
 			if name != "" {
-				s, err := dir.stats(name, looking{server: server})
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return table.WriteJSON(stdout, s.object())
-				}
-				return s.columns().List(stdout, s)
+				return dir.showStats(name, server, asJSON, stdout)
 			}
-			if !asJSON {
-				server = nil // a table has no columns for it
-			}
-			rows, err := dir.allStats(stderr, looking{server: server})
-			if err != nil && !errors.Is(err, errReported) {
-				return err
-			}
-			if len(rows) == 0 && !asJSON {
-				fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", dir.shown())
-			}
-			if asJSON {
-				return errors.Join(table.WriteJSON(stdout, objects(rows)), err)
-			}
-			return errors.Join(statsColumns.Table(stdout, rows), err)
+			return dir.listStats(server, asJSON, stdout, stderr)
 		},
 	}
 	dir.add(c)
@@ -247,6 +227,35 @@ line for each cache and interval, or with --json an object with the fields above
 	c.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two reads, with --watch")
 	c.Flags().Uint64Var(&w.count, "count", 0, "end after this number of intervals, with --watch (default: go on)")
 	return c
+}
+
+// showStats shows the counters of one cache.
+func (d *dirFlag) showStats(name string, server *asker, asJSON bool, stdout io.Writer) error {
+	s, err := d.stats(name, extras{server: server})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return table.WriteJSON(stdout, s.object())
+	}
+	return s.columns().List(stdout, s)
+}
+
+// listStats shows those of all caches.
+func (d *dirFlag) listStats(server *asker, asJSON bool, stdout, stderr io.Writer) error {
+	if !asJSON {
+		server = nil // a table has no columns for it
+	}
+	rows, err := d.allStats(stderr, extras{server: server})
+	switch {
+	case err != nil && !errors.Is(err, errReported):
+		return err
+	case asJSON:
+		return errors.Join(table.WriteJSON(stdout, objects(rows)), err)
+	case len(rows) == 0:
+		fmt.Fprintf(stderr, "no caches in %s; stocached create makes one\n", d.shown())
+	}
+	return errors.Join(statsColumns.Table(stdout, rows), err)
 }
 
 // object is the JSON of a cache. The fields are the same with and without a server.
@@ -262,8 +271,8 @@ func objects(rows []*stats) []table.Object {
 	return objects
 }
 
-// looking says what is read beside the counters of a cache.
-type looking struct {
+// extras say what is read beside the counters of a cache.
+type extras struct {
 	server  *asker                     // to ask a server that has the cache; nil: none is asked
 	tracks  map[[16]byte]*advise.Track // by uuid, to compare epochs; nil: none are compared
 	compare func(uuid string) bool     // of which of these; nil: of all, and the others are only followed
@@ -271,7 +280,7 @@ type looking struct {
 }
 
 // epochs compares the epochs of a cache with the policy cost; nil: it does not.
-func (l *looking) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs {
+func (l *extras) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epochs {
 	if l.tracks == nil || seg.Policy != shm.PolicyCost {
 		return nil
 	}
@@ -289,20 +298,20 @@ func (l *looking) epochs(s *stats, seg *shm.Segment, reader *cache.Cache) *epoch
 
 // stats reads the counters of one cache and closes it. It keeps nothing open between two reads, so
 // that the memory of a removed cache becomes free.
-func (d *dirFlag) stats(name string, at looking) (s *stats, err error) {
+func (d *dirFlag) stats(name string, with extras) (s *stats, err error) {
 	seg, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer seg.Close()
 	answer := func() (*serverStats, error) { return nil, nil }
-	if at.server != nil {
+	if with.server != nil {
 		probe, err := seg.ProbeLocks()
 		if err != nil {
 			return nil, err
 		}
 		if probe.Server { // the server's lock is held: a server exists, even if it is stopped
-			answer = at.server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
+			answer = with.server.ask(displayName(&seg.Header, seg.Path()), fmt.Sprintf("%x", seg.Header.UUID))
 		}
 	}
 	err = guard(func() error {
@@ -317,8 +326,8 @@ func (d *dirFlag) stats(name string, at looking) (s *stats, err error) {
 		if err != nil {
 			return err
 		}
-		s.epochs = at.epochs(s, seg, reader)
-		if at.clients {
+		s.epochs = with.epochs(s, seg, reader)
+		if with.clients {
 			s.clients, err = clientsOf(seg, reader)
 		}
 		return err
@@ -334,27 +343,25 @@ func (d *dirFlag) stats(name string, at looking) (s *stats, err error) {
 
 // allStats reads the counters of all caches. It reports those that fail on stderr, and returns the
 // first error.
-func (d *dirFlag) allStats(stderr io.Writer, at looking) (rows []*stats, first error) {
+func (d *dirFlag) allStats(stderr io.Writer, with extras) (rows []*stats, err error) {
 	listed, err := d.all()
 	if err != nil {
 		return nil, err
 	}
+	failed := failures{stderr: stderr}
 	for _, l := range listed {
 		var s *stats
 		err := l.Err
 		if err == nil {
-			s, err = d.stats(l.Path, at)
+			s, err = d.stats(l.Path, with)
 		}
 		switch {
 		case err == nil:
 			rows = append(rows, s)
 		case vanished(&l, err):
 		default:
-			complain(stderr, err)
-			if first == nil {
-				first = reported(err)
-			}
+			failed.add(err)
 		}
 	}
-	return rows, first
+	return rows, failed.first
 }

@@ -242,7 +242,7 @@ func TestTopOfManyCaches(t *testing.T) {
 	frame := look(map[string]bool{})
 	for k, row := range rows {
 		for field, want := range row {
-			got := decode[jsonObject](t, string(must(frame.Caches[k].Fields.MarshalJSON())))[field]
+			got := decode[jsonObject](t, string(marshalled(frame.Caches[k].Fields.MarshalJSON())))[field]
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%v: %s is %v, and %v in stats", row["name"], field, got, want)
 			}
@@ -250,7 +250,7 @@ func TestTopOfManyCaches(t *testing.T) {
 	}
 }
 
-func must(b []byte, err error) []byte {
+func marshalled(b []byte, err error) []byte {
 	if err != nil {
 		panic(err)
 	}

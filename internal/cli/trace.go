@@ -32,7 +32,7 @@ var epochColumns = table.Columns[*timeline.Epoch]{
 		func(e *timeline.Epoch) any { return table.Percent(e.Waiting()) }),
 	table.Shown("workers", "workers", "that loaded samples", func(e *timeline.Epoch) any { return e.Workers }),
 	table.Shown("workers_busy", "busy", "part of the time in which they loaded, on average",
-		func(e *timeline.Epoch) any { return workersBusy(e) }),
+		workersBusy),
 	table.InJSON("step_seconds", "time in which the training loop had a batch",
 		func(e *timeline.Epoch) any { return table.Duration(e.Step) }),
 	table.InJSON("wait_seconds", "time in which it waited for a batch",
@@ -168,7 +168,14 @@ file for ui.perfetto.dev or this command.`,
 			if err != nil {
 				return err
 			}
-			if err := report(t, &p, asJSON, c.OutOrStdout(), c.ErrOrStderr()); err != nil || draw == nil {
+			r := newReport(t, &p)
+			r.complain(c.ErrOrStderr())
+			if asJSON {
+				err = table.WriteJSON(c.OutOrStdout(), r.object())
+			} else {
+				err = r.print(c.OutOrStdout())
+			}
+			if err != nil || draw == nil {
 				return err
 			}
 			if err := writeFile(out, func(w io.Writer) error { return draw(w, t, from, to) }); err != nil {
@@ -183,12 +190,10 @@ file for ui.perfetto.dev or this command.`,
 		"analyse this epoch, and draw only this one (default: analyse the last one, draw all)")
 	c.Flags().Float64Var(&p.from, "from", 0, "draw from this second of the trace, or of the epoch, on")
 	c.Flags().Float64Var(&p.to, "to", 0, "draw to this second (default: the end)")
-	if err := errors.Join(c.RegisterFlagCompletionFunc("epoch", cobra.NoFileCompletions),
-		c.RegisterFlagCompletionFunc("from", cobra.NoFileCompletions),
-		c.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions),
-		c.MarkFlagFilename("output", "html", "png", "json")); err != nil {
-		panic(err) // the flags exist
+	for _, flag := range []string{"epoch", "from", "to"} {
+		must(c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions))
 	}
+	must(c.MarkFlagFilename("output", "html", "png", "json"))
 	jsonFlag(c, &asJSON)
 	return c
 }
@@ -303,49 +308,64 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// report prints where the time went.
-func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) error {
-	epochs := t.Epochs()
-	choice := epochs
+// report is where the time of a trace went.
+type report struct {
+	trace  *timeline.Trace
+	epochs []*timeline.Epoch
+	about  *timeline.Epoch // the epoch that the rest is about; nil: the trace has none
+	stages []stage
+	uses   []timeline.Use
+	advice []timeline.Advice
+	slow   []timeline.Slow // of all epochs
+}
+
+func newReport(t *timeline.Trace, p *part) *report {
+	r := &report{trace: t, epochs: t.Epochs(), slow: t.Slowest(slowest)}
+	choice := r.epochs
 	if p.epochSet {
-		choice = slices.DeleteFunc(slices.Clone(epochs), func(e *timeline.Epoch) bool { return e.Number != p.epoch })
+		choice = slices.DeleteFunc(slices.Clone(choice), func(e *timeline.Epoch) bool { return e.Number != p.epoch })
 	}
-	about := timeline.Typical(choice)
-	var stages []stage
-	var uses []timeline.Use
-	var advice []timeline.Advice
-	if about != nil {
-		stages, uses, advice = stagesOf(about), t.Uses(about.From, about.To), about.Advise()
+	if r.about = timeline.Typical(choice); r.about != nil {
+		r.stages, r.uses, r.advice = stagesOf(r.about), t.Uses(r.about.From, r.about.To), r.about.Advise()
 	}
-	slow := t.Slowest(slowest)
-	for _, l := range t.Loaders {
+	return r
+}
+
+// complain says which spans are missing.
+func (r *report) complain(stderr io.Writer) {
+	for _, l := range r.trace.Loaders {
 		if l.Dropped > 0 && l.DroppedFrom != nil {
-			fmt.Fprintf(stderr, "stocached: %s: %s spans were beyond the recorder's limit and are missing: the "+
-				"figures end %.3f s after its begin\n", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6)
+			complain(stderr, fmt.Sprintf("%s: %s spans were beyond the recorder's limit and are missing: the "+
+				"figures end %.3f s after its begin", l.Name(), table.Count(l.Dropped), *l.DroppedFrom/1e6))
 		}
 	}
-	if asJSON {
-		var o table.Object
-		o.Add("epochs", epochColumns.Objects(epochs))
-		o.Add("about", aboutObject(about))
-		o.Add("stages", stageColumns.Objects(stages))
-		o.Add("tracks", useColumns.Objects(uses))
-		o.Add("slowest", slowColumns.Objects(slow))
-		o.Add("advice", adviceColumns.Objects(advice))
-		return table.WriteJSON(stdout, o)
-	}
+}
+
+func (r *report) object() (o table.Object) {
+	o.Add("epochs", epochColumns.Objects(r.epochs))
+	o.Add("about", aboutObject(r.about))
+	o.Add("stages", stageColumns.Objects(r.stages))
+	o.Add("tracks", useColumns.Objects(r.uses))
+	o.Add("slowest", slowColumns.Objects(r.slow))
+	o.Add("advice", adviceColumns.Objects(r.advice))
+	return o
+}
+
+// print writes the report for people.
+func (r *report) print(stdout io.Writer) error {
+	about := r.about
 	if about == nil {
 		fmt.Fprintf(stdout, "%s spans, none of them a step or wait of a training loop: the trace does not say where "+
-			"its time went\n", table.Count(t.Spans()))
+			"its time went\n", table.Count(r.trace.Spans()))
 		return nil
 	}
-	if err := epochColumns.Table(stdout, epochs); err != nil {
+	if err := epochColumns.Table(stdout, r.epochs); err != nil {
 		return err
 	}
 	which := ""
-	if len(epochs) > 1 {
+	if len(r.epochs) > 1 {
 		which = " of epoch " + table.Text(numberOf(int64(about.Number)))
-		if len(t.Loaders) > 1 {
+		if len(r.trace.Loaders) > 1 {
 			which += fmt.Sprintf(", rank %d, which waits most", about.Loader.Rank)
 		}
 	}
@@ -353,28 +373,28 @@ func report(t *timeline.Trace, p *part, asJSON bool, stdout, stderr io.Writer) e
 		"(%v), of which %v for its first batch.\n",
 		which, table.Duration(about.Step), table.Percent(1-about.Waiting()), table.Duration(about.Wait),
 		table.Percent(about.Waiting()), table.Duration(about.First))
-	there := slices.DeleteFunc(slices.Clone(stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
+	there := slices.DeleteFunc(slices.Clone(r.stages), func(s stage) bool { return s.work == 0 && s.wait == 0 })
 	if err := stageColumns.Table(stdout, there); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nTRACKS\n")
-	if err := useColumns.Table(stdout, uses); err != nil {
+	if err := useColumns.Table(stdout, r.uses); err != nil {
 		return err
 	}
-	if len(slow) > 0 {
+	if len(r.slow) > 0 {
 		fmt.Fprintf(stdout, "\nSLOWEST SAMPLES\n")
-		if err := slowColumns.Table(stdout, slow); err != nil {
+		if err := slowColumns.Table(stdout, r.slow); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(stdout, "\nWHAT WOULD HELP\n")
-	for _, a := range advice {
+	for _, a := range r.advice {
 		fmt.Fprintf(stdout, "- %s%s\n", a.Text, a.Saves())
 	}
 	switch {
 	case about.Batches < 3:
 		fmt.Fprintf(stdout, "%d batches are too few to tell.\n", about.Batches)
-	case len(advice) == 0:
+	case len(r.advice) == 0:
 		fmt.Fprintf(stdout, "Nothing that this trace shows.\n")
 	}
 	return nil

@@ -106,7 +106,7 @@ from there.`,
 			defer stop()
 			served, err := stocclient.Dial(ctx, args[0], sockets.options())
 			if err != nil {
-				return refused(err)
+				return asMissing(err)
 			}
 			defer served.Close()
 			w, err := warm(ctx, args[0], served, sockets.options(), parallel, c.ErrOrStderr())
@@ -252,7 +252,7 @@ func (w *warmed) ended(why error) error {
 	if errors.Is(why, stocclient.ErrReplaced) {
 		return fmt.Errorf("%w: its source has changed; the same command fills the new one", stocclient.ErrReplaced)
 	}
-	return fmt.Errorf("%w; %s", refused(why), w.soFar())
+	return fmt.Errorf("%w; %s", asMissing(why), w.soFar())
 }
 
 // headline is the result for people.
@@ -277,7 +277,7 @@ func (w *warmed) report(asJSON bool, stderr io.Writer) error {
 	if w.queue.failed == 0 {
 		return nil
 	}
-	err := fmt.Errorf("%s could not be filled", plural(w.queue.failed, "sample"))
+	err := fmt.Errorf("%s could not be filled", table.Plural(w.queue.failed, "sample"))
 	if asJSON {
 		return reported(err)
 	}

@@ -132,42 +132,57 @@ func (p *warmQueue) stop() {
 	p.mu.Unlock()
 }
 
-// back counts the results of a batch. failures are its samples that are not in the cache.
-func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
+// outcome is what became of the samples of a batch.
+type outcome struct {
+	there []int      // in the cache
+	again []int      // without a slot: they are requested again
+	bad   []unfilled // not to be filled
+	room  bool       // for another sample, as far as is known
+}
+
+// outcome finds out what became of a batch. failures are its samples that the server did not fill.
+func (p *warmQueue) outcome(batch []int, failures []stocclient.FetchFailure) (o outcome, err error) {
 	missing := map[int]bool{}
-	var again []int
-	var bad []unfilled
-	room := true
+	o.room = true
 	for _, f := range failures {
 		missing[f.Index] = true
 		if f.Code != control.CodeNoSlot {
-			bad = append(bad, unfilled{f.Index, f.Code, f.Text})
+			o.bad = append(o.bad, unfilled{f.Index, f.Code, f.Text})
 			continue
 		}
 		state, err := p.cache.State(f.Index)
-		switch {
-		case err != nil:
-			return err
-		case state == stocclient.StateReady:
+		if err != nil {
+			return o, err
+		}
+		switch state {
+		case stocclient.StateReady:
 			delete(missing, f.Index) // another process has filled it
-		case state == stocclient.StateEmpty && room:
-			if room, err = p.hasRoom(); err != nil {
-				return err
+		case stocclient.StateEmpty, stocclient.StateWriting:
+			if o.again = append(o.again, f.Index); state == stocclient.StateEmpty && o.room {
+				if o.room, err = p.hasRoom(); err != nil {
+					return o, err
+				}
 			}
-			again = append(again, f.Index)
-		case state == stocclient.StateEmpty || state == stocclient.StateWriting:
-			again = append(again, f.Index)
 		default:
-			bad = append(bad, unfilled{f.Index, f.Code,
+			o.bad = append(o.bad, unfilled{f.Index, f.Code,
 				fmt.Sprintf("sample %d: %s, and its state is %v", f.Index, f.Text, state)})
 		}
 	}
-	there := slices.DeleteFunc(slices.Clone(batch), func(i int) bool { return missing[i] })
-	lengths := make([]uint64, len(there))
-	if _, err := p.cache.Lengths(there, lengths); err != nil {
+	o.there = slices.DeleteFunc(slices.Clone(batch), func(i int) bool { return missing[i] })
+	return o, nil
+}
+
+// back counts the results of a batch. failures are its samples that the server did not fill.
+func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient.FetchFailure) error {
+	o, err := p.outcome(batch, failures)
+	if err != nil {
 		return err
 	}
-	if room && len(again) > 0 {
+	lengths := make([]uint64, len(o.there))
+	if _, err := p.cache.Lengths(o.there, lengths); err != nil {
+		return err
+	}
+	if o.room && len(o.again) > 0 {
 		select {
 		case <-time.After(slotPause):
 		case <-ctx.Done():
@@ -177,7 +192,7 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.underWay--
-	p.filled += uint64(len(there))
+	p.filled += uint64(len(o.there))
 	for _, n := range lengths {
 		if n != stocclient.Miss { // Miss: a clear came in between
 			p.bytes += n
@@ -185,29 +200,28 @@ func (p *warmQueue) back(ctx context.Context, batch []int, failures []stocclient
 		}
 	}
 	if p.room != math.MaxInt {
-		p.room += len(batch) - len(there)
+		p.room += len(batch) - len(o.there)
 	}
-	if !room {
+	if !o.room {
 		p.full, p.over = true, true
 	}
-	for _, i := range again {
-		switch p.tries[i]++; {
-		case p.tries[i] < slotTries:
+	for _, i := range o.again {
+		if p.tries[i]++; p.tries[i] < slotTries {
 			p.ahead = append(p.ahead, i)
-		default:
-			state, err := p.cache.State(i)
-			if err != nil {
-				return err
-			}
-			if state == stocclient.StateEmpty {
-				p.short, p.over = true, true
-			} else {
-				bad = append(bad, unfilled{i, control.CodeNoSlot,
-					fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
-			}
+			continue
+		}
+		state, err := p.cache.State(i)
+		if err != nil {
+			return err
+		}
+		if state == stocclient.StateEmpty {
+			p.short, p.over = true, true
+		} else {
+			o.bad = append(o.bad, unfilled{i, control.CodeNoSlot,
+				fmt.Sprintf("sample %d: another client is filling it, for longer than %v", i, slotTries*slotPause)})
 		}
 	}
-	p.fail(bad)
+	p.fail(o.bad)
 	p.tell(p.filled, p.bytes, p.goal())
 	p.wake.Broadcast()
 	return nil
@@ -218,11 +232,7 @@ func (p *warmQueue) fail(bad []unfilled) {
 	p.failed += len(bad)
 	for _, f := range bad {
 		p.changed = p.changed || f.code == control.CodeChanged
-		if at, _ := slices.BinarySearchFunc(p.failures, f.index,
-			func(f unfilled, i int) int { return f.index - i }); at < mostFailures {
-			p.failures = slices.Insert(p.failures, at, f)
-			p.failures = p.failures[:min(len(p.failures), mostFailures)]
-		}
+		keepFirst(&p.failures, f, func(f unfilled) int { return f.index })
 	}
 }
 

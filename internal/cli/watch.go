@@ -29,7 +29,7 @@ type watch struct {
 	interval time.Duration
 	count    uint64 // intervals to show; 0: no end
 	json     bool
-	at       looking
+	with     extras
 
 	columns table.Columns[change] // of lines
 	before  map[[16]byte]*stats   // the last read of each segment
@@ -170,10 +170,10 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 	var rows []*stats
 	var err error
 	if w.name == "" {
-		rows, err = w.dir.allStats(stderr, w.at)
+		rows, err = w.dir.allStats(stderr, w.with)
 	} else {
 		var s *stats
-		if s, err = w.dir.stats(w.name, w.at); err == nil {
+		if s, err = w.dir.stats(w.name, w.with); err == nil {
 			rows = []*stats{s}
 		}
 	}
@@ -183,7 +183,7 @@ func (w *watch) read(stderr io.Writer) ([]change, error) {
 		changes[k] = change{s, w.before[s.uuid]}
 		now[s.uuid] = s
 	}
-	maps.DeleteFunc(w.at.tracks, func(uuid [16]byte, _ *advise.Track) bool { return now[uuid] == nil })
+	maps.DeleteFunc(w.with.tracks, func(uuid [16]byte, _ *advise.Track) bool { return now[uuid] == nil })
 	w.before = now
 	return changes, err
 }

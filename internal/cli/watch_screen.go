@@ -81,9 +81,8 @@ func sideBySide(b *bytes.Buffer, c change) {
 			change += "/s"
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s", column.Title, table.Text(column.Value(c.now)), change)
-		if beside := besideTotals[column.Field]; e != nil && beside != nil {
-			observed, predicted := beside(*e)
-			fmt.Fprintf(tw, "\t%s\t%s", table.Text(observed), table.Text(predicted))
+		if beside, ok := besideTotals[column.Field]; ok && e != nil {
+			fmt.Fprintf(tw, "\t%s\t%s", table.Text(beside.observed(e)), table.Text(beside.predicted(e)))
 		} else if e != nil {
 			fmt.Fprint(tw, "\t\t") // the columns go on
 		}

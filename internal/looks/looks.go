@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Pauses says how long to wait.
-type Pauses struct {
-	First, Longest time.Duration // pauses between two looks; each is 1.5 times the one before
-	Most           time.Duration // from the first look on
-}
+// The pauses between two looks, each 1.5 times the one before: docs/spec/control.md, docs/spec/tiers.md.
+const (
+	first   = 2 * time.Millisecond
+	longest = 100 * time.Millisecond
+)
 
 // Errors of Until.
 var (
@@ -19,16 +19,16 @@ var (
 	ErrEnded  = errors.New("the wait was ended")
 )
 
-// Until looks until look returns true. It returns the cause of ctx, ErrEnough after Most, or ErrEnded when end
+// Until looks until look returns true. It returns the cause of ctx, ErrEnough after most, or ErrEnded when end
 // is closed. end may be nil.
-func (p Pauses) Until(ctx context.Context, end <-chan struct{}, look func() bool) error {
+func Until(ctx context.Context, end <-chan struct{}, most time.Duration, look func() bool) error {
 	began := time.Now()
 	if look() {
 		return nil
 	}
-	timer := time.NewTimer(p.First)
+	timer := time.NewTimer(first)
 	defer timer.Stop()
-	for pause := p.First; ; {
+	for pause := first; ; {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -39,10 +39,10 @@ func (p Pauses) Until(ctx context.Context, end <-chan struct{}, look func() bool
 		if look() {
 			return nil
 		}
-		if time.Since(began) > p.Most {
+		if time.Since(began) > most {
 			return ErrEnough
 		}
-		pause = min(pause+pause/2, p.Longest)
+		pause = min(pause+pause/2, longest)
 		timer.Reset(pause)
 	}
 }

@@ -10,32 +10,33 @@ import (
 
 // Ensure that pauses grow by a half to the longest, and that each way to end a wait does so.
 func TestUntil(t *testing.T) {
-	p := Pauses{First: 2 * time.Millisecond, Longest: 5 * time.Millisecond, Most: 30 * time.Millisecond}
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		began := time.Now()
-		look := func() bool { at = append(at, time.Since(began)); return len(at) == 6 }
-		if err := p.Until(t.Context(), nil, look); err != nil {
+		look := func() bool { at = append(at, time.Since(began)); return len(at) == 15 }
+		if err := Until(t.Context(), nil, time.Minute, look); err != nil {
 			t.Fatal(err)
 		}
-		want := []time.Duration{0, 2, 5, 9500, 14500, 19500}
+		want, pause := time.Duration(0), 2*time.Millisecond
 		for k, one := range at {
-			if w := want[k]; k > 2 && one != w*time.Microsecond || k <= 2 && one != w*time.Millisecond {
-				t.Errorf("look %d after %v", k, one)
+			if one != want {
+				t.Errorf("look %d after %v, not %v", k, one, want)
 			}
+			want += pause
+			pause = min(pause*3/2, 100*time.Millisecond)
 		}
-		if err := p.Until(t.Context(), nil, func() bool { return false }); !errors.Is(err, ErrEnough) {
+		if err := Until(t.Context(), nil, 30*time.Millisecond, func() bool { return false }); !errors.Is(err, ErrEnough) {
 			t.Error(err)
 		}
 		cause := errors.New("no patience")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { cancel(cause) })
-		if err := p.Until(ctx, nil, func() bool { return false }); !errors.Is(err, cause) {
+		if err := Until(ctx, nil, time.Minute, func() bool { return false }); !errors.Is(err, cause) {
 			t.Error(err)
 		}
 		end := make(chan struct{})
 		close(end)
-		if err := p.Until(t.Context(), end, func() bool { return false }); !errors.Is(err, ErrEnded) {
+		if err := Until(t.Context(), end, time.Minute, func() bool { return false }); !errors.Is(err, ErrEnded) {
 			t.Error(err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/stocached/stocached/order"
@@ -126,11 +127,9 @@ var refusals = []struct {
 func (s *Host) refuse(w http.ResponseWriter, what, name string, err error) {
 	s.Log.Warn("an operator was refused", "change", what, "cache", name, "error", err)
 	for _, r := range refusals {
-		for _, target := range r.errors {
-			if errors.Is(err, target) {
-				fail(w, r.status, err.Error())
-				return
-			}
+		if slices.ContainsFunc(r.errors, func(target error) bool { return errors.Is(err, target) }) {
+			fail(w, r.status, err.Error())
+			return
 		}
 	}
 	fail(w, http.StatusInternalServerError, err.Error())

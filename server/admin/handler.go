@@ -48,8 +48,8 @@ type Host struct {
 	Require   func(name string) (*served.Cache, error)                       // is Enter with an error
 	Absent    func(name string) string                                       // says why there is no cache of that name
 	StartPlan func(name string, o prefetch.Options) (prefetch.Status, error) // starts a plan for a cache
-	// maps the caches of the server to 0, and those left out to 1
-	Missing func() map[string]float64
+	// says of each cache, and of each that is left out, whether it is
+	IsLeftOut func() map[string]bool
 	// memory of answers that wait to be written
 	Replies  *session.Budget
 	Requests *session.Budget // memory of requests under way

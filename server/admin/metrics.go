@@ -36,10 +36,17 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		send(out, prometheus.GaugeValue, "client_bytes_limit", "The limit of this memory (limits.clients).",
 			float64(limit), "kind", kind)
 	}
-	for name, leftOut := range c.host.Missing() {
+	for name, leftOut := range c.host.IsLeftOut() {
 		send(out, prometheus.GaugeValue, "left_out",
-			"1 for a cache of the configuration that this server could not make or adopt.", leftOut, "cache", name)
+			"1 for a cache of the configuration that this server could not make or adopt.", oneIf(leftOut), "cache", name)
 	}
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // send sends a metric. labels are the name of each label and its value.
@@ -143,11 +150,7 @@ func tiers(all []tier.Status, gauge func(name, help string, v float64, labels ..
 		}
 		gauge("tier_queued_bytes", "Bytes of samples that wait to be written to a tier.", float64(t.Queued), which...)
 		for _, n := range t.Nodes {
-			state := 0.0
-			if n.LeftOut {
-				state = 1
-			}
-			gauge("tier_left_out", "1: this node of a tier is left out now.", state,
+			gauge("tier_left_out", "1: this node of a tier is left out now.", oneIf(n.LeftOut),
 				append(slices.Clone(which), "node", n.Address)...)
 		}
 	}

@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -165,7 +166,7 @@ func syntax(err error) string {
 // complaints returns those about the types of values, or, if there are none, those of check about
 // the values; sorted.
 func complaints(decoding error, check func() []string) []string {
-	all := []string(nil)
+	var all []string
 	if decoding != nil {
 		all = source.Complaints(decoding)
 	} else {
@@ -186,7 +187,7 @@ func passed(d *mapstructure.DecoderConfig) { d.ErrorUnused = false }
 
 // readBytes reads sizes and bounds: numbers, texts with a unit, and the word that stands for 0.
 func readBytes(from, to reflect.Type, value any) (any, error) {
-	word, meaning := "", ""
+	var word, meaning string
 	switch to {
 	case reflect.TypeFor[Size]():
 		word, meaning = "all", "capacity for every sample"
@@ -330,9 +331,7 @@ func (c *Cache) check() (complaints []string) {
 	if len(c.Source) == 0 {
 		complain("source: a cache of a server needs one, such as {kind: dir, path: ./pictures}")
 	}
-	if c.Policy == "" {
-		c.Policy = "first-come"
-	}
+	c.Policy = cmp.Or(c.Policy, shm.PolicyFirstCome.String())
 	if _, err := shm.ParsePolicy(c.Policy); err != nil {
 		complain("%s", strings.TrimPrefix(err.Error(), shm.ErrInvalid.Error()+": "))
 	}
@@ -428,12 +427,7 @@ func (c *Config) resolve(key string, value any) any {
 }
 
 // SocketsDir returns the folder of the sockets.
-func (c *Config) SocketsDir() string {
-	if c.Sockets.Dir == "" {
-		return control.SocketsDir()
-	}
-	return c.Sockets.Dir
-}
+func (c *Config) SocketsDir() string { return cmp.Or(c.Sockets.Dir, control.SocketsDir()) }
 
 // Setting is a key in force.
 type Setting struct{ Key, Value, From string }

@@ -410,41 +410,22 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 	began := time.Now()
 	data, fetched := f.side.take(index)
 	kept := data != nil
-	var err error
 	cost := loadtime.Cost{}
 	if !kept {
+		var err error
 		cost = loadtime.MeasureIf(f.cache.MeasureNext(), ctx, func(ctx context.Context) {
 			data, err = f.load(ctx, from, index)
 		})
-		if err == nil {
-			f.stats.Loads.add(cost)
+		if err != nil {
+			return f.unread(from, index, err)
 		}
-	}
-	if e := (*source.BadError)(nil); errors.As(err, &e) {
-		f.bad.add(f.log, index, e, time.Now())
-		return failed(control.CodeBad, e)
-	}
-	if err != nil {
-		return unread(from, index, err)
+		f.stats.Loads.add(cost)
 	}
 	fault.At("fill.read")
 	if why.unstored {
 		return result{data: data, fetched: fetched}
 	}
-	var stored cache.Result
-	if why.freeOnly {
-		stored, err = f.cache.SetFree(index, data.Bytes, cost.All)
-	} else {
-		parts := [1][]byte{data.Bytes}
-		stored, err = f.cache.SetLoaded(index, parts[:], 0, cost.All)
-	}
-	fault.At("fill.stored")
-	there := err == nil && (stored == cache.Stored || stored == cache.Exists)
-	if errors.Is(err, shm.ErrClosed) {
-		f.log.Debug("a read that was given up has returned after its cache was closed", "sample", index)
-	} else if err != nil {
-		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
-	}
+	there := f.store(index, data.Bytes, why.freeOnly, cost.All)
 	if there && kept {
 		f.side.forget(index)
 	} else if there {
@@ -455,6 +436,26 @@ func (f *Filler) read(ctx context.Context, from source.Source, index int, why pu
 		return result{stored: true}
 	}
 	return result{data: data, stored: there, fetched: fetched}
+}
+
+// store stores a sample, whose load took so long, and says whether the cache has it now. freeOnly: no other sample may
+// lose its slot.
+func (f *Filler) store(index int, data []byte, freeOnly bool, took time.Duration) (there bool) {
+	var stored cache.Result
+	var err error
+	if freeOnly {
+		stored, err = f.cache.SetFree(index, data, took)
+	} else {
+		parts := [1][]byte{data}
+		stored, err = f.cache.SetLoaded(index, parts[:], 0, took)
+	}
+	fault.At("fill.stored")
+	if errors.Is(err, shm.ErrClosed) {
+		f.log.Debug("a read that was given up has returned after its cache was closed", "sample", index)
+	} else if err != nil {
+		f.log.Error("a sample was read and could not be stored", "sample", index, "error", err)
+	}
+	return err == nil && (stored == cache.Stored || stored == cache.Exists)
 }
 
 // load reads a sample from its source. The caller releases it if err is nil.
@@ -499,13 +500,17 @@ func (f *Filler) take(n int) *[]byte {
 
 // buffer makes the Buffer of bytes in a buffer that take has returned. Its one user is the caller.
 func (f *Filler) buffer(buffer *[]byte, data []byte) *Buffer {
-	b := &Buffer{Bytes: data, giveUp: func() { f.buffers.Put(buffer) }}
+	b := &Buffer{Bytes: data, free: func() { f.buffers.Put(buffer) }}
 	b.users.Store(1)
 	return b
 }
 
 // unread is the result of a sample that the source could not read.
-func unread(from source.Source, index int, err error) result {
+func (f *Filler) unread(from source.Source, index int, err error) result {
+	if e := (*source.BadError)(nil); errors.As(err, &e) {
+		f.bad.add(f.log, index, e, time.Now())
+		return failed(control.CodeBad, e)
+	}
 	code := control.CodeRead
 	switch {
 	case errors.Is(err, source.ErrIndex):

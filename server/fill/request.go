@@ -123,14 +123,14 @@ func failed(code control.Code, err error) result { return result{code: code, tex
 // Buffer is the bytes of a sample. Several requesters may send it. The last Release
 // gives the memory back.
 type Buffer struct {
-	Bytes  []byte
-	users  atomic.Int32
-	giveUp func()
+	Bytes []byte
+	users atomic.Int32
+	free  func()
 }
 
 // Release ends the use of one requester.
 func (b *Buffer) Release() {
 	if b.users.Add(-1) == 0 {
-		b.giveUp()
+		b.free()
 	}
 }

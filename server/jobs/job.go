@@ -21,17 +21,17 @@ type Job struct {
 	missed  uint64 // misses of its client when the server heard of it
 	by      any    // who announced it last; Jobs.mu protects it
 
-	told  atomic.Uint64       // its reads, if its client tells them
-	asked atomic.Uint64       // samples that other clients fetched for it, in that case
-	lap   atomic.Pointer[lap] // where it was when someone last asked
-	pace  atomic.Uint64       // bits of a float64: its reads in those of the fastest job
-	over  atomic.Bool
-	speed speed // Jobs.mu protects it and account
+	told   atomic.Uint64          // its reads, if its client tells them
+	asked  atomic.Uint64          // samples that other clients fetched for it, in that case
+	epochs atomic.Pointer[epochs] // where it was when someone last asked
+	pace   atomic.Uint64          // bits of a float64: its reads in those of the fastest job
+	over   atomic.Bool
+	speed  speed // Jobs.mu protects it and account
 	account
 }
 
-// lap is an epoch of a job, and the one after it.
-type lap struct {
+// epochs are an epoch of a job, and the one after it.
+type epochs struct {
 	begin, reads uint64 // number of its first read, and how many there are
 	from         uint64 // position of the first read of all ranks
 	now, then    *order.Epoch
@@ -70,7 +70,7 @@ func newJob(segment *shm.Segment, p Plan) (*Job, error) {
 		job.told.Store(p.Reads)
 	}
 	job.pace.Store(math.Float64bits(1))
-	job.lap.Store(job.lapOf(0))
+	job.epochs.Store(job.epochsOf(0))
 	return job, nil
 }
 
@@ -97,12 +97,7 @@ func (j *Job) Reads() uint64 {
 }
 
 // count returns a counter of the job's client.
-func (j *Job) count(k shm.Counter) (n uint64) {
-	for stripe := range shm.CounterStripes {
-		n += j.segment.Counter(j.Plan.Owner-1, stripe, k).Load()
-	}
-	return n
-}
+func (j *Job) count(k shm.Counter) uint64 { return j.segment.Count(j.Plan.Owner-1, k) }
 
 // Position returns the epoch of a read, its number among the reads of this epoch, and their number.
 func (j *Job) Position(read uint64) (epoch, at, of uint64) {
@@ -115,43 +110,43 @@ func (j *Job) Position(read uint64) (epoch, at, of uint64) {
 	return j.Plan.Epoch + number, read - begin, of
 }
 
-// lapOf returns the lap of a read.
-func (j *Job) lapOf(read uint64) *lap {
+// epochsOf returns the epoch of a read, and the next one.
+func (j *Job) epochsOf(read uint64) *epochs {
 	number, at, of := j.Position(read)
-	l := &lap{begin: read - at, reads: of}
-	if l.begin == 0 && number == j.Plan.Epoch {
-		l.from = j.Plan.Shard.From
+	e := &epochs{begin: read - at, reads: of}
+	if e.begin == 0 && number == j.Plan.Epoch {
+		e.from = j.Plan.Shard.From
 	}
-	l.now, _ = j.Plan.Order.Epoch(number) // newJob has checked the order
-	l.then, _ = j.Plan.Order.Epoch(number + 1)
-	return l
+	e.now, _ = j.Plan.Order.Epoch(number) // newJob has checked the order
+	e.then, _ = j.Plan.Order.Epoch(number + 1)
+	return e
 }
 
 // Fill writes the samples of reads from one on to dst.
 func (j *Job) Fill(dst []int, read uint64) {
 	for done := 0; done < len(dst); {
-		l := j.lap.Load()
-		if read+uint64(done)-l.begin >= l.reads { // it is ahead of the job, so next would not want it
-			l = j.lapOf(read + uint64(done))
+		e := j.epochs.Load()
+		if read+uint64(done)-e.begin >= e.reads { // it is ahead of the job, so next would not want it
+			e = j.epochsOf(read + uint64(done))
 		}
 		shard := j.Plan.Shard
-		shard.From = l.from
-		part, err := shard.Of(l.now)
+		shard.From = e.from
+		part, err := shard.Of(e.now)
 		if err != nil {
 			panic(err) // newJob has checked the shard
 		}
-		done += part.Fill(dst[done:], read+uint64(done)-l.begin)
+		done += part.Fill(dst[done:], read+uint64(done)-e.begin)
 	}
 }
 
-// at returns the lap of a read, mostly without an allocation.
-func (j *Job) at(read uint64) *lap {
-	l := j.lap.Load()
-	if read-l.begin >= l.reads { // also if read is below begin
-		l = j.lapOf(read)
-		j.lap.Store(l)
+// at is epochsOf, mostly without an allocation.
+func (j *Job) at(read uint64) *epochs {
+	e := j.epochs.Load()
+	if read-e.begin >= e.reads { // also if read is below begin
+		e = j.epochsOf(read)
+		j.epochs.Store(e)
 	}
-	return l
+	return e
 }
 
 // next returns in how many reads of the fastest job this one reads a sample, 1 if it is the next one;
@@ -171,15 +166,15 @@ func (j *Job) next(sample uint64) uint64 {
 func (j *Job) until(sample uint64) uint64 {
 	read := j.Reads()
 	read -= min(read, j.behind)
-	l := j.at(read)
+	e := j.at(read)
 	shard := &j.Plan.Shard
-	n, ok := numberOf(l.now, l.from, shard, sample)
-	if n += l.begin; !ok || n < read || n-l.begin >= l.reads {
-		n, ok = numberOf(l.then, 0, shard, sample)
+	n, ok := numberOf(e.now, e.from, shard, sample)
+	if n += e.begin; !ok || n < read || n-e.begin >= e.reads {
+		n, ok = numberOf(e.then, 0, shard, sample)
 		if !ok || n >= j.whole {
 			return policy.Unread
 		}
-		n += l.begin + l.reads
+		n += e.begin + e.reads
 	}
 	return n - read
 }

@@ -36,29 +36,34 @@ func (o *Options) order(samples uint64) (of order.Order, ends order.Ends, err er
 		return of, 0, fmt.Errorf("%w: the plan has %d samples, and the cache %d; a plan of another dataset "+
 			"would read samples that no client asks for", order.ErrInvalid, o.Samples, samples)
 	}
-	var kinds []string
-	for of.Kind = order.Sequential; of.Kind.String() != o.Kind; of.Kind++ {
-		if kinds = append(kinds, of.Kind.String()); of.Kind == order.Blocks {
-			return of, 0, fmt.Errorf("%w: kind %q; there are: %s", order.ErrInvalid, o.Kind, strings.Join(kinds, ", "))
-		}
+	kind, err := numberOf("kind", o.Kind, order.Sequential.String(), order.Shuffled.String(), order.Windows.String(),
+		order.Blocks.String())
+	if err != nil {
+		return of, 0, err
 	}
-	names := []string{"uneven", "pad", "drop"} // in the order of order.Ends
-	k := slices.Index(names, cmp.Or(o.Ends, names[0]))
+	of.Kind = order.Kind(kind)
+	end, err := numberOf("ends", o.Ends, "uneven", "pad", "drop") // as order.Ends numbers them
+	return of, order.Ends(end), err
+}
+
+// numberOf returns which of its names the value of a key is. Errors: order.ErrInvalid.
+func numberOf(key, value string, names ...string) (int, error) {
+	k := slices.Index(names, value)
 	if k < 0 {
-		return of, 0, fmt.Errorf("%w: ends %q; there are: %s", order.ErrInvalid, o.Ends, strings.Join(names, ", "))
+		return 0, fmt.Errorf("%w: %s %q; there are: %s", order.ErrInvalid, key, value, strings.Join(names, ", "))
 	}
-	return of, order.Ends(k), nil
+	return k, nil
 }
 
 // complete fills in defaults, and returns the shards of the ranks.
 func (o *Options) complete(samples uint64) (parts []*order.Part, err error) {
+	o.Ends = cmp.Or(o.Ends, "uneven")
 	of, ends, err := o.order(samples)
 	if err != nil {
 		return nil, err
 	}
 	o.Name, o.Samples, o.WorldSize, o.Ahead = cmp.Or(o.Name, "plan"), samples, max(o.WorldSize, 1),
 		cmp.Or(o.Ahead, defaultAhead)
-	o.Ends = cmp.Or(o.Ends, "uneven")
 	if err := shm.CheckName(o.Name); err != nil {
 		return nil, fmt.Errorf("the name of the plan: %w", err)
 	}

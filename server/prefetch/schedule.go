@@ -160,7 +160,7 @@ func (p *Schedule) step() (over string) {
 		return "its cache was closed"
 	}
 	defer p.cache.Leave()
-	now := consumed(p.cache.Segment())
+	now := readsOf(p.cache.Segment())
 	p.mu.Lock()
 	if consumed := min(now-p.began, p.total); consumed > p.consumed {
 		p.consumed, p.moved = consumed, time.Now()
@@ -191,8 +191,8 @@ func (p *Schedule) more() bool {
 	ranks := uint64(len(p.parts))
 	p.mu.Lock()
 	limit := min(p.consumed+max(p.options.Ahead, ranks), p.total)
-	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1))
-	if rounds == 0 && p.next < limit && p.total-p.next < ranks { // the last round: some ranks have no sample in it
+	rounds := min((limit-min(p.next, limit))/ranks, max(chunk/ranks, 1)) // samples of each rank
+	if rounds == 0 && p.next < limit && p.total-p.next < ranks {         // the last round: some ranks have no sample in it
 		rounds = 1
 	}
 	if rounds == 0 || p.underWay >= maxUnderWay || p.closing || p.ctx.Err() != nil {
@@ -256,7 +256,7 @@ func (p *Schedule) ask(indices []int) {
 	}
 	r := fill.NewRequest(p, p.queue, missing)
 	r.FreeOnly = true // in a cache that evicts: a victim may be a sample that this epoch still needs
-	p.requests[r], p.asked = true, p.life()
+	p.requests[r], p.asked = true, p.cache.Client().Life()
 	p.underWay += len(missing)
 	p.mu.Unlock()
 	p.cache.Filler().Submit(r)
@@ -267,17 +267,14 @@ func (p *Schedule) ask(indices []int) {
 func (p *Schedule) room() (room, try bool) {
 	seg := p.cache.Segment()
 	if seg.HasSlotTable() && uint64(shm.FreeFrom(seg.FreeFrom().Load()).From()) >= seg.Slots {
-		p.full, p.fullAt = true, p.life()
+		p.full, p.fullAt = true, p.cache.Client().Life()
 		return false, false
 	}
-	if p.full && p.life() != p.fullAt {
+	if p.full && p.cache.Client().Life() != p.fullAt {
 		p.full = false // a clear came in between
 	}
 	return !p.full, time.Now().After(p.retry)
 }
-
-// life counts the clears of the cache.
-func (p *Schedule) life() uint64 { return shm.Phase(p.cache.Segment().Phase().Load()).Epoch() }
 
 // CanTake returns true: a schedule keeps no bytes.
 func (p *Schedule) CanTake(int) bool { return true }
@@ -293,7 +290,7 @@ func (p *Schedule) Take(uint32, *fill.Buffer) bool {
 func (p *Schedule) noSlot() {
 	p.held.Store(true)
 	p.mu.Lock()
-	p.setFull(p.life())
+	p.setFull(p.cache.Client().Life())
 	p.mu.Unlock()
 	p.wakeUp()
 }
@@ -352,13 +349,10 @@ func (p *Schedule) status() Status {
 	return a
 }
 
-// consumed returns how many samples clients have read from a cache in its whole life, hits and
-// misses.
-func consumed(s *shm.Segment) (n uint64) {
-	for r := range min(uint32(s.ClientsHigh().Load()), s.ClientRecords) {
-		for stripe := range shm.CounterStripes {
-			n += s.Counter(r, stripe, shm.Hits).Load() + s.Counter(r, stripe, shm.Misses).Load()
-		}
+// readsOf returns how many samples clients have read from a cache in its whole life, hits and misses.
+func readsOf(s *shm.Segment) (n uint64) {
+	for r := range s.RecordsUsed() {
+		n += s.Count(r, shm.Hits) + s.Count(r, shm.Misses)
 	}
 	return n
 }

@@ -30,7 +30,7 @@ func (s *Schedules) Start(c Cache, o Options, log *slog.Logger) (Status, error) 
 		return Status{}, err
 	}
 	p := &Schedule{cache: c, all: s, log: log, options: o, parts: parts, wake: make(chan struct{}, 1),
-		began: consumed(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
+		began: readsOf(c.Segment()), moved: time.Now(), requests: map[*fill.Request]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.queue = fill.NewQueue(true, p.held.Load)
 	for _, part := range parts {

@@ -93,52 +93,14 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	}()
 	h = &Cache{Name: p.Options.Name, Log: log, want: p.want, bytes: p.Bytes, options: p.Options,
 		counts: cmp.Or(p.counts, new(counts))}
-	made := h
 	if h.tiers, err = h.openTiers(p); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			made.closeTiers(made.tiers)
-		}
-	}()
-	for h.cache == nil {
-		h.segment, err = p.find()
-		switch {
-		case err == nil:
-			fault.At("served.opened")
-			why := differs(&h.segment.Header, &h.segment.Geometry, &p.want)
-			if why == "" {
-				err := h.attach()
-				if errors.Is(err, shm.ErrNotFound) {
-					continue // its last user has just ended and removed it
-				}
-				if err != nil {
-					return nil, err
-				}
-				h.adopted = true
-				continue
-			}
-			if err := h.replace(why); err != nil {
-				return nil, err
-			}
-		case errors.Is(err, shm.ErrNotFound):
-			h.segment, err = shm.Create(p.want)
-			if errors.Is(err, shm.ErrExists) {
-				continue // another process has created it first
-			}
-			if err != nil {
-				return nil, err
-			}
-			fault.At("served.created")
-			if err := h.attach(); err != nil {
-				return nil, err
-			}
-		default:
-			return nil, err // another user's, or not a segment: do not remove an unknown file
-		}
+	if err = h.open(p); err != nil {
+		h.closeTiers(h.tiers)
+		return nil, err
 	}
-	h.read(p, h.tiers)
+	h.readFrom(p, h.tiers)
 	var next func(sample, soon uint64) uint64
 	if h.jobs != nil {
 		next = h.jobs.Soonest
@@ -148,6 +110,46 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 	if h.jobs != nil {
 		h.planned = prefetch.NewAhead(h, h.jobs)
 	}
+	h.tellOperators(p)
+	return h, nil
+}
+
+// open adopts the segment of an earlier server, or creates one, and becomes its client.
+func (h *Cache) open(p *Prepared) error {
+	for {
+		segment, err := p.find(false)
+		if errors.Is(err, shm.ErrNotFound) {
+			if h.segment, err = shm.Create(p.want); errors.Is(err, shm.ErrExists) {
+				continue // another process has created it first
+			}
+			if err != nil {
+				return err
+			}
+			fault.At("served.created")
+			return h.attach()
+		}
+		if err != nil {
+			return err // another user's, or not a segment: do not remove an unknown file
+		}
+		h.segment = segment
+		fault.At("served.opened")
+		if why := differs(&segment.Header, &segment.Geometry, &p.want); why != "" {
+			if err := h.replace(why); err != nil {
+				return err
+			}
+			continue
+		}
+		err = h.attach()
+		if errors.Is(err, shm.ErrNotFound) {
+			continue // its last user has just ended and removed it
+		}
+		h.adopted = err == nil
+		return err
+	}
+}
+
+// tellOperators logs what is served, and what its source advises.
+func (h *Cache) tellOperators(p *Prepared) {
 	filled := uint64(0)
 	if h.adopted { // Stats reads the whole index; a cold cache does not need that
 		if stats, err := h.cache.Stats(); err == nil {
@@ -162,13 +164,12 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 			about = append(about, note.Name, note.Text)
 		}
 	}
-	log.Info("serving", about...)
+	h.Log.Info("serving", about...)
 	for _, note := range info.Notes {
 		if note.Advice {
-			log.Warn("advice about the source", note.Name, note.Text)
+			h.Log.Warn("advice about the source", note.Name, note.Text)
 		}
 	}
-	return h, nil
 }
 
 // Path returns what shm.Open takes to find the cache; "": no name.
@@ -184,11 +185,11 @@ func (o Options) Path() string {
 
 // find opens the segment that an earlier server left. It returns ErrNotFound if there is none; an
 // unnamed cache never has one.
-func (p *Prepared) find() (*shm.Segment, error) {
+func (p *Prepared) find(readOnly bool) (*shm.Segment, error) {
 	if p.Options.Unnamed {
 		return nil, shm.ErrNotFound
 	}
-	return shm.Open(p.Options.Path(), shm.OpenOptions{})
+	return shm.Open(p.Options.Path(), shm.OpenOptions{ReadOnly: readOnly})
 }
 
 // attach takes the server lock of the segment and becomes its client.
@@ -350,7 +351,7 @@ func (h *Cache) Refill(p *Prepared) error {
 		return fill.ErrEnding
 	}
 	h.tiers = tiers
-	h.read(p, tiers)
+	h.readFrom(p, tiers)
 	h.options = p.Options
 	before := h.filler.SetSource(h.source)
 	h.use.Unlock()
@@ -360,10 +361,10 @@ func (h *Cache) Refill(p *Prepared) error {
 	return nil
 }
 
-// Plan records what a client reads from now on, in place of an earlier plan of it. nil: the
-// cache has another policy, and does not need plans. The caller has entered. Errors: order.ErrInvalid,
+// Announce records what the job of a client reads from now on, in place of what it announced before. nil: the
+// cache has another policy, and needs no announcements. The caller has entered. Errors: order.ErrInvalid,
 // jobs.ErrManyJobs.
-func (h *Cache) Plan(p jobs.Plan) (*jobs.Job, error) {
+func (h *Cache) Announce(p jobs.Plan) (*jobs.Job, error) {
 	if h.jobs == nil {
 		return nil, nil
 	}
@@ -377,8 +378,8 @@ func (h *Cache) Fetched(indices []int64) {
 	}
 }
 
-// EndPlan forgets a job, unless another connection than by has announced it since.
-func (h *Cache) EndPlan(old *jobs.Job, by any) {
+// EndJob forgets a job, unless another connection than by has announced it since.
+func (h *Cache) EndJob(old *jobs.Job, by any) {
 	if h.jobs != nil && old != nil {
 		h.jobs.Remove(old, by)
 	}
@@ -402,9 +403,8 @@ func (h *Cache) ReadAhead(indices []int) {
 	h.ahead.Prefetch(indices)
 }
 
-// Announce tells a source that reads ahead which samples a client prefetches. The caller has
-// entered.
-func (h *Cache) Announce(indices []int64) {
+// Prefetched is ReadAhead of the samples of a PREFETCH that the cache does not have. The caller has entered.
+func (h *Cache) Prefetched(indices []int64) {
 	if h.ahead == nil {
 		return
 	}
@@ -417,15 +417,14 @@ func (h *Cache) Announce(indices []int64) {
 	h.ReadAhead(missing)
 }
 
-// Shut ends the server's part in the cache and closes the segment, which stays. It waits at most
-// wait for reads under way, and tells the waiters of longer ones that the cache is closing.
-// keepSource leaves the source open, for another cache.
-func (h *Cache) Shut(wait time.Duration, keepSource bool) error {
+// Shut ends the server's part in the cache and closes the segment, which stays. It waits for no read under way: their
+// clients get the answer that the cache is closing. keepSource leaves the source open, for another cache.
+func (h *Cache) Shut(keepSource bool) error {
 	h.Schedules.Close()
 	if h.planned != nil {
 		h.planned.Close()
 	}
-	stuck := h.filler.Close(wait)
+	stuck := h.filler.Close(0)
 	h.use.Lock()
 	if h.gone {
 		h.use.Unlock()

@@ -48,7 +48,7 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 			return nil, errors.Join(err, both.Close())
 		}
 	}
-	if err := p.checkTiers(); err != nil {
+	if err := p.checkSettings(); err != nil {
 		return nil, errors.Join(err, p.source.Close())
 	}
 	fault.At("served.source")
@@ -61,8 +61,9 @@ func Prepare(ctx context.Context, o Options, open OpenFunc) (p *Prepared, err er
 	return p, nil
 }
 
-// checkTiers checks the settings of tiers.
-func (p *Prepared) checkTiers() error {
+// checkSettings checks the settings of tiers, and whether those of the source go together with them. Errors:
+// source.ErrInvalid, those of tier/kinds.
+func (p *Prepared) checkSettings() error {
 	if p.ahead != nil && !p.ahead.Whole() && tierkinds.Shared(p.Options.Tiers) {
 		return fmt.Errorf("%w: read_ahead beside a tier that machines share reads nothing ahead, because that could be what the "+
 			"tier has; add blocks: true if the source has blocks, or leave read_ahead out and raise parallel",
@@ -116,7 +117,7 @@ func (p *Prepared) choose(ctx context.Context, both *decode.Both) (source.Source
 }
 
 // CloseAll closes the sources of caches that will not be served.
-func CloseAll(all []*Prepared, log *slog.Logger) {
+func CloseAll(log *slog.Logger, all ...*Prepared) {
 	for _, p := range all {
 		if err := p.source.Close(); err != nil {
 			log.Warn("closing a source", "cache", p.Options.Name, "error", err)
@@ -127,10 +128,7 @@ func CloseAll(all []*Prepared, log *slog.Logger) {
 // openExisting opens the present segment of the cache's name, read-only. nil: there is none, or,
 // with an error, it does not open.
 func (p *Prepared) openExisting() (*shm.Segment, error) {
-	if p.Options.Unnamed {
-		return nil, nil
-	}
-	s, err := shm.Open(p.Options.Path(), shm.OpenOptions{ReadOnly: true})
+	s, err := p.find(true)
 	if errors.Is(err, shm.ErrNotFound) {
 		return nil, nil
 	}

@@ -23,7 +23,7 @@ func (h *Cache) EndLoad(i int) {
 	}
 }
 
-// WhenLoaded is tier.Programs.WhenEnded. nil also if programs load no samples of the cache, or it is closed.
+// WhenLoaded is tier.Programs.WhenEnded. now is nil too if programs load no samples of the cache, or it is closed.
 func (h *Cache) WhenLoaded(indices []int, most time.Duration, then func()) (now func()) {
 	if !h.Enter() {
 		return nil

@@ -13,8 +13,8 @@ func (h *Cache) openTiers(p *Prepared) (*tier.Set, error) {
 	return tierkinds.Open(p.Options.Tiers, p.about(h.Log))
 }
 
-// read makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
-func (h *Cache) read(p *Prepared, tiers *tier.Set) {
+// readFrom makes the cache read from the source of a prepared cache, with counters, and the tiers around them.
+func (h *Cache) readFrom(p *Prepared, tiers *tier.Set) {
 	h.bare, h.ahead, h.programs = p.source, p.ahead, nil
 	h.changes = &wrap.Changes{Counts: &h.counts.source}
 	counted := wrap.Watch(p.source, h.changes)

@@ -65,7 +65,7 @@ func (i *idleness) measure(h *Cache) (time.Duration, error) {
 		return 0, err
 	}
 	registrations := uint64(0)
-	for r := range min(uint32(h.segment.ClientsHigh().Load()), h.segment.ClientRecords) {
+	for r := range h.segment.RecordsUsed() {
 		registrations += h.segment.ClientWord(r, shm.ClientRegistrations).Load()
 	}
 	now := time.Now()

@@ -29,120 +29,134 @@ const againPause = 10 * time.Millisecond
 // NewBudget makes a budget of limit bytes. Budget calls again a moment after a connection was
 // refused memory; nil: it does not.
 func NewBudget(limit int, again func()) *Budget {
-	s := &Budget{limit: limit, again: again}
-	s.room.L = &s.mu
-	return s
+	b := &Budget{limit: limit, again: again}
+	b.room.L = &b.mu
+	return b
 }
 
-// fits says whether a connection that holds own bytes may take n more. reads says whether its
-// client reads. More than the limit may be taken when nothing else is taken. The caller holds mu.
-func (s *Budget) fits(own, n int, reads func() bool) bool {
-	left := s.limit - s.used
-	ok := s.used == 0 || n <= left-s.limit/2 || (own == 0 || own+n <= left/2) &&
-		(n <= left-s.limit/4 || n <= left && reads())
-	s.short = s.short || !ok
-	if !ok && !s.timed && !s.closed {
-		s.timed = true
-		time.AfterFunc(againPause, s.tryAgain)
+// allows says whether a connection that holds own bytes may take n more. reads says whether its
+// client reads. The caller holds mu.
+func (b *Budget) allows(own, n int, reads func() bool) bool {
+	left := b.limit - b.used
+	switch {
+	case b.used == 0: // more than the limit, too, or a large sample would wait forever
+		return true
+	case n <= left-b.limit/2: // less than half is taken
+		return true
+	case own > 0 && own+n > left/2:
+		return false
+	case n <= left-b.limit/4:
+		return true
+	}
+	return n <= left && reads()
+}
+
+// fits is allows. If it refuses, it sees to it that connections try again. The caller holds mu.
+func (b *Budget) fits(own, n int, reads func() bool) bool {
+	ok := b.allows(own, n, reads)
+	b.short = b.short || !ok
+	if !ok && !b.timed && !b.closed {
+		b.timed = true
+		time.AfterFunc(againPause, b.tryAgain)
 	}
 	return ok
 }
 
 // tryAgain lets all refused connections try again.
-func (s *Budget) tryAgain() {
-	s.mu.Lock()
-	s.timed = false
-	s.room.Broadcast()
-	s.mu.Unlock()
-	if s.again != nil {
-		s.again()
+func (b *Budget) tryAgain() {
+	b.mu.Lock()
+	b.timed = false
+	b.room.Broadcast()
+	b.mu.Unlock()
+	if b.again != nil {
+		b.again()
 	}
 }
 
 // hasRoom says whether take would succeed.
-func (s *Budget) hasRoom(own, n int, reads func() bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fits(own, n, reads)
+func (b *Budget) hasRoom(own, n int, reads func() bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fits(own, n, reads)
 }
 
 // take takes n bytes for a connection that holds own bytes. false: it may not.
-func (s *Budget) take(own, n int, reads func() bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.fits(own, n, reads) {
+func (b *Budget) take(own, n int, reads func() bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.fits(own, n, reads) {
 		return false
 	}
-	s.used += n
+	b.used += n
 	return true
 }
 
 // await waits until take succeeds. false: the budget was closed, or the connection is gone.
-func (s *Budget) await(own, n int, reads, gone func() bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for !s.closed && !gone() {
-		if s.fits(own, n, reads) {
-			s.used += n
+func (b *Budget) await(own, n int, reads, gone func() bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.closed && !gone() {
+		if b.fits(own, n, reads) {
+			b.used += n
 			return true
 		}
-		s.room.Wait()
+		b.room.Wait()
 	}
 	return false
 }
 
 // force takes n bytes that must not be refused.
-func (s *Budget) force(n int) {
-	s.mu.Lock()
-	s.used += n
-	s.mu.Unlock()
+func (b *Budget) force(n int) {
+	b.mu.Lock()
+	b.used += n
+	b.mu.Unlock()
 }
 
 // give gives n bytes back, and says whether a connection was refused before.
-func (s *Budget) give(n int) (short bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used -= n
-	short, s.short = s.short, false
-	s.room.Broadcast()
+func (b *Budget) give(n int) (short bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	short, b.short = b.short, false
+	b.room.Broadcast()
 	return short
 }
 
 // over says whether all memory is taken.
-func (s *Budget) over() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used >= s.limit
+func (b *Budget) over() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used >= b.limit
 }
 
 // wake makes all waiting connections try again.
-func (s *Budget) wake() {
-	s.mu.Lock()
-	s.room.Broadcast()
-	s.mu.Unlock()
+func (b *Budget) wake() {
+	b.mu.Lock()
+	b.room.Broadcast()
+	b.mu.Unlock()
 }
 
 // Close ends all waits.
-func (s *Budget) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.room.Broadcast()
-	s.mu.Unlock()
+func (b *Budget) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.room.Broadcast()
+	b.mu.Unlock()
 }
 
 // Resize sets the limit.
-func (s *Budget) Resize(limit int) {
-	s.mu.Lock()
-	s.limit = limit
-	s.room.Broadcast()
-	s.mu.Unlock()
+func (b *Budget) Resize(limit int) {
+	b.mu.Lock()
+	b.limit = limit
+	b.room.Broadcast()
+	b.mu.Unlock()
 }
 
 // Usage returns how much is taken, and the limit.
-func (s *Budget) Usage() (used, limit int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used, s.limit
+func (b *Budget) Usage() (used, limit int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used, b.limit
 }
 
 // indexBytes is the memory for one index of a request: its place in queues, its read, and its part

@@ -329,7 +329,8 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.speaks(sent{true, "an ANNOUNCE", 3}, sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", 4}); err != nil {
+		if err := c.speaks(sent{true, "an ANNOUNCE", control.SinceAnnounce},
+			sent{m.Flags == control.Told, "an ANNOUNCE with TOLD", control.SinceTold}); err != nil {
 			return err
 		}
 		c.announce(h.Request, m)
@@ -338,7 +339,7 @@ func (c *Connection) take(h control.Header, body []byte, first bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.speaks(sent{true, "an OFFER", 6}); err != nil {
+		if err := c.speaks(sent{true, "an OFFER", control.SinceOffer}); err != nil {
 			return err
 		}
 		c.offer(h.Request, m)
@@ -391,16 +392,24 @@ func (c *Connection) attach(request uint64, name string) {
 // forget tells the caches that the client is gone.
 func (c *Connection) forget() {
 	for _, h := range c.caches {
-		h.EndPlan(c.jobs[h], c)
+		h.EndJob(c.jobs[h], c)
 		h.EndLoads(c)
 		h.Disconnect()
 	}
 }
 
-// enter returns the cache with this number, which the caller leaves. nil: it has refused the request.
-func (c *Connection) enter(request uint64, number uint32) *served.Cache {
+// attached says whether the client has attached to the cache with this number; false: it has refused the request.
+func (c *Connection) attached(request uint64, number uint32) bool {
 	if number >= uint32(len(c.caches)) {
 		c.refuse(request, control.CodeNotFound, "cache %d was not attached to on this connection", number)
+		return false
+	}
+	return true
+}
+
+// enter returns the cache with this number, which the caller leaves. nil: it has refused the request.
+func (c *Connection) enter(request uint64, number uint32) *served.Cache {
+	if !c.attached(request, number) {
 		return nil
 	}
 	h := c.caches[number]
@@ -424,7 +433,7 @@ func (c *Connection) announce(request uint64, m control.AnnounceBody) {
 		c.out.send(control.AppendAnnounced(nil, request, false))
 		return
 	}
-	job, err := h.Plan(jobs.Plan{
+	job, err := h.Announce(jobs.Plan{
 		Order: order.Order{Samples: m.Samples, Kind: order.Kind(m.Kind), Seed: m.Seed, Window: m.Window, Block: m.Block},
 		Epoch: m.Epoch, Shard: order.Shard{Rank: m.Rank, Ranks: m.Ranks, From: m.Position, Ends: order.Ends(m.Ends)},
 		Owner: m.Owner, Reads: m.Reads, Batch: uint64(m.Batch), Told: m.Flags == control.Told, By: c})
@@ -495,49 +504,18 @@ func (c *Connection) speaks(all ...sent) error {
 
 // fetch handles a FETCH or PREFETCH. An error ends the connection.
 func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
-	if m.Cache >= uint32(len(c.caches)) {
-		c.refuse(h.Request, control.CodeNotFound, "cache %d was not attached to on this connection", m.Cache)
+	if !c.attached(h.Request, m.Cache) {
 		return nil
 	}
-	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", 6}, sent{m.Flags&control.Send != 0, "flag SEND", 2},
-		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", 5}); err != nil {
+	if err := c.speaks(sent{m.Flags&control.Loads != 0, "flag LOADS", control.SinceOffer},
+		sent{m.Flags&control.Send != 0, "flag SEND", control.SinceSend},
+		sent{m.Flags&control.Unstored != 0, "flag UNSTORED", control.SinceUnstored}); err != nil {
 		return err
 	}
-	cached := c.caches[m.Cache]
-	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
-		slotsOnly: m.Flags&control.SlotsOnly != 0}
-	queue := c.queues[cached].fetches
-	if r.prefetch {
-		queue = c.queues[cached].prefetches
+	r := c.newRequest(h, m)
+	if ok, err := c.allows(r); !ok || err != nil {
+		return err
 	}
-	r.samples = fill.NewRequest(r, queue, m.Indices)
-	r.samples.Unstored = m.Flags&control.Unstored != 0
-	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
-	if m.Flags&control.Loads != 0 {
-		r.samples.Loads = c
-	}
-	c.mu.Lock()
-	requests, indices := len(c.requests), c.underWay
-	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
-		requests, indices = requests+len(c.prefetches), indices+c.prefetched
-	}
-	switch {
-	case c.requests[h.Request] != nil:
-		c.mu.Unlock()
-		return fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, h.Request)
-	case requests >= control.MaxRequests || indices+len(m.Indices) > control.MaxUnderWay:
-		c.mu.Unlock()
-		if r.prefetch { // accept none of it
-			c.out.send(control.AppendPrefetched(nil, h.Request, 0))
-			return nil
-		}
-		c.refuse(h.Request, control.CodeLimit,
-			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
-			indices,
-			control.MaxRequests, control.MaxUnderWay)
-		return nil
-	}
-	c.mu.Unlock()
 	if c.reserved == 0 && !c.reserve(len(m.Indices)*indexBytes) {
 		return io.EOF
 	}
@@ -552,14 +530,14 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 	}
 	c.mu.Unlock()
 	queued := 0
-	if cached.Enter() {
+	if r.cached.Enter() {
 		if r.prefetch {
-			cached.Announce(m.Indices)
+			r.cached.Prefetched(m.Indices)
 		} else {
-			cached.Fetched(m.Indices)
+			r.cached.Fetched(m.Indices)
 		}
-		queued = cached.Filler().Submit(r.samples)
-		cached.Leave()
+		queued = r.filler.Submit(r.samples)
+		r.cached.Leave()
 	} else {
 		r.samples.Refuse()
 	}
@@ -567,6 +545,48 @@ func (c *Connection) fetch(h control.Header, m control.FetchBody) error {
 		c.out.send(control.AppendPrefetched(nil, h.Request, queued))
 	}
 	return nil
+}
+
+// newRequest makes a request of a FETCH or PREFETCH, which is not under way yet.
+func (c *Connection) newRequest(h control.Header, m control.FetchBody) *request {
+	cached := c.caches[m.Cache]
+	r := &request{connection: c, id: h.Request, cached: cached, filler: cached.Filler(), prefetch: h.Type == control.Prefetch,
+		slotsOnly: m.Flags&control.SlotsOnly != 0}
+	queue := c.queues[cached].fetches
+	if r.prefetch {
+		queue = c.queues[cached].prefetches
+	}
+	r.samples = fill.NewRequest(r, queue, m.Indices)
+	r.samples.Unstored = m.Flags&control.Unstored != 0
+	r.samples.Send, r.samples.FreeOnly = m.Flags&control.Send != 0 || r.samples.Unstored, r.prefetch || r.slotsOnly
+	if m.Flags&control.Loads != 0 {
+		r.samples.Loads = c
+	}
+	return r
+}
+
+// allows says whether the limits of a connection allow one more request; false: it has refused the request. An error
+// ends the connection.
+func (c *Connection) allows(r *request) (bool, error) {
+	c.mu.Lock()
+	requests, indices, twice := len(c.requests), c.underWay, c.requests[r.id] != nil
+	if r.prefetch { // a client cannot know when prefetches end, so they do not count against fetches
+		requests, indices = requests+len(c.prefetches), indices+c.prefetched
+	}
+	c.mu.Unlock()
+	switch {
+	case twice:
+		return false, fmt.Errorf("%w: request %d is under way already", control.ErrProtocol, r.id)
+	case requests < control.MaxRequests && indices+r.samples.Len() <= control.MaxUnderWay:
+		return true, nil
+	case r.prefetch: // accept none of it
+		c.out.send(control.AppendPrefetched(nil, r.id, 0))
+	default:
+		c.refuse(r.id, control.CodeLimit,
+			"%d requests with %d indices are under way, at most %d and %d may be; wait for answers first", requests,
+			indices, control.MaxRequests, control.MaxUnderWay)
+	}
+	return false, nil
 }
 
 // ended answers a request after its last sample.

@@ -97,7 +97,8 @@ func (o *output) full() bool {
 	return o.isFull()
 }
 
-// isFull is full. The caller holds mu.
+// isFull is full. It forgets a sample that was refused for lack of memory, once there is memory for it. The caller
+// holds mu.
 func (o *output) isFull() bool {
 	if o.short > 0 && o.waiting <= o.shortAt && o.replies.hasRoom(o.waiting, o.short, o.clientReads) {
 		o.short = 0

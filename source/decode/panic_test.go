@@ -53,7 +53,7 @@ func TestWeights(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 255, 1000, 65535} {
 		for _, out := range []int{1, 2, 7, 256, 8192} {
 			var f filter
-			f.set(n, out)
+			f.set(n, cut{size: out, kept: out})
 			src, dst := make([]byte, n), make([]byte, out)
 			for k := range src {
 				src[k] = 255

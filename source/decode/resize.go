@@ -66,12 +66,9 @@ func (t turn) resizeNeed(size image.Point, across, down cut) int64 {
 		int64(size.Y)) + 9*int64(size.X) + filters + 3*int64(across.kept)*int64(down.kept)
 }
 
-// set makes the filter that resizes n items to out: a triangle as wide as two items of the side
+// set makes the filter that resizes n items to a part of the result: a triangle as wide as two items of the side
 // that has fewer.
-func (f *filter) set(n, out int) { f.setPart(n, cut{size: out, kept: out}) }
-
-// setPart is set for a part of the result.
-func (f *filter) setPart(n int, part cut) {
+func (f *filter) set(n int, part cut) {
 	out := part.kept
 	scale := float64(n) / float64(part.size)
 	width := max(scale, 1)
@@ -100,8 +97,8 @@ func (f *filter) setPart(n int, part cut) {
 
 // resize makes planes from a picture: first across, then down, rounded to bytes between the two.
 func (s *scratch) resize(p *pixels, to [3][]byte, across, down cut) {
-	s.across.setPart(p.w, across)
-	s.down.setPart(p.h, down)
+	s.across.set(p.w, across)
+	s.down.set(p.h, down)
 	w, h := across.kept, down.kept
 	from, end := int(s.down.first[0]), int(s.down.first[h-1]+s.down.size[h-1]) // the rows that the result needs
 	n := end - from

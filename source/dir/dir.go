@@ -226,7 +226,7 @@ func (o *settings) load(ctx context.Context, place *source.Place, root string) (
 	if o.Index == "" {
 		return o.list(ctx, place, root)
 	}
-	index, err := o.newIndex(ctx, place, root)
+	index, err := o.newIndex(place, root)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ type index struct {
 
 // newIndex returns ErrInvalid for an index inside the tree, because each save would change the
 // tree.
-func (o *settings) newIndex(ctx context.Context, from *source.Place, root string) (*index, error) {
+func (o *settings) newIndex(from *source.Place, root string) (*index, error) {
 	real := root
 	if from.Objects() == nil {
 		if err := isFolder(root); err != nil {

@@ -44,7 +44,7 @@ func stamp(bytes int64, tag string) source.Stamp {
 
 // StatusError returns the error of an answer with this status. said is what the server answered.
 func StatusError(name string, status int, said string) error {
-	kind, next := error(source.ErrInvalid), ""
+	kind, next := source.ErrInvalid, ""
 	switch {
 	case status == http.StatusNotFound || status == http.StatusGone:
 		kind = fs.ErrNotExist

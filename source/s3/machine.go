@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,8 @@ var probes sync.Map // *probe by the address of the service
 // namesRole says whether the environment names a role of this pod or task. Then IAM asks for that one, and
 // never asks the machine.
 func namesRole() bool {
-	for _, name := range []string{"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	return false
+	return cmp.Or(os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE"), os.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+		os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")) != ""
 }
 
 // service returns the address of the metadata service, and whether the environment names it.

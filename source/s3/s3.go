@@ -67,7 +67,9 @@ func open(s source.Settings, endpoint string) (source.Objects, error) {
 	}
 	lookup := minio.BucketLookupAuto
 	if o.PathStyle != nil {
-		lookup = map[bool]minio.BucketLookupType{true: minio.BucketLookupPath, false: minio.BucketLookupDNS}[*o.PathStyle]
+		if lookup = minio.BucketLookupDNS; *o.PathStyle {
+			lookup = minio.BucketLookupPath
+		}
 	}
 	region := cmp.Or(o.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1")
 	core, err := minio.NewCore(u.Host, &minio.Options{Creds: keys.Credentials, Secure: u.Scheme == "https", Transport: transport,
@@ -90,7 +92,7 @@ type driver struct {
 
 func (d *driver) Close() { d.transport.CloseIdleConnections() }
 
-// split returns bucket and key of an address.
+// split returns the scheme, the bucket and the key of an address.
 func split(name string) (scheme, bucket, key string, err error) {
 	scheme, rest, _ := strings.Cut(name, "://")
 	bucket, key, _ = strings.Cut(rest, "/")
@@ -173,13 +175,11 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 		return a, err
 	}
 	var o minio.GetObjectOptions
-	if err := errors.Join(o.SetRange(offset, offset+int64(n)-1)); err != nil {
-		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
+	if err = o.SetRange(offset, offset+int64(n)-1); err == nil && tag != "" {
+		err = o.SetMatchETag(tag)
 	}
-	if tag != "" {
-		if err := o.SetMatchETag(tag); err != nil {
-			return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
-		}
+	if err != nil {
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
 	body, about, header, err := d.core.GetObject(ctx, bucket, key, o)
 	if err != nil {

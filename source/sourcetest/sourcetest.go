@@ -162,7 +162,7 @@ func fingerprint(t *testing.T, f Fixture) {
 	}
 	touch(t, f.Files[0])
 	if f.Late {
-		wantChanged(t, open(t, f), f)
+		wantChanged(t, open(t, f))
 		return
 	}
 	if changed := open(t, f).Info().Fingerprint; changed == first {
@@ -271,7 +271,7 @@ func closedWhileReading(t *testing.T, f Fixture) {
 }
 
 // wantChanged checks that a read returns ErrChanged, never other bytes.
-func wantChanged(t *testing.T, s source.Source, f Fixture) {
+func wantChanged(t *testing.T, s source.Source) {
 	t.Helper()
 	if got, err := read(s, 0); !errors.Is(err, source.ErrChanged) {
 		t.Errorf("%d bytes, %v; want ErrChanged", len(got), err)
@@ -291,7 +291,7 @@ func changedFile(t *testing.T, f Fixture) {
 		rewrite(t, path, data)
 	}
 	f.sync(t)
-	wantChanged(t, s, f)
+	wantChanged(t, s)
 }
 
 func grownFile(t *testing.T, f Fixture) {
@@ -304,7 +304,7 @@ func grownFile(t *testing.T, f Fixture) {
 		rewrite(t, path, append(data, "more"...))
 	}
 	f.sync(t)
-	wantChanged(t, s, f)
+	wantChanged(t, s)
 }
 
 func truncatedFile(t *testing.T, f Fixture) {
@@ -316,7 +316,7 @@ func truncatedFile(t *testing.T, f Fixture) {
 		touch(t, path)
 	}
 	f.sync(t)
-	wantChanged(t, s, f)
+	wantChanged(t, s)
 }
 
 // rewrite writes to a file in place and changes its time.

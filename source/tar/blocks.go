@@ -40,7 +40,7 @@ func newRemote(ctx context.Context, d *dataset) (*remoteDataset, error) {
 			return nil, err
 		}
 		from, to := spanOf(w)
-		if s != last || from < end || from-end > source.MostGap || to-begin > mostBlock {
+		if s != last || from < end || from-end > source.RemoteGap || to-begin > mostBlock {
 			r.blocks = append(r.blocks, i)
 			last, begin = s, from
 		}

@@ -49,18 +49,7 @@ var errorKinds = []struct {
 	{KindOther, nil},
 }
 
-// ErrorKinds returns all kinds.
-func ErrorKinds() []ErrorKind {
-	kinds := make([]ErrorKind, len(errorKinds))
-	for k, e := range errorKinds {
-		kinds[k] = e.kind
-	}
-	return kinds
-}
-
-// KindOf returns the kind of an error of a read with ctx. The cause of ctx is KindCancelled.
-func KindOf(ctx context.Context, err error) ErrorKind { return errorKinds[kindIndex(ctx, err)].kind }
-
+// kindIndex returns which of errorKinds an error of a read with ctx is. The cause of ctx is KindCancelled.
 func kindIndex(ctx context.Context, err error) int {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return 0

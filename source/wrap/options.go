@@ -24,20 +24,6 @@ type limits struct {
 	Heads          int           `key:"heads"`
 }
 
-// retry: {tries: 5, seconds: 30}
-type retries struct {
-	Tries   int     `key:"tries"`
-	Seconds float64 `key:"seconds"`
-}
-
-// read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}
-type aheads struct {
-	Size    size.Bytes    `key:"size"`
-	Readers int           `key:"readers"`
-	Blocks  bool          `key:"blocks"`
-	Keep    time.Duration `key:"keep"`
-}
-
 // Apply wraps s as settings say, in this order from the source on: rate, concurrency, retry,
 // read-ahead. Keys:
 //
@@ -45,8 +31,8 @@ type aheads struct {
 //	retry:      {tries: 5, seconds: 30}                                              RetryOptions; {} means the defaults
 //	read_ahead: {size: 64MiB, readers: 4, blocks: false, keep: 1m}                   ReadAheadOptions; the result is an Ahead
 //
-// A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns ErrInvalid, with the key,
-// for unknown keys and invalid values. Then s stays open, and the caller owns it.
+// A missing key adds no wrapper (package kinds adds retry: {} for addresses); without keys the result is s. It returns
+// ErrInvalid, with the key, for unknown keys and invalid values. Then s stays open, and the caller owns it.
 func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 	var o options
 	if err := source.Settings(settings).Decode(&o); err != nil {
@@ -81,10 +67,10 @@ func applyRetry(s source.Source, o *options) (source.Source, error) {
 	if o.Retry == nil {
 		return s, nil
 	}
-	var r retries
+	var r RetryOptions
 	err := errors.Join(source.Settings(o.Retry).Decode(&r), source.Settings(o.Retry).NotZero("tries", "seconds"))
 	if err == nil {
-		s, err = Retry(s, RetryOptions(r))
+		s, err = Retry(s, r)
 	}
 	return s, in("retry", err)
 }
@@ -93,14 +79,14 @@ func applyReadAhead(s source.Source, o *options) (source.Source, error) {
 	if o.ReadAhead == nil {
 		return s, nil
 	}
-	var r aheads
+	var r ReadAheadOptions
 	err := errors.Join(source.Settings(o.ReadAhead).Decode(&r), source.Settings(o.ReadAhead).NotZero("size", "readers"))
 	if _, has := s.(source.Blocks); err == nil && r.Blocks && !has {
 		err = fmt.Errorf("%w: blocks: this source has none; leave it out, or pack the samples into block files (stocached pack)",
 			source.ErrInvalid)
 	}
 	if err == nil {
-		s, err = ReadAhead(s, ReadAheadOptions(r))
+		s, err = ReadAhead(s, r)
 	}
 	return s, in("read_ahead", err)
 }

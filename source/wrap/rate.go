@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -26,9 +27,7 @@ type RateOptions struct {
 // that time; a read takes longer only if the source is slower. A failed read takes its time too,
 // except for an invalid index. It returns ErrInvalid for negative options, and without any limit.
 func Rate(s source.Source, o RateOptions) (source.Source, error) {
-	if o.Heads == 0 {
-		o.Heads = 1
-	}
+	o.Heads = cmp.Or(o.Heads, 1)
 	if o.BytesPerSecond < 0 || o.Latency < 0 || o.Heads < 1 || o.BytesPerSecond == 0 && o.Latency == 0 {
 		return nil, fmt.Errorf("%w: %d bytes a second, a latency of %v and %d heads describe no device",
 			source.ErrInvalid, o.BytesPerSecond, o.Latency, o.Heads)

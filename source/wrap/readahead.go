@@ -1,6 +1,7 @@
 package wrap
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"fmt"
@@ -16,12 +17,12 @@ import (
 type ReadAheadOptions struct {
 	// Size bounds the bytes of samples that are held or read ahead. 0: 64 MiB. Garbage comes on
 	// top.
-	Size    size.Bytes
-	Readers int // concurrent reads ahead. 0: 4
+	Size    size.Bytes `key:"size"`
+	Readers int        `key:"readers"` // concurrent reads ahead. 0: 4
 	// Blocks reads the whole block of a sample that was not announced, and holds it: for readers
 	// that read block by block.
-	Blocks bool
-	Keep   time.Duration // samples that no reader asks for in this time may be dropped. 0: 1 min
+	Blocks bool          `key:"blocks"`
+	Keep   time.Duration `key:"keep"` // samples that no reader asks for in this time may be dropped. 0: 1 min
 }
 
 // maxAnnounced bounds the memory of announced samples that are not read yet: 64 batches of 1,024.
@@ -52,9 +53,7 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 			"and at most 1024 readers are allowed",
 			source.ErrInvalid, o.Size, o.Readers, o.Keep)
 	}
-	defaults(&o.Size, 64<<20)
-	defaults(&o.Readers, 4)
-	defaults(&o.Keep, time.Minute)
+	o.Size, o.Readers, o.Keep = cmp.Or(o.Size, 64<<20), cmp.Or(o.Readers, 4), cmp.Or(o.Keep, time.Minute)
 	a := &ahead{Source: s, o: o, samples: s.Info().Samples, units: map[int]*unit{}}
 	a.blocks, _ = s.(source.Blocks)
 	a.ctx, a.stop = context.WithCancelCause(context.Background())
@@ -66,13 +65,6 @@ func ReadAhead(s source.Source, o ReadAheadOptions) (Ahead, error) {
 		return aheadBlocks{a}, nil
 	}
 	return a, nil
-}
-
-func defaults[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
 }
 
 type ahead struct {

@@ -1,11 +1,13 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/stocached/stocached/internal/loadtime"
@@ -17,8 +19,8 @@ import (
 
 // RetryOptions limit the tries of a read.
 type RetryOptions struct {
-	Tries   int     // of a read, the first one included. 0: 5
-	Seconds float64 // no try begins later than this after the first. 0: 30
+	Tries   int     `key:"tries"`   // of a read, the first one included. 0: 5
+	Seconds float64 `key:"seconds"` // no try begins later than this after the first. 0: 30
 }
 
 // The first wait before another try, and the longest. Each wait is 1.5 times the previous one, plus
@@ -37,12 +39,7 @@ func Retry(s source.Source, o RetryOptions) (source.Source, error) {
 	if o.Tries < 0 || !(o.Seconds >= 0) || o.Seconds > 1e9 {
 		return nil, fmt.Errorf("%w: retry of %d tries in %v seconds", source.ErrInvalid, o.Tries, o.Seconds)
 	}
-	if o.Tries == 0 {
-		o.Tries = 5
-	}
-	if o.Seconds == 0 {
-		o.Seconds = 30
-	}
+	o.Tries, o.Seconds = cmp.Or(o.Tries, 5), cmp.Or(o.Seconds, 30)
 	return through(s, retry(o)), nil
 }
 
@@ -77,12 +74,7 @@ var (
 func Retryable(err error) bool { return isAny(err, passing) && !isAny(err, final) }
 
 func isAny(err error, of []error) bool {
-	for _, e := range of {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(of, func(one error) bool { return errors.Is(err, one) })
 }
 
 type retry RetryOptions

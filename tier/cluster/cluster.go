@@ -40,7 +40,7 @@ type Tier struct {
 	about  tier.About
 	keys   keys
 	owner  string // of leases
-	counts counts
+	counts tier.Counts
 
 	ctx     context.Context // ended by Close
 	stop    context.CancelFunc
@@ -52,10 +52,6 @@ type Tier struct {
 	mu     sync.Mutex // protects the fields below
 	leases map[int]bool
 	others string // about other fingerprints of the cache; "": there are none
-}
-
-type counts struct {
-	hits, hitBytes, misses, leftOut, writes, writeBytes, dropped, refused, poisoned, waited, gaveUp atomic.Uint64
 }
 
 // quiet keeps go-redis from writing to standard error: the tier logs what fails.
@@ -75,7 +71,7 @@ func Open(from source.Settings, about tier.About) (tier.Tier, error) {
 	t.lost.Open("the tier has not asked its addresses yet")
 	t.running.Go(t.keep)
 	t.running.Go(t.renew)
-	t.running.Go(t.announce)
+	t.running.Go(t.watch)
 	return t, nil
 }
 
@@ -160,9 +156,9 @@ func (t *Tier) Get(ctx context.Context, i, size int, dst []byte) (length int, re
 	}
 	switch result {
 	case tier.Miss:
-		t.counts.misses.Add(1)
+		t.counts.Misses.Add(1)
 	case tier.Out:
-		t.counts.leftOut.Add(1)
+		t.counts.LeftOut.Add(1)
 	}
 	return length, result
 }
@@ -177,17 +173,16 @@ func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size 
 	case errors.Is(err, redis.Nil):
 		return 0, tier.Miss
 	case err == nil && t.keys.intact(i, size, dst[:get.Val()]):
-		t.counts.hits.Add(1)
-		t.counts.hitBytes.Add(uint64(size))
+		t.counts.Hit(size)
 		return size, tier.Hit
 	case err != nil && !isTooLong(err) && !isWrongType(err):
 		return 0, tier.Out
 	}
-	t.counts.poisoned.Add(1)
+	t.counts.Poisoned.Add(1)
 	now := time.Now().Unix()
 	if last := t.told.Load(); now-last >= poisonSeconds && t.told.CompareAndSwap(last, now) {
 		t.about.Log.Warn("a tier has a value that is not the sample; it is removed", "tier", kindName, "node", n.address,
-			"sample", i, "so_far", t.counts.poisoned.Load())
+			"sample", i, "so_far", t.counts.Poisoned.Load())
 	}
 	n.do(&request{commands: []redis.Cmder{redis.NewIntCmd(t.ctx, "del", key)}}) // before the next value is written
 	return 0, tier.Miss
@@ -197,7 +192,7 @@ func (t *Tier) check(n *node, get *redis.ZeroCopyStringCmd, key string, i, size 
 func (t *Tier) Accepts(i, size int) bool {
 	n := t.node(t.keys.sample(i))
 	if n == nil || !n.writable() || size > mostBytes {
-		t.counts.dropped.Add(1)
+		t.counts.Dropped.Add(1)
 		return false
 	}
 	return true
@@ -208,7 +203,7 @@ func (t *Tier) Put(ctx context.Context, i int, sample []byte) {
 	key := t.keys.sample(i)
 	n := t.node(key)
 	if n == nil {
-		t.counts.dropped.Add(1)
+		t.counts.Dropped.Add(1)
 		t.forget(i)
 		return
 	}
@@ -219,20 +214,16 @@ func (t *Tier) Put(ctx context.Context, i int, sample []byte) {
 		r.commands = append(r.commands, t.releases(i))
 	}
 	if !n.do(r) || set.Err() != nil {
-		t.counts.dropped.Add(1)
+		t.counts.Dropped.Add(1)
 		return
 	}
-	t.counts.writes.Add(1)
-	t.counts.writeBytes.Add(uint64(size))
+	t.counts.Written(size)
 }
 
 // Status is part of tier.Tier.
 func (t *Tier) Status() tier.Status {
-	c := &t.counts
-	s := tier.Status{Kind: kindName, Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(), Misses: c.misses.Load(),
-		LeftOut: c.leftOut.Load(), Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(), Dropped: c.dropped.Load(),
-		Refused: c.refused.Load(), Poisoned: c.poisoned.Load(), Waited: c.waited.Load(), GaveUp: c.gaveUp.Load(),
-		Nodes: []tier.NodeStatus{}}
+	s := t.counts.Status(kindName)
+	s.Nodes = []tier.NodeStatus{}      // not null in JSON
 	s.Openings = t.lost.Openings() - 1 // the tier begins open
 	e := t.engine.Load()
 	if because, out := t.lost.State(); e == nil {

@@ -447,8 +447,8 @@ func TestSingleBecomesCluster(t *testing.T) {
 // Ensure that a tier without reads notices by its own requests that its server is in a cluster of several now, and
 // finds all of them.
 func TestServerJoinsClusterWithoutReads(t *testing.T) {
-	defer func(d time.Duration) { announceEvery = d }(announceEvery)
-	announceEvery = 100 * time.Millisecond
+	defer func(d time.Duration) { compareEvery = d }(compareEvery)
+	compareEvery = 100 * time.Millisecond
 	const n, size = 60, 3000
 	from := newCounted(n, size)
 	first := redistest.Start(t)
@@ -680,8 +680,8 @@ func TestFull(t *testing.T) {
 
 // Ensure that a host whose cache has another fingerprint shares nothing, and says so.
 func TestOtherFingerprint(t *testing.T) {
-	defer func(d time.Duration) { announceEvery = d }(announceEvery)
-	announceEvery = 100 * time.Millisecond
+	defer func(d time.Duration) { compareEvery = d }(compareEvery)
+	compareEvery = 100 * time.Millisecond
 	servers := []*redistest.Server{redistest.Start(t)}
 	a, b := newCounted(50, 2000), newCounted(50, 2000)
 	b.fingerprint = "counted-2"

@@ -84,11 +84,14 @@ func (t *Tier) examine(ctx context.Context, address string) (all []tier.Finding,
 	add("version", version, change)
 	t.examineMemory(add, info)
 	t.examineSaving(ctx, n, add)
-	clustered := field(info, "cluster_enabled") == "1"
-	add("cluster", map[bool]string{true: "yes", false: "no"}[clustered], map[bool]string{
-		true: "a server that is in no cluster is the only address (addresses)"}[!clustered && len(t.s.Addresses) > 1])
-	if clustered {
+	switch {
+	case field(info, "cluster_enabled") == "1":
+		add("cluster", "yes", "")
 		nodes = t.examineCluster(ctx, n, add)
+	case len(t.s.Addresses) > 1:
+		add("cluster", "no", "a server that is in no cluster is the only address (addresses)")
+	default:
+		add("cluster", "no", "")
 	}
 	return all, nodes
 }

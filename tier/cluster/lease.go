@@ -100,20 +100,20 @@ func (t *Tier) held() (all []int) {
 	return all
 }
 
-// Waits is part of tier.Shared.
-func (t *Tier) Waits() tier.Pauses {
+// LongestWait is part of tier.Shared.
+func (t *Tier) LongestWait() time.Duration {
 	most := 3 * t.s.Lease
 	if within := t.about.Within; within != 0 {
 		most = min(most, within/3) // the load itself takes time too
 	}
-	return tier.Pauses{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond, Most: most}
+	return most
 }
 
 // Waited is part of tier.Shared.
-func (t *Tier) Waited() { t.counts.waited.Add(1) }
+func (t *Tier) Waited() { t.counts.Waited.Add(1) }
 
 // GaveUp is part of tier.Shared.
-func (t *Tier) GaveUp() { t.counts.gaveUp.Add(1) }
+func (t *Tier) GaveUp() { t.counts.GaveUp.Add(1) }
 
 // renew renews all leases.
 func (t *Tier) renew() {
@@ -136,13 +136,12 @@ func (t *Tier) renew() {
 
 // How often nodes tell each other their fingerprints, and for how long one counts.
 var (
-	announceEvery = 30 * time.Second
-	announceLasts = 2 * time.Minute
+	compareEvery     = 30 * time.Second
+	fingerprintLasts = 2 * time.Minute
 )
 
-// announce tells other machines the fingerprint of the cache, looks for other ones, and whether the
-// engine has memory for a sample.
-func (t *Tier) announce() {
+// watch compares the fingerprint of the cache with those of other machines, and the memory of nodes with a sample.
+func (t *Tier) watch() {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var next time.Time
@@ -155,7 +154,7 @@ func (t *Tier) announce() {
 		if time.Now().Before(next) || t.engine.Load() == nil {
 			continue
 		}
-		next = time.Now().Add(announceEvery)
+		next = time.Now().Add(compareEvery)
 		t.compare() // the answer may say that the engine is another one
 		for _, n := range t.engine.Load().all() {
 			n.measure()
@@ -188,7 +187,7 @@ func (t *Tier) otherFingerprints(before ...redis.Cmder) string {
 	var others []string
 	for fingerprint, seen := range all.Val() {
 		at, err := strconv.ParseInt(seen, 10, 64)
-		if fingerprint != t.about.Info.Fingerprint && err == nil && time.Since(time.Unix(at, 0)) < announceLasts {
+		if fingerprint != t.about.Info.Fingerprint && err == nil && time.Since(time.Unix(at, 0)) < fingerprintLasts {
 			others = append(others, fingerprint)
 		}
 	}
@@ -207,8 +206,7 @@ func (n *node) measure() {
 	if !n.do(&request{commands: []redis.Cmder{info}}) || info.Err() != nil {
 		return
 	}
-	most, _ := strconv.ParseUint(field(info.Val(), "maxmemory"), 10, 64)
-	small := tooSmall(n.address, most, n.tier.about.Info.Schema.SampleBytes)
+	small := tooSmall(n.address, number(field(info.Val(), "maxmemory")), n.tier.about.Info.Schema.SampleBytes)
 	n.mu.Lock()
 	n.small = small
 	n.mu.Unlock()

@@ -165,7 +165,7 @@ func (n *node) failure(r *request) error {
 		case starts(err, "MOVED", "ASK", "TRYAGAIN"):
 			n.tier.moved()
 		case starts(err, "OOM", "READONLY", "MISCONF", "NOREPLICAS"):
-			n.refuse()
+			n.refused()
 		default:
 			return err
 		}
@@ -185,15 +185,8 @@ func isTooLong(err error) bool {
 // starts says whether the node answered with an error that begins with one of these words.
 func starts(err error, words ...string) bool {
 	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	for _, w := range words {
-		if strings.HasPrefix(answer.Error(), w+" ") {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &answer) &&
+		slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(answer.Error(), w+" ") })
 }
 
 // fail leaves the node out, and ends all its requests.
@@ -233,9 +226,9 @@ func (n *node) probe() {
 	n.tier.about.Log.Info("a node of a tier is back", "tier", kindName, "node", n.address, "after", out)
 }
 
-// refuse notes that the node has refused a write.
-func (n *node) refuse() {
-	n.tier.counts.refused.Add(1)
+// refused notes that the node has refused a write.
+func (n *node) refused() {
+	n.tier.counts.Refused.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -272,12 +265,7 @@ func (t *Tier) explain(err error) string {
 	var name x509.HostnameError
 	var certificate x509.CertificateInvalidError
 	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(text, w) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	about := func(keys string) string { return fmt.Sprintf("%s: the server answered: %s", keys, text) }
 	switch {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +30,8 @@ type Tier struct {
 	about   tier.About
 	open    func() (*shm.Segment, string, error)
 	breaker breaker.Breaker // open while the file does not work
-	counts  counts
-	full    atomic.Int64 // Unix nanoseconds until which there is no place
+	counts  tier.Counts
+	full    breaker.Full
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -41,10 +40,6 @@ type Tier struct {
 	cache  *cache.Cache
 	note   string // about the file, for operators
 	closed bool
-}
-
-type counts struct {
-	hits, hitBytes, misses, leftOut, writes, writeBytes, dropped, refused, poisoned atomic.Uint64
 }
 
 // Open is part of tier.Kind.
@@ -121,25 +116,24 @@ func (t *Tier) Get(_ context.Context, i, n int, dst []byte) (int, tier.Result) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.breaker.IsOpen() || t.closed {
-		t.counts.leftOut.Add(1)
+		t.counts.LeftOut.Add(1)
 		return 0, tier.Out
 	}
 	length, hit, err := t.cache.Get(i, dst[:n])
 	switch {
 	case hit && (length == n || length < n && t.about.AnySize()):
-		t.counts.hits.Add(1)
-		t.counts.hitBytes.Add(uint64(length))
+		t.counts.Hit(length)
 		return length, tier.Hit
 	case hit, errors.Is(err, shm.ErrCorrupt), errors.Is(err, shm.ErrSchema):
 		// torn by a power loss, changed on the disk, or of another length: never the sample
-		t.counts.poisoned.Add(1)
+		t.counts.Poisoned.Add(1)
 		t.drop(i)
 	case err != nil:
 		t.fail(err)
-		t.counts.leftOut.Add(1)
+		t.counts.LeftOut.Add(1)
 		return 0, tier.Out
 	}
-	t.counts.misses.Add(1)
+	t.counts.Misses.Add(1)
 	return 0, tier.Miss
 }
 
@@ -166,8 +160,8 @@ func (t *Tier) drop(i int) {
 
 // Accepts is part of tier.Tier.
 func (t *Tier) Accepts(int, int) bool {
-	if t.breaker.IsOpen() || time.Now().UnixNano() < t.full.Load() {
-		t.counts.dropped.Add(1)
+	if t.breaker.IsOpen() || t.full.Lasts() {
+		t.counts.Dropped.Add(1)
 		return false
 	}
 	return true
@@ -178,7 +172,7 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.breaker.IsOpen() || t.closed {
-		t.counts.dropped.Add(1)
+		t.counts.Dropped.Add(1)
 		return
 	}
 	r, err := t.cache.Set(i, sample, 0)
@@ -187,14 +181,13 @@ func (t *Tier) Put(_ context.Context, i int, sample []byte) {
 	}
 	switch {
 	case r == cache.Full || isFull(err):
-		t.full.Store(time.Now().Add(breaker.FullPause).UnixNano())
-		t.counts.refused.Add(1)
+		t.full.Begin()
+		t.counts.Refused.Add(1)
 	case err != nil:
 		t.fail(err)
-		t.counts.dropped.Add(1)
+		t.counts.Dropped.Add(1)
 	case r == cache.Stored:
-		t.counts.writes.Add(1)
-		t.counts.writeBytes.Add(uint64(len(sample)))
+		t.counts.Written(len(sample))
 	}
 }
 
@@ -214,13 +207,11 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 
 // Status is part of tier.Tier.
 func (t *Tier) Status() tier.Status {
-	c := &t.counts
-	s := tier.Status{Kind: kindName, Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(), Misses: c.misses.Load(),
-		LeftOut: c.leftOut.Load(), Writes: c.writes.Load(), WriteBytes: c.writeBytes.Load(), Dropped: c.dropped.Load(),
-		Refused: c.refused.Load(), Poisoned: c.poisoned.Load(), Openings: t.breaker.Openings() - 1}
+	s := t.counts.Status(kindName)
+	s.Openings = t.breaker.Openings() - 1 // the tier begins open
 	because, out := t.breaker.State()
 	s.Nodes = []tier.NodeStatus{{Address: t.s.path(t.about), LeftOut: because != "", Because: because, Seconds: out.Seconds(),
-		Full: time.Now().UnixNano() < t.full.Load()}}
+		Full: t.full.Lasts()}}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.note != "" {

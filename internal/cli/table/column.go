@@ -201,19 +201,21 @@ func Escaped(text []byte) []byte {
 
 // Value returns the value of a field; nil: there is none.
 func (o Object) Value(name string) any {
+	value, _ := o.find(name)
+	return value
+}
+
+// find returns the value of a field, and whether there is one.
+func (o Object) find(name string) (value any, has bool) {
 	for _, f := range o {
 		if f.Name == name {
-			return f.Value
+			return f.Value, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
 func (o Object) Has(name string) bool {
-	for _, f := range o {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
+	_, has := o.find(name)
+	return has
 }

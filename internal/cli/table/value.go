@@ -40,6 +40,14 @@ func (n Count) String() string {
 	return s
 }
 
+// Plural writes a number of things.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Ratio is a fraction or rate; NaN: unknown.
 type Ratio float64
 

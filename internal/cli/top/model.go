@@ -135,7 +135,7 @@ func (m *Model) rows() (rows []*live.Cache) {
 	}
 	field := columns[m.sorted].field
 	slices.SortStableFunc(rows, func(a, b *live.Cache) int {
-		order := 0
+		var order int
 		if field == "name" {
 			order = strings.Compare(a.Name, b.Name)
 		} else {

@@ -34,14 +34,13 @@ func (m *Model) Text() string {
 	body, marked := m.body()
 	foot := m.foot()
 	if room := max(m.height-len(lines)-len(foot), 1); !m.Plain && len(body) > room {
-		from := 0
 		if marked >= 0 { // the chosen cache stays on the screen, under the titles
-			from = max(min(marked-room/2, len(body)-room+1), 1)
+			from := max(min(marked-room/2, len(body)-room+1), 1)
 			body = append(body[:1:1], body[from:from+room-1]...)
 		} else {
 			m.scrolled = min(m.scrolled, len(body)-room)
 			if below := len(body) - room - m.scrolled; below > 0 {
-				foot[len(foot)-1] = fmt.Sprintf("down: %s more  ", plural(below, "line")) + foot[len(foot)-1]
+				foot[len(foot)-1] = fmt.Sprintf("down: %s more  ", table.Plural(below, "line")) + foot[len(foot)-1]
 			}
 			body = body[m.scrolled : m.scrolled+room]
 		}
@@ -88,8 +87,8 @@ func (m *Model) head() []string {
 	for k := range m.frame.Caches {
 		clients += m.frame.Caches[k].Number("clients_live")
 	}
-	parts := []string{m.style("stocached top", bold), plural(len(m.frame.Caches), "cache"),
-		plural(int(clients), "client"), m.frame.At.Format("15:04:05")}
+	parts := []string{m.style("stocached top", bold), table.Plural(len(m.frame.Caches), "cache"),
+		table.Plural(int(clients), "client"), m.frame.At.Format("15:04:05")}
 	if m.paused {
 		parts = append(parts, m.style("paused", bold))
 	}
@@ -104,13 +103,6 @@ func (m *Model) head() []string {
 		memory = append(memory, table.Text(left)+" of the machine")
 	}
 	return []string{strings.Join(parts, "  "), strings.Join(memory, ", "), ""}
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // foot is what has just happened, or what one can do.

@@ -4,6 +4,7 @@ package web
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -131,11 +132,7 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request, name string) {
 		http.NotFound(w, r)
 		return
 	}
-	kind := types[path.Ext(name)]
-	if kind == "" {
-		kind = "text/plain; charset=utf-8"
-	}
-	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Type", cmp.Or(types[path.Ext(name)], "text/plain; charset=utf-8"))
 	_, _ = w.Write(text) // the browser may be gone
 }
 

@@ -200,10 +200,8 @@ func checkLoads(t *testing.T, kind policy.Kind, seg *shm.Segment, loads time.Dur
 
 // sum is that of a counter of all clients.
 func sum(seg *shm.Segment, counter shm.Counter) (n uint64) {
-	for record := range uint32(seg.ClientsHigh().Load()) {
-		for stripe := range shm.CounterStripes {
-			n += seg.Counter(record, stripe, counter).Load()
-		}
+	for record := range seg.RecordsUsed() {
+		n += seg.Count(record, counter)
 	}
 	return n
 }
