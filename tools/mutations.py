@@ -482,7 +482,7 @@ DEFECTS = [
     Defect(
         "Python: a node's server does not read what its node owns and others read",
         "python/src/stocached/_loader/gather.py",
-        'first = context.began.get("first_dealt", False)',
+        "first = context.begun.first_dealt",
         "first = False",
         python("loader/test_affinity_torch.py", "first_epoch"),
     ),

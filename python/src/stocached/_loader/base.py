@@ -204,11 +204,7 @@ class BaseLoader(CheckpointedLoader):
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._began, self._progress, self._sampled = (
-            iteration.context.began,
-            iteration.context.progress,
-            iteration.context.sampled,
-        )
+        self._begun, self._progress = iteration.context.begun, iteration.context.progress
         self._epoch = iteration.context.epoch + 1
         return iteration
 
@@ -224,14 +220,15 @@ class BaseLoader(CheckpointedLoader):
                 with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                     pipeline = self._pipeline()
         context = self._new_context(self._by_rows(), pipeline)
-        if context.restored is not None and not context.by_rows and self._kept is not None:
+        restored = context.begun.restored
+        if restored is not None and not context.by_rows and self._kept is not None:
             self._kept.close()  # its workers have another place than the state
             self._kept = None
         needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
         iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
-        if context.restored is not None:
+        if restored is not None:
             try:
-                iteration.throw_away(context.restored.before - context.restored.given)
+                iteration.throw_away(restored.before - restored.given)
             except BaseException as error:
                 iteration.end(f"it could not continue from its state: {type(error).__name__}", harshly=True)
                 raise
@@ -335,8 +332,8 @@ class BaseLoader(CheckpointedLoader):
     def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
         """rows: batches are filled row by row. pipeline: of native workers that start."""
         state = self._resume
-        wanted, base_seed, key, began, restored = self._begin_epoch()
-        ordered = "shard" in began
+        begun = self._begin_epoch()
+        wanted, ordered = begun.wanted, begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
@@ -352,20 +349,22 @@ class BaseLoader(CheckpointedLoader):
             augment=augment,
             init=self.worker_init_fn,
             workers=self.num_workers,
-            base_seed=base_seed,
-            key=key,
+            base_seed=begun.base_seed,
+            key=begun.key,
             seed_samples=self._seeds_samples(rows or self._order is not None, augment),
             process=self.worker == "process",
             batch_size=self.batch_size,
             snapshots=not rows and self._order is None,
-            pipes=began.get("pipes"),
+            pipes=begun.pipes,
             skips_bad=self.bad_samples == "skip",
             pipeline=pipeline if rows else None,
         )
+        every = (self.snapshot_every_n_steps or 0) if self.in_order else 1
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
         return EpochContext(
             job=job,
+            begun=begun,
             wanted=wanted,
             batch_size=self.batch_size,
             ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
@@ -379,21 +378,12 @@ class BaseLoader(CheckpointedLoader):
             meter=self._meter,
             bad=self._bad if job.skips_bad else None,
             trace=None if self._recorder is None else Tracing(self._recorder),
-            epoch=began["epoch"],
-            began=began,
             progress=Progress(),
-            ordered=ordered,
             by_rows=rows,
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
-            sampled=began.get("sampled"),
-            snapshot_every=None
-            if rows or self._order is not None
-            else (self.snapshot_every_n_steps or 0)
-            if self.in_order
-            else 1,
-            restored=restored,
-            overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
+            snapshot_every=every if job.snapshots else None,
+            overtaken=frozenset(number - begun.skipped for number in (state or {}).get("_overtaken", ())),
             layout=layout,
             row_layout=rows_in_c(job, self._backend.no_columns),
             follow=_weakly(self._begin_next) if follows else None,
@@ -424,10 +414,8 @@ class BaseLoader(CheckpointedLoader):
             return None
         told, self._told = self._told, None
         sampler = next(iter(self._samplers_with_epochs()), None)
-        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (
-            None,
-            getattr(sampler, "epoch", None),
-        ):
+        planned_for = context.begun.sampler_epoch
+        if told in (None, context.epoch) and planned_for in (None, getattr(sampler, "epoch", None)):
             return None
         iteration.close()
         self._epoch = context.epoch if told is None else told

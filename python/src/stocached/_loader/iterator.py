@@ -81,17 +81,12 @@ class BatchIterator:
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._bad: set[Any] = set()  # indices of samples that were counted as bad
         self._why: str | None = None  # why it was closed, if the training loop did not close it
-        say_unannounced(context.job.dataset, context.began["shard"] if context.ordered else None)
-        served = context.job.served
-        known = served is not None and served.indices is None  # the server knows the order of its samples
-        if (
-            served is not None
-            and known
-            and context.ordered
-            and not context.gathers
-            and served.cache.policy == "planned"
-        ):
-            self._announcer = Announcer(served.cache, context.began["shard"], context.batch_size or 1)
+        shard, served = context.begun.shard, context.job.served
+        say_unannounced(context.job.dataset, shard)
+        # Of a Subset it cannot: the server knows the samples by their numbers in the cache.
+        announces = served is not None and served.indices is None and served.cache.policy == "planned"
+        if served is not None and shard is not None and announces and not context.gathers:
+            self._announcer = Announcer(served.cache, shard, context.batch_size or 1)
         _all.add(self)
 
     @property
@@ -166,7 +161,7 @@ class BatchIterator:
             context.trace.lap(
                 start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes
             )
-        fetched = self._given + context.began.get("skipped", 0)
+        fetched = self._given + context.begun.skipped
         if context.reported is not None and fetched > context.reported:
             warnings.warn(
                 f"Length of IterableDataset {context.job.dataset} was reported to be {context.reported}(when accessing len(dataloader)), but "
@@ -194,9 +189,9 @@ class BatchIterator:
         elif not self._context.in_order:
             self._overtaken = {number for number in (*self._overtaken, batch.number) if number >= progress.batches}
             progress.overtaken = sorted(self._overtaken)
-        position = self._note(batch, self._context.began.get("skipped", 0) + progress.batches)
-        if self._context.sampled is not None:
-            self._context.sampled.forget(position)
+        position = self._note(batch, self._context.begun.skipped + progress.batches)
+        if self._context.begun.sampled is not None:
+            self._context.begun.sampled.forget(position)
 
     def _note(self, batch: Delivered, position: int) -> int:
         """Notes that the training loop gets a batch. position: after it, as a state counts. Returns

@@ -22,6 +22,8 @@ from .._workers.stateful import give_back, is_stateful, state_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .epoch_context import Begun
+
 Ends = Literal["uneven", "pad", "drop"]
 
 _DEEPEST = 8  # nested batch samplers
@@ -240,10 +242,10 @@ def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
     )
 
 
-def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
+def noting_epoch(wanted: Iterator[Any], sampler: Any, begun: Begun) -> Iterator[Any]:
     """Notes the sampler's epoch when the first batch is planned: a framework may set it after the
     iteration was made."""
-    began["sampler_epoch"] = getattr(sampler, "epoch", None)
+    begun.sampler_epoch = getattr(sampler, "epoch", None)
     yield from _rest(wanted)
 
 

@@ -23,7 +23,7 @@ class SingleProcessIterator(BatchIterator):
         if job.pipes is not None:
             job.pipes.seed(job.dataset)
             job.pipes.shard(job.dataset, 0, 1)
-        self._fetcher = self._first_fetcher(context.restored)
+        self._fetcher = self._first_fetcher(context.begun.restored)
         if context.snapshot_every is not None and self._fetcher.stateful:
             context.progress.snapshots = Here(self._fetcher)
 

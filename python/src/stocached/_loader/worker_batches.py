@@ -50,7 +50,8 @@ class WorkerBatchIterator(BatchIterator):
         self._alive = set(range(workers))
         self._more = True
         self._ready: Delivered | None = None  # a batch that was taken before the sampler failed
-        restored = context.restored if context.restored is not None and not context.restored.finished else None
+        restored = context.begun.restored
+        restored = None if restored is None or restored.finished else restored
         if context.snapshot_every is not None:
             every, strict = context.snapshot_every, context.in_order
             self._snapshots = context.progress.snapshots = Snapshots(workers, every, restored, strict=strict)
@@ -58,7 +59,7 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
         self._begun = dict(enumerate(runtime.begin(context)))
-        if context.restored is not None or runtime.epochs > 1:
+        if context.begun.restored is not None or runtime.epochs > 1:
             found = self._settle(raises=True)
             if restored is not None:
                 check_found(restored, found)

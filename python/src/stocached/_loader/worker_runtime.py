@@ -104,7 +104,7 @@ class WorkerRuntime:
     def begin(self, context: EpochContext) -> list[Asked]:
         """Tells workers that make whole batches to begin an epoch. `heard` gives their answers."""
         assert self.pool is not None
-        job, restored = context.job, context.restored
+        job, restored = context.job, context.begun.restored
         self._job.base_seed, self._job.key = job.base_seed, job.key  # for workers that start later
         begun = []
         for worker in range(job.workers):
