@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import multiprocessing
 import os
 import time
 import weakref
@@ -240,7 +239,8 @@ class BaseLoader(CheckpointedLoader):
         runtime = self._kept
         if runtime is None:
             tasks = max(64, 4 * (context.ahead + 1) * max(context.batch_size or 1, 256))
-            runtime = WorkerRuntime(context, self._processes(), tasks, restart=self.restart_workers)
+            method = getattr(self, "multiprocessing_context", None)
+            runtime = WorkerRuntime(context, method, tasks, restart=self.restart_workers)
             if not owned:
                 self._kept = runtime
         try:
@@ -256,11 +256,6 @@ class BaseLoader(CheckpointedLoader):
         of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
-
-    def _processes(self) -> Any:
-        """The multiprocessing context that starts workers."""
-        context = getattr(self, "multiprocessing_context", None)
-        return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
 
     def _by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole

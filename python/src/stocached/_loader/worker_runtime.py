@@ -33,7 +33,7 @@ class Asked:
 
 
 @dataclass
-class _Given:
+class _Abandoned:
     """Tasks whose answers are not needed any more, and the buffer that they write into."""
 
     first: int
@@ -45,7 +45,8 @@ class WorkerRuntime:
     """Workers and the memory that they share with the loader. It belongs to a loader that keeps its
     workers, or to one iteration."""
 
-    def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
+    def __init__(self, context: EpochContext, method: Any, tasks: int, *, restart: bool) -> None:
+        """method: for `start_context`. tasks: the size of the task queue. restart: of the pool."""
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
         # A device must not read private memory: after a fork, a store moves its pages, and the
         # device reads the old ones.
@@ -63,12 +64,12 @@ class WorkerRuntime:
             self.announce(layout)  # before workers start: they do no task without it
         self.pool: Pool | None = None
         if context.job.workers:
-            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.batch_pool, restart=restart)
+            self.pool = Pool(context.job, run_worker, method, self.task_queue, self.batch_pool, restart=restart)
         self.batch_bytes = 0  # of a whole batch; 0: not known yet
         self.epochs = 0  # of whole batches that workers have begun
         self.closed = False
         self.pid = os.getpid()
-        self._abandoned: list[_Given] = []
+        self._abandoned: list[_Abandoned] = []
         self._checked_at = time.monotonic()
 
     @property
@@ -156,10 +157,10 @@ class WorkerRuntime:
             self._reap()
         first = post(*tasks)
         while first is None and self._abandoned:
-            given = self._abandoned[0]
-            taken = np.flatnonzero(self.task_queue.states(given.first, given.tasks) == TAKEN)
+            abandoned = self._abandoned[0]
+            taken = np.flatnonzero(self.task_queue.states(abandoned.first, abandoned.tasks) == TAKEN)
             if taken.size:
-                self.wait([(given.first + int(taken[0]), 1)], 0)
+                self.wait([(abandoned.first + int(taken[0]), 1)], 0)
             self._reap()
             first = post(*tasks)
         return first
@@ -197,15 +198,15 @@ class WorkerRuntime:
         """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
         before they end. Their answers are dropped later."""
         self.task_queue.cancel(first, tasks)
-        self._abandoned.append(_Given(first, tasks, lease))
+        self._abandoned.append(_Abandoned(first, tasks, lease))
 
     def _reap(self) -> None:
-        self._abandoned = [given for given in self._abandoned if not self._reaped(given)]
+        self._abandoned = [abandoned for abandoned in self._abandoned if not self._reaped(abandoned)]
 
-    def _reaped(self, given: _Given) -> bool:
+    def _reaped(self, abandoned: _Abandoned) -> bool:
         task_queue = self.task_queue
-        states = task_queue.states(given.first, given.tasks)
-        for position in (given.first + np.flatnonzero(states == DONE)).tolist():
+        states = task_queue.states(abandoned.first, abandoned.tasks)
+        for position in (abandoned.first + np.flatnonzero(states == DONE)).tolist():
             asked, answer = task_queue.asked(position), task_queue.answers(position, 1)[0]
             if asked["kind"] != SAMPLE:
                 task_queue.drop(int(asked["argument"]), int(asked["index"]))
