@@ -223,8 +223,7 @@ class Job:
         return self.augment is not None or self.seed_samples
 
     @property
-    def users(self) -> Any:
-        """The user's dataset."""
+    def user_dataset(self) -> Any:
         return self.dataset.dataset if self.wrapped else self.dataset
 
     @functools.cached_property
