@@ -52,6 +52,10 @@ class Batch:
         self.error: BaseException | None = None
         self._claim = threading.Lock()
 
+    def drop(self) -> None:
+        """Drops what it has of the batch: the queue of the background may still refer to this object."""
+        self.arrays, self.lease, self.objects, self.whole = [], None, {}, {}
+
     def claim(self) -> bool:
         """True for the first caller, which gathers; false for all others."""
         return self._claim.acquire(blocking=False)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
+from .._common.load_time import delay_ns, idle_ns
+from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Restored, Told
 from .announcer import Announcer, say_unannounced
 from .bad_samples import BadSample, all_bad
@@ -39,6 +41,15 @@ class Delivered:
     bytes: int = 0
     told: Told | None = None  # of the worker that made it
     bad: list[BadSample] = field(default_factory=list)  # left out
+
+
+class Clocks:
+    """The clocks of this thread before it loads, in nanoseconds."""
+
+    __slots__ = ("augment", "delay", "idle", "start")
+
+    def __init__(self) -> None:
+        self.start, self.augment, self.idle, self.delay = time.monotonic_ns(), spent_ns(), idle_ns(), delay_ns()
 
 
 def array_bytes(data: Any) -> int:
@@ -248,6 +259,17 @@ class BatchIterator:
     def _given_by_cache(self) -> int:
         """Samples that this thread got from the cache."""
         return 0 if self._context.cached is None else self._context.cached.given
+
+    def _loaded_here(self, clocks: Clocks, number: int, index: int = -1, *, hit: bool) -> None:
+        """The training loop's thread has just loaded a sample, or a batch. hit: the cache had all of it."""
+        start, end, augment = clocks.start, time.monotonic_ns(), spent_ns() - clocks.augment
+        waited, delay = 0 if hit else max(idle_ns() - clocks.idle, 1), delay_ns() - clocks.delay
+        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
+        if self._context.trace is not None:
+            self._context.trace.loaded_here(
+                self._context.epoch, number, start, end, index, hit=hit, augment_ns=augment, waited_ns=waited,
+                delayed_ns=delay,
+            )  # fmt: skip
 
     def _fail(self, batch: Delivered) -> None:
         """The training loop does not get the batch."""
