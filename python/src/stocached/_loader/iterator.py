@@ -172,14 +172,19 @@ class BatchIterator:
             context.trace.lap(
                 start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes
             )
-        fetched = self._given + context.begun.skipped
-        if context.reported is not None and fetched > context.reported:
-            warnings.warn(
-                f"Length of IterableDataset {context.job.dataset} was reported to be {context.reported}(when accessing len(dataloader)), but "
-                f"{fetched} samples have been fetched. {_REPLICAS if context.job.workers else ''}",
-                stacklevel=3,
-            )
+        if context.reported is not None:
+            self._compare_length(context.reported)
         return data
+
+    def _compare_length(self, reported: int) -> None:
+        """Warns as torch does if an iterable dataset gives more than its length."""
+        job, fetched = self._context.job, self._given + self._context.begun.skipped
+        if fetched > reported:
+            warnings.warn(
+                f"Length of IterableDataset {job.dataset} was reported to be {reported}(when accessing len(dataloader)), but "
+                f"{fetched} samples have been fetched. {_REPLICAS if job.workers else ''}",
+                stacklevel=4,
+            )
 
     def _note_bad(self, batch: Delivered) -> None:
         """Counts the samples that were left out of a batch. Raises BadSampleError if no other is left."""
