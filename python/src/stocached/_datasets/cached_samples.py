@@ -28,6 +28,7 @@ from .._common.errors import (
     NondeterministicDatasetError,
     SampleIndexError,
 )
+from .._common.processors import processors
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
@@ -44,14 +45,13 @@ from .misses import Misses, take_back
 from .notices import Notices
 from .stores import Form, Store
 from .structure import Structure
+from .trial import Trial
 
 if TYPE_CHECKING:
     from .store_trial import Files
-from .trial import Trial
 
 _REMEDY = remedy_of("CachedDataset")
 _log = logging.getLogger("stocached")
-
 
 BadSamplesAre = Literal["error", "skip"]
 
@@ -233,7 +233,7 @@ class CachedSamples(CacheBacked):
         self, form: Form, options: CacheOptions, workers: int | None, augment: Callable[..., Any] | None
     ) -> Files:
         """Sets the store that makes an epoch shorter, and why."""
-        from .store_trial import Files, processors  # needs the library for pictures
+        from .store_trial import Files  # needs the library for pictures
 
         with generators.kept(), probe.left_as_it_was(self.dataset):
             files = Files(form, self._n, processors() if workers is None else workers, augment)

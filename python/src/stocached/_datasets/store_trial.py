@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -15,6 +14,7 @@ import numpy as np
 
 from .._checks import loading
 from .._common.load_time import LoadTime
+from .._common.processors import processors
 from .._common.sizes import parse_size
 from .._image.steps import Step
 from .._samples.tree import Tree
@@ -122,11 +122,6 @@ class Files:
             _grows([(_bytes(one.sample), one.read) for one in self.alone]),
             _grows([(_bytes(one.sample), one.decode or 0.0) for one in decoded]),
         )
-
-
-def processors() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _in_threads(count: int, work: Iterable[Any], do: Callable[[Any], bool], end: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import numpy as np
 
 from .._cache.cache import Cache, unpickle
 from .._common.errors import InvalidError
+from .._common.processors import processors
 from .._datasets import probe
 from .._random import generators
 from .options import gather_threads
@@ -62,7 +62,7 @@ class Bench:
         self._loader, self._step, self._seconds = loader, step, seconds
         self.has_step = has_step
         self.notes: list[str] = []
-        self.cpus = cpus_of_process()
+        self.cpus = processors()
         settings: dict[str, Any] = loader.settings
         self.threads = gather_threads(settings.get("gather_threads"))
         self.own = Trial(loader.num_workers, loader.prefetch_factor, settings.get("gather_threads"), 0, 0, 0, 0, 0, 0)
@@ -199,7 +199,3 @@ class _Feed:
 
 def is_iterable(loader: Any) -> bool:
     return bool(getattr(loader, "_iterable", False))
-
-
-def cpus_of_process() -> int:
-    return len(os.sched_getaffinity(0))
