@@ -49,7 +49,7 @@ class Fetcher:
             give_back(self._source, snapshot["dataset_state"], "the dataset")
         self._iterator: Iterator[Any] | None = iter(dataset) if iterable else None
         give_back(self._iterator, state["dataset_iter_state"], "the dataset's iterator")
-        self._ended = bool(state["fetcher_ended"])
+        self.ended = bool(state["fetcher_ended"])  # the iterable dataset has no more samples
         self.count = 0  # samples of the last batch
         self.bad: list[BadSample] = []  # left out of it
 
@@ -58,10 +58,6 @@ class Fetcher:
         """Whether the dataset or its iterator has a state."""
         return is_stateful(self._source) or is_stateful(self._iterator)
 
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
     def state(self) -> dict[str, Any]:
         """The states of the dataset and of its iterator; None without a state. Keys are
         torchdata's."""
@@ -69,7 +65,7 @@ class Fetcher:
         iterator = (
             None
             if self._iterator is None
-            else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self._ended}
+            else {"dataset_iter_state": state_of(self._iterator), "fetcher_ended": self.ended}
         )
         return {"dataset_state": None if both else state_of(self._source), "fetcher_state": iterator}
 
@@ -124,20 +120,20 @@ class Fetcher:
 
     def _next(self, wanted: Any) -> Any:
         assert self._iterator is not None
-        if self._ended:
+        if self.ended:
             raise StopIteration
         if not self._batched:
             try:
                 return next(self._iterator)
             except StopIteration:
-                self._ended = True
+                self.ended = True
                 raise
         samples = []
         for _ in wanted:
             try:
                 samples.append(next(self._iterator))
             except StopIteration:
-                self._ended = True
+                self.ended = True
                 break
         if not samples or (self._drop_last and len(samples) < len(wanted)):
             raise StopIteration

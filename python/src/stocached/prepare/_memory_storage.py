@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,7 @@ class MemoryStorage(DataStorage):
     def _same(self, info: DatasetInfo) -> bool:
         have = self._info
         assert have is not None
-        return (have.fingerprint, have.kind, have.variable, have.schema()) == (
-            info.fingerprint,
-            info.kind,
-            info.variable,
-            info.schema(),
-        )
+        return _compared(have) == _compared(info)
 
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
         info = info.checked()
@@ -70,14 +66,7 @@ class MemoryStorage(DataStorage):
             raise InvalidError("no preparation is under way; call start_preparation first")
         if not self._ends:
             raise InvalidError("a dataset without samples cannot be")
-        self._info = DatasetInfo(
-            self._info.fields,
-            len(self._ends),
-            self._info.fingerprint,
-            self._info.variable,
-            self._info.notes,
-            self._info.kind,
-        )
+        self._info = replace(self._info, samples=len(self._ends))
         self._whole = True
 
     def stop_preparation(self) -> None:
@@ -101,3 +90,8 @@ class MemoryStorage(DataStorage):
 
     def __repr__(self) -> str:
         return f"<stocached.prepare.MemoryStorage of {len(self._ends)} samples{'' if self._whole else ', not whole'}>"
+
+
+def _compared(info: DatasetInfo) -> Any:
+    """What two infos of one dataset have in common."""
+    return info.fingerprint, info.kind, info.variable, info.schema()
