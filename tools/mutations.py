@@ -565,7 +565,7 @@ DEFECTS = [
     ),
     Defect(
         "Affinity: every rank of a node deals all batches",
-        "python/src/stocached/_loader/affinity.py",
+        "python/src/stocached/_loader/dealt_batches.py",
         "self._next += self._deal.local_world_size",
         "self._next += 1",
         python("loader/test_affinity.py", "deal_ahead_and_share"),

@@ -19,7 +19,8 @@ from .._random.sample_seeds import sample_seed
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .._workers.stateful import is_stateful
-from .affinity import Affinity, dealt_batches
+from .affinity import Affinity
+from .dealt_batches import dealt_batches
 from .epoch_context import Begun, Generators, Progress
 from .iterator import BatchIterator
 from .job import Fetcher

@@ -24,7 +24,7 @@ from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
 from .._workers.stateful import is_stateful
-from .affinity import Given, check_affinity
+from .affinity import AffinityNodes, check_affinity
 from .sampling import Ends, OrderSampler, order_within
 
 Worker = Literal["process", "thread", "native"]
@@ -59,7 +59,7 @@ class LoaderOptions:
     rank: int | None = None
     world_size: int | None = None
     ends: Ends | None = None
-    affinity: Given | None = None
+    affinity: AffinityNodes | None = None
     local_world_size: int | None = None
     prefetch_bytes: int | str = "512MiB"
     ring_bytes: int | str = "2GiB"

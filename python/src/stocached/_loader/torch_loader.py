@@ -25,7 +25,7 @@ from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
-from .affinity import Given
+from .affinity import AffinityNodes
 from .base import BaseLoader
 from .made_caches import living
 from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
@@ -145,7 +145,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         rank: int | None = None,
         world_size: int | None = None,
         ends: Ends | None = None,
-        affinity: Given | None = None,
+        affinity: AffinityNodes | None = None,
         local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
