@@ -39,12 +39,12 @@ from .._trace.augment_time import augmented
 from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
-from .given import Given
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices
 from .stores import Form, Store
 from .structure import Structure
+from .thread_hits import ThreadHits
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class CachedSamples(CacheBacked):
         self.dataset = dataset
         self.augment = augment
         self._n = len(dataset)
-        self._given = Given()
+        self.thread_hits = ThreadHits()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
         self._guard: Guard | None = None  # checks loads
@@ -378,7 +378,7 @@ class CachedSamples(CacheBacked):
         value = cache.get(i, copy=True) if cache.variable else reading.copy_into(cache, i, *self._raw.take())
         if value is None:
             return None
-        self._given.value += 1
+        self.thread_hits.count += 1
         return self._sample(value)
 
     def load_record(self, i: int) -> Any:
@@ -400,13 +400,13 @@ class CachedSamples(CacheBacked):
         cache = self.cache
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
-            self._given.add(hit)
+            self.thread_hits.add(hit)
             return [None if value is None else self._sample(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(most)]
         _, hit = cache.gather(
             wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
         )
-        self._given.add(hit)
+        self.thread_hits.add(hit)
         return self._structure.samples(arrays, hit, cache.fields)
 
     def _sample(self, value: Any) -> Any:

@@ -169,9 +169,9 @@ class BaseLoader(CheckpointedLoader):
             rank, world_size = rank_of(self.rank, self.world_size)
             self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
         start = time.monotonic_ns()
-        told, self._told = self._told, None
-        if told is not None and self._has_given_nothing():
-            self._epoch = told
+        epoch, self._epoch_set = self._epoch_set, None
+        if epoch is not None and self._has_given_nothing():
+            self._epoch = epoch
         current = self._running()
         if current is not None and self.persistent_workers:
             current.end(
@@ -407,13 +407,13 @@ class BaseLoader(CheckpointedLoader):
         context = iteration.context
         if iteration.ended or context.progress is not self._progress:
             return None
-        told, self._told = self._told, None
+        epoch, self._epoch_set = self._epoch_set, None
         sampler = next(iter(self._samplers_with_epochs()), None)
         planned_for = context.begun.sampler_epoch
-        if told in (None, context.epoch) and planned_for in (None, getattr(sampler, "epoch", None)):
+        if epoch in (None, context.epoch) and planned_for in (None, getattr(sampler, "epoch", None)):
             return None
         iteration.close()
-        self._epoch = context.epoch if told is None else told
+        self._epoch = context.epoch if epoch is None else epoch
         return self._give(self._make_iteration(), time.monotonic_ns())
 
     # ------------------------------------------------------------ stats, the end

@@ -61,7 +61,7 @@ class CheckpointedLoader(LoaderOptions):
 
     def _reset_epochs(self) -> None:
         self._epoch = 0  # of the next iteration
-        self._told: int | None = None  # the epoch that the sampler got after the last iteration was made
+        self._epoch_set: int | None = None  # that the sampler got after the last iteration was made
         self._resume: Mapping[str, Any] | None = None
         self._current: weakref.ref[BatchIterator] | None = None
         # Of kept workers: their base seed, drawn once as in torch, and how many epochs began with
@@ -127,7 +127,7 @@ class CheckpointedLoader(LoaderOptions):
         and `augment` depend on it. The iteration begins at the epoch's start, except for the epoch
         of a loaded state, which continues from the state. Calls `set_epoch` of the sampler too, if
         it has one."""
-        epoch, self._told = whole("epoch", epoch), None
+        epoch, self._epoch_set = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
             if self._running() is None and self._progress is not None and not self._progress.complete:
@@ -378,7 +378,7 @@ class CheckpointedLoader(LoaderOptions):
         """The program has called `set_epoch` of our sampler. Lightning does so after it has made
         the first iteration, which must be of that epoch."""
         if self._has_given_nothing():
-            self._told = epoch
+            self._epoch_set = epoch
         elif self._resume is None:  # a loaded state has an epoch, which wins
             self.set_epoch(epoch)
 

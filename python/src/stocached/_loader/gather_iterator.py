@@ -345,7 +345,7 @@ class GatherIterator(BatchIterator):
     def _load(self, batch: Batch, row: int) -> int:
         """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
         after all."""
-        clocks, given = Clocks(), self._given_by_cache()
+        clocks, hits = Clocks(), self._hits()
         index = int(batch.wanted[row])
         try:
             sample = self._context.job.dataset[index]
@@ -355,7 +355,7 @@ class GatherIterator(BatchIterator):
                 raise
             batch.bad[row] = bad
             return 0
-        hit = self._given_by_cache() != given
+        hit = self._hits() != hits
         self._loaded_here(clocks, batch.number, index, hit=hit)
         try:
             if self._layout is None or not batch.arrays:

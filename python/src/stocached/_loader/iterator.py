@@ -17,7 +17,7 @@ import numpy as np
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
 from .._common.load_time import delay_ns, idle_ns
 from .._trace.augment_time import spent_ns
-from .._workers.dataset_states import Restored, Told
+from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced
 from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
@@ -39,7 +39,7 @@ class Delivered:
     samples: int
     hits: int = 0
     bytes: int = 0
-    told: Told | None = None  # of the worker that made it
+    report: Report | None = None  # of the worker that made it
     bad: list[BadSample] = field(default_factory=list)  # left out
 
 
@@ -261,9 +261,9 @@ class BatchIterator:
             if context.trace is not None:
                 context.trace.batch_augmented(context.epoch, self._given, start, time.monotonic_ns())
 
-    def _given_by_cache(self) -> int:
-        """Samples that this thread got from the cache."""
-        return 0 if self._context.cached is None else self._context.cached.given
+    def _hits(self) -> int:
+        """Samples that this thread got from the cache so far."""
+        return 0 if self._context.cached is None else self._context.cached.thread_hits.count
 
     def _loaded_here(self, clocks: Clocks, number: int, index: int = -1, *, hit: bool) -> None:
         """The training loop's thread has just loaded a sample, or a batch. hit: the cache had all of it."""

@@ -43,7 +43,7 @@ class SingleProcessIterator(BatchIterator):
         indices, samples = as_request(wanted, job.batched)
         self._planned += samples
         indices, known = (indices, []) if self._context.bad is None else self._context.bad.without(indices)
-        before = self._given_by_cache()
+        before = self._hits()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
             data = self._fetcher.fetch(indices)
@@ -51,7 +51,7 @@ class SingleProcessIterator(BatchIterator):
             if kept is not None:
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers
         count = self._fetcher.count
-        hits = min(self._given_by_cache() - before, count)
+        hits = min(self._hits() - before, count)
         self._loaded_here(clocks, self._given, hit=hits == count > 0)
         nbytes = array_bytes(data)
         return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

@@ -15,6 +15,7 @@ from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
 from .._common.load_time import delay_ns, idle_ns
+from .._datasets.cache_backed import CacheBacked
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -200,6 +201,11 @@ class Worker:
         if self._broken is not None:
             _answer(task, self._task_queue.put_object(self._broken), ERROR)
 
+    def _hits(self) -> int:
+        """Samples that this worker got from the cache so far."""
+        backed = self._job.dataset
+        return backed.thread_hits.count if isinstance(backed, CacheBacked) else 0
+
     # ------------------------------------------------------------ a whole batch
 
     def _make_batch(self, task: _native.Task) -> None:
@@ -210,7 +216,7 @@ class Worker:
         if buffer_bytes:
             self._batch_pool.buffer_bytes = buffer_bytes
             memory = self._batch_pool.buffer(task.buffer)
-        given, spent, idle = getattr(self._job.dataset, "given", 0), spent_ns(), idle_ns()
+        before, spent, idle = self._hits(), spent_ns(), idle_ns()
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
@@ -220,7 +226,7 @@ class Worker:
             return
         self._task_queue.augmented(task.position, spent_ns() - spent)
         count = self._fetcher.count
-        hits = min(getattr(self._job.dataset, "given", 0) - given, count)
+        hits = min(self._hits() - before, count)
         if self._waits and hits < count:
             self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
@@ -240,7 +246,7 @@ class Worker:
         elif self._native is not None and self._job.served is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # the same; one request for all misses
                 found = self._job.dataset.__getitems__([task.index for task in tasks])
-                hit = self._job.served.hit
+                hit = self._job.served.thread_hits.last
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
@@ -264,7 +270,7 @@ class Worker:
         """Loads a sample. found: the result of a probe of the cache, or a sample that a server gave, or
         _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
-        given = 0 if job.served is None else job.served.given
+        before = 0 if job.served is None else job.served.thread_hits.count
         load = again = functools.partial(job.load, index, seed)
         idle = 0
         if job.cached is not None:
@@ -279,7 +285,7 @@ class Worker:
         elif self._waits:
             idle = idle_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
-        if job.served is not None and job.served.given > given:
+        if job.served is not None and job.served.thread_hits.count > before:
             hits.append(task)
         if idle:
             self._task_queue.waited(task.position, idle_ns() - idle)

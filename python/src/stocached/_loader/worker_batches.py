@@ -12,7 +12,7 @@ import numpy as np
 from .._common.errors import WorkerLostError
 from .._memory.batch_pool import Lease
 from .._workers import serialization
-from .._workers.dataset_states import Snapshots, Told
+from .._workers.dataset_states import Report, Snapshots
 from .._workers.task_queue import TASK
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
@@ -31,7 +31,7 @@ class _Made:
     first: int
     lease: Lease | None
     request: tuple[int, int]  # in the overflow
-    tells: bool  # the answer has a snapshot
+    asked: bool  # for a snapshot
     bad: list[BadSample]  # that the worker does not load, as the loader knows them
 
 
@@ -154,14 +154,14 @@ class WorkerBatchIterator(BatchIterator):
                 return batch
 
     def _note(self, batch: Delivered, position: int) -> int:
-        if self._snapshots is None or batch.told is None:
+        if self._snapshots is None or batch.report is None:
             return position
-        self._snapshots.given(batch.told, position)
+        self._snapshots.given(batch.report, position)
         return self._snapshots.position
 
     def _fail(self, batch: Delivered) -> None:
-        if self._snapshots is not None and batch.told is not None:
-            self._snapshots.failed(batch.told)
+        if self._snapshots is not None and batch.report is not None:
+            self._snapshots.failed(batch.report)
 
     def _finish(self) -> None:
         """Ends the epoch. Workers that continue with the next one send what has changed since their
@@ -192,14 +192,14 @@ class WorkerBatchIterator(BatchIterator):
             return None
         if answer["result"] == ERROR:
             if snapshots is not None:
-                snapshots.failed(Told(made.worker, None, False))
+                snapshots.failed(Report(made.worker, None, False))
             task_queue.take_object(offset, length).reraise()
         (data, samples, hits, bad, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
         if not runtime.batch_bytes and nbytes:
             runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
             runtime.batch_bytes = runtime.batch_pool.buffer_bytes
-        told = Told(made.worker, snapshot, made.tells)
-        return Delivered(data, made.number, samples, hits, nbytes, told, [*bad, *made.bad])
+        report = Report(made.worker, snapshot, made.asked)
+        return Delivered(data, made.number, samples, hits, nbytes, report, [*bad, *made.bad])
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
