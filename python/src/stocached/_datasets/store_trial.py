@@ -21,10 +21,10 @@ from .._samples.tree import Tree
 from .stores import Form, Measured, choose
 
 _MOST, _LEAST = 64, 8  # files
-_PART = 20  # at most one in so many files of the dataset, but the least
-_ALONE, _TOGETHER, _DECODE = 0.25, 0.35, 0.3  # seconds; what has begun then still ends
-_BYTES = 64 * 1024**2  # of files, and twice as many of pictures
-_MEMORY = 100e-6  # seconds: a read that waits less does not wait for the source
+_PART = 20  # at most one in 20 files of the dataset, but _LEAST
+_ALONE, _TOGETHER, _DECODE = 0.25, 0.35, 0.3  # seconds of each measurement, which ends what it has begun
+_BYTES = 64 * 1024**2  # the most of files; of pictures twice as many
+_MEMORY = 100e-6  # seconds: a read that waits less comes out of memory, not from the source
 
 
 @dataclass

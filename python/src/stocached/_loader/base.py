@@ -436,8 +436,8 @@ class BaseLoader(CheckpointedLoader):
         """What more memory would change, by the loads and steps measured so far: the time of an
         epoch against memory, for the policies first-come and cost. `print(loader.advise())`.
 
-        Raises InvalidError before the first batch, and if fewer loads were measured than say something.
-        UnsupportedError if the command `stocached` is not installed."""
+        Raises InvalidError before the first batch and if too few loads were measured, UnsupportedError if the command
+        `stocached` is not installed."""
         stats = self.stats()
         if not stats.samples:
             raise InvalidError("advise() needs measured loads; read an epoch first")

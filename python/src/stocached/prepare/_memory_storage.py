@@ -16,10 +16,9 @@ from ._storage import DataStorage
 
 
 class MemoryStorage(DataStorage):
-    """Samples one after the other in memory: for small datasets and for tests. Forked children
-    share it, other processes get a copy; it is gone with the process.
-
-    Loads may be done by any number of threads; a preparation is for one."""
+    """Samples one after the other in memory, for small datasets and for tests. It ends with the process. Forked
+    children share it, and other processes get a copy. Any number of threads may load; one thread at a time may
+    prepare."""
 
     def __init__(self) -> None:
         self._empty()
@@ -65,7 +64,7 @@ class MemoryStorage(DataStorage):
         if self._info is None or self._whole:
             raise InvalidError("no preparation is under way; call start_preparation first")
         if not self._ends:
-            raise InvalidError("a dataset without samples cannot be")
+            raise InvalidError("a dataset without samples is impossible; save one at least")
         self._info = replace(self._info, samples=len(self._ends))
         self._whole = True
 
