@@ -101,7 +101,6 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        self._disk_before = [0] * len(disk.COUNTS)  # counts of its disk cache when the loader was made
         self._disk_before = self._disk_counts()
         if options.affinity is not None:
             assert self.batch_size is not None
@@ -421,16 +420,16 @@ class BaseLoader(CheckpointedLoader):
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
-        bad = self._bad
-        since = [now - before for now, before in zip(self._disk_counts(), self._disk_before)]
-        counts = dict(zip(disk.COUNTS, since))
+        bad, disk_counts = self._bad, zip(disk.COUNTS, self._disk_counts(), self._disk_before)
+        since = {name: now - before for name, now, before in disk_counts}
         return dataclasses.replace(
-            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **counts
+            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
         )
 
-    def _disk_counts(self) -> list[int]:
+    def _disk_counts(self) -> tuple[int, ...]:
+        """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
         behind = None if self.cache is None else self.cache._disk
-        return self._disk_before if behind is None else list(behind.counts())
+        return () if behind is None else behind.counts()
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an

@@ -103,6 +103,11 @@ class GatherIterator(BatchIterator):
                 batch.filled = threads.Latch()
                 self._background.put(functools.partial(self._gatherer.fill, batch))
 
+    @property
+    def _fetches(self) -> bool:
+        """Whether a server fills the cache."""
+        return self._gatherer is not None and self._gatherer.fetches
+
     def _hides(self) -> bool:
         """Whether a gather in the background saves time: the training loop computes during it, or
         its step is not known yet."""
@@ -112,7 +117,7 @@ class GatherIterator(BatchIterator):
         """The indices of the next batch. A server gets the batches after it too, if the order can
         be read ahead without a change."""
         ahead = self._announced
-        horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._context.ordered else 0
+        horizon = _HORIZON if self._fetches and self._context.ordered else 0
         while len(ahead) <= horizon:
             try:
                 wanted = self._drawn()
@@ -136,11 +141,11 @@ class GatherIterator(BatchIterator):
         context, gatherer = self._context, self._gatherer
         known: list[BadSample] = []
         # A server remembers bad samples, and counts what a job asks for to know how far it is.
-        if context.bad is not None and not (gatherer is not None and gatherer.fetches):
+        if context.bad is not None and not self._fetches:
             wanted, known = context.bad.without(wanted)
         batch = Batch(self._number, self._planned, wanted)
         batch.known = known
-        if gatherer is not None and gatherer.fetches:
+        if self._fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
             hit, there = self._probe(gatherer, wanted)

@@ -17,7 +17,7 @@ from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue
 from .epoch_context import EpochContext
-from .tasks import BEGIN, ERROR, SAMPLE, TELL
+from .tasks import BEGIN, ERROR, NO_BUFFER, SAMPLE, TELL
 from .worker import run_worker
 
 _SLICE = 0.05  # seconds of a wait between two checks of the workers, which may be killed
@@ -26,7 +26,7 @@ _CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks wi
 
 @dataclass
 class Asked:
-    """A task that is no batch, without an answer yet."""
+    """A task for one worker."""
 
     position: int
     request: tuple[int, int]  # in the overflow
@@ -113,27 +113,35 @@ class WorkerRuntime:
             # New workers know the pipes from their job.
             pipes, finished = job.pipes if self.epochs else None, restored is not None and restored.finished
             what = job.base_seed, job.key, pipes, snapshot, finished
-            begun.append(self._ask(worker, BEGIN, what))
+            begun.append(self.ask(worker, BEGIN, what))
         self.epochs += 1
         return begun
 
     def tell(self) -> list[Any]:
         """Requests a snapshot of each worker; None: nothing has changed."""
-        asked = [self._ask(worker, TELL, None) for worker in range(self._job.workers)]
+        asked = [self.ask(worker, TELL, None) for worker in range(self._job.workers)]
         return [self.heard(one) for one in asked]
 
-    def _ask(self, worker: int, kind: int, what: Any) -> Asked:
+    def ask(self, worker: int, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
+        """Posts a task for one worker. what: it finds this in the overflow."""
         task = np.zeros(1, TASK)
         request = self.task_queue.put_object(what)
-        task["kind"], task["only"], task["argument"], task["index"] = kind, worker + 1, *request
-        return Asked(self.push_one(task), request)
+        task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, worker + 1, buffer, *request
+        first = self.push(self.task_queue.push, task)
+        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
+        return Asked(first, request)
+
+    def answer(self, asked: Asked) -> Any:
+        """The answer to a task, which has come. Releases the task."""
+        answer = self.task_queue.answers(asked.position, 1)[0].copy()
+        self.task_queue.release(asked.position, 1)
+        self.task_queue.drop(*asked.request)
+        return answer
 
     def heard(self, asked: Asked) -> Any:
         """Waits for a worker's answer. Raises the exception that it answers with."""
         self.wait([(asked.position, 1)], 0)
-        answer = self.task_queue.answers(asked.position, 1)[0].copy()
-        self.task_queue.release(asked.position, 1)
-        self.task_queue.drop(*asked.request)
+        answer = self.answer(asked)
         value = self.task_queue.take_object(int(answer["spill_offset"]), int(answer["spill_bytes"]))
         if answer["result"] == ERROR:
             value.reraise()
@@ -163,11 +171,6 @@ class WorkerRuntime:
                 self.wait([(abandoned.first + int(taken[0]), 1)], 0)
             self._reap()
             first = post(*tasks)
-        return first
-
-    def push_one(self, task: Any) -> int:
-        first = self.push(self.task_queue.push, task)
-        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
