@@ -84,6 +84,16 @@ class BaseLoader(CheckpointedLoader):
         if self._order is not None:
             self._order.tell(self)
             self._epoch = self._order.epoch
+        self._take_cache(dataset, options, cached_kind)
+        if options.affinity is not None:
+            assert self.batch_size is not None
+            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
+        self._take_worker_kind(options.worker)
+        self._own = {name: value for name, value in vars(self).items() if name not in before}
+        register(self)
+
+    def _take_cache(self, dataset: Any, options: LoaderOptions, cached_kind: type[CachedSamples]) -> None:
+        """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         self._cached = samples_of(
             dataset,
             options,
@@ -102,18 +112,16 @@ class BaseLoader(CheckpointedLoader):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
         self._disk_before = self._disk_counts()
-        if options.affinity is not None:
-            assert self.batch_size is not None
-            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
-        self.worker, _ = self._worker_kind(options.worker)
-        self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
+
+    def _take_worker_kind(self, asked: Worker | None) -> None:
+        """Sets what workers are. asked: by the user."""
+        self.worker, _ = self._worker_kind(asked)
+        self._chosen = self.worker if asked is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
                 'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
             )
-        self._own = {name: value for name, value in vars(self).items() if name not in before}
-        register(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # While a hook runs, Lightning records assignments to loaders, and repeats them on the
@@ -159,11 +167,7 @@ class BaseLoader(CheckpointedLoader):
 
     def _new_iteration(self) -> BatchIterator:
         if self._pid != os.getpid():
-            # A forked child: a thread of the parent may have held the meter's lock, and the workers
-            # are the parent's.
-            self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
-            self._current = self._next = self._kept = None
-            self.trace = None  # the file is the parent's
+            self._leave_parent()
         if self.trace is not None and self._recorder is None:
             rank, world_size = rank_of(self.rank, self.world_size)
             self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
@@ -177,11 +181,8 @@ class BaseLoader(CheckpointedLoader):
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
         if self._kept is not None and not self._kept.usable:
-            self._kept.close()
-            self._kept = None
-            if self._next is not None:
-                self._next.close()
-                self._next = None
+            self._end_kept()
+            self._end_next()
         ahead, self._next = self._next, None
         if ahead is not None:
             if self._resume is None and ahead.context.epoch == self._epoch:
@@ -193,6 +194,22 @@ class BaseLoader(CheckpointedLoader):
         except BaseException:
             self._resume = resume  # for the next try
             raise
+
+    def _leave_parent(self) -> None:
+        """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of
+        the trace are the parent's."""
+        self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
+        self._current = self._next = self._kept = self.trace = None
+
+    def _end_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _end_next(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self._next = None
 
     def _give(self, iteration: BatchIterator, start: int) -> BatchIterator:
         """Makes an iteration the current one. start: when the training loop began to wait for
@@ -219,9 +236,8 @@ class BaseLoader(CheckpointedLoader):
                     pipeline = self._pipeline()
         context = self._new_context(self._by_rows(), pipeline)
         restored = context.begun.restored
-        if restored is not None and not context.by_rows and self._kept is not None:
-            self._kept.close()  # its workers have another place than the state
-            self._kept = None
+        if restored is not None and not context.by_rows:
+            self._end_kept()  # its workers have another place than the state
         needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
         iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
         if restored is not None:
@@ -450,12 +466,8 @@ class BaseLoader(CheckpointedLoader):
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
-        if self._next is not None:
-            self._next.close()
-            self._next = None
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._end_next()
+        self._end_kept()
         if self._recorder is not None:
             self._recorder.close()
         if self._cached is not None and self._cached.served:
