@@ -170,32 +170,21 @@ class CachedSamples(CacheBacked):
         wanted = (name is not None or disk is not None) and fingerprint is None
         derived = derive(dataset) if wanted else None
         with generators.kept(), probe.left_as_it_was(dataset):
-            before = generators.observe()
-            first = probe.first_samples(dataset, self._n, self.passed_over)
-            samples = {index: sample for index, (sample, _) in first.items()}
-            trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
-            quiet = generators.observe() == before
-            # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
-            vary = True if varies is None and getattr(dataset, "sizes_vary", None) is True else varies
-            self._structure = Structure(trial.tree, trial.fields(vary))
-            if not allow_random:
-                for index, (sample, moved) in first.items():
-                    self.check_repeatable(dataset, index, sample, moved)
-                    self._check_decoding(index, sample)
+            sample_bytes, quiet = self._probe(dataset, varies, allow_random)
             try:
                 named = derived if name is not None else None
-                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), named, _best)
+                self._take_cache(cache, replace(options, variable=varies), sample_bytes, named, _best)
                 add_disk(options, self.cache, derived, self.store)
             except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
                     raise
                 CachedSamples.__init__(self, **arguments)
                 return
-            self._batches = BatchBuffers(self.cache.fields)
-            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             if not (allow_random or self.cache.read_only):
                 fills, removed = Fills(0 if self.made else self._n), functools.partial(take_back, self.cache, self.made)
                 self._guard = Guard(fills, self._remedy, self._structure.encode, removed)
+            self._batches = BatchBuffers(self.cache.fields)
+            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
             if not allow_random:
                 probe.check_fresh(self)
@@ -251,6 +240,23 @@ class CachedSamples(CacheBacked):
                 sample, cost = one.decoded, one.read + (one.decode or 0)
             if sample is not None:
                 self._misses.keep(one.index, sample, cost)
+
+    def _probe(self, dataset: Any, variable: bool | None, allow_random: bool) -> tuple[list[int], bool]:
+        """Learns from a few samples what samples are, and checks that they are not random. Returns their bytes in
+        rising order, and whether loads draw no random numbers."""
+        before = generators.observe()
+        first = probe.first_samples(dataset, self._n, self.passed_over)
+        samples = {index: sample for index, (sample, _) in first.items()}
+        trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
+        quiet = generators.observe() == before
+        # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
+        vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
+        self._structure = Structure(trial.tree, trial.fields(vary))
+        if not allow_random:
+            for index, (sample, moved) in first.items():
+                self.check_repeatable(dataset, index, sample, moved)
+                self._check_decoding(index, sample)
+        return trial.bytes(), quiet
 
     def _check_decoding(self, index: int, sample: Any) -> None:
         """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""

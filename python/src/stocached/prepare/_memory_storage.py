@@ -91,6 +91,6 @@ class MemoryStorage(DataStorage):
         return f"<stocached.prepare.MemoryStorage of {len(self._ends)} samples{'' if self._whole else ', not whole'}>"
 
 
-def _compared(info: DatasetInfo) -> Any:
+def _compared(info: DatasetInfo) -> tuple[Any, ...]:
     """What two infos of one dataset have in common."""
     return info.fingerprint, info.kind, info.variable, info.schema()
