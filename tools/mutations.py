@@ -728,8 +728,8 @@ DEFECTS = [
     Defect(
         "Python: a checkpoint is one sample ahead",
         "python/src/stocached/_loader/checkpoint.py",
-        'began["shard"].position(progress.samples)',
-        'began["shard"].position(progress.samples + 1)',
+        "begun.shard.position(progress.samples)",
+        "begun.shard.position(progress.samples + 1)",
         python("loader/test_loader.py", "resumed_at_every_batch"),
     ),
     Defect(
