@@ -41,7 +41,7 @@ class Description:
     fingerprint: str
 
     def checked(self) -> Description:
-        """This, if it can be. Raises InvalidError."""
+        """Itself. Raises InvalidError for impossible settings."""
         if self.compression not in COMPRESSIONS:
             raise InvalidError(f"compression {self.compression!r} is neither none nor zstd")
         if not _layout.ALIGN <= self.block_bytes <= _layout.MAX_BLOCK_BYTES or self.block_bytes % _layout.ALIGN:

@@ -56,7 +56,7 @@ class DatasetInfo:
         return tuple(laid)
 
     def checked(self) -> DatasetInfo:
-        """This, if it can be. Raises InvalidError."""
+        """Itself. Raises InvalidError for impossible values."""
         if not isinstance(self.fingerprint, str) or not self.fingerprint:
             raise InvalidError(
                 f"fingerprint={self.fingerprint!r}: say which data this is and how it is prepared, in a string that changes with either; "
