@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._cache.cache import Cache, unpickle
+from .._cache.cache import Cache
 from .._common.errors import InvalidError
 from .._common.processors import processors
 from .._datasets import probe
@@ -83,8 +83,7 @@ class Bench:
         if cached.served:
             self.notes.append("a server fills this cache: what trials miss, it reads")
             return
-        _, (kind, path, pid, fd, uuid, *_) = cache.__reduce__()
-        self._cache = unpickle(kind, path, pid, fd, uuid, True)
+        self._cache = cache._reader()
         self._made["dataset"] = cached.over(self._cache)
         if cache.stats().ready == 0:
             self.notes.append("its cache is empty: these are the rates of a first epoch")

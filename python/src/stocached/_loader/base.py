@@ -38,7 +38,7 @@ from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_batches import WorkerBatchIterator
-from .worker_choice import APART, pipeline_of, rows_in_c, say_why
+from .worker_choice import APART, pipeline_of, rows_in_c, warn_of_processes
 from .worker_runtime import WorkerRuntime
 
 _AHEAD = 2  # batches, without workers
@@ -330,7 +330,7 @@ class BaseLoader(CheckpointedLoader):
                 return "native", pipeline
             why = APART
         if self.num_workers:
-            say_why(self.dataset, self.augment, why)
+            warn_of_processes(self.dataset, self.augment, why)
         return "process", None
 
     def _pipeline(self) -> Any:
