@@ -241,6 +241,7 @@ class BaseLoader(CheckpointedLoader):
         needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
         iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
         if restored is not None:
+            context.begun.restored = None  # the iterator has it, and it may be large
             try:
                 iteration.throw_away(restored.before - restored.given)
             except BaseException as error:
@@ -342,8 +343,8 @@ class BaseLoader(CheckpointedLoader):
     def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
         """rows: batches are filled row by row. pipeline: of native workers that start."""
         state = self._resume
-        begun = self._begin_epoch()
-        wanted, ordered = begun.wanted, begun.shard is not None
+        wanted, begun = self._begin_epoch()
+        ordered = begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)

@@ -158,15 +158,18 @@ class CheckpointedLoader(LoaderOptions):
 
     # ------------------------------------------------------------ the start of an epoch
 
-    def _begin_epoch(self) -> Begun:
-        """Begins the epoch of a loaded state, or else the next one."""
+    def _begin_epoch(self) -> tuple[Iterator[Any], Begun]:
+        """Begins the epoch of a loaded state, or else the next one. Also returns the indices of one batch after the
+        other."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
         if self._order is None:
             return self._begin_sampled(epoch, state)
         return (self._begin_ordered if self._reads_in_order() else self._begin_batched)(self._order, epoch, state)
 
-    def _begin_ordered(self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None) -> Begun:
+    def _begin_ordered(
+        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None
+    ) -> tuple[Iterator[Any], Begun]:
         """An epoch of an order of stocached."""
         order.begin(epoch, 0 if state is None else int(state["position"]))
         undealt = order.shard()
@@ -178,9 +181,11 @@ class CheckpointedLoader(LoaderOptions):
         else:
             wanted = iter(shard)
         first = self._affinity is not None and self._affinity.dealt == 1
-        return Begun(epoch, wanted, *_seeds(order, epoch), shard, first)
+        return wanted, Begun(epoch, *_seeds(order, epoch), shard, first)
 
-    def _begin_batched(self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None) -> Begun:
+    def _begin_batched(
+        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None
+    ) -> tuple[Iterator[Any], Begun]:
         """An epoch of an order of stocached of which a framework makes the batches."""
         if self._affinity is not None:
             raise InvalidError(
@@ -189,9 +194,9 @@ class CheckpointedLoader(LoaderOptions):
         skip = 0 if state is None else int(state["batches"])
         order.begin(epoch)
         wanted = skipped(iter(self.batch_sampler), skip)
-        return Begun(epoch, wanted, *_seeds(order, epoch), skipped=skip, generators=self._generators())
+        return wanted, Begun(epoch, *_seeds(order, epoch), skipped=skip, generators=self._generators())
 
-    def _begin_sampled(self, epoch: int, state: Mapping[str, Any] | None) -> Begun:
+    def _begin_sampled(self, epoch: int, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Begun]:
         """An epoch of a sampler of torch or of the user, or of an iterable dataset. Draws random numbers where torch
         draws them."""
         samplers = self._samplers_with_epochs()
@@ -208,17 +213,17 @@ class CheckpointedLoader(LoaderOptions):
                 self._pipes()  # torch's loader draws for them again after it has started its workers
             key = sample_seed(base_seed & (2**64 - 1), turn, 0)
             begun = Begun(
-                epoch, wanted, base_seed, key, skipped=0 if restored is None else restored.given, generators=generators,
+                epoch, base_seed, key, skipped=0 if restored is None else restored.given, generators=generators,
                 turn=turn, sampled=sampled, pipes=pipes, restored=restored,
             )  # fmt: skip
             if samplers:
-                begun.wanted = noting_epoch(wanted, samplers[0], begun)
+                wanted = noting_epoch(wanted, samplers[0], begun)
             if state is not None and restored is not None:
                 skip = restored.given - (0 if sampled is None else sampled.count)
                 if not self._iterable and (skip or not in_step or state.get("sampler_asked")):
-                    begun.wanted = skipped(begun.wanted, skip)
+                    wanted = skipped(wanted, skip)
                 self._read_again(state, restored, in_step)
-        return begun
+        return wanted, begun
 
     @contextlib.contextmanager
     def _generators_of(self, state: Mapping[str, Any] | None) -> Iterator[bool]:

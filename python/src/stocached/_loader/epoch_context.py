@@ -30,16 +30,15 @@ class Generators:
 
 @dataclass
 class Begun:
-    """An epoch that has begun: which samples it reads, and what a state of it needs."""
+    """An epoch that has begun: what a state of it needs. The loader keeps it longer than the iteration."""
 
     epoch: int
-    wanted: Iterator[Any]  # the indices of one batch after the other
     base_seed: int  # of the workers
     key: int  # of all random numbers of this epoch's samples
     shard: Shard | Deal | None = None  # consecutive samples of an order of stocached; None: another sampler gives them
     first_dealt: bool = False  # no epoch of this loader was dealt to nodes before
     # Of another sampler:
-    skipped: int = 0  # batches before those of `wanted`, as the epoch continues from a state
+    skipped: int = 0  # batches before the state that the epoch continues from
     generators: Generators | None = None  # when the epoch began
     turn: int = 0  # epochs before this one that had the same base seed
     sampled: Sampled | None = None  # holds the sampler's states
