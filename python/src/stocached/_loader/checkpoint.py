@@ -6,6 +6,7 @@ generators, of the dataset, and of its workers."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -217,7 +218,7 @@ class CheckpointedLoader(LoaderOptions):
                 turn=turn, sampled=sampled, pipes=pipes, restored=restored,
             )  # fmt: skip
             if samplers:
-                wanted = noting_epoch(wanted, samplers[0], begun)
+                wanted = noting_epoch(wanted, functools.partial(begun.note_epoch, samplers[0]))
             if state is not None and restored is not None:
                 skip = restored.given - (0 if sampled is None else sampled.count)
                 if not self._iterable and (skip or not in_step or state.get("sampler_asked")):

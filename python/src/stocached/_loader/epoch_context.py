@@ -46,6 +46,9 @@ class Begun:
     pipes: Any = None  # settings of torch's DataPipes; None: the dataset is no DataPipe
     restored: Restored | None = None  # the part of a state that the epoch continues from
 
+    def note_epoch(self, sampler: Any) -> None:
+        self.sampler_epoch = getattr(sampler, "epoch", None)
+
 
 @dataclass
 class Progress:

@@ -7,7 +7,7 @@ import itertools
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,8 +21,6 @@ from .._workers.stateful import give_back, is_stateful, state_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from .epoch_context import Begun
 
 Ends = Literal["uneven", "pad", "drop"]
 
@@ -242,10 +240,10 @@ def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
     )
 
 
-def noting_epoch(wanted: Iterator[Any], sampler: Any, begun: Begun) -> Iterator[Any]:
+def noting_epoch(wanted: Iterator[Any], note: Callable[[], None]) -> Iterator[Any]:
     """Notes the sampler's epoch when the first batch is planned: a framework may set it after the
     iteration was made."""
-    begun.sampler_epoch = getattr(sampler, "epoch", None)
+    note()
     yield from _rest(wanted)
 
 
