@@ -23,8 +23,8 @@ from .._workers.stateful import is_stateful
 from .affinity import Affinity
 from .dealt_batches import dealt_batches
 from .epoch_context import Begun, Generators, Progress
+from .fetcher import Fetcher
 from .iterator import BatchIterator
-from .job import Fetcher
 from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 

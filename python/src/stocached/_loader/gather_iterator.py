@@ -213,20 +213,7 @@ class GatherIterator(BatchIterator):
         batch = self._pending[at]
         if batch.hit is not None and not batch.arrays:
             self._take_memory(batch)
-        if self._gatherer is not None:
-            self._gatherer.fill(batch)
-        while batch.left is not None:
-            if batch.tasks:
-                self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
-                self._read_answers(batch)
-            if batch.left is not None:
-                self._post(batch)  # the task queue has space: earlier tasks are read, and no later batch is begun
-        if batch.tasks:
-            self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
-        if batch.filled is not None:
-            batch.filled.wait()
-        if self._post_lost(batch):
-            self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
+        self._complete(batch)
         del self._pending[at]
         try:
             self._fill()
@@ -236,6 +223,26 @@ class GatherIterator(BatchIterator):
             self._pending.insert(at, batch)  # keep it: the sampler's error must not lose it
             raise
         return self._deliver(batch)
+
+    def _complete(self, batch: Batch) -> None:
+        """Waits until the cache and the workers have filled the batch. Posts the tasks that are left."""
+        if self._gatherer is not None:
+            self._gatherer.fill(batch)
+        while batch.left is not None:
+            if batch.tasks:
+                self._wait(batch)
+                self._read_answers(batch)
+            if batch.left is not None:
+                self._post(batch)  # the task queue has space: earlier tasks are read, and no later batch is begun
+        if batch.tasks:
+            self._wait(batch)
+        if batch.filled is not None:
+            batch.filled.wait()
+        if self._post_lost(batch):
+            self._wait(batch)
+
+    def _wait(self, batch: Batch) -> None:
+        self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
 
     def _post_lost(self, batch: Batch) -> bool:
         """Posts tasks for the hits that the cache has given up since the probe. Returns whether it

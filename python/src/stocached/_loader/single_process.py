@@ -5,8 +5,8 @@ from __future__ import annotations
 from .._random import generator_states
 from .._workers.dataset_states import Here, Restored
 from .epoch_context import EpochContext
+from .fetcher import Fetcher
 from .iterator import BatchIterator, Clocks, Delivered, array_bytes, as_request, check_found
-from .job import Fetcher
 
 
 class SingleProcessIterator(BatchIterator):

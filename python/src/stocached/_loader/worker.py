@@ -24,7 +24,8 @@ from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
 from .._workers.task_queue import TaskQueue
 from .bad_samples import bad_sample
-from .job import Fetcher, Job
+from .fetcher import Fetcher
+from .job import Job
 from .native_work import NativeWork
 from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
