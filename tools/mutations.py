@@ -489,7 +489,7 @@ DEFECTS = [
     Defect(
         "Python: a node's server does not read what its node owns and others read",
         "python/src/stocached/_loader/gather.py",
-        'first = context.began.get("first_dealt", False)',
+        "first = context.begun.first_dealt",
         "first = False",
         python("loader/test_affinity_torch.py", "first_epoch"),
     ),
@@ -572,7 +572,7 @@ DEFECTS = [
     ),
     Defect(
         "Affinity: every rank of a node deals all batches",
-        "python/src/stocached/_loader/affinity.py",
+        "python/src/stocached/_loader/dealt_batches.py",
         "self._next += self._deal.local_world_size",
         "self._next += 1",
         python("loader/test_affinity.py", "deal_ahead_and_share"),
@@ -735,8 +735,8 @@ DEFECTS = [
     Defect(
         "Python: a checkpoint is one sample ahead",
         "python/src/stocached/_loader/checkpoint.py",
-        'began["shard"].position(progress.samples)',
-        'began["shard"].position(progress.samples + 1)',
+        "begun.shard.position(progress.samples)",
+        "begun.shard.position(progress.samples + 1)",
         python("loader/test_loader.py", "resumed_at_every_batch"),
     ),
     Defect(

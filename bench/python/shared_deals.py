@@ -12,8 +12,8 @@ import statistics
 import struct
 import time
 
-from stocached._loader import affinity
-from stocached._loader.affinity import dealt_batches
+from stocached._loader import dealt_batches as _deals
+from stocached._loader.dealt_batches import dealt_batches
 from stocached.order import Deal, Node, Order, Owners
 
 JOBS = [(1, 2, 32), (1, 2, 256), (1, 8, 32), (1, 8, 256), (4, 8, 32), (4, 8, 256), (8, 8, 256), (32, 8, 256)]
@@ -23,12 +23,12 @@ NEVER, ALWAYS = 1 << 62, 0
 
 
 def seconds(deals: list[Deal], short: int | None, batches: int) -> float:
-    """Processor time of the ranks of a node in an epoch. short: as `affinity._SHORT`; None: the loop alone."""
+    """Processor time of the ranks of a node in an epoch. short: as `_deals._SHORT`; None: the loop alone."""
     read, write = os.pipe()
     children = []
     for deal in deals:
         if (child := os.fork()) == 0:
-            affinity._SHORT = short or 0
+            _deals._SHORT = short or 0
             began = time.process_time()
             batch = iter(range(batches)) if short is None else dealt_batches(deal, True)
             for _, _ in zip(range(batches), batch):

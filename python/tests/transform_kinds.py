@@ -1,5 +1,5 @@
 """Transforms for the tests of derived fingerprints: `pairs` that must differ, `twins` that must
-not, and `untold` ones that have no fingerprint.
+not, and `without_digest` ones that have no fingerprint.
 
 Run as a program, it prints the digest of each. They are equal in every process.
 """
@@ -212,7 +212,7 @@ others = {
 }
 
 
-def untold():
+def without_digest():
     """Transforms whose fingerprint cannot be derived."""
     return {
         "an open file": Scale(sys.stdout),

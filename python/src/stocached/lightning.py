@@ -27,8 +27,7 @@ _SEEDS = {
     "pytorch_lightning": "lightning_fabric.utilities.seed",
 }
 
-# Arguments of the loader that the DataModule sets itself.
-_OURS = {
+_SET_HERE = {  # arguments of the loader that the DataModule sets itself
     "dataset",
     "batch_size",
     "sampler",
@@ -63,7 +62,7 @@ _lightning = _find_lightning()
 
 from .torch import DataLoader  # noqa: E402  after Lightning: an error about a missing Lightning comes first
 
-_OF_PREPARING = Remedy(
+_PREPARE_REMEDY = Remedy(
     'Move what is random to DataModule(..., train_loader={"augment": fn}), which is applied to every sample in training.',
     "DataModule(..., allow_random=True)",
     "the preparer",
@@ -126,10 +125,13 @@ class DataModule(_Base):  # type: ignore[misc]
         super().__init__()
         if ends not in ("pad", "drop"):
             raise InvalidError(f"ends={ends!r}; ranks need as many batches as each other: pad or drop")
-        for what, options, taken in (("loader", loader, _OURS | _OF_TRAINING), ("train_loader", train_loader, _OURS)):
+        for what, options, taken in (
+            ("loader", loader, _SET_HERE | _OF_TRAINING),
+            ("train_loader", train_loader, _SET_HERE),
+        ):
             wrong = sorted(taken & set(options or {}))
             if wrong:
-                where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule says itself"
+                where = "give it in train_loader=" if wrong[0] in _OF_TRAINING else "which the DataModule sets itself"
                 raise InvalidError(f"{what}= has {wrong[0]}, {where}")
         preparer = preparer_of(preparer)
         if not isinstance(storage, DataStorage) or not isinstance(preparer, (DataPreparer, type(None))):
@@ -162,7 +164,7 @@ class DataModule(_Base):  # type: ignore[misc]
                 self.storage,
                 processes=self.processes,
                 allow_random=self.allow_random,
-                _remedy=_OF_PREPARING,
+                _remedy=_PREPARE_REMEDY,
             )
 
     def setup(self, stage: str | None = None) -> None:

@@ -159,12 +159,12 @@ def test_names_and_not_their_order_decide():
 @pytest.mark.parametrize("short", [0, 4001], ids=["long", "short"])
 def test_ranks_of_a_node_deal_ahead_and_share(monkeypatch, short):
     """In groups of 6 batches. An epoch of few samples is not worth it."""
-    from stocached._loader import affinity
+    from stocached._loader import dealt_batches
     from stocached._order.nodes import Deal
 
     dealt: Counter[int] = Counter()
-    monkeypatch.setattr(affinity, "_SHORT", short)
-    monkeypatch.setattr(affinity, "_GROUP", 250)
+    monkeypatch.setattr(dealt_batches, "_SHORT", short)
+    monkeypatch.setattr(dealt_batches, "_GROUP", 250)
     real = Deal.node_batch
 
     def counted(self, number):

@@ -320,7 +320,7 @@ def test_invalid_arguments(tmp_path):
         ({"ends": "uneven"}, "pad or drop"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"eval_batch_size": 1.5}, "eval_batch_size=1.5"),
-        ({"loader": {"shuffle": True}}, "loader= has shuffle, which the DataModule says itself"),
+        ({"loader": {"shuffle": True}}, "loader= has shuffle, which the DataModule sets itself"),
         ({"loader": {"augment": moved}}, "loader= has augment, give it in train_loader="),
         ({"train_loader": {"order": "shuffled"}}, "train_loader= has order"),
     ]:

@@ -21,12 +21,18 @@ from stocached._trace import GATHER, LOOP, SERVER, TRANSFER, Recorder, gatherer,
 from stocached._trace import recorder as _trace
 
 
+def put_span(recorder: Recorder, track: str, name: str, start: int, end: int, **arguments: int) -> None:
+    recorder.put(recorder.track(track), recorder.name(name), start, end, **arguments)
+
+
 def test_what_is_recorded_is_in_the_file(tmp_path):
     path = tmp_path / "run.json"
     recorder = Recorder(path, settings={"batch_size": 64}, rank=2, world_size=4)
     start = time.monotonic_ns()
-    recorder.span(LOOP, "wait", start, start + 5_000_000, epoch=1, batch=7, samples=64, hits=60, misses=4, bytes=2**40)
-    recorder.span(LOOP, "step", start + 5_000_000, start + 9_000_060, epoch=1, batch=7)
+    put_span(
+        recorder, LOOP, "wait", start, start + 5_000_000, epoch=1, batch=7, samples=64, hits=60, misses=4, bytes=2**40
+    )
+    put_span(recorder, LOOP, "step", start + 5_000_000, start + 9_000_060, epoch=1, batch=7)
     recorder.spans(
         worker(0),
         "load",
@@ -110,8 +116,8 @@ def test_a_span_within_another_stays_within_it(tmp_path):
     draws, at = np.random.default_rng(4), recorder._origin
     for _ in range(2000):
         inner = sorted(draws.integers(at, at + 5_000, 2).tolist())
-        recorder.span(LOOP, "load", *inner)
-        recorder.span(LOOP, "wait", at, at + 5_000)
+        put_span(recorder, LOOP, "load", *inner)
+        put_span(recorder, LOOP, "wait", at, at + 5_000)
         at += 5_000
     recorder.close()
     read(tmp_path / "a.json")
@@ -123,8 +129,8 @@ def test_the_program_reads_it(tmp_path):
     )
     at = time.monotonic_ns()
     for batch in range(4):
-        recorder.span(LOOP, "wait", at, at + 8_000_000, epoch=0, batch=batch, samples=8, hits=2, misses=6)
-        recorder.span(LOOP, "step", at + 8_000_000, at + 10_000_000, epoch=0, batch=batch)
+        put_span(recorder, LOOP, "wait", at, at + 8_000_000, epoch=0, batch=batch, samples=8, hits=2, misses=6)
+        put_span(recorder, LOOP, "step", at + 8_000_000, at + 10_000_000, epoch=0, batch=batch)
         recorder.spans(
             worker(0),
             "load",
@@ -228,7 +234,7 @@ def test_spans_beyond_the_limit_are_counted(tmp_path):
     recorder = Recorder(tmp_path / "a.json", limit=2500)
     origin = recorder._origin
     for k in range(3000):
-        recorder.span(LOOP, "step", origin + 1000 * k, origin + 1000 * k + 1000, batch=k)
+        put_span(recorder, LOOP, "step", origin + 1000 * k, origin + 1000 * k + 1000, batch=k)
     assert len(recorder) == 2500
     assert recorder.dropped == 500
     assert "500 dropped" in repr(recorder)
@@ -246,7 +252,7 @@ def test_the_limit_is_of_single_and_many_spans_together(tmp_path):
     starts = recorder._origin + 1000 * np.arange(4500)
     recorder.spans(worker(0), "load", starts, starts + 1000, np.arange(4500))
     for k in range(600):
-        recorder.span(LOOP, "step", int(starts[0]) + 1000 * k, int(starts[0]) + 1000 * k + 1000)
+        put_span(recorder, LOOP, "step", int(starts[0]) + 1000 * k, int(starts[0]) + 1000 * k + 1000)
     recorder.spans(worker(1), "load", starts[10:], starts[10:] + 1000)
     recorder.close()
     file = read(tmp_path / "a.json")
@@ -264,8 +270,14 @@ def test_many_threads_at_once_lose_nothing(tmp_path):
 
     def record(number: int) -> None:
         for k in range(each):
-            recorder.span(
-                f"thread {number}", f"name {k % 7}", origin + 1000 * k, origin + 1000 * k + 500, index=k, batch=number
+            put_span(
+                recorder,
+                f"thread {number}",
+                f"name {k % 7}",
+                origin + 1000 * k,
+                origin + 1000 * k + 500,
+                index=k,
+                batch=number,
             )
 
     running = [threading.Thread(target=record, args=(number,)) for number in range(threads)]
@@ -300,7 +312,7 @@ def test_a_flush_has_no_holes(tmp_path):
     at = recorder._origin
     rows_of_late = [recorder._next()]
     for k in range(2500):
-        recorder.span(LOOP, "step", at + 1000 * k, at + 1000 * k + 500, index=k)
+        put_span(recorder, LOOP, "step", at + 1000 * k, at + 1000 * k + 500, index=k)
     rows_of_late.insert(0, recorder._next())
     assert len(recorder._rooms) == 3
     number, name = recorder.track("late"), recorder.name("load")
@@ -333,13 +345,13 @@ def test_flush_goes_on_and_close_ends(tmp_path):
     path = tmp_path / "a.json"
     recorder = Recorder(path)
     at = recorder._origin
-    recorder.span(LOOP, "step", at, at + 1000)
+    put_span(recorder, LOOP, "step", at, at + 1000)
     recorder.flush()
     assert len(spans_of(read(path), LOOP)) == 1
-    recorder.span(LOOP, "step", at + 1000, at + 2000)
+    put_span(recorder, LOOP, "step", at + 1000, at + 2000)
     recorder.close()
     assert len(spans_of(read(path), LOOP)) == 2
-    recorder.span(LOOP, "step", at + 2000, at + 3000)
+    put_span(recorder, LOOP, "step", at + 2000, at + 3000)
     recorder.spans(worker(0), "load", [at], [at])
     recorder.flush()
     recorder.close()
@@ -355,7 +367,7 @@ def test_an_empty_recording_is_a_file(tmp_path):
 
 def test_spans_before_the_recorder_was_made(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
-    recorder.span(LOOP, "step", recorder._origin - 3000, recorder._origin - 1000)
+    put_span(recorder, LOOP, "step", recorder._origin - 3000, recorder._origin - 1000)
     recorder.close()
     (span,) = spans_of(read(tmp_path / "a.json"), LOOP)
     assert (span["ts"], span["dur"]) == (-3, 2)
@@ -367,7 +379,7 @@ def test_a_recorder_that_is_not_closed_writes(tmp_path, how):
 import sys, threading, time
 from stocached._trace import Recorder
 recorder = Recorder({str(tmp_path / "a.json")!r})
-recorder.span("training loop", "step", 5, 6)
+recorder.put(1, recorder.name("step"), 5, 6)
 if {how!r} == "gone":
     import os
     del recorder
@@ -375,7 +387,7 @@ if {how!r} == "gone":
 if {how!r} == "thread":
     def run():
         while True:
-            recorder.span("other", "x", 1, 2)
+            recorder.put(recorder.track("other"), recorder.name("x"), 1, 2)
     threading.Thread(target=run, daemon=True).start()
     time.sleep(0.05)
 sys.exit(3)
@@ -389,7 +401,7 @@ def test_a_forked_child_does_nothing(tmp_path):
     path = tmp_path / "a.json"
     recorder = Recorder(path)
     at = recorder._origin
-    recorder.span(LOOP, "step", at, at + 1000)
+    put_span(recorder, LOOP, "step", at, at + 1000)
     held, free = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -407,8 +419,8 @@ def test_a_forked_child_does_nothing(tmp_path):
         code = 1
         try:
             for k in range(3000):
-                recorder.span(LOOP, "step", at, at + 1, batch=k)
-                recorder.span("new track", "step", at, at + 1)
+                put_span(recorder, LOOP, "step", at, at + 1, batch=k)
+                put_span(recorder, "new track", "step", at, at + 1)
             recorder.spans(worker(0), "load", [at], [at])
             recorder.flush()
             recorder.close()
@@ -420,7 +432,7 @@ def test_a_forked_child_does_nothing(tmp_path):
     free.set()
     holder.join()
     assert os.waitstatus_to_exitcode(status) == 0
-    recorder.span(LOOP, "step", at + 1000, at + 2000)
+    put_span(recorder, LOOP, "step", at + 1000, at + 2000)
     recorder.close()
     assert len(spans_of(read(path), LOOP)) == 2
 
@@ -429,7 +441,7 @@ def test_a_finalizer_may_record_while_its_thread_does(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
     at = recorder._origin
     with recorder._lock:
-        recorder.span("new track", "new name", at, at + 1000)
+        put_span(recorder, "new track", "new name", at, at + 1000)
         recorder.spans(worker(0), "load", [at], [at + 1000])
     recorder.close()
     assert len(spans_of(read(tmp_path / "a.json"), "new track")) == 1
@@ -453,7 +465,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text("before")
     recorder = Recorder(path)
-    recorder.span(LOOP, "step", 1, 2)
+    put_span(recorder, LOOP, "step", 1, 2)
     monkeypatch.setattr(
         trace_file, "_write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
@@ -471,7 +483,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
 def test_a_full_disk_is_an_error(tmp_path):
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
         recorder = Recorder(tmp_path / "a.json")
-        recorder.span(LOOP, "step", 1, 2)
+        put_span(recorder, LOOP, "step", 1, 2)
         rows = recorder._rows()
         recorder.close()
         trace_file._write_text(full, rows, [LOOP], ["step"], {"rank": 0, "world_size": 1})
@@ -480,16 +492,16 @@ def test_a_full_disk_is_an_error(tmp_path):
 def test_values_that_do_not_fit_are_refused(tmp_path):
     recorder = Recorder(tmp_path / "a.json")
     with pytest.raises(InvalidError, match="cannot be recorded"):
-        recorder.span(LOOP, "step", 1.5, 2)
+        put_span(recorder, LOOP, "step", 1.5, 2)
     with pytest.raises(InvalidError, match="cannot be recorded"):
-        recorder.span(LOOP, "step", 1, 2, index=2**63)
+        put_span(recorder, LOOP, "step", 1, 2, index=2**63)
     with pytest.raises(TypeError, match="size"):
-        recorder.span(LOOP, "step", 1, 2, size=3)
+        put_span(recorder, LOOP, "step", 1, 2, size=3)
     with pytest.raises(InvalidError, match="end: 2 values for 3 spans"):
         recorder.spans(LOOP, "step", [1, 2, 3], [2, 3])
     with pytest.raises(InvalidError, match="index: 4 values for 3 spans"):
         recorder.spans(LOOP, "step", [1, 2, 3], [2, 3, 4], [1, 2, 3, 4])
-    recorder.span(LOOP, "step", np.int64(1), np.uint32(2), batch=np.int16(3))
+    put_span(recorder, LOOP, "step", np.int64(1), np.uint32(2), batch=np.int16(3))
     recorder.close()
     assert len(spans_of(read(tmp_path / "a.json"), LOOP)) == 1
     with pytest.raises(TypeError):
@@ -514,32 +526,20 @@ def test_a_span_costs_little(tmp_path):
     start = recorder._origin
 
     class Plain:
-        def span(
-            self,
-            track,
-            name,
-            start_ns,
-            end_ns,
-            *,
-            epoch=-1,
-            batch=-1,
-            index=-1,
-            samples=-1,
-            hits=-1,
-            misses=-1,
-            bytes=-1,
+        def put(
+            self, track, name, start_ns, end_ns, epoch=-1, batch=-1, index=-1, samples=-1, hits=-1, misses=-1, bytes=-1
         ):
             pass
 
     def record(count: int) -> None:
-        span = recorder.span
+        put, loop, wait = recorder.put, recorder.track(LOOP), recorder.name("wait")
         for _ in range(count):
-            span("training loop", "wait", start, start, epoch=0, batch=3, samples=64, hits=60, misses=4, bytes=100)
+            put(loop, wait, start, start, epoch=0, batch=3, samples=64, hits=60, misses=4, bytes=100)
 
     def call(count: int) -> None:
-        span = Plain().span
+        put, loop, wait = Plain().put, 1, 3
         for _ in range(count):
-            span("training loop", "wait", start, start, epoch=0, batch=3, samples=64, hits=60, misses=4, bytes=100)
+            put(loop, wait, start, start, epoch=0, batch=3, samples=64, hits=60, misses=4, bytes=100)
 
     spent, bare = seconds_of(record, 3000), seconds_of(call, 3000)
     assert spent < 12 * bare, f"{spent * 1e9:.0f} ns a span, {bare * 1e9:.0f} ns a call that does nothing"

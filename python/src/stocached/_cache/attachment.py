@@ -26,7 +26,7 @@ _SMALL = 64 * 1024  # bytes: a copy of less takes less time than handing the GIL
 _CLOSED = Handle()  # NULL, which the library answers with ECLOSED
 _LEAVE = 1.0  # seconds: how long a program that ends waits for calls in its daemon threads
 
-# Of the loads for a policy that needs no costs, so many of the first and then one in so many are measured.
+# With a policy that needs no costs, the first loads of this number are measured, then one in 16.
 _MEASURED_FIRST, _MEASURED_OF = 1024, 16
 
 

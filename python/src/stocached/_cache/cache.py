@@ -171,6 +171,10 @@ class Cache(Attachment):
             type(self), self.path, os.getpid(), int(info.fd), self.uuid, self.read_only, self._kept, self._disk,
         )  # fmt: skip
 
+    def _reader(self) -> Cache:
+        """Another handle of the cache, which only reads."""
+        return type(self)(opening.attach_pickled(self.path, os.getpid(), int(self._handle.info().fd), self.uuid, True))
+
     def __repr__(self) -> str:
         name = repr(self.name) if self.name else "without a name"
         fields = ", ".join(map(str, self.fields))

@@ -10,20 +10,17 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .. import _native
 from .._common import errors
 from .._common.addresses import address_of
 from .._common.errors import InvalidError
 from .._common.sizes import parse_size
-from . import storing
+from . import reading, storing
 from .attachment import Attachment
 from .handle import Handle
 
 _FLUSH = 5.0  # seconds that the end of a process waits for writes
 _KEEPS = "first-come", "first-indices", "cost"  # policies that do not take each sample
-_RETRIES = 16  # of a read whose sample is replaced by a longer one
 
 
 def check(disk: int | str | None, disk_dir: str | os.PathLike[str] | None) -> None:
@@ -88,25 +85,12 @@ class Disk:
 
     def take(self, cache: Attachment, i: int) -> Any:
         """A sample, which it also puts into the cache unless they are apart; None on a miss."""
-        handle, length = self.handle, ctypes.c_size_t()
-        for _ in range(_RETRIES):
-            raw = np.empty(self._length(cache, i), np.uint8)
-            code = _native.get(handle, i, address_of(raw), raw.nbytes, ctypes.addressof(length))
-            if code != _native.ESCHEMA:
-                break
-        if handle.check(code, i) != _native.HIT:
+        raw = reading.bytes_of(cache, self.handle, i)
+        if raw is None:
             return None
-        raw = raw[: length.value]
         if not cache.read_only and not self.apart_from(cache):
             cache._handle.check(_native.set(cache._handle, i, address_of(raw), raw.nbytes, 0), i, raw.nbytes)
         return cache._values.decode(raw, True)
-
-    def _length(self, cache: Attachment, i: int) -> int:
-        if not cache.variable:
-            return cache.sample_bytes
-        wanted, lengths = np.array([i]), np.zeros(1, np.uint64)
-        there = self.handle.check(_native.lengths(self.handle, address_of(wanted), 1, address_of(lengths)), i)
-        return int(lengths[0]) if there else 0
 
     def put(self, cache: Attachment, i: int, value: Any) -> bool:
         """Stores a sample in the background; returns whether it will. A disk that is slow, full or fails is no

@@ -18,7 +18,7 @@ from . import fetch as _fetch
 from .attachment import Attachment
 from .gathering import aligned
 from .results import SetResult
-from .served import fetch_each
+from .served import fetch_each, fetch_rows
 
 _ANSWER = 5.0  # seconds that a server may take
 _AWAY = 5.0  # seconds without questions to a server that was away
@@ -102,20 +102,9 @@ def _ask(cache: Attachment, indices: list[int]) -> tuple[dict[int, Any], list[in
 
 def _ask_rows(cache: Attachment, indices: Sequence[int]) -> tuple[dict[int, Any], Sequence[FetchFailure]]:
     """What others have, of samples of one size, and why the other samples are not there."""
-    stride, wanted = cache._slot_stride, np.array(indices, np.int64)
+    stride, wanted, wait = cache._slot_stride, np.array(indices, np.int64), _fetch.milliseconds(_ANSWER)
     raw, had = aligned(len(indices) * stride), np.zeros(len(indices), np.bool_)
-    handle, count, rows, places, hits = (
-        cache._handle,
-        len(indices),
-        address_of(raw),
-        address_of(wanted),
-        address_of(had),
-    )
-    _, failures = _fetch.ask(
-        lambda options, error: _native.fetch(handle, places, count, rows, stride, hits, options, error),
-        _fetch.milliseconds(_ANSWER),
-        _native.FETCH_LOADS,
-    )
+    failures = fetch_rows(cache, wanted, address_of(raw), stride, had, wait, _native.FETCH_LOADS)
     found = {
         k: cache._values.decode(raw[k * stride : k * stride + cache.sample_bytes], True)
         for k in np.flatnonzero(had).tolist()

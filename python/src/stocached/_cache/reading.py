@@ -15,6 +15,7 @@ from .._common.addresses import address_of
 from .._common.errors import CorruptError
 from .._samples.values import Array, shown
 from .attachment import Attachment
+from .handle import Handle
 
 _RETRIES = 16  # of a read whose sample is replaced each time; after them the read is a miss
 
@@ -71,24 +72,28 @@ def load_record(cache: Attachment, call: Callable[..., int], i: int) -> Any:
 def copy(cache: Attachment, index: SupportsIndex) -> Any:
     """A sample in new memory; None on a miss."""
     i = cache._index(index)
-    handle = cache._handle
     if not cache.variable:
         raw = np.empty(cache.sample_bytes, np.uint8)
         return copy_into(cache, i, raw, address_of(raw))
-    length = ctypes.c_size_t(0)
+    found = bytes_of(cache, cache._handle, i)
+    return None if found is None else cache._values.decode(found, True)
+
+
+def bytes_of(cache: Attachment, handle: Handle, i: int) -> npt.NDArray[np.uint8] | None:
+    """A copy of the bytes of a sample, which the cache has, or the disk cache behind it; None on a miss. handle: of
+    either."""
+    length, capacity = ctypes.c_size_t(), cache.sample_bytes
     # Referred to here, as the library uses their memory during the call.
     wanted, lengths = np.array([i]), np.zeros(1, np.uint64)
     for _ in range(_RETRIES):
-        # Read the length first, uncounted. A longer sample may replace this one before the copy.
-        there = handle.check(_native.lengths(handle, address_of(wanted), 1, address_of(lengths)), i)
-        capacity = int(lengths[0]) if there else 0
+        if cache.variable:
+            # Read the length first, uncounted. A longer sample may replace this one before the copy.
+            there = handle.check(_native.lengths(handle, address_of(wanted), 1, address_of(lengths)), i)
+            capacity = int(lengths[0]) if there else 0
         raw = np.empty(capacity, np.uint8)
         code = _native.get(handle, i, address_of(raw), capacity, ctypes.addressof(length))
-        if code == _native.ESCHEMA:
-            continue
-        if handle.check(code, i) == _native.MISS:
-            return None
-        return cache._values.decode(raw[: length.value], True)
+        if code != _native.ESCHEMA:
+            return None if handle.check(code, i) == _native.MISS else raw[: length.value]
     return None
 
 

@@ -104,7 +104,7 @@ def _fetch_misses(
         return _fetch_each(cache, wanted, out, ok, wait)
     arrays = outputs(cache, out, wanted.size)
     if len(arrays) == 1 and cache.fields[0].bytes == cache.sample_bytes:
-        failures = _fetch_rows(cache, wanted, address_of(arrays[0]), stride_of(arrays[0]), ok, wait)
+        failures = fetch_rows(cache, wanted, address_of(arrays[0]), stride_of(arrays[0]), ok, wait)
     else:
         failures = _fetch_fields(cache, wanted, arrays, ok, wait)
     if failures and made:
@@ -113,13 +113,13 @@ def _fetch_misses(
     return failures
 
 
-def _fetch_rows(
-    cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int
+def fetch_rows(
+    cache: Attachment, wanted: Indices, address: int, stride: int, ok: Flags, wait: int, flags: int = 0
 ) -> Sequence[FetchFailure]:
-    """Fetches whole samples into rows of memory, except the rows that are `ok` already."""
+    """Fetches whole samples into rows of memory, except the rows that are `ok` already. flags: more of FetchOptions."""
     handle, n, indices, had = cache._handle, wanted.size, address_of(wanted), address_of(ok)
     return _fetch.ask(
-        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait
+        lambda options, error: _native.fetch(handle, indices, n, address, stride, had, options, error), wait, flags
     )[1]
 
 
@@ -129,7 +129,7 @@ def _fetch_fields(
     """Fetches whole samples, and copies each of their fields into its own array."""
     missing = np.flatnonzero(~ok)
     raw, had = aligned(missing.size * cache.sample_bytes), np.zeros(missing.size, np.bool_)
-    failures = _fetch_rows(cache, wanted[missing], address_of(raw), cache.sample_bytes, had, wait)
+    failures = fetch_rows(cache, wanted[missing], address_of(raw), cache.sample_bytes, had, wait)
     columns = cast("FixedValues", cache._values).arrays(raw, missing.size, cache.sample_bytes)
     for array, column in zip(arrays, columns):
         if array.ndim:  # else the caller left this field out

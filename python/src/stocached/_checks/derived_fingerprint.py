@@ -25,7 +25,7 @@ import numpy as np
 
 from .._common.once_per_machine import once_a_machine
 from .code_names import is_library
-from .identity import MOST_BYTES, Identity, UntoldError, digest_of
+from .identity import MOST_BYTES, Identity, NoDigestError, digest_of
 
 MOST_FILES = 10_000  # whose sizes and times are read
 _LONG = 32  # a list with as many items is data, a shorter list is a setting
@@ -84,8 +84,8 @@ class _Derivation:
         self._data_parts: list[bytes] = []
         self._code_parts: list[bytes] = []
         self._hint_parts: list[bytes] = []
-        self._untold_data: list[str] = []
-        self._untold_code: list[str] = []
+        self._unknown_data: list[str] = []
+        self._unknown_code: list[str] = []
         self._folders: list[str] = []  # whose files were read
         self._seen: set[int] = set()
         self._used: set[str] = set()  # names of attributes that the code of the program's datasets uses
@@ -95,8 +95,8 @@ class _Derivation:
         for identity, parts in ((self._code, self._code_parts), (self._classes, self._hint_parts)):
             try:
                 parts.append(identity.bodies())
-            except UntoldError as error:
-                self._untold_code.append(f"it uses {error}")
+            except NoDigestError as error:
+                self._unknown_code.append(f"it uses {error}")
         met = (self._code, self._settings, self._classes)
         named = sorted(
             path
@@ -104,26 +104,26 @@ class _Derivation:
             if not any(_within(path, folder) for folder in self._folders)
         )
         if named:
-            self._untold_data.append(f"it names {named[0]}, which may be read")
+            self._unknown_data.append(f"it names {named[0]}, which may be read")
         for module, version in sorted({pair for identity in met for pair in identity.versions.items()}):
             self._hint_parts.append(digest_of("version", module.encode(), version.encode()))
         data, code, hints = (
             digest_of("parts", *parts).hex() for parts in (self._data_parts, self._code_parts, self._hint_parts)
         )
         return Derived(
-            "?" if self._untold_data else data[:16],
+            "?" if self._unknown_data else data[:16],
             hints[:12],
-            "?" if self._untold_code else code[:16],
+            "?" if self._unknown_code else code[:16],
             sampled=self._sampled or any(identity.sampled for identity in met),
             reasons=(
-                *(f"data: {reason}" for reason in self._untold_data),
-                *(f"transform: {reason}" for reason in self._untold_code),
+                *(f"data: {reason}" for reason in self._unknown_data),
+                *(f"transform: {reason}" for reason in self._unknown_code),
             ),
         )
 
     def give_up(self, why: str) -> None:
-        self._untold_data.append(why)
-        self._untold_code.append(why)
+        self._unknown_data.append(why)
+        self._unknown_code.append(why)
 
     # ------------------------------------------------------------ datasets
 
@@ -159,13 +159,13 @@ class _Derivation:
             if own is None or _calls(value):
                 sources += self._add_attribute(dataset, name, value)
         if own is None and not sources:
-            self._untold_data.append(f"{type(dataset).__name__} does not say where its samples come from")
+            self._unknown_data.append(f"{type(dataset).__name__} does not say where its samples come from")
 
     def _add_class(self, dataset: Any) -> None:
         try:
             self._hint_parts.append(self._classes.add_code(type(dataset)))
-        except UntoldError as error:
-            self._untold_code.append(f"it uses {error}")
+        except NoDigestError as error:
+            self._unknown_code.append(f"it uses {error}")
 
     def _attributes(self, dataset: Any) -> Iterator[tuple[str, Any]]:
         used = self._classes.used_names(type(dataset))
@@ -188,20 +188,20 @@ class _Derivation:
                 self.add(value[key])
             return 1
         if _calls(value):
-            self._tell(self._code_parts, self._untold_code, name, lambda: self._code.of(value))
+            self._add_digest(self._code_parts, self._unknown_code, name, lambda: self._code.of(value))
             return 0
         # Such as the indices of a Subset.
         theirs = isinstance(value, (list, tuple)) and is_library(type(dataset).__module__)
         if _is_array(value) or _holds_arrays(value) or _is_long(value) or theirs:
             return self._add_values(value, name, lists_all=is_library(type(dataset).__module__))
-        self._tell(self._hint_parts, self._untold_data, name, lambda: self._settings.of(value))
+        self._add_digest(self._hint_parts, self._unknown_data, name, lambda: self._settings.of(value))
         return 0
 
-    def _tell(self, parts: list[bytes], untold: list[str], name: str, digest: Callable[[], bytes]) -> None:
+    def _add_digest(self, parts: list[bytes], unknown: list[str], name: str, digest: Callable[[], bytes]) -> None:
         try:
             parts.append(digest_of("attribute", name.encode(), digest()))
-        except UntoldError as error:
-            untold.append(f"its {name} holds {error}")
+        except NoDigestError as error:
+            unknown.append(f"its {name} holds {error}")
 
     # ------------------------------------------------------------ data
 
@@ -220,8 +220,8 @@ class _Derivation:
         identity = Identity()
         try:
             self._data_parts.append(digest_of("values", name.encode(), _items(values, identity)))
-        except UntoldError as error:
-            self._untold_data.append(f"its {name or 'values'} hold {error}")
+        except NoDigestError as error:
+            self._unknown_data.append(f"its {name or 'values'} hold {error}")
         self._sampled |= identity.sampled
         return int(_is_array(values) or _holds_arrays(values) or not name)
 

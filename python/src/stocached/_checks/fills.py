@@ -13,7 +13,7 @@ from .._memory.shared_error import SharedError
 from .._memory.shared_file import SharedFile
 
 _FIRST, _MOST = 32, 256
-_GAP = 33, 63  # samples: the least, and how many more at most: 64 on average
+_GAP = 33, 63  # samples between two choices: 33, and fewer than 63 more; 64 on average
 _HEADER = 4096
 _NUMBERS = 64  # bytes of the header, for numbers; the rest is for an error
 _PAGE = os.sysconf("SC_PAGESIZE")

@@ -40,7 +40,7 @@ _MOST_MAPPED = 1024**2
 _PLACE = 16 * 1024
 
 
-class UntoldError(Exception):
+class NoDigestError(Exception):
     """A value has no digest that would be the same in another process. The text says which
     value."""
 
@@ -88,10 +88,10 @@ class Identity:
     # ------------------------------------------------------------ values
 
     def of(self, value: Any) -> bytes:
-        """The digest of a value. Raises UntoldError."""
+        """The digest of a value. Raises NoDigestError."""
         self._objects += 1
         if self._objects > MOST_OBJECTS:
-            raise UntoldError(f"more than {MOST_OBJECTS:,} objects")
+            raise NoDigestError(f"more than {MOST_OBJECTS:,} objects")
         if id(value) in self._open:
             return digest_of("cycle", str(len(self._open) - self._open.index(id(value))).encode())
         self._open.append(id(value))
@@ -116,7 +116,7 @@ class Identity:
             return (
                 digest_of("scalar", value.dtype.str.encode(), value.tobytes())
                 if not value.dtype.hasobject
-                else self._untold(value)
+                else self._refuse(value)
             )
         if isinstance(value, enum.Enum):
             return digest_of(
@@ -172,7 +172,7 @@ class Identity:
         if isinstance(value, np.ndarray) or _is_torch(value, "Tensor"):
             return self._of_array(value)
         if not _has_python_state(kind):
-            self._untold(value)
+            self._refuse(value)
         return digest_of("object", self._kind(kind, methods=True), self._state(value))
 
     def _of_array(self, value: Any) -> bytes:
@@ -182,11 +182,11 @@ class Identity:
             "cpu",
             None,
         ):
-            self._untold(value)
+            self._refuse(value)
         try:
             array = value if isinstance(value, np.ndarray) else schema.as_array(value)
         except StocachedError:  # a sparse tensor, or another dtype that NumPy lacks
-            self._untold(value)
+            self._refuse(value)
         room = min(self._room, _MOST_MAPPED if isinstance(array, np.memmap) else _MOST_OF_ONE)
         self._room = max(self._room - array.nbytes, 0)
         made, whole = _array_digest(array, room)
@@ -203,8 +203,8 @@ class Identity:
             "state", *(digest_of("attribute", name.encode(), self.of(item)) for name, item in sorted(state.items()))
         )
 
-    def _untold(self, value: Any) -> Any:
-        raise UntoldError(f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", ""))
+    def _refuse(self, value: Any) -> Any:
+        raise NoDigestError(f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", ""))
 
     def _note_path(self, text: str) -> None:
         if os.sep in text and len(text) < 4096 and "\0" not in text and text.strip("/. \n") and os.path.exists(text):

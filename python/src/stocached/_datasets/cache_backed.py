@@ -6,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from .._cache.cache import Cache
 from .._cache.gathering import Indices
 from .._samples.tree import Tree
-from .given import Given
 from .notices import Notices
+from .thread_hits import ThreadHits
 
 
 class CacheBacked:
@@ -28,17 +25,7 @@ class CacheBacked:
     transform: Any = None  # of samples of a served cache
     decode: Any = None  # the Decode of a served cache that keeps files
     indices: Indices | None = None  # of samples in the cache, by the index of the dataset. None: the same
-    _given: Given
-
-    @property
-    def given(self) -> int:
-        """Samples that this thread got from the cache."""
-        return self._given.value
-
-    @property
-    def hit(self) -> npt.NDArray[np.bool_] | None:
-        """Of a served cache: which samples of this thread's last call were hits."""
-        return self._given.hit
+    thread_hits: ThreadHits
 
     def in_cache(self, wanted: Indices) -> Indices:
         """The indices in the cache of samples of the dataset."""

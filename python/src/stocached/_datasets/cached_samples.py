@@ -28,6 +28,7 @@ from .._common.errors import (
     NondeterministicDatasetError,
     SampleIndexError,
 )
+from .._common.processors import processors
 from .._image.errors import DecodeError
 from .._memory.buffer_pool import BatchBuffers, SampleBuffers
 from .._random import generators
@@ -38,20 +39,19 @@ from .._trace.augment_time import augmented
 from . import comparison, probe, stores
 from .cache_backed import CacheBacked
 from .comparison import Comparison
-from .given import Given
 from .making import CacheOptions, add_disk, check_fields, make
 from .misses import Misses, take_back
 from .notices import Notices
 from .stores import Form, Store
 from .structure import Structure
+from .thread_hits import ThreadHits
+from .trial import Trial
 
 if TYPE_CHECKING:
     from .store_trial import Files
-from .trial import Trial
 
 _REMEDY = remedy_of("CachedDataset")
 _log = logging.getLogger("stocached")
-
 
 BadSamplesAre = Literal["error", "skip"]
 
@@ -157,7 +157,7 @@ class CachedSamples(CacheBacked):
         self.dataset = dataset
         self.augment = augment
         self._n = len(dataset)
-        self._given = Given()
+        self.thread_hits = ThreadHits()
         self.notices: Notices = Notices()
         self._comparison: Comparison | None = None
         self._guard: Guard | None = None  # checks loads
@@ -170,32 +170,21 @@ class CachedSamples(CacheBacked):
         wanted = (name is not None or disk is not None) and fingerprint is None
         derived = derive(dataset) if wanted else None
         with generators.kept(), probe.left_as_it_was(dataset):
-            before = generators.observe()
-            first = probe.first_samples(dataset, self._n, self.passed_over)
-            samples = {index: sample for index, (sample, _) in first.items()}
-            trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
-            quiet = generators.observe() == before
-            # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
-            vary = True if varies is None and getattr(dataset, "sizes_vary", None) is True else varies
-            self._structure = Structure(trial.tree, trial.fields(vary))
-            if not allow_random:
-                for index, (sample, moved) in first.items():
-                    self.check_repeatable(dataset, index, sample, moved)
-                    self._check_decoding(index, sample)
+            sample_bytes, quiet = self._probe(dataset, varies, allow_random)
             try:
                 named = derived if name is not None else None
-                self._take_cache(cache, replace(options, variable=varies), trial.bytes(), named, _best)
+                self._take_cache(cache, replace(options, variable=varies), sample_bytes, named, _best)
                 add_disk(options, self.cache, derived, self.store)
             except stores.OtherStoreError:  # another program has just made the cache
                 if store != "auto":
                     raise
                 CachedSamples.__init__(self, **arguments)
                 return
-            self._batches = BatchBuffers(self.cache.fields)
-            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             if not (allow_random or self.cache.read_only):
                 fills, removed = Fills(0 if self.made else self._n), functools.partial(take_back, self.cache, self.made)
                 self._guard = Guard(fills, self._remedy, self._structure.encode, removed)
+            self._batches = BatchBuffers(self.cache.fields)
+            self._raw = SampleBuffers(0 if self.cache.variable else self.cache.sample_bytes)
             self._misses = Misses(self.stored, self.cache, self._structure, self._guard, self.notices)
             if not allow_random:
                 probe.check_fresh(self)
@@ -233,7 +222,7 @@ class CachedSamples(CacheBacked):
         self, form: Form, options: CacheOptions, workers: int | None, augment: Callable[..., Any] | None
     ) -> Files:
         """Sets the store that makes an epoch shorter, and why."""
-        from .store_trial import Files, processors  # needs the library for pictures
+        from .store_trial import Files  # needs the library for pictures
 
         with generators.kept(), probe.left_as_it_was(self.dataset):
             files = Files(form, self._n, processors() if workers is None else workers, augment)
@@ -251,6 +240,23 @@ class CachedSamples(CacheBacked):
                 sample, cost = one.decoded, one.read + (one.decode or 0)
             if sample is not None:
                 self._misses.keep(one.index, sample, cost)
+
+    def _probe(self, dataset: Any, variable: bool | None, allow_random: bool) -> tuple[list[int], bool]:
+        """Learns from a few samples what samples are, and checks that they are not random. Returns their bytes in
+        rising order, and whether loads draw no random numbers."""
+        before = generators.observe()
+        first = probe.first_samples(dataset, self._n, self.passed_over)
+        samples = {index: sample for index, (sample, _) in first.items()}
+        trial = Trial(samples, functools.partial(loading.item, dataset), self._n)
+        quiet = generators.observe() == before
+        # A folder of pictures knows that their sizes differ, even if those of the probed samples do not.
+        vary = True if variable is None and getattr(dataset, "sizes_vary", None) is True else variable
+        self._structure = Structure(trial.tree, trial.fields(vary))
+        if not allow_random:
+            for index, (sample, moved) in first.items():
+                self.check_repeatable(dataset, index, sample, moved)
+                self._check_decoding(index, sample)
+        return trial.bytes(), quiet
 
     def _check_decoding(self, index: int, sample: Any) -> None:
         """Raises NondeterministicDatasetError if a step that makes the picture out of the bytes is random."""
@@ -378,7 +384,7 @@ class CachedSamples(CacheBacked):
         value = cache.get(i, copy=True) if cache.variable else reading.copy_into(cache, i, *self._raw.take())
         if value is None:
             return None
-        self._given.value += 1
+        self.thread_hits.count += 1
         return self._sample(value)
 
     def load_record(self, i: int) -> Any:
@@ -400,13 +406,13 @@ class CachedSamples(CacheBacked):
         cache = self.cache
         if isinstance(cache._values, VariableValues):
             values, hit = cache.gather(wanted)
-            self._given.add(hit)
+            self.thread_hits.add(hit)
             return [None if value is None else self._sample(value) for value in values]
         arrays = [array[: len(wanted)] for array in self._batches.take(most)]
         _, hit = cache.gather(
             wanted, out=arrays[0] if len(arrays) == 1 else dict(zip((field.name for field in cache.fields), arrays))
         )
-        self._given.add(hit)
+        self.thread_hits.add(hit)
         return self._structure.samples(arrays, hit, cache.fields)
 
     def _sample(self, value: Any) -> Any:

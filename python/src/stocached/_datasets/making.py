@@ -17,9 +17,9 @@ from .._samples import dtypes
 from .._samples.schema import Field
 from . import probe
 
-# Without size=, a variable-size cache has this times the largest probed sample for each sample.
+# A variable-size cache without size= has room for samples that are all so many times as large as the largest probed.
 _GENEROUS = 1.25
-_CONTROL = 64 * 1024**2  # bytes of that cache for other purposes
+_CONTROL = 64 * 1024**2  # bytes of that cache besides its samples
 
 
 @dataclass(frozen=True)

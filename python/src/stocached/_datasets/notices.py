@@ -33,7 +33,7 @@ class Notices:
         self._pid = os.getpid()
         self.advice = ""  # for samples whose shapes differ from those of the cache
         self.deferred = False  # the caller warns later, at the end of an epoch
-        self._told = False
+        self._warned = False
         self._map()
 
     def _map(self) -> None:
@@ -49,7 +49,7 @@ class Notices:
             "_pid": self._pid,
             "advice": self.advice,
             "deferred": self.deferred,
-            "_told": self._told,
+            "_warned": self._warned,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -80,9 +80,9 @@ class Notices:
     def warn(self) -> None:
         """Warns of samples that were not cached so far: once, and only in the process that made the
         dataset."""
-        if self._told or not self._records[0]["count"] or os.getpid() != self._pid:
+        if self._warned or not self._records[0]["count"] or os.getpid() != self._pid:
             return
-        self._told = True
+        self._warned = True
         rows = self._records[self._records["count"] > 0]
         reasons = [(int(row["count"]), row["text"].decode(errors="replace")) for row in rows]
         shown = "; ".join(

@@ -24,7 +24,7 @@ class ServedSubset(CacheBacked):
         self.indices: Indices = as_array(indices, len(whole))
         self.cache, self.timeout = whole.cache, whole.timeout
         self.transform, self.decode = whole.transform, whole.decode
-        self._given = whole._given
+        self.thread_hits = whole.thread_hits
 
     def in_cache(self, wanted: Indices) -> Indices:
         n = len(self.indices)

@@ -18,8 +18,8 @@ from .._samples import dtypes
 from .._samples.schema import Array, Field
 from .._samples.tree import Tree, as_tensor
 from .cache_backed import CacheBacked
-from .given import Given
 from .served_pictures import ServedPictures
+from .thread_hits import ThreadHits
 
 
 class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
@@ -61,7 +61,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
         self.timeout = timeout
         self._pictures = None if self.cache.decode is None else ServedPictures(self.cache)
         self.decode = None if self._pictures is None else self._pictures.decode
-        self._given = Given()
+        self.thread_hits = ThreadHits()
         self._batches = BatchBuffers(() if self.cache.variable else self.cache.fields)
 
     def gathered_tree(self) -> Tree | None:
@@ -110,7 +110,7 @@ class SourceDataset(CacheBacked, torch.utils.data.Dataset[Any]):
 
     def _fetch(self, wanted: list[int], out: Any = None) -> Any:
         fetched, hit = fetch_and_count(self.cache, wanted, out, self.timeout)
-        self._given.add(hit)
+        self.thread_hits.add(hit)
         return fetched
 
     def _variable(self, wanted: list[int]) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -15,16 +14,17 @@ import numpy as np
 
 from .._checks import loading
 from .._common.load_time import LoadTime
+from .._common.processors import processors
 from .._common.sizes import parse_size
 from .._image.steps import Step
 from .._samples.tree import Tree
 from .stores import Form, Measured, choose
 
 _MOST, _LEAST = 64, 8  # files
-_PART = 20  # at most one in so many files of the dataset, but the least
-_ALONE, _TOGETHER, _DECODE = 0.25, 0.35, 0.3  # seconds; what has begun then still ends
-_BYTES = 64 * 1024**2  # of files, and twice as many of pictures
-_MEMORY = 100e-6  # seconds: a read that waits less does not wait for the source
+_PART = 20  # at most one in 20 files of the dataset, but _LEAST
+_ALONE, _TOGETHER, _DECODE = 0.25, 0.35, 0.3  # seconds of each measurement, which ends what it has begun
+_BYTES = 64 * 1024**2  # the most of files; of pictures twice as many
+_MEMORY = 100e-6  # seconds: a read that waits less comes out of memory, not from the source
 
 
 @dataclass
@@ -122,11 +122,6 @@ class Files:
             _grows([(_bytes(one.sample), one.read) for one in self.alone]),
             _grows([(_bytes(one.sample), one.decode or 0.0) for one in decoded]),
         )
-
-
-def processors() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _in_threads(count: int, work: Iterable[Any], do: Callable[[Any], bool], end: float) -> None:

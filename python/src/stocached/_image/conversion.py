@@ -6,6 +6,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._common.errors import InvalidError
@@ -29,12 +30,7 @@ from .steps import (
 )
 
 _KEPT = (Resize, CenterCrop)  # steps that shrink a picture and are not random
-_PLACELESS = (
-    RandomHorizontalFlip,
-    ColorJitter,
-    ToDtype,
-    Normalize,
-)  # these change no place in the picture but by a flip
+_PLACELESS = (RandomHorizontalFlip, ColorJitter, ToDtype, Normalize)  # these move no pixel but by a flip
 
 
 class Converted(NamedTuple):
@@ -139,9 +135,7 @@ def _ours(dataset: Any) -> Decoded:
 def _checked(transform: Any, tensor: bool) -> list[Step]:
     """The steps of transforms. tensor: pictures come as tensors. Raises InvalidError for steps in an order without an
     equal."""
-    state = _State()
-    state.tensor = tensor
-    steps = [step for step in _steps(transform, state) if not _is_nothing(step)]
+    steps = [step for step in _steps(transform, _State(tensor)) if not _is_nothing(step)]
     floats = False
     for step in steps:
         if floats and isinstance(step, (Resize, RandomResizedCrop, ColorJitter)):
@@ -157,10 +151,11 @@ def _is_nothing(step: Step) -> bool:
     return isinstance(step, ToDtype) and step._number == native.UINT8
 
 
+@dataclass
 class _State:
     """What a picture is at a step."""
 
-    tensor = False  # else of Pillow, which always antialiases
+    tensor: bool  # else of Pillow, which always antialiases
 
 
 def _steps(transform: Any, state: _State) -> Iterator[Step]:

@@ -64,7 +64,7 @@ class Decode:
     _formats: ClassVar[tuple[str, ...] | None] = None  # that Pillow decodes; None: all, turned by their EXIF data
 
     def __post_init__(self) -> None:
-        self._sides = None if self.size is None else pair("size", self.size)
+        self._sides = None if self.size is None else pair(self.size)
         if self.fit not in _FITS or self.layout not in ("hwc", "chw"):
             raise InvalidError(
                 f"fit={self.fit!r}, layout={self.layout!r}: fit is {', '.join(_FITS)}, layout is hwc, chw"

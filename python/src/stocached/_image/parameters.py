@@ -20,20 +20,20 @@ _FILTERS = {"bilinear": native.BILINEAR, "bicubic": native.BICUBIC, 2: native.BI
 LONGEST = 65500  # pixels: of a side, as in the library
 
 
-def sides_of(name: str, value: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:
+def sides_of(size: int | Sequence[int], one: str = "a number of pixels") -> tuple[int, ...]:
     """One or two whole numbers of pixels. one: what a single number means, for the error."""
     try:
-        sides = tuple(operator.index(side) for side in (value if hasattr(value, "__iter__") else (value,)))
+        sides = tuple(operator.index(side) for side in (size if hasattr(size, "__iter__") else (size,)))
     except TypeError:
         sides = ()
-    if isinstance(value, bool) or len(sides) not in (1, 2) or not all(1 <= side <= LONGEST for side in sides):
-        raise InvalidError(f"{name}={value!r} is neither {one} nor (height, width); sides are 1 to {LONGEST}")
+    if isinstance(size, bool) or len(sides) not in (1, 2) or not all(1 <= side <= LONGEST for side in sides):
+        raise InvalidError(f"size={size!r} is neither {one} nor (height, width); sides are 1 to {LONGEST}")
     return sides
 
 
-def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) of them, or of one number for both."""
-    sides = sides_of(name, value)
+def pair(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a size, which may be one number for both."""
+    sides = sides_of(size)
     return sides[0], sides[-1]
 
 

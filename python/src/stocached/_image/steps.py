@@ -106,7 +106,7 @@ class Resize(Step):
     antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        self._sides = sides_of("size", self.size, "a short side")
+        self._sides = sides_of(self.size, "a short side")
         self._filter = filter_number(self.interpolation, self.antialias)
         if self.max_size is not None:
             longest = whole("max_size", self.max_size, 1, LONGEST)
@@ -130,7 +130,7 @@ class CenterCrop(Step):
     size: int | Sequence[int]
 
     def __post_init__(self) -> None:
-        self._sides = pair("size", self.size)
+        self._sides = pair(self.size)
 
     def apply(self, plan: Plan, draw: Draw) -> None:
         height, width = self._sides
@@ -157,7 +157,7 @@ class RandomResizedCrop(Step):
     antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        self._sides = pair("size", self.size)
+        self._sides = pair(self.size)
         self._filter = filter_number(self.interpolation, self.antialias)
         check_scale_and_ratio(self.scale, self.ratio)
 
@@ -180,7 +180,7 @@ class RandomCrop(Step):
     padding_mode: str = "constant"
 
     def __post_init__(self) -> None:
-        self._sides = pair("size", self.size)
+        self._sides = pair(self.size)
         padding = items(self.padding or 0)
         if len(padding) not in (1, 2, 4) or self.padding_mode != "constant":
             raise InvalidError(
@@ -195,12 +195,8 @@ class RandomCrop(Step):
         padded_height, padded_width = plan.height + top + bottom, plan.width + left + right
         if self.pad_if_needed:
             more, wider = max(height - padded_height, 0), max(width - padded_width, 0)
-            top, padded_height, left, padded_width = (
-                top + more,
-                padded_height + 2 * more,
-                left + wider,
-                padded_width + 2 * wider,
-            )
+            top, padded_height = top + more, padded_height + 2 * more
+            left, padded_width = left + wider, padded_width + 2 * wider
         if height > padded_height or width > padded_width:
             raise InvalidError(
                 f"RandomCrop of {height} x {width} is larger than the picture: {padded_height} x {padded_width}"

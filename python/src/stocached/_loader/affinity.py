@@ -3,35 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import functools
 import itertools
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from .._cache.attachment import Attachment
-from .._cache.cache import Cache
-from .._cache.named import create_or_attach
-from .._common.errors import InvalidError, StocachedError, UnsupportedError
+from .._common.errors import InvalidError, UnsupportedError
 from .._common.numbers import whole
 from .._order.epoch import Shard
 from .._order.nodes import Deal, Node, Owners
-from .background import Background
 
-Given = Literal["node"] | Sequence[Node]
+AffinityNodes = Literal["node"] | Sequence[Node]
 
 _TIMEOUT = 300.0  # seconds that a rank waits for the others to begin their first epoch
-_GROUP = 16384  # indices that a rank deals ahead at a time
-# Indices. In a shorter epoch each rank deals for itself, which costs less than the shared cache.
-_SHORT = 1 << 18
 
 _numbers = itertools.count()  # of the loaders with affinity in this process; alike on all ranks
 
@@ -54,8 +43,8 @@ class Affinity:
     their caches hold. If torch.distributed is initialised, ranks exchange this through its store, and each
     epoch compares the digests of all ranks."""
 
-    def __init__(self, given: Given, local_world_size: int | None, batch_size: int, drop_last: bool) -> None:
-        self._given, self._batch_size, self._drop_last = given, batch_size, drop_last
+    def __init__(self, nodes: AffinityNodes, local_world_size: int | None, batch_size: int, drop_last: bool) -> None:
+        self._wanted, self._batch_size, self._drop_last = nodes, batch_size, drop_last
         self._local_world_size = local_world_size
         self._owners: Owners | None = None
         self._number, self._epochs = next(_numbers), 0
@@ -86,8 +75,8 @@ class Affinity:
         return deal
 
     def _nodes(self, shard: Shard, cache: Attachment, store: Any) -> Sequence[Node]:
-        if self._given != "node":
-            return self._given
+        if self._wanted != "node":
+            return self._wanted
         local = self._local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE") or 0)
         if store is None:
             if not local:
@@ -224,78 +213,3 @@ def _wait(store: Any, keys: list[str], who: str) -> None:
             f'affinity="node": {who} not begun to read this loader within {_TIMEOUT:.0f} s. All ranks of the job read it, and make their '
             "loaders with affinity= in the same sequence"
         ) from error
-
-
-# ------------------------------------------------------------ batches
-
-
-def dealt_batches(deal: Deal, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
-    """The samples of one batch of a rank after the other."""
-    count = deal.batches(deal.batch_size, drop_last)
-    ahead = _Ahead(deal) if len(deal) * deal.world_size >= _SHORT else None
-    for number in range(count):
-        rows = deal.node_batch(number) if ahead is None else ahead.node_batch(number)
-        yield rows[deal.local_rank]
-
-
-class _Ahead:
-    """Batches that the ranks of a node deal ahead of time, in groups of some batches. They share the groups in
-    a cache of their own. Rank r of n ranks deals the groups r, r + n, r + 2n, ... If a group is not there in
-    time, because its rank was killed or is late, each rank that needs one of its batches deals this batch."""
-
-    def __init__(self, deal: Deal) -> None:
-        self._deal, self._background = deal, Background()
-        self._each = max(_GROUP // (deal.batch_size * deal.world_size), 1)  # batches of a group
-        self._groups = -(-deal.batches_in_all // self._each)
-        self._next = deal.local_rank  # the next group that this rank deals ahead
-        self._window = 2 * deal.local_world_size  # groups
-        self._cache: Cache | None = None
-        self._own: dict[int, npt.NDArray[np.int64]] = {}  # without the cache
-        self._current: tuple[int, npt.NDArray[np.int64]] | None = None  # the group of the last batch
-        if deal.local_world_size > 1:
-            with contextlib.suppress(StocachedError):  # no memory for it, or no rights: each rank deals for itself
-                name = f"deal-{deal.digest:016x}-{deal.node}-{self._each}"
-                self._cache, _ = create_or_attach(name, functools.partial(self._create, name), None)
-
-    def _create(self, name: str) -> Cache:
-        deal = self._deal
-        return Cache.create(
-            name,
-            samples=self._groups,
-            shape=(self._each, deal.local_world_size, deal.batch_size),
-            dtype=np.int64,
-            slots=min(self._groups, 4 * deal.local_world_size),
-            policy="fifo",
-            unlink="last",
-        )
-
-    def node_batch(self, number: int) -> npt.NDArray[np.int64]:
-        """As `Deal.node_batch`. One thread calls it, for one batch after the other."""
-        group = number // self._each
-        last = min(group + self._window, self._groups - 1)
-        while self._next <= last:
-            if self._next > group:
-                self._background.put(functools.partial(self._make, self._next))
-            self._next += self._deal.local_world_size
-        if self._current is None or self._current[0] != group:
-            rows = self._own.pop(group, None)
-            if rows is None and self._cache is not None:
-                with contextlib.suppress(StocachedError):
-                    rows = self._cache.get(group, copy=True)
-            if rows is None:
-                return self._deal.node_batch(number)
-            self._current = group, rows
-        each = min(self._deal.batch_size, len(self._deal) - number * self._deal.batch_size)
-        return self._current[1][number % self._each, :, :each]
-
-    def _make(self, group: int) -> None:
-        deal, first = self._deal, group * self._each
-        rows = np.zeros((self._each, deal.local_world_size, deal.batch_size), np.int64)
-        for number in range(first, min(first + self._each, deal.batches_in_all)):
-            dealt = deal.node_batch(number)
-            rows[number - first, :, : dealt.shape[1]] = dealt
-        if self._cache is None:
-            self._own[group] = rows
-            return
-        with contextlib.suppress(StocachedError):
-            self._cache.put(group, rows)

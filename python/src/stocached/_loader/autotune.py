@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import InvalidError
-from .autotune_bench import Bench, Trial, cpus_of_process, is_iterable
+from .._common.processors import processors
+from .autotune_bench import Bench, Trial, is_iterable
 from .autotune_search import Search
 
 _TRIALS = 12  # that the time is divided by
@@ -132,9 +133,9 @@ def _candidates(loader: Any, workers: Iterable[int] | None) -> list[int]:
                 "workers= has 0: an iterable dataset would be read in this process, which changes its position; leave 0 out"
             )
         return wanted
-    most = max(4 * cpus_of_process(), loader.num_workers)
+    most = max(4 * processors(), loader.num_workers)
     least = [] if is_iterable(loader) else [0]
-    return sorted({*least, loader.num_workers, cpus_of_process(), *(2**k for k in range(20) if 2**k <= most)})
+    return sorted({*least, loader.num_workers, processors(), *(2**k for k in range(20) if 2**k <= most)})
 
 
 def _shown(value: int | None) -> str:

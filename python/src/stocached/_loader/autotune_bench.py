@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .._cache.cache import Cache, unpickle
+from .._cache.cache import Cache
 from .._common.errors import InvalidError
+from .._common.processors import processors
 from .._datasets import probe
 from .._random import generators
 from .options import gather_threads
@@ -62,7 +62,7 @@ class Bench:
         self._loader, self._step, self._seconds = loader, step, seconds
         self.has_step = has_step
         self.notes: list[str] = []
-        self.cpus = cpus_of_process()
+        self.cpus = processors()
         settings: dict[str, Any] = loader.settings
         self.threads = gather_threads(settings.get("gather_threads"))
         self.own = Trial(loader.num_workers, loader.prefetch_factor, settings.get("gather_threads"), 0, 0, 0, 0, 0, 0)
@@ -83,8 +83,7 @@ class Bench:
         if cached.served:
             self.notes.append("a server fills this cache: what trials miss, it reads")
             return
-        _, (kind, path, pid, fd, uuid, *_) = cache.__reduce__()
-        self._cache = unpickle(kind, path, pid, fd, uuid, True)
+        self._cache = cache._reader()
         self._made["dataset"] = cached.over(self._cache)
         if cache.stats().ready == 0:
             self.notes.append("its cache is empty: these are the rates of a first epoch")
@@ -199,7 +198,3 @@ class _Feed:
 
 def is_iterable(loader: Any) -> bool:
     return bool(getattr(loader, "_iterable", False))
-
-
-def cpus_of_process() -> int:
-    return len(os.sched_getaffinity(0))

@@ -76,23 +76,20 @@ class Search:
         luck."""
         own = self._bench.own
         again = [self._try(own), self._try(chosen), self._try(own), self._try(chosen)]
-        mine, theirs = _mean(again[1::2]), _mean(again[::2])
-        ratio = mine.samples_per_second / theirs.samples_per_second if theirs.samples_per_second else math.inf
-        less = _cost(chosen) < _cost(own)
-        if ratio < (_ENOUGH if less else _BETTER) and not (less and mine.waiting <= _HIDDEN):
-            return (
-                theirs,
-                theirs,
-                f"the settings that it has are as good: {_rate(theirs)}; {_arguments(mine)} gave {mine.samples_per_second:,.0f}",
-            )
-        why = f"{_rate(mine)}, {ratio:.2f} times the {theirs.samples_per_second:,.0f} of {_arguments(theirs)}"
+        old, new = _mean(again[::2]), _mean(again[1::2])
+        ratio = new.samples_per_second / old.samples_per_second if old.samples_per_second else math.inf
+        cheaper = _cost(chosen) < _cost(own)
+        if ratio < (_ENOUGH if cheaper else _BETTER) and not (cheaper and new.waiting <= _HIDDEN):
+            why = f"the settings that it has are as good: {_rate(old)}; {_arguments(new)} gave {new.samples_per_second:,.0f}"
+            return old, old, why
+        why = f"{_rate(new)}, {ratio:.2f} times the {old.samples_per_second:,.0f} of {_arguments(old)}"
         if ratio <= _BETTER:
-            why = f"as fast as {_arguments(theirs)}, and takes less: {_rate(mine)}"
+            why = f"as fast as {_arguments(old)}, and takes less: {_rate(new)}"
         more = [trial for trial in by_workers if trial.num_workers > chosen.num_workers]
         if more:
             most = max(more, key=lambda trial: trial.samples_per_second)
             why += f"; {most.num_workers} workers gave {most.samples_per_second:,.0f}"
-        return mine, theirs, why
+        return new, old, why
 
 
 def _with_workers(trial: Trial, number: int) -> Trial:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import multiprocessing
 import os
 import time
 import weakref
@@ -39,7 +38,7 @@ from .single_process import SingleProcessIterator
 from .stats import LoaderStats, Meter
 from .tracing import Tracing
 from .worker_batches import WorkerBatchIterator
-from .worker_choice import APART, pipeline_of, rows_in_c, say_why
+from .worker_choice import APART, pipeline_of, rows_in_c, warn_of_processes
 from .worker_runtime import WorkerRuntime
 
 _AHEAD = 2  # batches, without workers
@@ -85,6 +84,16 @@ class BaseLoader(CheckpointedLoader):
         if self._order is not None:
             self._order.tell(self)
             self._epoch = self._order.epoch
+        self._take_cache(dataset, options, cached_kind)
+        if options.affinity is not None:
+            assert self.batch_size is not None
+            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
+        self._take_worker_kind(options.worker)
+        self._own = {name: value for name, value in vars(self).items() if name not in before}
+        register(self)
+
+    def _take_cache(self, dataset: Any, options: LoaderOptions, cached_kind: type[CachedSamples]) -> None:
+        """Sets the dataset whose samples come from a cache, and the cache, if there is one."""
         self._cached = samples_of(
             dataset,
             options,
@@ -102,20 +111,17 @@ class BaseLoader(CheckpointedLoader):
         if isinstance(self._cached, CachedSamples):
             self._cached.notices.deferred = True  # iterations warn
         self.cache = None if self._cached is None else self._cached.cache
-        self._disk_before = [0] * len(disk.COUNTS)  # counts of its disk cache when the loader was made
         self._disk_before = self._disk_counts()
-        if options.affinity is not None:
-            assert self.batch_size is not None
-            self._affinity = Affinity(options.affinity, options.local_world_size, self.batch_size, self.drop_last)
-        self.worker, _ = self._worker_kind(options.worker)
-        self._chosen = self.worker if options.worker is None else None  # by us, for the options as they are
+
+    def _take_worker_kind(self, asked: Worker | None) -> None:
+        """Sets what workers are. asked: by the user."""
+        self.worker, _ = self._worker_kind(asked)
+        self._chosen = self.worker if asked is None else None  # by us, for the options as they are
         if self.worker != "process" and self.num_workers > 1 and self._asks_dataset():
             raise InvalidError(
                 f'num_workers={self.num_workers} with worker="{self.worker}", and the dataset has a state (state_dict()), which the threads would share; use '
                 'worker="process", num_workers=1, or seed= or order=, with which the dataset is not asked for its state'
             )
-        self._own = {name: value for name, value in vars(self).items() if name not in before}
-        register(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # While a hook runs, Lightning records assignments to loaders, and repeats them on the
@@ -161,29 +167,22 @@ class BaseLoader(CheckpointedLoader):
 
     def _new_iteration(self) -> BatchIterator:
         if self._pid != os.getpid():
-            # A forked child: a thread of the parent may have held the meter's lock, and the workers
-            # are the parent's.
-            self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
-            self._current = self._next = self._kept = None
-            self.trace = None  # the file is the parent's
+            self._leave_parent()
         if self.trace is not None and self._recorder is None:
             rank, world_size = rank_of(self.rank, self.world_size)
             self._recorder = Recorder(self.trace, settings=self.settings, rank=rank, world_size=world_size)
         start = time.monotonic_ns()
-        told, self._told = self._told, None
-        if told is not None and self._has_given_nothing():
-            self._epoch = told
+        epoch, self._epoch_set = self._epoch_set, None
+        if epoch is not None and self._has_given_nothing():
+            self._epoch = epoch
         current = self._running()
         if current is not None and self.persistent_workers:
             current.end(
                 "another iteration over this loader has begun, and with persistent_workers=True there is one at a time"
             )
         if self._kept is not None and not self._kept.usable:
-            self._kept.close()
-            self._kept = None
-            if self._next is not None:
-                self._next.close()
-                self._next = None
+            self._end_kept()
+            self._end_next()
         ahead, self._next = self._next, None
         if ahead is not None:
             if self._resume is None and ahead.context.epoch == self._epoch:
@@ -196,6 +195,22 @@ class BaseLoader(CheckpointedLoader):
             self._resume = resume  # for the next try
             raise
 
+    def _leave_parent(self) -> None:
+        """In a forked child: a thread of the parent may have held the meter's lock, and the workers and the file of
+        the trace are the parent's."""
+        self._pid, self._meter, self._bad = os.getpid(), Meter(), BadSamples()
+        self._current = self._next = self._kept = self.trace = None
+
+    def _end_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _end_next(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+
     def _give(self, iteration: BatchIterator, start: int) -> BatchIterator:
         """Makes an iteration the current one. start: when the training loop began to wait for
         it."""
@@ -204,11 +219,7 @@ class BaseLoader(CheckpointedLoader):
         if iteration.context.trace is not None:
             iteration.context.trace.began(iteration.context.epoch, start, end)
         self._current = weakref.ref(iteration)
-        self._began, self._progress, self._sampled = (
-            iteration.context.began,
-            iteration.context.progress,
-            iteration.context.sampled,
-        )
+        self._begun, self._progress = iteration.context.begun, iteration.context.progress
         self._epoch = iteration.context.epoch + 1
         return iteration
 
@@ -224,14 +235,15 @@ class BaseLoader(CheckpointedLoader):
                 with contextlib.suppress(UnsupportedError):  # the dataset has changed: the threads do all in Python
                     pipeline = self._pipeline()
         context = self._new_context(self._by_rows(), pipeline)
-        if context.restored is not None and not context.by_rows and self._kept is not None:
-            self._kept.close()  # its workers have another place than the state
-            self._kept = None
+        restored = context.begun.restored
+        if restored is not None and not context.by_rows:
+            self._end_kept()  # its workers have another place than the state
         needs_runtime = self.num_workers > 0 or (context.by_rows and context.layout is not None)
         iteration = self._with_runtime(context) if needs_runtime else SingleProcessIterator(context)
-        if context.restored is not None:
+        if restored is not None:
+            context.begun.restored = None  # the iterator has it, and it may be large
             try:
-                iteration.throw_away(context.restored.before - context.restored.given)
+                iteration.throw_away(restored.before - restored.given)
             except BaseException as error:
                 iteration.end(f"it could not continue from its state: {type(error).__name__}", harshly=True)
                 raise
@@ -243,7 +255,8 @@ class BaseLoader(CheckpointedLoader):
         runtime = self._kept
         if runtime is None:
             tasks = max(64, 4 * (context.ahead + 1) * max(context.batch_size or 1, 256))
-            runtime = WorkerRuntime(context, self._processes(), tasks, restart=self.restart_workers)
+            method = getattr(self, "multiprocessing_context", None)
+            runtime = WorkerRuntime(context, method, tasks, restart=self.restart_workers)
             if not owned:
                 self._kept = runtime
         try:
@@ -259,11 +272,6 @@ class BaseLoader(CheckpointedLoader):
         of this one."""
         if self._next is None and self._resume is None:
             self._next = self._make_iteration()
-
-    def _processes(self) -> Any:
-        """The multiprocessing context that starts workers."""
-        context = getattr(self, "multiprocessing_context", None)
-        return multiprocessing.get_context(context) if isinstance(context, str) or context is None else context
 
     def _by_rows(self) -> bool:
         """Whether batches are filled row by row. If not, workers or the training loop make whole
@@ -323,7 +331,7 @@ class BaseLoader(CheckpointedLoader):
                 return "native", pipeline
             why = APART
         if self.num_workers:
-            say_why(self.dataset, self.augment, why)
+            warn_of_processes(self.dataset, self.augment, why)
         return "process", None
 
     def _pipeline(self) -> Any:
@@ -335,8 +343,8 @@ class BaseLoader(CheckpointedLoader):
     def _new_context(self, rows: bool, pipeline: Any) -> EpochContext:
         """rows: batches are filled row by row. pipeline: of native workers that start."""
         state = self._resume
-        wanted, base_seed, key, began, restored = self._begin_epoch()
-        ordered = "shard" in began
+        wanted, begun = self._begin_epoch()
+        ordered = begun.shard is not None
         if rows and not ordered and self._cached is None:
             wanted, rows = numbered(wanted)
         follows = rows and ordered and (self.persistent_workers or not self.num_workers)
@@ -352,20 +360,22 @@ class BaseLoader(CheckpointedLoader):
             augment=augment,
             init=self.worker_init_fn,
             workers=self.num_workers,
-            base_seed=base_seed,
-            key=key,
+            base_seed=begun.base_seed,
+            key=begun.key,
             seed_samples=self._seeds_samples(rows or self._order is not None, augment),
             process=self.worker == "process",
             batch_size=self.batch_size,
             snapshots=not rows and self._order is None,
-            pipes=began.get("pipes"),
+            pipes=begun.pipes,
             skips_bad=self.bad_samples == "skip",
             pipeline=pipeline if rows else None,
         )
+        every = (self.snapshot_every_n_steps or 0) if self.in_order else 1
         largest = self.batch_size or 1
         layout = self._layout_of_cache(largest) if rows and self._cached is not None and not self._augments() else None
         return EpochContext(
             job=job,
+            begun=begun,
             wanted=wanted,
             batch_size=self.batch_size,
             ahead=(self.prefetch_factor or _AHEAD) * max(self.num_workers, 1) if self.prefetch_factor != 0 else 1,
@@ -379,21 +389,12 @@ class BaseLoader(CheckpointedLoader):
             meter=self._meter,
             bad=self._bad if job.skips_bad else None,
             trace=None if self._recorder is None else Tracing(self._recorder),
-            epoch=began["epoch"],
-            began=began,
             progress=Progress(),
-            ordered=ordered,
             by_rows=rows,
             sampler=self.batch_sampler if self._batched() else self.sampler,
             reported=getattr(self, "_IterableDataset_len_called", None) if self._iterable else None,
-            sampled=began.get("sampled"),
-            snapshot_every=None
-            if rows or self._order is not None
-            else (self.snapshot_every_n_steps or 0)
-            if self.in_order
-            else 1,
-            restored=restored,
-            overtaken=frozenset(number - began["skipped"] for number in (state or {}).get("_overtaken", ())),
+            snapshot_every=every if job.snapshots else None,
+            overtaken=frozenset(number - begun.skipped for number in (state or {}).get("_overtaken", ())),
             layout=layout,
             row_layout=rows_in_c(job, self._backend.no_columns),
             follow=_weakly(self._begin_next) if follows else None,
@@ -422,15 +423,13 @@ class BaseLoader(CheckpointedLoader):
         context = iteration.context
         if iteration.ended or context.progress is not self._progress:
             return None
-        told, self._told = self._told, None
+        epoch, self._epoch_set = self._epoch_set, None
         sampler = next(iter(self._samplers_with_epochs()), None)
-        if told in (None, context.epoch) and context.began.get("sampler_epoch") in (
-            None,
-            getattr(sampler, "epoch", None),
-        ):
+        planned_for = context.begun.sampler_epoch
+        if epoch in (None, context.epoch) and planned_for in (None, getattr(sampler, "epoch", None)):
             return None
         iteration.close()
-        self._epoch = context.epoch if told is None else told
+        self._epoch = context.epoch if epoch is None else epoch
         return self._give(self._make_iteration(), time.monotonic_ns())
 
     # ------------------------------------------------------------ stats, the end
@@ -438,23 +437,23 @@ class BaseLoader(CheckpointedLoader):
     def stats(self) -> LoaderStats:
         """Its counters since it was made."""
         store = self._cached.store if isinstance(self._cached, CachedSamples) else ""
-        bad = self._bad
-        since = [now - before for now, before in zip(self._disk_counts(), self._disk_before)]
-        counts = dict(zip(disk.COUNTS, since))
+        bad, disk_counts = self._bad, zip(disk.COUNTS, self._disk_counts(), self._disk_before)
+        since = {name: now - before for name, now, before in disk_counts}
         return dataclasses.replace(
-            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **counts
+            self._meter.stats(), store=store, bad_samples=bad.count, bad=tuple(bad.kept), **since
         )
 
-    def _disk_counts(self) -> list[int]:
+    def _disk_counts(self) -> tuple[int, ...]:
+        """As `Disk.counts`; empty without a disk cache, or after the cache was closed."""
         behind = None if self.cache is None else self.cache._disk
-        return self._disk_before if behind is None else list(behind.counts())
+        return () if behind is None else behind.counts()
 
     def advise(self) -> Advice:
         """What more memory would change, by the loads and steps measured so far: the time of an
         epoch against memory, for the policies first-come and cost. `print(loader.advise())`.
 
-        Raises InvalidError before the first batch, and if fewer loads were measured than say something.
-        UnsupportedError if the command `stocached` is not installed."""
+        Raises InvalidError before the first batch and if too few loads were measured, UnsupportedError if the command
+        `stocached` is not installed."""
         stats = self.stats()
         if not stats.samples:
             raise InvalidError("advise() needs measured loads; read an epoch first")
@@ -468,12 +467,8 @@ class BaseLoader(CheckpointedLoader):
         current = self._running()
         if current is not None:
             current.end("the loader was closed")
-        if self._next is not None:
-            self._next.close()
-            self._next = None
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        self._end_next()
+        self._end_kept()
         if self._recorder is not None:
             self._recorder.close()
         if self._cached is not None and self._cached.served:

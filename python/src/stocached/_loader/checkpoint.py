@@ -6,43 +6,31 @@ generators, of the dataset, and of its workers."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .._common.errors import InvalidError, StateError
 from .._common.numbers import whole
 from .._common.ranks import rank_of
-from .._order.epoch import Shard
 from .._order.nodes import Deal
 from .._random import base_seeds, generator_states
-from .._random.generator import plain
 from .._random.sample_seeds import sample_seed
 from .._workers import dataset_states
 from .._workers.dataset_states import Here, Restored
 from .._workers.stateful import is_stateful
-from .affinity import Affinity, dealt_batches
-from .epoch_context import Progress
+from .affinity import Affinity
+from .dealt_batches import dealt_batches
+from .epoch_context import Begun, Generators, Progress
+from .fetcher import Fetcher
 from .iterator import BatchIterator
-from .job import Fetcher
 from .options import LoaderOptions
 from .sampling import OrderSampler, Sampled, batches_of, noting_epoch, skipped
 
 _VERSION = 2  # of the state of a loader with a sampler of torch or of the user, or an iterable dataset
 _ORDER_VERSION = 1  # of the state of a loader with seed= or order=
 _NEEDED = ("epoch", "batches", "generators")
-
-
-@dataclass(frozen=True)
-class Generators:
-    """The states of the generators at one moment."""
-
-    own: Any  # of the loader's own generator; None: it has none
-    start: generator_states.Taken  # of the global generators
-
-    def plain(self) -> dict[str, Any]:
-        return {"own": None if self.own is None else plain(self.own), "start": self.start.plain()}
 
 
 class CheckpointedLoader(LoaderOptions):
@@ -74,15 +62,14 @@ class CheckpointedLoader(LoaderOptions):
 
     def _reset_epochs(self) -> None:
         self._epoch = 0  # of the next iteration
-        self._told: int | None = None  # the epoch that the sampler got after the last iteration was made
+        self._epoch_set: int | None = None  # that the sampler got after the last iteration was made
         self._resume: Mapping[str, Any] | None = None
         self._current: weakref.ref[BatchIterator] | None = None
         # Of kept workers: their base seed, drawn once as in torch, and how many epochs began with
         # it.
         self._seeds = (0, 0)
-        self._began: dict[str, Any] = {}  # of the last iteration, for a state
-        self._progress: Progress | None = None
-        self._sampled: Sampled | None = None
+        self._begun: Begun | None = None  # the epoch of the last iteration
+        self._progress: Progress | None = None  # in it
 
     # ------------------------------------------------------------ for users
 
@@ -98,19 +85,17 @@ class CheckpointedLoader(LoaderOptions):
         has state_dict(); for the dataset, a state of each worker."""
         if self._resume is not None:
             return dict(self._resume)
-        progress = self._progress if self._progress is not None and not self._progress.complete else None
-        began = self._began
         if not self._reads_in_order():
-            return self._sampler_state(self._progress)
+            return self._sampler_state()
         state: dict[str, Any] = {
             "version": _ORDER_VERSION,
             "order": repr(self.sampler.order),
             "epoch": self._epoch,
             "position": 0,
         }
-        if progress is not None:
-            state["epoch"] = began["epoch"]
-            state["position"] = began["shard"].position(progress.samples)
+        begun, progress = self._begun, self._progress
+        if begun is not None and begun.shard is not None and progress is not None and not progress.complete:
+            state |= {"epoch": begun.epoch, "position": begun.shard.position(progress.samples)}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -143,7 +128,7 @@ class CheckpointedLoader(LoaderOptions):
         and `augment` depend on it. The iteration begins at the epoch's start, except for the epoch
         of a loaded state, which continues from the state. Calls `set_epoch` of the sampler too, if
         it has one."""
-        epoch, self._told = whole("epoch", epoch), None
+        epoch, self._epoch_set = whole("epoch", epoch), None
         if self._resume is None or int(self._resume["epoch"]) != epoch:
             self._epoch, self._resume = epoch, None
             if self._running() is None and self._progress is not None and not self._progress.complete:
@@ -174,44 +159,47 @@ class CheckpointedLoader(LoaderOptions):
 
     # ------------------------------------------------------------ the start of an epoch
 
-    def _begin_epoch(self) -> tuple[Iterator[Any], int, int, dict[str, Any], Restored | None]:
-        """Begins an epoch. Returns the indices of each batch, the seed of the workers, the key of
-        samples, the values for a state of this epoch, and the part of a state that it continues from."""
+    def _begin_epoch(self) -> tuple[Iterator[Any], Begun]:
+        """Begins the epoch of a loaded state, or else the next one. Also returns the indices of one batch after the
+        other."""
         state, self._resume = self._resume, None
         epoch = self._epoch if state is None else int(state["epoch"])
-        order = self._order
-        if order is not None:  # draws no random number of the program
-            seed = getattr(order.order, "seed", 0)
-            base_seed, key = sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)
-        if order is not None and self._reads_in_order():
-            order.begin(epoch, 0 if state is None else int(state["position"]))
-            undealt = order.shard()
-            shard: Shard | Deal = undealt
-            if self._affinity is not None:
-                shard = self._affinity.deal(undealt, self._cached.cache)
-            if isinstance(shard, Deal):
-                wanted: Iterator[Any] = dealt_batches(shard, self.drop_last)
-            elif self.batch_size is not None:
-                wanted = batches_of(shard, self.batch_size, self.drop_last)
-            else:
-                wanted = iter(shard)
-            first = self._affinity is not None and self._affinity.dealt == 1
-            return wanted, base_seed, key, {"epoch": epoch, "shard": shard, "first_dealt": first}, None
-        if order is not None:  # a framework makes the batches
-            if self._affinity is not None:
-                raise InvalidError(
-                    "affinity= needs the batches of this loader, and a framework has made others of its samples; leave out affinity="
-                )
-            skip = 0 if state is None else int(state["batches"])
-            order.begin(epoch)
-            wanted = skipped(iter(self.batch_sampler), skip)
-            began: dict[str, Any] = {
-                "epoch": epoch,
-                "skipped": skip,
-                "generators": self._generators(),
-                "seeds": (base_seed, 0),
-            }
-            return wanted, base_seed, key, began, None
+        if self._order is None:
+            return self._begin_sampled(epoch, state)
+        return (self._begin_ordered if self._reads_in_order() else self._begin_batched)(self._order, epoch, state)
+
+    def _begin_ordered(
+        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None
+    ) -> tuple[Iterator[Any], Begun]:
+        """An epoch of an order of stocached."""
+        order.begin(epoch, 0 if state is None else int(state["position"]))
+        undealt = order.shard()
+        shard = undealt if self._affinity is None else self._affinity.deal(undealt, self._cached.cache)
+        if isinstance(shard, Deal):
+            wanted: Iterator[Any] = dealt_batches(shard, self.drop_last)
+        elif self.batch_size is not None:
+            wanted = batches_of(shard, self.batch_size, self.drop_last)
+        else:
+            wanted = iter(shard)
+        first = self._affinity is not None and self._affinity.dealt == 1
+        return wanted, Begun(epoch, *_seeds(order, epoch), shard, first)
+
+    def _begin_batched(
+        self, order: OrderSampler, epoch: int, state: Mapping[str, Any] | None
+    ) -> tuple[Iterator[Any], Begun]:
+        """An epoch of an order of stocached of which a framework makes the batches."""
+        if self._affinity is not None:
+            raise InvalidError(
+                "affinity= needs the batches of this loader, and a framework has made others of its samples; leave out affinity="
+            )
+        skip = 0 if state is None else int(state["batches"])
+        order.begin(epoch)
+        wanted = skipped(iter(self.batch_sampler), skip)
+        return wanted, Begun(epoch, *_seeds(order, epoch), skipped=skip, generators=self._generators())
+
+    def _begin_sampled(self, epoch: int, state: Mapping[str, Any] | None) -> tuple[Iterator[Any], Begun]:
+        """An epoch of a sampler of torch or of the user, or of an iterable dataset. Draws random numbers where torch
+        draws them."""
         samplers = self._samplers_with_epochs()
         if state is not None and state.get("sampler_epoch") is not None:
             for sampler in samplers:
@@ -219,25 +207,24 @@ class CheckpointedLoader(LoaderOptions):
         self._finish_epoch(state)
         with self._generators_of(state) as in_step:
             restored = None if state is None else self._restored_snapshots(state)
-            began = {
-                "epoch": epoch,
-                "skipped": 0 if restored is None else restored.given,
-                "generators": self._generators(),
-            }
-            began["pipes"] = self._pipes()
-            wanted, began["sampled"] = self._sampled_batches(state)
-            if samplers:
-                wanted = noting_epoch(wanted, samplers[0], began)
+            generators, pipes = self._generators(), self._pipes()
+            wanted, sampled = self._sampled_batches(state)
             base_seed, turn = self._draw_seeds(state)
-            began["seeds"] = (base_seed, turn)
             if self.num_workers and not turn:
                 self._pipes()  # torch's loader draws for them again after it has started its workers
+            key = sample_seed(base_seed & (2**64 - 1), turn, 0)
+            begun = Begun(
+                epoch, base_seed, key, skipped=0 if restored is None else restored.given, generators=generators,
+                turn=turn, sampled=sampled, pipes=pipes, restored=restored,
+            )  # fmt: skip
+            if samplers:
+                wanted = noting_epoch(wanted, functools.partial(begun.note_epoch, samplers[0]))
             if state is not None and restored is not None:
-                skip = restored.given - (0 if began["sampled"] is None else began["sampled"].count)
+                skip = restored.given - (0 if sampled is None else sampled.count)
                 if not self._iterable and (skip or not in_step or state.get("sampler_asked")):
                     wanted = skipped(wanted, skip)
                 self._read_again(state, restored, in_step)
-        return wanted, base_seed, sample_seed(base_seed & (2**64 - 1), turn, 0), began, restored
+        return wanted, begun
 
     @contextlib.contextmanager
     def _generators_of(self, state: Mapping[str, Any] | None) -> Iterator[bool]:
@@ -298,8 +285,7 @@ class CheckpointedLoader(LoaderOptions):
 
     # ------------------------------------------------------------ states without seed= and order=
 
-    def _sampler_state(self, progress: Any) -> dict[str, Any]:
-        """progress: of the last epoch; None: no epoch has begun."""
+    def _sampler_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             "version": _VERSION,
             "order": None,
@@ -307,21 +293,23 @@ class CheckpointedLoader(LoaderOptions):
             "batch_size": self.batch_size,
             "rank": _rank(),
         }
-        began, workers = self._began, self.num_workers
-        position = 0 if progress is None else began["skipped"] + progress.batches
-        if progress is not None and not progress.complete:
+        begun, progress, workers = self._begun, self._progress, self.num_workers
+        skip = 0 if begun is None else begun.skipped
+        position = 0 if progress is None else skip + progress.batches
+        sampled = None if begun is None else begun.sampled
+        if begun is not None and begun.generators is not None and progress is not None and not progress.complete:
             state |= {
-                "epoch": began["epoch"],
+                "epoch": begun.epoch,
                 "batches": position,
-                "seeds": list(began["seeds"]),
+                "seeds": [begun.base_seed, begun.turn],
                 "_iterator_finished": False,
             }
-            state["generators"] = began["generators"].plain() | {"now": generator_states.take()}
-            state["sampler_asked"] = self._sampled is not None and self._sampled.count > 0
-            if began.get("sampler_epoch") is not None:
-                state["sampler_epoch"] = began["sampler_epoch"]
+            state["generators"] = begun.generators.plain() | {"now": generator_states.take()}
+            state["sampler_asked"] = sampled is not None and sampled.count > 0
+            if begun.sampler_epoch is not None:
+                state["sampler_epoch"] = begun.sampler_epoch
             if progress.overtaken:
-                state["_overtaken"] = [began["skipped"] + number for number in progress.overtaken]
+                state["_overtaken"] = [skip + number for number in progress.overtaken]
         else:
             state |= {"epoch": self._epoch, "batches": 0, "seeds": None, "_iterator_finished": progress is not None}
             state["generators"] = self._generators().plain() | {"now": None}
@@ -335,8 +323,8 @@ class CheckpointedLoader(LoaderOptions):
                 state |= parts
         elif by_workers:
             state |= dataset_states.none_begun(workers)
-        if progress is not None and self._sampled is not None:
-            state |= self._sampled.to_state(position - state.get("_steps_since_snapshot", 0))
+        if progress is not None and sampled is not None:
+            state |= sampled.to_state(position - state.get("_steps_since_snapshot", 0))
         return state
 
     def _finish_epoch(self, state: Mapping[str, Any] | None) -> None:
@@ -396,7 +384,7 @@ class CheckpointedLoader(LoaderOptions):
         """The program has called `set_epoch` of our sampler. Lightning does so after it has made
         the first iteration, which must be of that epoch."""
         if self._has_given_nothing():
-            self._told = epoch
+            self._epoch_set = epoch
         elif self._resume is None:  # a loaded state has an epoch, which wins
             self.set_epoch(epoch)
 
@@ -438,6 +426,12 @@ class CheckpointedLoader(LoaderOptions):
             return None if self._iterable else len(self.dataset)
         except (TypeError, NotImplementedError):
             return None
+
+
+def _seeds(order: OrderSampler, epoch: int) -> tuple[int, int]:
+    """The base seed of workers and the key of samples, without a draw from the program's generators."""
+    seed = getattr(order.order, "seed", 0)
+    return sample_seed(seed, epoch, 1) >> 2, sample_seed(seed, epoch, 0)
 
 
 def _rank() -> int:

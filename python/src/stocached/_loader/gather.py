@@ -52,6 +52,10 @@ class Batch:
         self.error: BaseException | None = None
         self._claim = threading.Lock()
 
+    def drop(self) -> None:
+        """Drops what it has of the batch: the queue of the background may still refer to this object."""
+        self.arrays, self.lease, self.objects, self.whole = [], None, {}, {}
+
     def claim(self) -> bool:
         """True for the first caller, which gathers; false for all others."""
         return self._claim.acquire(blocking=False)
@@ -67,12 +71,12 @@ class Gatherer:
         self._source_timeout = context.cached.timeout
         self.fetches = context.cached.served
         self._meter, self._trace, self._epoch = context.meter, context.trace, context.epoch
-        shard = context.began["shard"] if self.fetches and context.ordered else None
+        shard = context.begun.shard if self.fetches else None
         self._shard = shard if context.cached.indices is None else None  # the server knows the order of its samples
         self._planned = False  # the server reads ahead by itself
         # In the first epoch, the server of a node also reads what the node owns and others read: the next epochs
         # find it.
-        first = context.began.get("first_dealt", False)
+        first = context.begun.first_dealt
         self._owns = shard if first and isinstance(shard, Deal) else None
         self._asked = 0  # batches
 

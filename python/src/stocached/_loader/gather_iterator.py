@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections import deque
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy.typing as npt
 
 from .._common import threads
 from .._common.errors import ClosedError, SchemaError
-from .._common.load_time import delay_ns, idle_ns
 from .._random.sample_seeds import epoch_seed
 from .._samples.batch_layout import Layout, closed_up
 from .._workers import serialization
@@ -22,7 +20,7 @@ from .background import Background
 from .bad_samples import BadSample, bad_sample
 from .epoch_context import EpochContext
 from .gather import Batch, Gatherer, Indices
-from .iterator import BatchIterator, Delivered, array_bytes
+from .iterator import BatchIterator, Clocks, Delivered, array_bytes
 from .sampling import listed
 from .tasks import BAD, ERROR, FROM_CACHE, NO_BUFFER, ROW, SAMPLE, WHOLE
 from .worker_runtime import WorkerRuntime
@@ -105,6 +103,11 @@ class GatherIterator(BatchIterator):
                 batch.filled = threads.Latch()
                 self._background.put(functools.partial(self._gatherer.fill, batch))
 
+    @property
+    def _fetches(self) -> bool:
+        """Whether a server fills the cache."""
+        return self._gatherer is not None and self._gatherer.fetches
+
     def _hides(self) -> bool:
         """Whether a gather in the background saves time: the training loop computes during it, or
         its step is not known yet."""
@@ -114,7 +117,7 @@ class GatherIterator(BatchIterator):
         """The indices of the next batch. A server gets the batches after it too, if the order can
         be read ahead without a change."""
         ahead = self._announced
-        horizon = _HORIZON if self._gatherer is not None and self._gatherer.fetches and self._context.ordered else 0
+        horizon = _HORIZON if self._fetches and self._context.ordered else 0
         while len(ahead) <= horizon:
             try:
                 wanted = self._drawn()
@@ -138,11 +141,11 @@ class GatherIterator(BatchIterator):
         context, gatherer = self._context, self._gatherer
         known: list[BadSample] = []
         # A server remembers bad samples, and counts what a job asks for to know how far it is.
-        if context.bad is not None and not (gatherer is not None and gatherer.fetches):
+        if context.bad is not None and not self._fetches:
             wanted, known = context.bad.without(wanted)
         batch = Batch(self._number, self._planned, wanted)
         batch.known = known
-        if gatherer is not None and gatherer.fetches:
+        if self._fetches:
             batch.hit = np.ones(len(wanted), np.bool_)
         elif gatherer is not None:
             hit, there = self._probe(gatherer, wanted)
@@ -210,20 +213,7 @@ class GatherIterator(BatchIterator):
         batch = self._pending[at]
         if batch.hit is not None and not batch.arrays:
             self._take_memory(batch)
-        if self._gatherer is not None:
-            self._gatherer.fill(batch)
-        while batch.left is not None:
-            if batch.tasks:
-                self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
-                self._read_answers(batch)
-            if batch.left is not None:
-                self._post(batch)  # the task queue has space: earlier tasks are read, and no later batch is begun
-        if batch.tasks:
-            self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
-        if batch.filled is not None:
-            batch.filled.wait()
-        if self._post_lost(batch):
-            self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
+        self._complete(batch)
         del self._pending[at]
         try:
             self._fill()
@@ -233,6 +223,26 @@ class GatherIterator(BatchIterator):
             self._pending.insert(at, batch)  # keep it: the sampler's error must not lose it
             raise
         return self._deliver(batch)
+
+    def _complete(self, batch: Batch) -> None:
+        """Waits until the cache and the workers have filled the batch. Posts the tasks that are left."""
+        if self._gatherer is not None:
+            self._gatherer.fill(batch)
+        while batch.left is not None:
+            if batch.tasks:
+                self._wait(batch)
+                self._read_answers(batch)
+            if batch.left is not None:
+                self._post(batch)  # the task queue has space: earlier tasks are read, and no later batch is begun
+        if batch.tasks:
+            self._wait(batch)
+        if batch.filled is not None:
+            batch.filled.wait()
+        if self._post_lost(batch):
+            self._wait(batch)
+
+    def _wait(self, batch: Batch) -> None:
+        self._runtime.wait([(batch.first, batch.tasks)], self._context.timeout)
 
     def _post_lost(self, batch: Batch) -> bool:
         """Posts tasks for the hits that the cache has given up since the probe. Returns whether it
@@ -292,28 +302,23 @@ class GatherIterator(BatchIterator):
             batch.failed.reraise()
         if batch.error is not None:
             raise batch.error
-        objects, whole, hits = batch.objects, batch.whole, batch.again + batch.found - batch.fetched
+        hits = batch.again + batch.found - batch.fetched
         self._all_hit = batch.found == n
         if batch.found + batch.loaded < n:  # no workers, or the task queue was full
-            hits += sum(self._load(batch, row, objects, whole) for row in _missing(batch))
+            hits += sum(self._load(batch, row) for row in _missing(batch))
         layout, bad = self._layout, batch.known
         if batch.bad:
             bad = [*(batch.bad[row] for row in sorted(batch.bad)), *bad]
         left = n - len(batch.bad)
-        by_columns = layout is not None and batch.arrays and not whole and left > 0
+        by_columns = layout is not None and batch.arrays and not batch.whole and left > 0
         if bad and not left:
             data = None
         elif by_columns:
             arrays = closed_up(batch.arrays, sorted(batch.bad)) if batch.bad else batch.arrays
-            data = self._from_columns(arrays, objects)
+            data = self._from_columns(arrays, batch.objects)
         else:
-            data = self._from_samples(batch, objects, whole)
-        batch.arrays, batch.lease, batch.objects, batch.whole = (
-            [],
-            None,
-            {},
-            {},
-        )  # the background's queue may still refer to the batch
+            data = self._from_samples(batch)
+        batch.drop()
         nbytes = left * layout.sample_bytes if by_columns and layout is not None else array_bytes(data)
         return Delivered(data, batch.number, left, hits, nbytes, bad=bad)
 
@@ -349,10 +354,10 @@ class GatherIterator(BatchIterator):
                 value, _ = serialization.receive(task_queue, offset, length)
                 (batch.whole if result == WHOLE else batch.objects)[row] = value
 
-    def _load(self, batch: Batch, row: int, objects: dict[int, list[Any]], whole: dict[int, Any]) -> int:
+    def _load(self, batch: Batch, row: int) -> int:
         """Loads a row in the training loop's thread. Returns 1 if the sample came from the cache
         after all."""
-        start, given, idle, delay = time.monotonic_ns(), self._given_by_cache(), idle_ns(), delay_ns()
+        clocks, hits = Clocks(), self._hits()
         index = int(batch.wanted[row])
         try:
             sample = self._context.job.dataset[index]
@@ -362,22 +367,15 @@ class GatherIterator(BatchIterator):
                 raise
             batch.bad[row] = bad
             return 0
-        end = time.monotonic_ns()
-        hit = self._given_by_cache() != given
-        waited = 0 if hit else max(idle_ns() - idle, 1)
-        delay = delay_ns() - delay
-        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - delay, 0))
-        if self._context.trace is not None:
-            self._context.trace.loaded_here(
-                self._context.epoch, batch.number, start, end, index, hit=hit, waited_ns=waited, delayed_ns=delay
-            )
+        hit = self._hits() != hits
+        self._loaded_here(clocks, batch.number, index, hit=hit)
         try:
             if self._layout is None or not batch.arrays:
-                whole[row] = sample
+                batch.whole[row] = sample
             else:
-                objects[row] = self._layout.write(batch.arrays, row, sample)
+                batch.objects[row] = self._layout.write(batch.arrays, row, sample)
         except SchemaError:
-            whole[row] = sample
+            batch.whole[row] = sample
         return int(hit)
 
     def _from_columns(self, arrays: list[Any], objects: dict[int, list[Any]]) -> Any:
@@ -391,18 +389,18 @@ class GatherIterator(BatchIterator):
             collated[k] = backend.collate([objects[row][at] for row in sorted(objects)])
         return layout.tree.give_batch(collated, backend.tuples)
 
-    def _from_samples(self, batch: Batch, objects: dict[int, list[Any]], whole: dict[int, Any]) -> Any:
+    def _from_samples(self, batch: Batch) -> Any:
         """The batch made of single samples: for the first batches, whose layout is not known yet,
         and for samples that differ from the layout."""
         samples = []
         for row in range(len(batch.wanted)):
             if row in batch.bad:
                 continue
-            if row in whole:
-                samples.append(whole[row])
+            if row in batch.whole:
+                samples.append(batch.whole[row])
             else:
                 assert self._layout is not None
-                samples.append(self._layout.read(batch.arrays, row, objects.get(row, [])))
+                samples.append(self._layout.read(batch.arrays, row, batch.objects.get(row, [])))
         data = self._context.job.collate(samples)  # first, so that users get its error for bad samples
         if self._layout is None:
             with contextlib.suppress(SchemaError):  # samples that fit no layout

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import ClosedError, NondeterministicDatasetError, StateError
-from .._workers.dataset_states import Restored, Told
+from .._common.load_time import delay_ns, idle_ns
+from .._trace.augment_time import spent_ns
+from .._workers.dataset_states import Report, Restored
 from .announcer import Announcer, say_unannounced
 from .bad_samples import BadSample, all_bad
 from .epoch_context import EpochContext
@@ -37,8 +39,17 @@ class Delivered:
     samples: int
     hits: int = 0
     bytes: int = 0
-    told: Told | None = None  # of the worker that made it
+    report: Report | None = None  # of the worker that made it
     bad: list[BadSample] = field(default_factory=list)  # left out
+
+
+class Clocks:
+    """The clocks of this thread before it loads, in nanoseconds."""
+
+    __slots__ = ("augment", "delay", "idle", "start")
+
+    def __init__(self) -> None:
+        self.start, self.augment, self.idle, self.delay = time.monotonic_ns(), spent_ns(), idle_ns(), delay_ns()
 
 
 def array_bytes(data: Any) -> int:
@@ -81,17 +92,12 @@ class BatchIterator:
         self._overtaken = set(context.overtaken)  # numbers of batches that came before an earlier one
         self._bad: set[Any] = set()  # indices of samples that were counted as bad
         self._why: str | None = None  # why it was closed, if the training loop did not close it
-        say_unannounced(context.job.dataset, context.began["shard"] if context.ordered else None)
-        served = context.job.served
-        known = served is not None and served.indices is None  # the server knows the order of its samples
-        if (
-            served is not None
-            and known
-            and context.ordered
-            and not context.gathers
-            and served.cache.policy == "planned"
-        ):
-            self._announcer = Announcer(served.cache, context.began["shard"], context.batch_size or 1)
+        shard, served = context.begun.shard, context.job.served
+        say_unannounced(context.job.dataset, shard)
+        # Of a Subset it cannot: the server knows the samples by their numbers in the cache.
+        announces = served is not None and served.indices is None and served.cache.policy == "planned"
+        if served is not None and shard is not None and announces and not context.gathers:
+            self._announcer = Announcer(served.cache, shard, context.batch_size or 1)
         _all.add(self)
 
     @property
@@ -166,14 +172,19 @@ class BatchIterator:
             context.trace.lap(
                 start - step, start, now, context.epoch, self._given - 1, batch.samples, batch.hits, batch.bytes
             )
-        fetched = self._given + context.began.get("skipped", 0)
-        if context.reported is not None and fetched > context.reported:
-            warnings.warn(
-                f"Length of IterableDataset {context.job.dataset} was reported to be {context.reported}(when accessing len(dataloader)), but "
-                f"{fetched} samples have been fetched. {_REPLICAS if context.job.workers else ''}",
-                stacklevel=3,
-            )
+        if context.reported is not None:
+            self._compare_length(context.reported)
         return data
+
+    def _compare_length(self, reported: int) -> None:
+        """Warns as torch does if an iterable dataset gives more than its length."""
+        job, fetched = self._context.job, self._given + self._context.begun.skipped
+        if fetched > reported:
+            warnings.warn(
+                f"Length of IterableDataset {job.dataset} was reported to be {reported}(when accessing len(dataloader)), but "
+                f"{fetched} samples have been fetched. {_REPLICAS if job.workers else ''}",
+                stacklevel=4,
+            )
 
     def _note_bad(self, batch: Delivered) -> None:
         """Counts the samples that were left out of a batch. Raises BadSampleError if no other is left."""
@@ -194,9 +205,9 @@ class BatchIterator:
         elif not self._context.in_order:
             self._overtaken = {number for number in (*self._overtaken, batch.number) if number >= progress.batches}
             progress.overtaken = sorted(self._overtaken)
-        position = self._note(batch, self._context.began.get("skipped", 0) + progress.batches)
-        if self._context.sampled is not None:
-            self._context.sampled.forget(position)
+        position = self._note(batch, self._context.begun.skipped + progress.batches)
+        if self._context.begun.sampled is not None:
+            self._context.begun.sampled.forget(position)
 
     def _note(self, batch: Delivered, position: int) -> int:
         """Notes that the training loop gets a batch. position: after it, as a state counts. Returns
@@ -250,9 +261,20 @@ class BatchIterator:
             if context.trace is not None:
                 context.trace.batch_augmented(context.epoch, self._given, start, time.monotonic_ns())
 
-    def _given_by_cache(self) -> int:
-        """Samples that this thread got from the cache."""
-        return 0 if self._context.cached is None else self._context.cached.given
+    def _hits(self) -> int:
+        """Samples that this thread got from the cache so far."""
+        return 0 if self._context.cached is None else self._context.cached.thread_hits.count
+
+    def _loaded_here(self, clocks: Clocks, number: int, index: int = -1, *, hit: bool) -> None:
+        """The training loop's thread has just loaded a sample, or a batch. hit: the cache had all of it."""
+        start, end, augment = clocks.start, time.monotonic_ns(), spent_ns() - clocks.augment
+        waited, delay = 0 if hit else max(idle_ns() - clocks.idle, 1), delay_ns() - clocks.delay
+        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
+        if self._context.trace is not None:
+            self._context.trace.loaded_here(
+                self._context.epoch, number, start, end, index, hit=hit, augment_ns=augment, waited_ns=waited,
+                delayed_ns=delay,
+            )  # fmt: skip
 
     def _fail(self, batch: Delivered) -> None:
         """The training loop does not get the batch."""

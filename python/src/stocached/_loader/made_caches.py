@@ -79,9 +79,9 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
         return kind(dataset, cache)
     if options.size is None and options.name is None:
         return None
-    there = _there(kind, dataset, made_with) if options.name is None else None
-    if there is not None:
-        return there
+    before = _made_before(kind, dataset, made_with) if options.name is None else None
+    if before is not None:
+        return before
     cached = kind(dataset, **made_with)
     _made[cached.cache] = _Made(made_with, derive(dataset) if options.name is None else None)
     if options.name is None:
@@ -89,7 +89,7 @@ def samples_of(dataset: Any, options: LoaderOptions, kind: Callable[..., CachedS
     return cached
 
 
-def _there(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
+def _made_before(kind: Callable[..., CachedSamples], dataset: Any, options: dict[str, Any]) -> CachedSamples | None:
     """The samples in a cache that a loader has made for the same dataset object with these options.
     None without one, or if the dataset has changed since."""
     cached = _cached_of(dataset, options)

@@ -14,7 +14,7 @@ from .._common.errors import InvalidError
 from .._common.numbers import whole
 from .._datasets.cached_samples import BadSamplesAre, CachedSamples
 from .._datasets.stores import Store
-from .affinity import Given
+from .affinity import AffinityNodes
 from .base import BaseLoader
 from .numpy_backend import NumpyBackend
 from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
@@ -76,7 +76,7 @@ class Loader(BaseLoader):
         rank: int | None = None,
         world_size: int | None = None,
         ends: Ends | None = None,
-        affinity: Given | None = None,
+        affinity: AffinityNodes | None = None,
         local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",

@@ -24,7 +24,7 @@ from .._datasets.stores import Store
 from .._order.order import KINDS, Order
 from .._trace import writable
 from .._workers.stateful import is_stateful
-from .affinity import Given, check_affinity
+from .affinity import AffinityNodes, check_affinity
 from .sampling import Ends, OrderSampler, order_within
 
 Worker = Literal["process", "thread", "native"]
@@ -59,7 +59,7 @@ class LoaderOptions:
     rank: int | None = None
     world_size: int | None = None
     ends: Ends | None = None
-    affinity: Given | None = None
+    affinity: AffinityNodes | None = None
     local_world_size: int | None = None
     prefetch_bytes: int | str = "512MiB"
     ring_bytes: int | str = "2GiB"
@@ -87,6 +87,11 @@ def cache_options(settings: LoaderOptions | dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in _OF_CACHE}
 
 
+def takes_cache(options: LoaderOptions) -> bool:
+    """Whether the options give the loader a cache, of the user or of its own."""
+    return options.cache is not None or options.size is not None or options.name is not None
+
+
 def makes_cache(options: LoaderOptions) -> bool:
     """Whether an option needs a cache that the loader makes."""
     return any(getattr(options, name) != getattr(LoaderOptions, name) for name in _MAKING)
@@ -102,6 +107,22 @@ def check(
     batch_size: int | None,
 ) -> None:
     """Raises InvalidError, which names the argument."""
+    cached = takes_cache(options)
+    _check_values(options)
+    if iterable:
+        _check_iterable(options, cached)
+    _check_cache(options, dataset, cached)
+    if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
+        raise InvalidError(
+            "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
+            "or give seed= or order=, with which the dataset is not asked for its state"
+        )
+    _check_order(options, shuffle, sampler if batch_sampler is None else batch_sampler)
+    _check_affinity(options, dataset, cached, batch_size, batch_sampler)
+
+
+def _check_values(options: LoaderOptions) -> None:
+    """Checks each option by itself."""
     if options.gather_threads is not None:
         whole("gather_threads", options.gather_threads, 1, 1024)
     if options.snapshot_every_n_steps is not None:
@@ -123,20 +144,25 @@ def check(
         raise InvalidError(f"order={options.order!r} is none of {', '.join(KINDS)}")
     for name in ("prefetch_bytes", "ring_bytes"):
         sizes.parse_size(getattr(options, name), name)
-    cached = options.cache is not None or options.size is not None or options.name is not None
-    if iterable and (cached or options.augment is not None or options.seed is not None or options.order is not None):
+
+
+def _check_iterable(options: LoaderOptions, cached: bool) -> None:
+    if cached or options.augment is not None or is_ordered(options):
         raise InvalidError(
             "cache=, size=, name=, augment=, seed= and order= need a dataset with len() and [index]; this one is iterable"
         )
-    if iterable and options.bad_samples == "skip":
+    if options.bad_samples == "skip":
         raise InvalidError(
             'bad_samples="skip" needs a dataset with len() and [index]; this one is iterable, and can leave bad '
             "samples out itself"
         )
-    if iterable and options.restart_workers:
+    if options.restart_workers:
         raise InvalidError(
             "restart_workers=True needs a dataset with len() and [index]; this one is iterable, and a new worker would begin its part again"
         )
+
+
+def _check_cache(options: LoaderOptions, dataset: Any, cached: bool) -> None:
     if cached and isinstance(dataset, CachedSamples) and (options.cache is not dataset.cache or makes_cache(options)):
         raise InvalidError("the dataset has a cache already; leave out cache=, size= and name=")
     policies.check(options.policy)
@@ -147,12 +173,10 @@ def check(
     stores.check(options.store)
     if options.store != "decoded" and not cached:
         raise InvalidError('store= is for a cache; give size=, such as size="32GiB", or name=')
-    if is_stateful(dataset) and not is_ordered(options) and not cached and options.restart_workers:
-        raise InvalidError(
-            "restart_workers=True, and the dataset has a state (state_dict()), which a worker that dies takes with it; leave out restart_workers=, "
-            "or give seed= or order=, with which the dataset is not asked for its state"
-        )
-    given = sampler if batch_sampler is None else batch_sampler
+
+
+def _check_order(options: LoaderOptions, shuffle: bool, given: Any) -> None:
+    """given: a sampler or batch sampler of the program; None: neither."""
     if is_ordered(options) and given is not None and order_within(given) is None:
         raise InvalidError(
             "seed= and order= use an order of stocached, sampler= and batch_sampler= one of yours; give one of them"
@@ -163,7 +187,6 @@ def check(
         options.ends is not None or options.rank is not None or options.world_size is not None
     ):
         raise InvalidError("rank=, world_size= and ends= need an order of stocached: give seed= or order=")
-    _check_affinity(options, dataset, cached, batch_size, batch_sampler)
 
 
 def _check_affinity(

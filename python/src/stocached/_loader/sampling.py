@@ -7,7 +7,7 @@ import itertools
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -240,10 +240,10 @@ def numbered(wanted: Iterator[Any]) -> tuple[Iterator[Any], bool]:
     )
 
 
-def noting_epoch(wanted: Iterator[Any], sampler: Any, began: dict[str, Any]) -> Iterator[Any]:
+def noting_epoch(wanted: Iterator[Any], note: Callable[[], None]) -> Iterator[Any]:
     """Notes the sampler's epoch when the first batch is planned: a framework may set it after the
     iteration was made."""
-    began["sampler_epoch"] = getattr(sampler, "epoch", None)
+    note()
     yield from _rest(wanted)
 
 

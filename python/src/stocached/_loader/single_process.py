@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
-from .._common.load_time import delay_ns, idle_ns
 from .._random import generator_states
-from .._trace.augment_time import spent_ns
 from .._workers.dataset_states import Here, Restored
 from .epoch_context import EpochContext
-from .iterator import BatchIterator, Delivered, array_bytes, as_request, check_found
-from .job import Fetcher
+from .fetcher import Fetcher
+from .iterator import BatchIterator, Clocks, Delivered, array_bytes, as_request, check_found
 
 
 class SingleProcessIterator(BatchIterator):
@@ -23,7 +19,7 @@ class SingleProcessIterator(BatchIterator):
         if job.pipes is not None:
             job.pipes.seed(job.dataset)
             job.pipes.shard(job.dataset, 0, 1)
-        self._fetcher = self._first_fetcher(context.restored)
+        self._fetcher = self._first_fetcher(context.begun.restored)
         if context.snapshot_every is not None and self._fetcher.stateful:
             context.progress.snapshots = Here(self._fetcher)
 
@@ -42,29 +38,20 @@ class SingleProcessIterator(BatchIterator):
     def _next(self) -> Delivered:
         assert self._fetcher is not None
         wanted, job = self._drawn(), self._context.job
-        start = time.monotonic_ns()
+        clocks = Clocks()
         self._number += 1
         indices, samples = as_request(wanted, job.batched)
         self._planned += samples
         indices, known = (indices, []) if self._context.bad is None else self._context.bad.without(indices)
-        before, spent, idle, delay = self._given_by_cache(), spent_ns(), idle_ns(), delay_ns()
+        before = self._hits()
         kept = job.backend.random_state() if job.augment is not None else None
         try:
             data = self._fetcher.fetch(indices)
         finally:
             if kept is not None:
                 job.backend.set_random_state(kept)  # augment= must not change the program's random numbers
-        end, augment = time.monotonic_ns(), spent_ns() - spent
         count = self._fetcher.count
-        hits = min(self._given_by_cache() - before, count)
-        hit = hits == count > 0
-        waited = 0 if hit else max(idle_ns() - idle, 1)
-        delay = delay_ns() - delay
-        self._context.meter.load(end - start, waited, 0 if hit else max(end - start - augment - delay, 0))
-        if self._context.trace is not None:
-            self._context.trace.loaded_here(
-                self._context.epoch, self._given, start, end, hit=hit, augment_ns=augment, waited_ns=waited,
-                delayed_ns=delay,
-            )  # fmt: skip
+        hits = min(self._hits() - before, count)
+        self._loaded_here(clocks, self._given, hit=hits == count > 0)
         nbytes = array_bytes(data)
         return Delivered(data, self._number - 1, count, hits, nbytes, bad=[*self._fetcher.bad, *known])

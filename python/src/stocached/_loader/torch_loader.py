@@ -25,10 +25,10 @@ from .._datasets.stores import Store
 from .._order.order import AnyOrder, Order
 from .._random.torch_generator import tensor_of
 from . import data_pipes, replacement
-from .affinity import Given
+from .affinity import AffinityNodes
 from .base import BaseLoader
 from .made_caches import living
-from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler
+from .options import LoaderOptions, Worker, check, given_options, is_ordered, order_sampler, takes_cache
 from .sampling import Ends, OrderSampler
 from .torch_backend import TorchBackend
 
@@ -145,7 +145,7 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         rank: int | None = None,
         world_size: int | None = None,
         ends: Ends | None = None,
-        affinity: Given | None = None,
+        affinity: AffinityNodes | None = None,
         local_world_size: int | None = None,
         prefetch_bytes: int | str = "512MiB",
         ring_bytes: int | str = "2GiB",
@@ -188,10 +188,8 @@ class DataLoader(BaseLoader, torch.utils.data.DataLoader[_Sample]):
         vars(self)["pin_memory"] = pin_memory  # torch's constructor has made a bool of "copy"
         self._data_pipes: data_pipes.Pipes | None = None
         if data_pipes.is_pipe(dataset):
-            cached = cache is not None or size is not None or name is not None
-            self._data_pipes = data_pipes.Pipes(
-                dataset, num_workers, threads=worker not in (None, "process"), cached=cached
-            )
+            threads = worker not in (None, "process")
+            self._data_pipes = data_pipes.Pipes(dataset, num_workers, threads=threads, cached=takes_cache(options))
         backend = TorchBackend(torch_version.accelerator() if pin_memory else "", in_place=pin_memory != "copy")
         self._prepare(
             dataset, options, backend, CachedDataset, self._batched() and self.collate_fn is default_collate, before

@@ -13,7 +13,7 @@ from .tasks import FROM_CACHE
 _NAMES = ("step", "gather", "fetch", "load", "augment", "wait", "transfer", "batch_augment", "source", "delay")
 _STEP, _GATHER, _FETCH, _LOAD, _AUGMENT, _WAIT, _TRANSFER, _BATCH_AUGMENT, _SOURCE, _DELAY = range(len(_NAMES))
 
-_DELAYED = 100  # a smaller part of a sample's time is not recorded. Work before a delay takes a tick at least
+_DELAYED = 100  # a delay below 1/100 of a sample's time is not recorded. Work before a delay takes a tick at least
 
 
 class Tracing:

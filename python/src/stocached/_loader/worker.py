@@ -15,6 +15,7 @@ from .. import _native
 from .._checks import loading
 from .._common.errors import SchemaError
 from .._common.load_time import delay_ns, idle_ns
+from .._datasets.cache_backed import CacheBacked
 from .._memory.batch_pool import BatchPool
 from .._random.generator_states import Draws
 from .._random.generators import Seeding
@@ -23,9 +24,10 @@ from .._trace.augment_time import spent_ns
 from .._workers import dataset_states, serialization
 from .._workers.task_queue import TaskQueue
 from .bad_samples import bad_sample
-from .job import Fetcher, Job
+from .fetcher import Fetcher
+from .job import Job
 from .native_work import NativeWork
-from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
+from .tasks import BAD, BEGIN, ENDED, ERROR, FROM_CACHE, MADE, NO_BUFFER, ROW, ROW_AND_OBJECTS, SAMPLE, TELL, WHOLE
 
 _NAP = 0.25  # seconds that a worker without work sleeps at a time
 _Loaded = list[tuple[_native.Task, Any]]
@@ -39,8 +41,13 @@ def run_worker(worker: int, job: Job, task_queue: TaskQueue, batch_pool: BatchPo
     if job.process:
         batch_pool.enter_worker()
         job.backend.seed_worker(job.base_seed, worker)
-        job.backend.enter_worker(worker, job.workers, job.base_seed, job.users)
+        job.backend.enter_worker(worker, job.workers, job.base_seed, job.user_dataset)
     Worker(worker, job, task_queue, batch_pool).run()
+
+
+def _answer(task: _native.Task, place: tuple[int, int], result: int = ROW) -> None:
+    """place: of the answer in the overflow, its offset and bytes."""
+    (task.spill_offset, task.spill_bytes), task.result = place, result
 
 
 class Worker:
@@ -55,7 +62,7 @@ class Worker:
         self._most = 1  # tasks to take at a time
         self._draws: Draws | None = None
         self._begin_draws: dict[str, Any] = {}  # states of generators when the epoch began
-        self._told: bytes | None = None  # the last snapshot that was sent
+        self._sent: bytes | None = None  # the last snapshot
         # Of a thread it cannot be told whether it waited for the source or for the interpreter's lock. What a server
         # does is no load of ours.
         self._waits = job.process and job.served is None
@@ -123,7 +130,7 @@ class Worker:
         job = self._job
         if not self._started:
             return
-        self._broken = self._fetcher = self._told = None
+        self._broken = self._fetcher = self._sent = None
         job.base_seed, job.key, pipes, snapshot, finished = self._task_queue.get_object(task.argument, task.index)
         skipped = 0
         try:
@@ -134,7 +141,7 @@ class Worker:
             self._begin_draws = self._drawn()
             if snapshot is None or finished:
                 self._fetcher = job.fetcher()
-            task.spill_offset, task.spill_bytes = self._task_queue.put_object((self._snapshot(), skipped))
+            _answer(task, self._task_queue.put_object((self._snapshot(), skipped)))
         except BaseException as error:
             self._broken = job.backend.error(self._survived(error), job.where(self._number))
 
@@ -151,16 +158,15 @@ class Worker:
         again = self._job.iterable and not self._fetcher.stateful and not self._fetcher.ended
         snapshot["generators"] = self._begin_draws if again else self._drawn()
         data = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
-        if data == self._told:
+        if data == self._sent:
             return None
-        self._told = data
+        self._sent = data
         return data
 
     def _answer_error(self, task: _native.Task, error: BaseException) -> None:
         bad = bad_sample(task.index, error) if self._job.skips_bad and task.kind == SAMPLE else None
-        task.result = ERROR if bad is None else BAD
         sent = self._job.backend.error(error, self._job.where(self._number)) if bad is None else bad
-        task.spill_offset, task.spill_bytes = self._task_queue.put_object(sent)
+        _answer(task, self._task_queue.put_object(sent), ERROR if bad is None else BAD)
 
     def _do(self, tasks: list[_native.Task]) -> None:
         """Does tasks of one kind. A result is ROW, with nothing in the overflow, unless a method
@@ -190,12 +196,16 @@ class Worker:
         if task.kind == BEGIN:
             self._begin(task)
         elif self._broken is None and task.kind == TELL:
-            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._snapshot())
+            _answer(task, self._task_queue.put_object(self._snapshot()))
         elif self._broken is None:
             self._make_batch(task)
         if self._broken is not None:
-            task.result = ERROR
-            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._broken)
+            _answer(task, self._task_queue.put_object(self._broken), ERROR)
+
+    def _hits(self) -> int:
+        """Samples that this worker got from the cache so far."""
+        backed = self._job.dataset
+        return backed.thread_hits.count if isinstance(backed, CacheBacked) else 0
 
     # ------------------------------------------------------------ a whole batch
 
@@ -207,23 +217,22 @@ class Worker:
         if buffer_bytes:
             self._batch_pool.buffer_bytes = buffer_bytes
             memory = self._batch_pool.buffer(task.buffer)
-        given, spent, idle = getattr(self._job.dataset, "given", 0), spent_ns(), idle_ns()
+        before, spent, idle = self._hits(), spent_ns(), idle_ns()
         try:
             data = self._fetcher.fetch(wanted)
         except StopIteration:
             if not self._job.iterable:
                 raise
-            task.spill_offset, task.spill_bytes = self._task_queue.put_object(self._snapshot())
-            task.result = ENDED
+            _answer(task, self._task_queue.put_object(self._snapshot()), ENDED)
             return
         self._task_queue.augmented(task.position, spent_ns() - spent)
         count = self._fetcher.count
-        hits = min(getattr(self._job.dataset, "given", 0) - given, count)
+        hits = min(self._hits() - before, count)
         if self._waits and hits < count:
             self._task_queue.waited(task.position, idle_ns() - idle)
         batch = data, count, hits, self._fetcher.bad, self._snapshot() if tell else None
-        task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, batch, memory)
-        task.result = MADE + FROM_CACHE * (hits == count > 0)
+        place = serialization.send(self._task_queue, batch, memory)
+        _answer(task, place, MADE + FROM_CACHE * (hits == count > 0))
 
     # ------------------------------------------------------------ samples
 
@@ -238,7 +247,7 @@ class Worker:
         elif self._native is not None and self._job.served is not None and len(tasks) > 1:
             with contextlib.suppress(Exception):  # the same; one request for all misses
                 found = self._job.dataset.__getitems__([task.index for task in tasks])
-                hit = self._job.served.hit
+                hit = self._job.served.thread_hits.last
         layout = (self._layout or self._learn_layout()) if tasks[0].buffer != NO_BUFFER else None
         for k, task in enumerate(tasks):
             if k:
@@ -262,7 +271,7 @@ class Worker:
         """Loads a sample. found: the result of a probe of the cache, or a sample that a server gave, or
         _UNPROBED."""
         job, index, seed, spent = self._job, task.index, task.argument, spent_ns()
-        given = 0 if job.served is None else job.served.given
+        before = 0 if job.served is None else job.served.thread_hits.count
         load = again = functools.partial(job.load, index, seed)
         idle = 0
         if job.cached is not None:
@@ -277,7 +286,7 @@ class Worker:
         elif self._waits:
             idle = idle_ns()
         loaded.append((task, self._seeding.load(seed, load, again) if job.seed_samples else load()))
-        if job.served is not None and job.served.given > given:
+        if job.served is not None and job.served.thread_hits.count > before:
             hits.append(task)
         if idle:
             self._task_queue.waited(task.position, idle_ns() - idle)
@@ -301,11 +310,9 @@ class Worker:
                 pass  # another layout: answer with the whole sample
             else:
                 if objects:
-                    task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, objects)
-                    task.result = ROW_AND_OBJECTS
+                    _answer(task, serialization.send(self._task_queue, objects), ROW_AND_OBJECTS)
                 return
-        task.spill_offset, task.spill_bytes = serialization.send(self._task_queue, sample)
-        task.result = WHOLE
+        _answer(task, serialization.send(self._task_queue, sample), WHOLE)
 
     def _learn_layout(self) -> Layout | None:
         notice = self._task_queue.notice()

@@ -12,8 +12,7 @@ import numpy as np
 from .._common.errors import WorkerLostError
 from .._memory.batch_pool import Lease
 from .._workers import serialization
-from .._workers.dataset_states import Snapshots, Told
-from .._workers.task_queue import TASK
+from .._workers.dataset_states import Report, Snapshots
 from .bad_samples import BadSample
 from .epoch_context import EpochContext
 from .iterator import BatchIterator, Delivered, as_request, check_found
@@ -28,10 +27,9 @@ class _Made:
     number: int
     before: int  # samples
     worker: int
-    first: int
+    task: Asked
     lease: Lease | None
-    request: tuple[int, int]  # in the overflow
-    tells: bool  # the answer has a snapshot
+    asked: bool  # for a snapshot
     bad: list[BadSample]  # that the worker does not load, as the loader knows them
 
 
@@ -50,7 +48,8 @@ class WorkerBatchIterator(BatchIterator):
         self._alive = set(range(workers))
         self._more = True
         self._ready: Delivered | None = None  # a batch that was taken before the sampler failed
-        restored = context.restored if context.restored is not None and not context.restored.finished else None
+        restored = context.begun.restored
+        restored = None if restored is None or restored.finished else restored
         if context.snapshot_every is not None:
             every, strict = context.snapshot_every, context.in_order
             self._snapshots = context.progress.snapshots = Snapshots(workers, every, restored, strict=strict)
@@ -58,7 +57,7 @@ class WorkerBatchIterator(BatchIterator):
             self._snapshots.settle = weakref.WeakMethod(self._settle)
         self._next_turn = self._snapshots.next_worker if self._snapshots is not None else 0
         self._begun = dict(enumerate(runtime.begin(context)))
-        if context.restored is not None or runtime.epochs > 1:
+        if context.begun.restored is not None or runtime.epochs > 1:
             found = self._settle(raises=True)
             if restored is not None:
                 check_found(restored, found)
@@ -101,7 +100,7 @@ class WorkerBatchIterator(BatchIterator):
         return None
 
     def _fill(self) -> None:
-        context, task_queue = self._context, self._runtime.task_queue
+        context = self._context
         most = self._runtime.ahead(context)
         while self._more and self._alive and len(self._pending) < most:
             worker = self._next_worker(most)
@@ -117,12 +116,9 @@ class WorkerBatchIterator(BatchIterator):
             self._next_turn = (worker + 1) % context.job.workers
             lease = self._runtime.batch_pool.take() if self._runtime.batch_bytes else None
             tell = self._snapshots is not None and self._snapshots.wanted(len(self._pending))
-            request = task_queue.put_object((indices, self._runtime.batch_pool.buffer_bytes if lease else 0, tell))
-            task = np.zeros(1, TASK)
-            task["kind"], task["only"], task["argument"], task["index"] = BATCH, worker + 1, request[0], request[1]
-            task["buffer"] = lease.number if lease else NO_BUFFER
-            first = self._runtime.push_one(task)
-            self._pending.append(_Made(self._number, self._planned, worker, first, lease, request, tell, bad))
+            what = indices, self._runtime.batch_pool.buffer_bytes if lease else 0, tell
+            task = self._runtime.ask(worker, BATCH, what, lease.number if lease else NO_BUFFER)
+            self._pending.append(_Made(self._number, self._planned, worker, task, lease, tell, bad))
             self._number += 1
             self._planned += samples
 
@@ -138,9 +134,9 @@ class WorkerBatchIterator(BatchIterator):
             self._runtime.check_workers()
             at = 0
             if self._context.in_order:
-                self._runtime.wait([(self._pending[0].first, 1)], self._context.timeout)
+                self._runtime.wait([(self._pending[0].task.position, 1)], self._context.timeout)
             else:
-                at = self._runtime.wait([(made.first, 1) for made in self._pending], self._context.timeout)
+                at = self._runtime.wait([(made.task.position, 1) for made in self._pending], self._context.timeout)
             made = self._pending[at]
             del self._pending[at]
             batch = self._take(made)
@@ -153,14 +149,14 @@ class WorkerBatchIterator(BatchIterator):
                 return batch
 
     def _note(self, batch: Delivered, position: int) -> int:
-        if self._snapshots is None or batch.told is None:
+        if self._snapshots is None or batch.report is None:
             return position
-        self._snapshots.given(batch.told, position)
+        self._snapshots.given(batch.report, position)
         return self._snapshots.position
 
     def _fail(self, batch: Delivered) -> None:
-        if self._snapshots is not None and batch.told is not None:
-            self._snapshots.failed(batch.told)
+        if self._snapshots is not None and batch.report is not None:
+            self._snapshots.failed(batch.report)
 
     def _finish(self) -> None:
         """Ends the epoch. Workers that continue with the next one send what has changed since their
@@ -173,9 +169,7 @@ class WorkerBatchIterator(BatchIterator):
         ended."""
         runtime, task_queue, snapshots = self._runtime, self._runtime.task_queue, self._snapshots
         self._hear(made.worker)
-        answer = task_queue.answers(made.first, 1)[0].copy()
-        task_queue.release(made.first, 1)
-        task_queue.drop(*made.request)
+        answer = runtime.answer(made.task)
         offset, length = int(answer["spill_offset"]), int(answer["spill_bytes"])
         busy = int(answer["ended_ns"]) - int(answer["began_ns"])
         other = int(answer["augment_ns"]) + int(answer["delayed_ns"])
@@ -191,14 +185,14 @@ class WorkerBatchIterator(BatchIterator):
             return None
         if answer["result"] == ERROR:
             if snapshots is not None:
-                snapshots.failed(Told(made.worker, None, False))
+                snapshots.failed(Report(made.worker, None, False))
             task_queue.take_object(offset, length).reraise()
         (data, samples, hits, bad, snapshot), nbytes = serialization.receive(task_queue, offset, length, made.lease)
         if not runtime.batch_bytes and nbytes:
             runtime.batch_pool.resize(nbytes + nbytes // 4 + 4096)
             runtime.batch_bytes = runtime.batch_pool.buffer_bytes
-        told = Told(made.worker, snapshot, made.tells)
-        return Delivered(data, made.number, samples, hits, nbytes, told, [*bad, *made.bad])
+        report = Report(made.worker, snapshot, made.asked)
+        return Delivered(data, made.number, samples, hits, nbytes, report, [*bad, *made.bad])
 
     def _stop(self, harshly: bool) -> None:
         pending, self._pending = list(getattr(self, "_pending", ())), deque()
@@ -213,5 +207,5 @@ class WorkerBatchIterator(BatchIterator):
             for asked in self._begun.values():
                 self._runtime.abandon(asked.position, 1, None)
             for made in pending:
-                self._runtime.abandon(made.first, 1, made.lease)
+                self._runtime.abandon(made.task.position, 1, made.lease)
         self._begun.clear()

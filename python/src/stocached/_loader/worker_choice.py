@@ -18,23 +18,23 @@ _said: set[str] = set()
 _DEEP = 4  # datasets within each other
 
 APART = "worker_init_fn= and multiprocessing_context= are for processes: leave them out"
-
-
 CONVERT = (
     "transform= is of torchvision; dataset, augment = stocached.image.convert(dataset) makes native steps of it, for "
     "DataLoader(dataset, ..., augment=augment)"
 )
 
 
-def say_why(dataset: Any, augment: Any, why: str) -> None:
-    """Logs a warning, once in a program for each reason. Datasets that native workers never read get none."""
+def warn_of_processes(dataset: Any, augment: Any, why: str) -> None:
+    """Logs why workers are processes and not native, once in a program for each reason. Datasets that native workers
+    never read get no warning."""
     folder, steps = sys.modules.get("stocached._image.folder"), sys.modules.get("stocached._image.steps")
     for _ in range(_DEEP):  # of a Subset or CachedDataset
         dataset = dataset if getattr(dataset, "served", False) else getattr(dataset, "dataset", dataset)
     served = getattr(dataset, "served", False)
     step = steps is not None and isinstance(augment, steps.Step)
-    ours = step or dataset.decode is not None if served else folder and isinstance(dataset, folder.Decoded)
-    if not (ours or why == CONVERT) or why in _said:
+    files = folder is not None and isinstance(dataset, folder.Decoded)
+    pictures = (step or dataset.decode is not None) if served else files
+    if not (pictures or why == CONVERT) or why in _said:
         return
     _said.add(why)
     _log.warning('workers are processes, which take more time than native ones: %s. worker="process" hides this', why)

@@ -17,7 +17,7 @@ from .._samples.batch_layout import Layout
 from .._workers.pool import Pool
 from .._workers.task_queue import CANCELLED, DONE, TAKEN, TASK, TaskQueue
 from .epoch_context import EpochContext
-from .tasks import BEGIN, ERROR, SAMPLE, TELL
+from .tasks import BEGIN, ERROR, NO_BUFFER, SAMPLE, TELL
 from .worker import run_worker
 
 _SLICE = 0.05  # seconds of a wait between two checks of the workers, which may be killed
@@ -26,14 +26,14 @@ _CHECK_INTERVAL = 0.25  # the same if workers are threads; between two checks wi
 
 @dataclass
 class Asked:
-    """A task that is no batch, without an answer yet."""
+    """A task for one worker."""
 
     position: int
     request: tuple[int, int]  # in the overflow
 
 
 @dataclass
-class _Given:
+class _Abandoned:
     """Tasks whose answers are not needed any more, and the buffer that they write into."""
 
     first: int
@@ -45,7 +45,8 @@ class WorkerRuntime:
     """Workers and the memory that they share with the loader. It belongs to a loader that keeps its
     workers, or to one iteration."""
 
-    def __init__(self, context: EpochContext, processes: Any, tasks: int, *, restart: bool) -> None:
+    def __init__(self, context: EpochContext, method: Any, tasks: int, *, restart: bool) -> None:
+        """method: for `start_context`. tasks: the size of the task queue. restart: of the pool."""
         device, shared = context.job.backend.device(), context.job.workers > 0 and context.job.process
         # A device must not read private memory: after a fork, a store moves its pages, and the
         # device reads the old ones.
@@ -63,12 +64,12 @@ class WorkerRuntime:
             self.announce(layout)  # before workers start: they do no task without it
         self.pool: Pool | None = None
         if context.job.workers:
-            self.pool = Pool(context.job, run_worker, processes, self.task_queue, self.batch_pool, restart=restart)
+            self.pool = Pool(context.job, run_worker, method, self.task_queue, self.batch_pool, restart=restart)
         self.batch_bytes = 0  # of a whole batch; 0: not known yet
         self.epochs = 0  # of whole batches that workers have begun
         self.closed = False
         self.pid = os.getpid()
-        self._abandoned: list[_Given] = []
+        self._abandoned: list[_Abandoned] = []
         self._checked_at = time.monotonic()
 
     @property
@@ -104,7 +105,7 @@ class WorkerRuntime:
     def begin(self, context: EpochContext) -> list[Asked]:
         """Tells workers that make whole batches to begin an epoch. `heard` gives their answers."""
         assert self.pool is not None
-        job, restored = context.job, context.restored
+        job, restored = context.job, context.begun.restored
         self._job.base_seed, self._job.key = job.base_seed, job.key  # for workers that start later
         begun = []
         for worker in range(job.workers):
@@ -112,27 +113,35 @@ class WorkerRuntime:
             # New workers know the pipes from their job.
             pipes, finished = job.pipes if self.epochs else None, restored is not None and restored.finished
             what = job.base_seed, job.key, pipes, snapshot, finished
-            begun.append(self._ask(worker, BEGIN, what))
+            begun.append(self.ask(worker, BEGIN, what))
         self.epochs += 1
         return begun
 
     def tell(self) -> list[Any]:
         """Requests a snapshot of each worker; None: nothing has changed."""
-        asked = [self._ask(worker, TELL, None) for worker in range(self._job.workers)]
+        asked = [self.ask(worker, TELL, None) for worker in range(self._job.workers)]
         return [self.heard(one) for one in asked]
 
-    def _ask(self, worker: int, kind: int, what: Any) -> Asked:
+    def ask(self, worker: int, kind: int, what: Any, buffer: int = NO_BUFFER) -> Asked:
+        """Posts a task for one worker. what: it finds this in the overflow."""
         task = np.zeros(1, TASK)
         request = self.task_queue.put_object(what)
-        task["kind"], task["only"], task["argument"], task["index"] = kind, worker + 1, *request
-        return Asked(self.push_one(task), request)
+        task["kind"], task["only"], task["buffer"], task["argument"], task["index"] = kind, worker + 1, buffer, *request
+        first = self.push(self.task_queue.push, task)
+        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
+        return Asked(first, request)
+
+    def answer(self, asked: Asked) -> Any:
+        """The answer to a task, which has come. Releases the task."""
+        answer = self.task_queue.answers(asked.position, 1)[0].copy()
+        self.task_queue.release(asked.position, 1)
+        self.task_queue.drop(*asked.request)
+        return answer
 
     def heard(self, asked: Asked) -> Any:
         """Waits for a worker's answer. Raises the exception that it answers with."""
         self.wait([(asked.position, 1)], 0)
-        answer = self.task_queue.answers(asked.position, 1)[0].copy()
-        self.task_queue.release(asked.position, 1)
-        self.task_queue.drop(*asked.request)
+        answer = self.answer(asked)
         value = self.task_queue.take_object(int(answer["spill_offset"]), int(answer["spill_bytes"]))
         if answer["result"] == ERROR:
             value.reraise()
@@ -156,17 +165,12 @@ class WorkerRuntime:
             self._reap()
         first = post(*tasks)
         while first is None and self._abandoned:
-            given = self._abandoned[0]
-            taken = np.flatnonzero(self.task_queue.states(given.first, given.tasks) == TAKEN)
+            abandoned = self._abandoned[0]
+            taken = np.flatnonzero(self.task_queue.states(abandoned.first, abandoned.tasks) == TAKEN)
             if taken.size:
-                self.wait([(given.first + int(taken[0]), 1)], 0)
+                self.wait([(abandoned.first + int(taken[0]), 1)], 0)
             self._reap()
             first = post(*tasks)
-        return first
-
-    def push_one(self, task: Any) -> int:
-        first = self.push(self.task_queue.push, task)
-        assert first is not None, "the task queue holds a task of each batch ahead, and one of each worker"
         return first
 
     def wait(self, batches: list[tuple[int, int]], timeout: float) -> int:
@@ -197,15 +201,15 @@ class WorkerRuntime:
         """Cancels the tasks that are not begun. The others continue, and their buffer is not reused
         before they end. Their answers are dropped later."""
         self.task_queue.cancel(first, tasks)
-        self._abandoned.append(_Given(first, tasks, lease))
+        self._abandoned.append(_Abandoned(first, tasks, lease))
 
     def _reap(self) -> None:
-        self._abandoned = [given for given in self._abandoned if not self._reaped(given)]
+        self._abandoned = [abandoned for abandoned in self._abandoned if not self._reaped(abandoned)]
 
-    def _reaped(self, given: _Given) -> bool:
+    def _reaped(self, abandoned: _Abandoned) -> bool:
         task_queue = self.task_queue
-        states = task_queue.states(given.first, given.tasks)
-        for position in (given.first + np.flatnonzero(states == DONE)).tolist():
+        states = task_queue.states(abandoned.first, abandoned.tasks)
+        for position in (abandoned.first + np.flatnonzero(states == DONE)).tolist():
             asked, answer = task_queue.asked(position), task_queue.answers(position, 1)[0]
             if asked["kind"] != SAMPLE:
                 task_queue.drop(int(asked["argument"]), int(asked["index"]))

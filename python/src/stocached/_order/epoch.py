@@ -126,12 +126,8 @@ class Shard:
         if ends not in ENDS:
             raise InvalidError(f"ends={ends!r} is none of {', '.join(ENDS)}")
         self.epoch = epoch
-        self.rank, self.world_size, self.start = (
-            whole("rank", rank),
-            whole("world_size", world_size),
-            whole("start", start),
-        )
-        self.ends = ends
+        self.rank, self.world_size = whole("rank", rank), whole("world_size", world_size)
+        self.start, self.ends = whole("start", start), ends
         if not self.rank < self.world_size:
             raise InvalidError(f"rank={rank} is not in 0..world_size-1, world_size={world_size}")
         if self.start > len(epoch):

@@ -129,11 +129,8 @@ class Deal:
                 f'ends={ends!r}: all ranks of a global batch get the same number of samples; give "pad" or "drop"'
             )
         self.epoch, self.owners, self.ends = epoch, owners, ends
-        self.rank, self.batch_size, self.start = (
-            whole("rank", rank),
-            whole("batch_size", batch_size),
-            whole("start", start),
-        )
+        self.rank, self.batch_size = whole("rank", rank), whole("batch_size", batch_size)
+        self.start = whole("start", start)
         self.world_size = owners.world_size
         self.node, first = owners.node_of(rank)
         self.local_rank, self.local_world_size = rank - first, owners.nodes[self.node].ranks

@@ -139,7 +139,7 @@ class VariableValues(_Values):
         if self.bare:
             field = self.fields[0]
             if raw.size % field.dtype.itemsize or not field.admits((raw.size // field.dtype.itemsize,)):
-                raise CorruptError(f"{field}: a sample of {raw.size} bytes cannot be")
+                raise CorruptError(f"{field}: a sample of {raw.size} bytes is impossible")
             return shown(field, raw.view(field.dtype), copy)
         offset = self.header_bytes
         if raw.size < offset:
@@ -158,7 +158,7 @@ class VariableValues(_Values):
                 fits = nbytes == math.prod(shape) * dtype.itemsize and field.admits(shape)
             if not fits or offset + nbytes > raw.size:
                 raise CorruptError(
-                    f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes cannot be"
+                    f"{field}: an extent of {nbytes} bytes and shape {shape} at {offset} of {raw.size} bytes is impossible"
                 )
             values[field.name] = shown(field, np.ndarray(shape, dtype, raw, offset), copy)
             offset += _padded(nbytes)

@@ -89,8 +89,8 @@ class Rows:
         return True
 
     def most_rounds(self) -> int:
-        """Of one step: more than there can be if any file has an item, where there is one group;
-        where there are several, except with a chance of exp(-64)."""
+        """A limit for the rounds of one step. If a file has an item, one group never needs so many, and several groups
+        only with a chance of exp(-64)."""
         return 64 * self.places.files + self.count
 
     def advance(self) -> None:
@@ -99,8 +99,8 @@ class Rows:
 
 
 def settle(rows: Rows, lengths: Ints) -> list[int]:
-    """One step, where the lengths of all files are known: every waiting row takes files till it has
-    an item or has finished. Returns the rows that took one, in the order of rows. NothingError."""
+    """Settles one step by the lengths of all files: each waiting row takes files until it has an item or has finished.
+    Returns the rows that took one, in rising order. Raises NothingError."""
     waiting = np.flatnonzero((rows.place == NONE) | (rows.item >= lengths[rows.file])).tolist()
     took: set[int] = set()
     rounds = 0
@@ -115,8 +115,8 @@ def settle(rows: Rows, lengths: Ints) -> list[int]:
 
 
 def steps(rows: Rows, lengths: Ints, drop: bool) -> int:
-    """How many steps there are from here to the end of the epoch. Changes the rows. Takes time with
-    the number of files, not of items."""
+    """How many steps there are from here to the end of the epoch. Changes the rows. The time grows with the number of
+    files, not of items."""
     left = np.where(rows.file == NONE, 0, np.maximum(0, lengths[rows.file] - rows.item))
     ends: list[tuple[int, int, int]] = [(count, 0, row) for row, count in enumerate(left.tolist())]
     heapq.heapify(ends)

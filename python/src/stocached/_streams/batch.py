@@ -13,14 +13,15 @@ from .items import concatenate
 
 
 class StreamBatch(NamedTuple):
-    """One item of each row. A batch that is kept never changes; its memory is used again when the
-    last array of it is gone.
+    """One item of each row. A batch that you keep never changes. Its memory is reused when its last array is gone.
 
-    items: put together as the items are, with arrays of (rows, *shape). mask: False for rows
-    without an item, which are zeros. starts: the row begins a file here: forget what is remembered
-    of it. rows: their numbers over all ranks. files: their numbers in the list, -1 without one.
-    positions: numbers of the items in their files, -1 without one. step: the number of the batch in
-    its epoch."""
+    items: have the structure of one item, with arrays of (rows, *shape).
+    mask: False for rows without an item, whose values are zeros.
+    starts: True for rows that begin a file with this item: reset what your model remembers of the row.
+    rows: the numbers of the rows, over all ranks.
+    files: the number of each row's file in the list of files; -1: it has none.
+    positions: the number of each item in its file; -1: there is none.
+    step: the number of the batch in its epoch."""
 
     items: Any
     mask: npt.NDArray[np.bool_]

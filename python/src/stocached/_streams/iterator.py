@@ -86,7 +86,7 @@ class InProcessReader:
 
 
 class Progress(Protocol):
-    """Is told how far an iteration is: the `Streams` whose state that is."""
+    """The `Streams` that an iteration tells how far it is."""
 
     def _given(self, step: Step) -> None:
         """The training loop gets the batch of this step."""

@@ -87,8 +87,7 @@ class _Reading:
         return is_stateful(self.values) or is_stateful(self.items)
 
     def snapshot(self, item: int) -> Iterator[Snapshot]:
-        """Taken in this step, before or after its item; item: that comes after it. None if the
-        reader says that it has no state now."""
+        """The snapshot of this moment, or none if the reader has no state now. item: the next one after it."""
         states = None if self.values is self.items else state_of(self.values), state_of(self.items)
         if any(state is not None for state in states):
             data = pickle.dumps(states, pickle.HIGHEST_PROTOCOL)
@@ -208,8 +207,8 @@ class OpenFiles:
 
 
 def first_item(streams: StreamSettings) -> Items:
-    """What the items of a stream are made of, from the first file that has any. For a rank none of
-    whose rows has one; where lengths are known."""
+    """What the items of a stream are made of, by the longest file. For a rank whose rows have no item, if lengths are
+    known."""
     assert streams.lengths is not None
     number = int(streams.lengths.argmax())
     file, reading = streams.files[number], _Reading(Assignment(0, 0, number, 0, 0, None, 0))

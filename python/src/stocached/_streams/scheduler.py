@@ -31,8 +31,8 @@ class State:
 
 @dataclass
 class Step:
-    """A settled step, of the rows of this rank. state: the state after it. assignments: where
-    lengths are known, the files that rows take in it."""
+    """A settled step, of the rows of this rank. state: the state after it. assignments: the files that rows take in it,
+    if lengths are known."""
 
     number: int
     files: Ints
@@ -43,8 +43,8 @@ class Step:
 
 
 class StepScheduler:
-    """The step that is being settled. rows: those that this rank assigns; own: those of them that
-    it reads, which assignments, snapshots and steps count from 0."""
+    """Settles one step after the other. rows: that this rank assigns. own: the part of them that it reads; assignments,
+    snapshots and steps count these rows from 0."""
 
     def __init__(
         self, rows: Rows, own: slice, lengths: Ints | None, ends: str, step: int, begun: Mapping[int, Snapshot]
@@ -62,7 +62,7 @@ class StepScheduler:
         return [one for one in assignments if one.length is None or one.item < one.length]
 
     def known(self) -> Step | None:
-        """Settles a step where lengths are known. None: the epoch is over."""
+        """Settles a step by the lengths of the files. None: the epoch is over."""
         try:
             took = settle(self.rows, self._lengths)  # type: ignore[arg-type]
         except NothingError:
@@ -75,8 +75,7 @@ class StepScheduler:
         return step
 
     def round(self, waiting: Sequence[int]) -> list[Assignment]:
-        """Gives waiting rows, in the order of rows, a file each; those that get none have finished.
-        Where lengths are not known."""
+        """Gives each waiting row a file, in rising order; rows that get none have finished. For unknown lengths."""
         self._rounds += 1
         if self._rounds > self.rows.most_rounds() and self.rows.places.endless:
             raise self._nothing()

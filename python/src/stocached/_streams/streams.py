@@ -47,31 +47,32 @@ class StreamFailure:
 class Streams(StreamSettings):
     """Batches of `batch_size` rows, each of which reads one file after the other.
 
-    files: a sequence of whatever `read` takes: paths, names, numbers. read: a function of a file
-    that returns an iterable of its items; it runs in the workers. With a parameter `start` it is
-    given the number of the item to begin with, else the items before a checkpoint are read and
-    discarded; with a parameter `rng` it is given a numpy Generator that depends on seed, epoch
-    and file alone. If the iterable or its iterator has `state_dict` and `load_state_dict`, a
-    checkpoint has its state, and only the items since that state are read and discarded. None:
-    files are sequences, or functions without arguments that return an iterable. Items are arrays of
-    one shape and dtype for all files, or tuples, lists and dicts of them.
+    files: a sequence of whatever `read` takes: paths, names, numbers.
+    read: a function of a file that returns an iterable of its items. It runs in the workers. None: files are
+        sequences, or functions without arguments that return an iterable. Items are arrays of one shape and dtype for
+        all files, or tuples, lists and dicts of them.
+        With a parameter `start` it gets the number of the item to begin with. Without one, the items before a
+        checkpoint are read and discarded. With a parameter `rng` it gets a numpy Generator that depends only on seed,
+        epoch and file.
+        If the iterable or its iterator has `state_dict` and `load_state_dict`, a checkpoint has its state. Only the
+        items since that state are read and discarded.
+    lengths: how many items each file has. With them, `len()` works and all ranks end together.
+    shuffle, seed: the order of files, another one in each epoch.
+    ends: of rows that find no more files. "pad": they are empty until all rows end. "drop": the epoch ends before the
+        first batch that would not be full. "cycle": the files of the next epoch follow, without end.
+    errors: "raise", or "skip": leaves out the rest of a file that fails.
+    num_workers: processes that read; 0: the training loop reads. prefetch_batches: that workers read ahead.
+    ring_bytes: the most shared memory for batches, also for those that you keep. Further batches are copied.
+    timeout: seconds to wait for a batch; 0: no limit.
+    snapshot_every_n_steps: batches between two states of such an iterable. 0 or None: only when a file is opened.
+    worker_init_fn: called with the number of each worker before it reads.
+    multiprocessing_context: "fork", "forkserver", "spawn", or a context.
+    rank, world_size: default: from torch.distributed, or RANK and WORLD_SIZE, or 0 of 1.
+    groups: of rows that take files from one queue, over all ranks. Without lengths, a multiple of world_size.
+    uneven: ranks may end at different steps.
 
-    lengths: how many items each file has; makes `len()`, and ranks that end together, possible.
-    shuffle, seed: the order of files, another one in each epoch. ends: "pad", "drop" or "cycle".
-    errors: "raise", or "skip" to continue without the rest of a file that fails. num_workers:
-    processes that read; 0: the training loop's. prefetch_batches: read ahead by workers.
-    ring_bytes: of shared memory for batches, those that the user keeps included; beyond it they are
-    copied. timeout: seconds to wait for a batch, 0 for ever. worker_init_fn: called with the number
-    of each worker before it reads.
-    snapshot_every_n_steps: batches between two states of such an iterator. 0 or None: only when a
-    file is opened.
-    multiprocessing_context: "fork", "forkserver", "spawn", or a context. rank, world_size: of
-    torch.distributed, or of RANK and WORLD_SIZE, or 0 of 1.
-    groups: of rows that take files from one queue, over all ranks; a multiple of world_size where
-    lengths are not known. uneven: ranks may end at different steps.
-
-    Iterations may run side by side; the state is that of the one that gave a batch last. Raises
-    InvalidError for settings that cannot be."""
+    Iterations may run side by side; the state is that of the one that gave a batch last. Raises InvalidError for
+    impossible settings."""
 
     def __init__(
         self,
@@ -118,16 +119,15 @@ class Streams(StreamSettings):
         self._at = self._start(0)
 
     def __iter__(self) -> Iterator[StreamBatch]:
-        """The batches of the next epoch, or of the one that was loaded, from where it was left.
-        Every iteration has an epoch of its own, whether or not the one before it was read to its
-        end."""
+        """The batches of the next epoch. After `load_state_dict`, those of the state's epoch from where it stopped.
+        Each iteration has an epoch of its own, even if the one before was not read to its end."""
         state, self._loaded = self._loaded or self._start(self._next), None
         self._next = state.epoch + 1
         self._at = state
         return StreamIterator(self, self._scheduler(state), self)
 
     def __len__(self) -> int:
-        """How many batches the next iteration has. TypeError where that is not known."""
+        """How many batches the next iteration has. TypeError if that is not known."""
         if self.lengths is None or self.ends == "cycle":
             raise TypeError('how many batches there are is known with lengths=, and without ends="cycle"')
         state = self._loaded or self._start(self._next)
@@ -135,9 +135,8 @@ class Streams(StreamSettings):
         return steps(rows, self.lengths, self.ends == "drop")
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration reads this epoch: from its start, except the epoch of a state that
-        was loaded, which continues where the state is. Each iteration takes the next epoch by
-        itself."""
+        """Sets the epoch of the next iteration; later iterations count up from it. The iteration begins at the epoch's
+        start, except for the epoch of a loaded state, which continues from the state."""
         epoch = whole("epoch", epoch)
         if self._loaded is not None and self._loaded.epoch == epoch:
             return
@@ -145,16 +144,15 @@ class Streams(StreamSettings):
         self._at = self._start(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands: after the last batch that it gave. Numbers, strings and
-        lists of them, and the states of iterators that have them."""
+        """The place of the iteration: after the last batch that it gave. Numbers, strings, lists of them, and the
+        states of iterables that have one."""
         return checkpoint.to_dict(self, self._at)
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """The next iteration continues there. A list of the states of all ranks where lengths are
-        not known, or iterators have states, and the number of ranks has changed.
+        """The next iteration continues from the state. If the number of ranks has changed, give a list of the states of
+        all ranks, unless lengths are known and no iterable has a state.
 
-        Raises InvalidError if the state is of other files, rows or settings, or has not all rows of
-        this rank."""
+        Raises InvalidError if the state is of other files, rows or settings, or lacks rows of this rank."""
         loaded = checkpoint.from_dicts(self, state)
         self._next, self._loaded, self._at = loaded.epoch, loaded, loaded
 
@@ -166,8 +164,8 @@ class Streams(StreamSettings):
         return StreamsDataset(self)
 
     def part(self, number: int, parts: int) -> Streams:
-        """The same streams for one of several processes that share this rank's rows, without
-        workers: it continues where this one stands, or begins with its next epoch. InvalidError."""
+        """The same streams for one of several processes that share the rows of this rank, without workers. They
+        continue where these streams are. Raises InvalidError."""
         if self.batch_size % parts:
             rows = f"batch_size={self.batch_size} rows"
             raise InvalidError(f"{rows} cannot be dealt to {parts} workers of a DataLoader evenly")
@@ -200,24 +198,22 @@ class Streams(StreamSettings):
         return share
 
     def _rows(self, state: State) -> tuple[Rows, slice]:
-        """The rows that this rank assigns, all where lengths are known, in that state; and which of
-        them it reads."""
-        places = Places(len(self.files), self.seed, self.shuffle, state.epoch, self.ends == "cycle")
-        first = self.rank * self.batch_size
-        own = slice(first, first + self.batch_size)
-        rows = (
-            Rows(places, Groups(self.rows, self.groups), 0, self.rows)
-            if self.lengths is not None
-            else Rows(places, Groups(self.rows, self.groups), first, self.batch_size)
-        )
+        """The rows that this rank assigns, in that state, and which of them it reads."""
+        rows = self._new_rows(state.epoch)
         rows.restore(state.place, state.item, state.next)
-        return rows, own if self.lengths is not None else slice(0, self.batch_size)
+        own = self.rank * self.batch_size - rows.first
+        return rows, slice(own, own + self.batch_size)
 
-    def _start(self, epoch: int) -> State:
+    def _new_rows(self, epoch: int) -> Rows:
+        """The rows that this rank assigns, before any has a file: its own, or those of all ranks if lengths are
+        known."""
         places = Places(len(self.files), self.seed, self.shuffle, epoch, self.ends == "cycle")
         first, count = (0, self.rows) if self.lengths is not None else (self.rank * self.batch_size, self.batch_size)
-        rows = Rows(places, Groups(self.rows, self.groups), first, count)
-        return State(epoch, 0, first, rows.place.tolist(), rows.item.tolist(), rows.next)
+        return Rows(places, Groups(self.rows, self.groups), first, count)
+
+    def _start(self, epoch: int) -> State:
+        rows = self._new_rows(epoch)
+        return State(epoch, 0, rows.first, rows.place.tolist(), rows.item.tolist(), rows.next)
 
     def _scheduler(self, state: State) -> StepScheduler:
         rows, own = self._rows(state)
@@ -232,9 +228,9 @@ class Streams(StreamSettings):
     def _failed(self, failure: Failure) -> None:
         """A file was given up."""
         number, error = failure.assignment.number, failure.error
-        told = StreamFailure(self.files[number], number, failure.item, error.summary, error.trace)
-        self.failures.append(told)
-        text = f"file {told.number} ({told.file!r}) is left out from item {told.item} on: {told.message}"
+        made = StreamFailure(self.files[number], number, failure.item, error.summary, error.trace)
+        self.failures.append(made)
+        text = f"file {made.number} ({made.file!r}) is left out from item {made.item} on: {made.message}"
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
@@ -251,7 +247,7 @@ def _lengths(lengths: Any, files: Sequence[Any]) -> npt.NDArray[np.int64]:
 
 
 def _check(s: Streams) -> None:
-    """Every complaint about settings."""
+    """Raises InvalidError for impossible settings."""
     if len(s.files) == 0:
         raise InvalidError("there are no files")
     if s.ends not in ENDS:

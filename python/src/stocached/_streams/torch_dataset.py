@@ -24,16 +24,15 @@ class Streams(Protocol):
 
 
 class StreamsDataset(torch.utils.data.IterableDataset[Any]):
-    """Batches as tensors, for DataLoader(dataset, batch_size=None). Without workers of the
-    DataLoader, the stream's own read. With W of them each reads batch_size / W rows, and the
-    DataLoader gives the parts of a step one after the other: `stocached.streams.join` makes whole
-    batches of them.
+    """Batches as tensors, for DataLoader(dataset, batch_size=None).
 
-    An iteration of the DataLoader is an epoch; say `set_epoch` before each where it has workers
-    that do not persist. Iterating raises InvalidError if the rows cannot be dealt to that many
-    workers, and if workers would have to tell each other where files end, which lengths= spares
-    them. It has no length: with workers, the DataLoader gives W times as many parts; `len()` of the
-    streams is that of the batches."""
+    If the DataLoader has no workers, those of the streams read. If it has W workers, each reads batch_size / W rows.
+    The DataLoader then gives the parts of a step one after the other, and `stocached.streams.join` makes whole batches
+    of them.
+    An iteration of the DataLoader is an epoch. With workers that do not persist, call `set_epoch` before each.
+    Iterating raises InvalidError if the rows do not divide by the workers, or if workers would have to tell each other
+    where files end; give lengths= then.
+    It has no length, because with workers there are W times as many parts. `len()` of the streams counts batches."""
 
     def __init__(self, streams: Streams) -> None:
         super().__init__()

@@ -66,10 +66,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Report:
-    """Nothing is left to be read of steps below `low`. assigned: how many lists of assignments the
-    worker had received. idle: rows without a file, and since which step. failures: with
-    errors="raise", rows that do not continue. snapshots: of the items that were read since the last
-    report."""
+    """low: all items of the steps below it are read. assigned: how many lists of assignments the worker had received.
+    idle: rows without a file, and since which step. failures: with errors="raise", their rows do not continue.
+    snapshots: of the items that were read since the last report."""
 
     low: int
     assigned: int

@@ -39,7 +39,7 @@ class _Worker(WorkerProcess):
     def __init__(self, start: Start, job: Job, low: int) -> None:
         super().__init__(start, job.number, job)
         self.begun = False  # it has sent a message
-        self.low = low  # nothing is left to be read below this step
+        self.low = low  # it has read all items of the steps below
         self.assigned = 0  # lists of assignments that it was sent
         self.idle: dict[int, int] = {}  # rows without a file, and since which step
 
@@ -299,7 +299,7 @@ class StreamWorkers(Owner):
                 worker.send(mine)
 
     def _settle(self) -> None:
-        """Settles the steps that can be settled. Where lengths are not known."""
+        """Settles the steps that can be settled, if lengths are not known."""
         while not self._over and self._low() > (step := self._scheduler.step):
             if self._failed is not None and self._failed.step <= step:
                 return

@@ -27,8 +27,6 @@ LIMIT = 1_000_000  # spans: 64 MB of memory, some 120 MB of file
 _FORMAT = struct.Struct("=qqqqqiiiiii")  # of a ROW
 _pack = _FORMAT.pack_into
 assert _FORMAT.size == ROW.itemsize == 64
-_MORE = ("epoch", "batch", "samples", "hits", "misses", "bytes")  # arguments of `spans`
-_NONE = -1
 _UNKNOWN = np.array((0, 0, -1, -1, -1, -1, -1, -1, -1, 0, 0), ROW)
 _LOOP = 1  # the number of the training loop's track
 _SHIFT = 10
@@ -71,7 +69,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._tracks: dict[str, int] = {LOOP: _LOOP}  # numbers from 1: track 0 marks a row without a span
         self._names: dict[str, int] = {"": LAP, "step": STEP, "wait": WAIT}
-        self._next = itertools.count().__next__  # the next row, in one step of the interpreter: span() needs no lock
+        self._next = itertools.count().__next__  # the next row, in one step of the interpreter: put() needs no lock
         self._chunks: list[NDArray[Any]] = []  # of _CHUNK rows each; the last one ends at the limit
         self._rooms: list[memoryview] = []  # the bytes of the chunks
         self._bulk: list[NDArray[Any]] = []  # rows of spans()
@@ -82,29 +80,6 @@ class Recorder:
         _recorders.add(self)
 
     # ------------------------------------------------------------ recording
-
-    def span(
-        self,
-        track: str,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        *,
-        epoch: int = -1,
-        batch: int = -1,
-        index: int = -1,
-        samples: int = -1,
-        hits: int = -1,
-        misses: int = -1,
-        bytes: int = -1,
-    ) -> None:
-        """Records that `track` did `name` from start_ns to end_ns of time.monotonic_ns(). -1:
-        unknown."""
-        try:
-            track_number, name_number = self._tracks[track], self._names[name]
-        except KeyError:
-            track_number, name_number = self.track(track), self.name(name)
-        self.put(track_number, name_number, start_ns, end_ns, epoch, batch, index, samples, hits, misses, bytes)
 
     def track(self, name: str) -> int:
         """The number of a track, for `put` and `spans`. A new track gets a new number."""
@@ -130,8 +105,8 @@ class Recorder:
         misses: int = -1,
         bytes: int = -1,
     ) -> None:
-        """As `span`, by the numbers of track and name: faster, for code that records every
-        batch."""
+        """Records that a track did something from start_ns to end_ns of time.monotonic_ns(). track, name: the numbers
+        of both. -1: unknown."""
         row = self._next()
         try:
             _pack(
@@ -200,24 +175,17 @@ class Recorder:
         name: str,
         starts: ArrayLike,
         ends: ArrayLike,
-        indices: ArrayLike | None = None,
+        indices: ArrayLike = -1,
         *,
-        epoch: ArrayLike = _NONE,
-        batch: ArrayLike = _NONE,
-        samples: ArrayLike = _NONE,
-        hits: ArrayLike = _NONE,
-        misses: ArrayLike = _NONE,
-        bytes: ArrayLike = _NONE,
+        epoch: ArrayLike = -1,
+        batch: ArrayLike = -1,
     ) -> None:
         """Records many spans of one name. Arguments are arrays of equal length, or one value for
         all spans; they are copied. track: a name, or numbers that `track` gave."""
         rows = np.empty(np.size(starts), ROW)
         rows[:] = _UNKNOWN
-        for column, values in zip(
-            ("start", "end", "index", *_MORE), (starts, ends, indices, epoch, batch, samples, hits, misses, bytes)
-        ):
-            if values is None or values is _NONE:
-                continue
+        given = {"start": starts, "end": ends, "index": indices, "epoch": epoch, "batch": batch}
+        for column, values in given.items():
             try:
                 rows[column] = values
             except ValueError:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._common.errors import InvalidError
+from .._common.processors import processors
 from .tracks import track_numbers
 
 FORMAT = "stocached trace"
@@ -109,7 +110,7 @@ def write(path: str, rows: NDArray[Any], tracks: list[str], names: list[str], ab
 
 def _write_text(file: Any, rows: NDArray[Any], tracks: list[str], names: list[str], about: Mapping[str, Any]) -> None:
     with io.TextIOWrapper(io.BufferedWriter(_Kept(file), 1 << 20), encoding="utf-8", newline="\n") as text:
-        rank = {"pid": 1, **about, "cpus": _cpus(), "events": len(rows)}
+        rank = {"pid": 1, **about, "cpus": processors(), "events": len(rows)}
         header = {"format": FORMAT, "version": VERSION, "ranks": [rank]}
         text.write(f'{{"displayTimeUnit":"ms",\n"otherData":{json.dumps(header)},\n"traceEvents":[\n')
         separator = ""
@@ -163,10 +164,6 @@ def plain(value: Any) -> Any:
 def clock(monotonic_ns: int, unix_ns: int) -> dict[str, Any]:
     """One moment on the clocks of this machine, by which files of several processes are joined."""
     return {"boot": _boot(), "monotonic_ns": monotonic_ns, "unix_ns": unix_ns}
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _boot() -> str:

@@ -64,7 +64,7 @@ def restored(state: Mapping[str, Any]) -> Restored:
 
 
 @dataclass
-class Told:
+class Report:
     """What a worker says of itself with a batch. asked: whether the batch asked for a snapshot; if
     it did, None means that nothing has changed."""
 
@@ -131,16 +131,16 @@ class Snapshots:
         if self._taken.position == self._position:
             self._take()
 
-    def failed(self, told: Told) -> None:
+    def failed(self, report: Report) -> None:
         """The training loop gets an exception instead of this batch."""
-        self._update(told.worker, told.snapshot, told.asked)
-        self._failed[told.worker] += 1
-        self._last = told.worker
+        self._update(report.worker, report.snapshot, report.asked)
+        self._failed[report.worker] += 1
+        self._last = report.worker
 
-    def given(self, told: Told, position: int) -> None:
+    def given(self, report: Report, position: int) -> None:
         """The training loop gets this batch; position: after it."""
-        worker = told.worker
-        self._update(worker, told.snapshot, told.asked)
+        worker = report.worker
+        self._update(worker, report.snapshot, report.asked)
         self._batches[worker] += 1 + self._failed[worker]
         self._failed[worker] = 0
         self._last, self._position = worker, position
@@ -153,9 +153,9 @@ class Snapshots:
         """Whether the latest snapshots include all batches."""
         return all(self._current)
 
-    def finish(self, told: list[bytes | None] | None) -> None:
-        """The epoch is over. told: what the workers said when they were asked once more."""
-        for worker, snapshot in enumerate(told or ()):
+    def finish(self, last: list[bytes | None] | None) -> None:
+        """The epoch is over. last: the answers of the workers when they were asked once more."""
+        for worker, snapshot in enumerate(last or ()):
             self._update(worker, snapshot, True)
         self._take()
 

@@ -47,14 +47,14 @@ class Pool(Owner):
     """Workers of a loader, which start when it is made. The first daemon thread comes after it.
 
     run: a function of the worker's number, the job, the task queue and the batch pool, which runs in the
-    worker until the task queue is stopped. All methods are for the thread that iterates, of the
-    process that made the pool."""
+    worker until the task queue is stopped. method: for `start_context`. All methods of the pool are for the
+    thread that iterates, of the process that made it."""
 
     def __init__(
         self,
         job: Job,
         run: Callable[..., None],
-        context: Any,
+        method: Any,
         task_queue: TaskQueue,
         batch_pool: BatchPool,
         *,
@@ -63,7 +63,7 @@ class Pool(Owner):
         self.job, self._run, self._restart = job, run, restart
         self.task_queue, self._batch_pool = task_queue, batch_pool
         sent = "the dataset, collate_fn, augment and worker_init_fn"
-        self._process_start = Start(start_context(context), run, sent, piped=False)
+        self._process_start = Start(start_context(method), run, sent, piped=False)
         self.restarts = 0
         self.lost: str | None = None  # why no worker does anything any more
         self._worked = False  # any of them, ever

@@ -40,11 +40,11 @@ class TaskQueue:
         self.file = SharedFile("tasks", size=_native.board_bytes(tasks))
         self.overflow = SharedFile("overflow")
         self._map()
-        self._check(_native.board_init(self._address, tasks))
+        self._check(_native.board_init(self.address, tasks))
 
     def _map(self) -> None:
         self._memory = self.file.map(0, os.fstat(self.file.fd).st_size)
-        self._address = self._memory.ctypes.data
+        self.address = self._memory.ctypes.data  # of the board, for functions of the library
         self._capacity = (self._memory.size - _HEADER) // _TASK_BYTES
         self._notice = self._memory[_NOTICE : _NOTICE + 16].view(np.uint64)
         rows = self._memory[_HEADER:].reshape(self._capacity, _TASK_BYTES)
@@ -73,7 +73,7 @@ class TaskQueue:
     def push(self, tasks: npt.NDArray[Any]) -> int | None:
         """Posts the tasks (of dtype TASK) of a batch; the position of the first, or None: no room
         before others are released."""
-        first = int(_native.board_push(self._address, tasks.ctypes.data, len(tasks)))
+        first = int(_native.board_push(self.address, tasks.ctypes.data, len(tasks)))
         return None if first == _native.EMEMORY else self._check(first)
 
     def push_samples(
@@ -89,7 +89,7 @@ class TaskQueue:
         self._as.kind, self._as.buffer = kind, buffer
         first = int(
             _native.board_push_samples(
-                self._address, self._as, address_of(indices), address_of(rows), len(rows),
+                self.address, self._as, address_of(indices), address_of(rows), len(rows),
                 None if seed is None else ctypes.c_uint64(seed),
             )
         )  # fmt: skip
@@ -107,13 +107,13 @@ class TaskQueue:
         """Which of some batches is the first that has all its answers, after waiting at most so many seconds for one.
         None: none has; comes back early for signals."""
         call = _native.board_wait if timeout > 0 else _native.board_look
-        found = self._check(call(self._address, *batches, int(timeout * 1000)))
+        found = self._check(call(self.address, *batches, int(timeout * 1000)))
         return found if found < batches[1] else None
 
     def collect(self, first: int, tasks: int, hit: int) -> tuple[int, _native.Collected]:
         """Of the answers of a batch: how many have a result other than 0 and `hit`, and sums, until the next call. If
         the number is 0, the tasks are released."""
-        return self._check(_native.board_collect(self._address, first, tasks, hit, self._sums)), self._sums
+        return self._check(_native.board_collect(self.address, first, tasks, hit, self._sums)), self._sums
 
     def answers(self, first: int, tasks: int) -> npt.NDArray[Any]:
         """Of dtype ANSWER: live memory, to be read before `release`."""
@@ -121,17 +121,17 @@ class TaskQueue:
         return self._answers[at : at + tasks]
 
     def release(self, first: int, tasks: int) -> None:
-        self._check(_native.board_release(self._address, first, tasks))
+        self._check(_native.board_release(self.address, first, tasks))
 
     def cancel(self, first: int, tasks: int) -> int:
         """Takes back the tasks that no worker has begun. Returns how many are being worked on."""
-        return self._check(_native.board_cancel(self._address, first, tasks))
+        return self._check(_native.board_cancel(self.address, first, tasks))
 
     def held(self, worker: int) -> list[int]:
         """Positions of tasks that a worker which is dead had taken, the one that it was at
         first."""
         positions = np.zeros(self._capacity, np.uint64)
-        found = self._check(_native.board_held(self._address, worker, positions.ctypes.data, positions.size))
+        found = self._check(_native.board_held(self.address, worker, positions.ctypes.data, positions.size))
         held: list[int] = positions[:found].tolist()
         return sorted(held, key=lambda position: -int(self._began[position % self._capacity]))
 
@@ -146,11 +146,11 @@ class TaskQueue:
         return np.where(words >> np.uint64(24) == first // self._capacity, words & np.uint64(0xFF), 0)
 
     def repost(self, worker: int, position: int) -> None:
-        self._check(_native.board_repost(self._address, worker, position))
+        self._check(_native.board_repost(self.address, worker, position))
 
     def stop(self) -> None:
         """Every worker's `take` says so from now on."""
-        _native.board_stop(self._address)
+        _native.board_stop(self.address)
 
     def announce(self, text: bytes) -> None:
         """Leaves something that workers find by `notice`; before the tasks that need it."""
@@ -167,17 +167,12 @@ class TaskQueue:
     def take(self, worker: int, tasks: ctypes.Array[_native.Task], most: int, timeout: float) -> int | None:
         """Fills in the next task and those right after it, of one batch: how many, 0: none in so
         many seconds; None: the task queue was stopped."""
-        got = _native.board_take(self._address, worker, 0, tasks, most)
-        return self.taken(got or _native.board_take_wait(self._address, worker, int(timeout * 1000), tasks, most))
+        got = _native.board_take(self.address, worker, 0, tasks, most)
+        return self.taken(got or _native.board_take_wait(self.address, worker, int(timeout * 1000), tasks, most))
 
     def taken(self, got: int) -> int | None:
         """What `take` returns for a result of the library."""
         return None if got == _native.ECLOSED else self._check(got)
-
-    @property
-    def address(self) -> int:
-        """Of the board, for functions of the library."""
-        return self._address
 
     def begin(self, position: int, now_ns: int) -> None:
         """Of several tasks that were taken together, another one is begun; the first is when it is
@@ -198,14 +193,14 @@ class TaskQueue:
 
     def done(self, worker: int, tasks: ctypes.Array[_native.Task], count: int) -> None:
         """Answers. Ignores a task that is not this worker's any more."""
-        _native.board_done(self._address, worker, tasks, count)
+        _native.board_done(self.address, worker, tasks, count)
 
     # --------------------------------------------------------------------------------- the overflow
 
     def put(self, *parts: Any) -> tuple[int, int]:
         """Writes bytes that another process reads by `get`. Returns their offset and number."""
         length = sum(memoryview(part).nbytes for part in parts)
-        offset = self._check(_native.board_spill(self._address, max(length, 1)))
+        offset = self._check(_native.board_spill(self.address, max(length, 1)))
         at = offset
         for part in parts:
             view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")

@@ -24,12 +24,12 @@ from ._storage import DataStorage
 
 
 class BlockStorage(DataStorage):
-    """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server
-    reads them: one pread a sample, with its checksum compared.
+    """A folder of block files (docs/spec/block.md), as `stocached pack` makes them and a server reads them. A sample is
+    one pread, and its checksum is compared.
 
-    It is opened at the first load, and stays open. Loads: any number of threads, forked children
-    too; pickled, it is opened again where it goes, and CorruptError comes if another dataset is
-    there by then. A preparation is for one thread."""
+    The first load opens the files, and they stay open. Any number of threads and forked children may load. A process
+    that unpickles a storage opens the files again; CorruptError if the folder has another dataset by then. One thread
+    at a time may prepare."""
 
     def __init__(
         self,
@@ -40,13 +40,15 @@ class BlockStorage(DataStorage):
         block_bytes: int | str = DEFAULT_BLOCK_BYTES,
         file_bytes: int | str = DEFAULT_FILE_BYTES,
     ) -> None:
-        """folder: appears when the dataset is whole; until then the work is in one beside it, with
-        ".part" after its name.
-        verify: each sample that is loaded is compared with its checksum. The others say how a
-        dataset is made. compression: "none", or "zstd", each sample by itself where that makes it
-        smaller: needs the package zstandard before Python 3.14. block_bytes: a multiple of 4096; a
-        larger sample has a block of its own. file_bytes: bytes of blocks from which on a file is
-        full: what an interrupted preparation may have to do again."""
+        """folder: appears when the dataset is whole. Until then the work is in a folder beside it, with ".part" after
+            its name.
+        verify: compares each sample that is loaded with its checksum.
+        The others are for preparing:
+        compression: "none", or "zstd" for each sample that it makes smaller. Before Python 3.14 that needs the package
+            zstandard.
+        block_bytes: a multiple of 4096. A larger sample has a block of its own.
+        file_bytes: a file with so many bytes takes no further block. An interrupted preparation may have to do as much
+            again."""
         self.folder = os.path.abspath(os.fspath(folder))
         self.verify = bool(verify)
         self.compression = compression
@@ -161,8 +163,8 @@ class BlockStorage(DataStorage):
         return self.reader.samples(indices)
 
     def load_field(self, name: str) -> npt.NDArray[Any]:
-        """As DataStorage has it. Of samples of fixed size that are not compressed it reads the
-        bytes of the field alone, which no checksum covers."""
+        """As DataStorage.load_field. If samples have one size and are not compressed, it reads only the bytes of the
+        field, which no checksum covers."""
         reader = self.reader
         said = reader.document.description
         if said.variable or said.compression != "none":
@@ -182,8 +184,7 @@ class BlockStorage(DataStorage):
         return len(self.reader)
 
     def block_samples(self) -> int:
-        """Samples of a block, on average where they differ in size: what suits BlockSampler as its
-        block."""
+        """Samples of a block, on average if they differ in size: a good block_size of a BlockSampler."""
         reader = self.reader
         if reader.document.description.variable or reader.document.description.compression != "none":
             return -(-len(reader) // sum(file.blocks for file in reader.files))

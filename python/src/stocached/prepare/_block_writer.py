@@ -50,8 +50,7 @@ class Packer:
         self._values = values_of(description.fields, description.variable)
 
     def pack(self, sample: Any) -> Packed:
-        """SchemaError when it is no sample of the schema; UnsupportedError where compression is
-        asked for and there is none."""
+        """Raises SchemaError if the sample does not fit the schema, UnsupportedError if zstd is not installed."""
         data = b"".join([as_bytes(part) for part in self._values.parts(sample)])
         if len(data) > MAX_SAMPLE_BYTES:
             raise InvalidError(f"a sample of {len(data)} bytes, none has more than {MAX_SAMPLE_BYTES}")
@@ -63,9 +62,9 @@ class Packer:
 
 
 class BlockWriter:
-    """Samples in the order of their indices, then `finish`. Until then the folder does not exist;
-    what there is lies in a folder beside it, with ".part" after its name, and the next writer of
-    the same source continues with it: `next` says where. For one thread."""
+    """Takes samples in the order of their indices, then `finish`. Until then the folder does not exist, and the files
+    lie in a folder beside it, with ".part" after its name. The next writer of the same source continues there: `next`
+    is the first sample that is missing. For one thread."""
 
     def __init__(
         self,
@@ -76,12 +75,11 @@ class BlockWriter:
         wait: float | None = 0,
         restart: bool = False,
     ) -> None:
-        """wait: seconds for which another writer is waited for, None: any time. restart: what an
-        interrupted writer of other data left is discarded.
+        """wait: seconds to wait for another writer; None: no limit. restart: discards what an interrupted writer of
+        other data left.
 
-        The folder above must exist. Raises InTheWayError, BusyError, OSError. `whole` is True if
-        the dataset was there or came up while this waited: then there is nothing to write, and
-        nothing is open."""
+        The parent of the folder must exist. `whole`: the dataset was there, or another writer has finished it during
+        the wait. Then there is nothing to write, and nothing is open. Raises InTheWayError, BusyError, OSError."""
         self.folder, self.part = os.path.abspath(folder), os.path.abspath(folder) + PART
         self.description, self.notes = description, notes
         self.id = description.identity()
@@ -129,8 +127,7 @@ class BlockWriter:
         )
 
     def _check_empty(self) -> None:
-        """InTheWayError where an empty folder cannot be replaced, which is better known before than
-        after the work."""
+        """Raises InTheWayError now, not after the work, if the empty folder cannot be replaced."""
         if os.path.islink(self.folder):
             raise InTheWayError(f"{self.folder} is a symbolic link; write to where it leads")
         if os.path.ismount(self.folder):
@@ -310,7 +307,7 @@ class BlockWriter:
         if self._error is not None or self._lock < 0:
             raise InvalidError(f"{self.part}: it cannot be finished: {self._error or 'it was closed'}")
         if self.next == 0:
-            raise InvalidError("a dataset without samples cannot be")
+            raise InvalidError("a dataset without samples is impossible; write one at least")
         try:
             if self._entries:
                 self._end_block()

@@ -1,4 +1,4 @@
-"""CRC-32C of anything that is memory, and memory of anything that a sample is put together from."""
+"""CRC-32C of bytes and arrays, and the bytes of the parts of a sample."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Description:
     fingerprint: str
 
     def checked(self) -> Description:
-        """This, if it can be. Raises InvalidError."""
+        """Itself. Raises InvalidError for impossible settings."""
         if self.compression not in COMPRESSIONS:
             raise InvalidError(f"compression {self.compression!r} is neither none nor zstd")
         if not _layout.ALIGN <= self.block_bytes <= _layout.MAX_BLOCK_BYTES or self.block_bytes % _layout.ALIGN:
@@ -182,9 +182,7 @@ def _parse_description(said: Any, text: str) -> tuple[Description, bytes]:
         if one["name"] in specs or not all(
             dim is None or (type(dim) is int and 0 < dim <= MAX_SAMPLE_BYTES) for dim in one["dims"]
         ):
-            raise CorruptError(
-                f"its field {one['name']!r} comes twice, or has dimensions {one['dims']}, which cannot be"
-            )
+            raise CorruptError(f"its field {one['name']!r} comes twice, or has impossible dimensions: {one['dims']}")
         specs[one["name"]] = (tuple(one["dims"]), one["dtype"])
     source = said["source"]
     try:
@@ -214,7 +212,8 @@ class _Reader:
             raise CorruptError(f"{self.what} is {value!r}; want an object with {list(types)}")
         for key, kind in types.items():
             if type(value[key]) is not kind or (kind is int and value[key] < 0):
-                raise CorruptError(f"{self.what}: {key} is {value[key]!r}, no {kind.__name__} that can be")
+                want = "a whole number of 0 or more" if kind is int else f"a {kind.__name__}"
+                raise CorruptError(f"{self.what}: {key} is {value[key]!r}; want {want}")
 
 
 # --------------------------------------------------------------------------------------------- text

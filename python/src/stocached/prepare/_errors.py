@@ -1,4 +1,4 @@
-"""What goes wrong with prepared datasets alone; all else is an error of the package."""
+"""The errors of prepared datasets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ class NotPreparedError(StocachedError, FileNotFoundError):
 
 
 class InTheWayError(StocachedError, FileExistsError):
-    """Where the dataset is to go there is something else: other files, or a dataset made from other
-    data or otherwise."""
+    """The place of the dataset has something else: other files, or a dataset of other data or other settings."""
 
 
 class BusyError(StocachedError, BlockingIOError):

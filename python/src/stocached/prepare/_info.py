@@ -20,15 +20,12 @@ class DatasetInfo:
     """What a dataset is.
 
     fields: shape and dtype by name, as Cache.create takes them: {"image": ((3, 32, 32), "uint8"),
-    "label": ((), "int64")}. A sample is a mapping with these names; of a single field it is the
-    value itself.
-    samples: how many there are. None: it is not known before the last one; then one process
-    prepares them.
-    fingerprint: names the data and how it is prepared; change it when you change either
-    (`fingerprint()` makes one). By it a prepared dataset is known to be the one that is asked for,
-    and the work of an interrupted preparation to belong to it.
-    variable: samples differ in size; dimensions of None are those that differ.
-    notes: what else is to be known, such as names of classes: text by name. Not compared.
+        "label": ((), "int64")}. A sample is a mapping with these names, or with one field the value itself.
+    samples: how many there are. None: unknown before the last one; then one process prepares them.
+    fingerprint: names the data and how it is prepared; change it when you change either (`fingerprint()` makes one).
+        It tells whether a prepared dataset, or what an interrupted preparation left, is the one that you ask for.
+    variable: samples differ in size, in the dimensions that are None.
+    notes: other texts by name, such as the names of classes. They are not compared.
     kind: what it was made from, in one word."""
 
     fields: Mapping[str, tuple[Any, Any]]
@@ -39,7 +36,7 @@ class DatasetInfo:
     kind: str = "prepared"
 
     def schema(self) -> tuple[Field, ...]:
-        """The fields, laid out. Raises InvalidError, naming what cannot be."""
+        """The fields with their offsets. Raises InvalidError, which names what is impossible."""
         made = _schema.make_fields(fields=self.fields, variable=self.variable)
         for one in made:
             if 0 in one.shape:
@@ -59,7 +56,7 @@ class DatasetInfo:
         return tuple(laid)
 
     def checked(self) -> DatasetInfo:
-        """This, if it can be. Raises InvalidError."""
+        """Itself. Raises InvalidError for impossible values."""
         if not isinstance(self.fingerprint, str) or not self.fingerprint:
             raise InvalidError(
                 f"fingerprint={self.fingerprint!r}: say which data this is and how it is prepared, in a string that changes with either; "
@@ -87,7 +84,7 @@ def sample_bytes(fields: tuple[Field, ...]) -> int:
 
 
 def values_of(fields: tuple[Field, ...], variable: bool) -> FixedValues | VariableValues:
-    """How samples of these fields become bytes, and the other way round."""
+    """Converts samples of these fields to bytes and back."""
     return VariableValues(fields) if variable else FixedValues(fields, sample_bytes(fields))
 
 

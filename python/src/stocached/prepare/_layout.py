@@ -66,8 +66,8 @@ def encode_footer(trailer: Trailer, spans: Records, entries: Records) -> tuple[b
 
 
 def decode_trailer(raw: bytes, file_bytes: int) -> Trailer:
-    """From the last bytes of a file of some size: what it says stays within that size.
-    CorruptError, VersionError."""
+    """The trailer in the last bytes of a file. Raises CorruptError, also if it leads outside the file, and
+    VersionError."""
     if len(raw) != TRAILER_BYTES:
         raise CorruptError(f"it has {file_bytes} bytes, too few for a block file")
     footer, first, samples, blocks, identity, number, _, crc, version, magic = _TRAILER.unpack(raw)
@@ -98,8 +98,8 @@ class Footer:
         self.entries: Records = np.frombuffer(raw, ENTRY, trailer.samples, SPAN.itemsize * trailer.blocks)
 
     def check(self, least: int, most: int, compressed: bool) -> int:
-        """Raises CorruptError unless each record is what it must be, with samples of `least` to
-        `most` bytes. The bytes of the largest sample."""
+        """Checks all records. Returns the bytes of the largest sample. Raises CorruptError, also for a sample below
+        `least` or above `most` bytes."""
         trailer, spans, entries = self.trailer, self.spans, self.entries
         raw = np.frombuffer(self._raw, np.uint8)[: trailer.footer_bytes]
         crc = crc32c(raw[:-16])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ from ._storage import DataStorage
 
 
 class MemoryStorage(DataStorage):
-    """Samples one after the other in memory: for small datasets and for tests. Forked children
-    share it, other processes get a copy; it is gone with the process.
-
-    Loads may be done by any number of threads; a preparation is for one."""
+    """Samples one after the other in memory, for small datasets and for tests. It ends with the process. Forked
+    children share it, and other processes get a copy. Any number of threads may load; one thread at a time may
+    prepare."""
 
     def __init__(self) -> None:
         self._empty()
@@ -36,12 +36,7 @@ class MemoryStorage(DataStorage):
     def _same(self, info: DatasetInfo) -> bool:
         have = self._info
         assert have is not None
-        return (have.fingerprint, have.kind, have.variable, have.schema()) == (
-            info.fingerprint,
-            info.kind,
-            info.variable,
-            info.schema(),
-        )
+        return _compared(have) == _compared(info)
 
     def start_preparation(self, info: DatasetInfo, *, wait: float | None = 0, restart: bool = False) -> int | None:
         info = info.checked()
@@ -69,15 +64,8 @@ class MemoryStorage(DataStorage):
         if self._info is None or self._whole:
             raise InvalidError("no preparation is under way; call start_preparation first")
         if not self._ends:
-            raise InvalidError("a dataset without samples cannot be")
-        self._info = DatasetInfo(
-            self._info.fields,
-            len(self._ends),
-            self._info.fingerprint,
-            self._info.variable,
-            self._info.notes,
-            self._info.kind,
-        )
+            raise InvalidError("a dataset without samples is impossible; save one at least")
+        self._info = replace(self._info, samples=len(self._ends))
         self._whole = True
 
     def stop_preparation(self) -> None:
@@ -101,3 +89,8 @@ class MemoryStorage(DataStorage):
 
     def __repr__(self) -> str:
         return f"<stocached.prepare.MemoryStorage of {len(self._ends)} samples{'' if self._whole else ', not whole'}>"
+
+
+def _compared(info: DatasetInfo) -> tuple[Any, ...]:
+    """What two infos of one dataset have in common."""
+    return info.fingerprint, info.kind, info.variable, info.schema()

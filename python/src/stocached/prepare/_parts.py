@@ -15,13 +15,12 @@ from .._workers.processes import Owner, Start, WorkerProcess, start_context
 from ._errors import PreparerError
 from ._preparer import DataPreparer
 
-# Of samples that a process is asked for at once, about: few messages, little memory.
+# About how much of samples a process is asked for at once: few messages, and little memory.
 _PART_BYTES = 4 << 20
 _PART_SAMPLES = 256
 _FIRST_PART = 8  # samples, before it is known how large they are
-_AHEAD = 2  # parts a process has at a time, so that it need not wait for the next one
-# Parts a process between the first that is missing and the last that is asked for, at most.
-_WINDOW = 4
+_AHEAD = 2  # parts that a process has at a time, so that it need not wait for the next one
+_WINDOW = 4  # the most parts for each process from the first that is missing to the last that is asked for
 _END = object()  # after the last sample
 
 
@@ -57,8 +56,7 @@ class Parts(Owner):
             yield from part
 
     def _ask(self, due: int) -> None:
-        """Keeps all workers busy, but not so far ahead of what is due that memory fills with what
-        cannot be given yet."""
+        """Keeps all workers busy. They stay near the sample that is due, as later ones take memory until their turn."""
         furthest = due + _WINDOW * len(self._workers) * self._part
         for worker in self._workers:
             while len(worker.parts) < _AHEAD and self._next < min(self._stop, furthest):

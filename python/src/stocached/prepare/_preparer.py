@@ -10,17 +10,16 @@ from ._info import DatasetInfo
 
 
 class DataPreparer(ABC):
-    """Makes the samples of a dataset, once, before training: downloads, decodes, resizes,
-    tokenises.
+    """Makes the samples of a dataset, once, before training: downloads, decodes, resizes, tokenises.
 
-    Several processes may ask at once, each for another part, so a preparer can be pickled (or
-    inherited by a fork), and opens its files in `samples`. What it gives for an index MUST be the
-    same each time and in every process: an interrupted preparation continues with it."""
+    Several processes may ask at once, each for another part. So it can be pickled (or inherited by a fork), and opens
+    its files in `samples`. It MUST give the same sample for an index each time and in every process, because another
+    process may continue an interrupted preparation."""
 
     @abstractmethod
     def dataset_info(self) -> DatasetInfo:
-        """What the dataset is. Called once a preparation, in the process that began it; the place
-        for what all parts need."""
+        """What the dataset is. Each preparation calls it once, in the process that began it. Do here what all parts
+        need."""
 
     @abstractmethod
     def samples(self, first: int, stop: int | None) -> Iterator[Any]:

@@ -34,31 +34,27 @@ def prepare(
     allow_random: bool = False,
     _remedy: Remedy = _REMEDY,
 ) -> bool:
-    """Prepares a dataset once. True: this call did it; False: it was there, or another process
-    finished it while this one waited.
+    """Prepares a dataset once. True: this call did it. False: it was there, or another process finished it while this
+    one waited.
 
-    A call that was interrupted, by Ctrl-C, an exception or kill -9, leaves nothing that could be
-    taken for the whole dataset; the next one continues after the last block file that is whole, and
-    the result is the same to the last byte for any number of processes.
+    If a call is interrupted by Ctrl-C, an exception or kill -9, there is no dataset yet. The next call continues after
+    the last block file that is whole. The result is the same to the last byte for any number of processes.
 
     preparer: a DataPreparer, or a Folder or Shards of stocached.image, or torch's Subset of one. Such a
     dataset gives the fields "image" and "label". The image is the decoded picture; if the dataset
     has neither a size nor steps, it is the bytes of the file.
-    processes: that prepare a part each; 0: this one does it. This one writes.
-    context: how they are started: "fork", "forkserver", "spawn"; None: Python's default.
-    wait: for another process that prepares the same: True as long as it takes, False not at all, or
-    seconds; BusyError when it is not done by then.
-    restart: discards what an interrupted preparation of other data left, which is InTheWayError
-    otherwise.
-    progress: called with the samples that are there and how many there will be, None if that is not
-    known, after each sample.
-    allow_random: random samples are stored, too. Otherwise those that draw random numbers are asked
-    of the preparer once more, as are the first 32, and 1 in 64 of the others, up to 256; if one is
-    random, nothing of the preparation stays, not even for the next call.
+    processes: how many prepare a part each, while this one writes. 0: this one does both.
+    context: how they start: "fork", "forkserver", "spawn"; None: Python's default.
+    wait: for another process that prepares the same. True: as long as it takes. False: not at all. Or seconds, and
+    then BusyError.
+    restart: discards what an interrupted preparation of other data left. Without it that is InTheWayError.
+    progress: called after each sample with the number of samples so far, and how many there will be (None: unknown).
+    allow_random: stores random samples too. Without it, samples that draw random numbers are loaded a second time. So
+    are the first 32 samples, and 1 in 64 of the others, up to 256. If one is random, nothing of the preparation stays.
 
-    Raises NondeterministicDatasetError if a sample is random, what the preparer raises (with the
-    traceback of its process), PreparerError if it gives more or fewer samples than it said or a
-    process dies, SchemaError if a sample does not fit the fields, OSError."""
+    Raises NondeterministicDatasetError if a sample is random; what the preparer raises, with the traceback of its
+    process; PreparerError if it gives more or fewer samples than it said, or a process dies; SchemaError if a sample
+    does not fit the fields; OSError."""
     if not isinstance(processes, int) or processes < 0:
         raise InvalidError(f"processes={processes!r}; 0 for this one, or how many")
     preparer = preparer_of(preparer)

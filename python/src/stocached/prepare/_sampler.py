@@ -19,13 +19,12 @@ _CHUNK = 4096  # indices that are asked for at a time
 
 
 class BlockSampler:
-    """Gives the indices of an epoch, as a sampler of torch's DataLoader and of ours: storage is
-    read about block by block, and yet a sample comes beside others of `window` blocks. The order is
-    that of kind blocks in docs/spec/order.md over the positions in `indices`: the same in every
-    process, for any number of ranks.
+    """Gives the indices of an epoch, as a sampler of torch's DataLoader and of ours. Storage is read about block by
+    block, and each batch mixes the samples of `window` blocks. It is the order of the kind `blocks` in
+    docs/spec/order.md over the positions in `indices`, the same in every process and for any number of ranks.
 
-    Rank r of R takes every R-th position from r on. Call set_epoch before each epoch, as with
-    torch's DistributedSampler. For one thread."""
+    Rank r of R takes every R-th position from r on. Call set_epoch before each epoch, as with torch's
+    DistributedSampler. For one thread."""
 
     def __init__(
         self,
@@ -39,13 +38,13 @@ class BlockSampler:
         world_size: int = 1,
         ends: Literal["uneven", "pad", "drop"] = "uneven",
     ) -> None:
-        """indices: what is given, in the order in which it lies in storage: a number n for 0..n-1,
-        or (global) indices.
-        block_size: of them a block; for a storage in block files its block_samples(). window:
-        blocks that are shuffled at a time.
-        shuffle: False gives them in their order. seed: 0 to 2**64 - 1.
-        ends: where the samples do not divide by world_size: "uneven": some ranks give one more;
-        "pad": those begin again at the start; "drop": the last ones are left out."""
+        """indices: the samples to give, in the order in which they lie in storage: (global) indices, or a number n for
+            0..n-1.
+        block_size: samples of a block. For block files, their block_samples(). window: blocks that are shuffled
+            together.
+        shuffle: False gives the samples in their order. seed: 0 to 2**64 - 1.
+        ends: if the samples do not divide by world_size: "uneven": some ranks give one more. "pad": ranks with one less
+            begin again. "drop": the last samples are left out."""
         self._indices = (
             np.arange(indices)
             if isinstance(indices, (int, np.integer))
@@ -63,11 +62,11 @@ class BlockSampler:
         self._start = 0  # position at which the next pass begins
         self._last: Shard | None = None  # what the last pass went through
         self._given = 0  # by it
-        self.shard(0)  # says what cannot be
+        self.shard(0)  # raises InvalidError for impossible numbers
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is of this epoch: from its begin, unless load_state_dict said that it goes
-        on in the middle of it."""
+        """Sets the epoch of the next pass. It begins at the epoch's start, except for the epoch of a loaded state,
+        which continues from the state."""
         number = operator.index(epoch)
         if number != self.epoch:
             self.epoch, self._start, self._last = number, 0, None
@@ -89,9 +88,9 @@ class BlockSampler:
                 yield index
 
     def state_dict(self, given: int | None = None) -> dict[str, Any]:
-        """Where the epoch is, equal on all ranks when each has given as many. A loader that
-        prefetches takes more indices than its user has seen: `given` says how many of the last pass
-        were used up; None: all that were given."""
+        """The place in the epoch. It is the same on all ranks that have given the same number of indices.
+
+        given: indices of the last pass that the program has used; a loader that prefetches takes more. None: all."""
         position = (
             self._start
             if self._last is None

@@ -12,13 +12,12 @@ from .._common.errors import InvalidError
 from .._order.order import Order
 from ._indices import IndexSet, Indices
 
-_EPOCH = 2**64 - 1  # whose order splits are made by: no training comes there
+_EPOCH = 2**64 - 1  # splits use the order of this epoch, which no training reaches
 
 
 @dataclass(frozen=True)
 class Split:
-    """Three sets that have no sample in common and are the dataset together, each in ascending
-    order."""
+    """Three sets, each in ascending order. Together they are the dataset, and no two have a sample in common."""
 
     train: IndexSet
     validation: IndexSet
@@ -43,8 +42,7 @@ def split(
 
     validation, test: how many samples, as a whole number, or a fraction of all as a float (rounded,
     a half up). The rest is for training.
-    labels: of each sample, numbers or strings, one dimension: then each class is in each part in
-    its share of the whole, to within one sample.
+    labels: a number or string for each sample. Then each part has its share of each class, to within one sample.
 
     Raises InvalidError if more are asked for than there are, or none is left for training."""
     if not isinstance(samples, (int, np.integer)) or samples < 1:

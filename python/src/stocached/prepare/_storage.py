@@ -14,11 +14,11 @@ from ._info import DatasetInfo
 
 
 class DataStorage(ABC):
-    """Keeps the samples of one prepared dataset: they are saved in the order of their indices,
-    once, and loaded any number of times in any order.
+    """Keeps the samples of one prepared dataset. They are saved once, in the order of their indices, and loaded any
+    number of times in any order.
 
-    `prepare` calls start_preparation, save_sample for each sample, finish_preparation; what was not
-    finished is not prepared."""
+    `prepare` calls start_preparation, then save_sample for each sample, then finish_preparation. Without the last call
+    the dataset is not prepared."""
 
     @abstractmethod
     def is_prepared(self, info: DatasetInfo | None = None) -> bool:
@@ -88,9 +88,8 @@ class DataStorage(ABC):
         return samples
 
     def packer(self) -> Any:
-        """An object with pack(sample), whose result save_packed takes: what a process that prepares
-        a part does itself, before it sends the sample. Can be pickled. None: samples are sent as
-        they are. Called after start_preparation."""
+        """An object with pack(sample), whose result save_packed takes. Processes that prepare a part call it before
+        they send a sample. Can be pickled. None: samples are sent as they are. Called after start_preparation."""
         return None
 
     def save_packed(self, index: int, packed: Any) -> None:
