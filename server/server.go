@@ -279,7 +279,7 @@ func (s *Server) close() error {
 }
 
 // Check opens the source of every cache, checks whether the segments fit, and returns all errors.
-// It makes and changes nothing.
+// It makes and changes nothing, and logs advice.
 func Check(ctx context.Context, o Options) error {
 	var all []*served.Prepared
 	var errs []error
@@ -300,6 +300,9 @@ func Check(ctx context.Context, o Options) error {
 	defer served.CloseAll(all, cmp.Or(o.Log, slog.Default()))
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	for _, p := range all {
+		p.Advise(cmp.Or(o.Log, slog.Default()).With("cache", p.Options.Name))
 	}
 	return checkCapacity(o.Total, nil, all)
 }

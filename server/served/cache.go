@@ -163,11 +163,7 @@ func (p *Prepared) Serve(log *slog.Logger) (h *Cache, err error) {
 		}
 	}
 	log.Info("serving", about...)
-	for _, note := range info.Notes {
-		if note.Advice {
-			log.Warn("advice about the source", note.Name, note.Text)
-		}
-	}
+	p.Advise(log)
 	return h, nil
 }
 
@@ -357,6 +353,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	h.filler.Resize(p.Options.Parallel)
 	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
+	p.Advise(h.Log)
 	return nil
 }
 
