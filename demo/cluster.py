@@ -316,8 +316,9 @@ def draw(results: list[Result], about: str, path: Path) -> None:
     sys.path.append(str(ROOT / "tools"))
     from draw_results import epochs, svg
 
-    last = [([epoch for epoch in result.epochs if not epoch.note][-1], result.setting.title) for result in results]
-    panels = epochs([(title, epoch.seconds, epoch.storage, epoch.tier, epoch.hits) for epoch, title in last])
+    last = [[epoch for epoch in result.epochs if not epoch.note][-1] for result in results]
+    figures = [(epoch.seconds, epoch.storage, epoch.tier, epoch.hits) for epoch in last]
+    panels = epochs([result.setting.title for result in results], figures)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(svg("One job on three hosts: an epoch", about, panels))
 

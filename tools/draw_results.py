@@ -79,22 +79,29 @@ def ranked(ours: dict[str, float], others: dict[str, float], limits: dict[str, f
 
 def hosts() -> Panels:
     table = [row for row in rows("2026-11-25-demo-cluster.md", "Epochs") if row["epoch"] == "3"]
-    return epochs(
-        [
-            (row["setting"], float(row["seconds"]), float(row["from storage"]), float(row["from the tier"]),
-             float(row["local hits"].removesuffix(" %")) / 100)
-            for row in table
-        ]
-    )  # fmt: skip
+    figures = [
+        (float(row["seconds"]), float(row["from storage"]), float(row["from the tier"]), percent(row["local hits"]))
+        for row in table
+    ]
+    return epochs([row["setting"] for row in table], figures)
 
 
-def epochs(settings: Sequence[tuple[str, float, float, float, float]]) -> Panels:
-    """Panels of what make demo-cluster measures of an epoch: setting, seconds, then parts of the dataset and of the reads."""
-    headings = ("seconds", "from storage, % of data", "from the tier, % of data", "local hits, % of reads")
-    scales = (1, 100, 100, 100)
+def percent(text: str) -> float:
+    return float(text.removesuffix(" %")) / 100
+
+
+def epochs(settings: Sequence[str], figures: Sequence[tuple[float, float, float, float]]) -> Panels:
+    """Panels of an epoch of each setting, as make demo-cluster measures it. Figures: seconds, bytes from the storage and from
+    the tier as parts of the dataset, local hits as a part of the reads."""
+    scales = {
+        "seconds": 1,
+        "from storage, % of data": 100,
+        "from the tier, % of data": 100,
+        "local hits, % of reads": 100,
+    }
     return {
-        heading: [Bar(row[0], row[1 + k] * scale, OURS) for row in settings]
-        for k, (heading, scale) in enumerate(zip(headings, scales, strict=True))
+        heading: [Bar(setting, row[k] * scale, OURS) for setting, row in zip(settings, figures, strict=True)]
+        for k, (heading, scale) in enumerate(scales.items())
     }
 
 
