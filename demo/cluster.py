@@ -2,8 +2,9 @@
 
 python -m demo.cluster [--gigabytes 0.3] [--epochs 3] [--rate 100mbps] [--batch 64] [--step 0.005] [--json FILE]
 
-The hosts are namespaces, which need root. Without root, all parts run on one host and talk over loopback, and each
-server reads at most its share of the rate. Needs redis-server and versitygw. `make demo-cluster` installs them.
+The hosts are namespaces, which need root. Without root, all parts run on one host and talk over loopback. tc gives the
+link of the storage its rate. Where there is no tc, a proxy of TCP does, and takes processor time. Needs redis-server
+and versitygw. `make demo-cluster` installs them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Demo:
         self.batch = arguments.batch
         self.samples = round(arguments.gigabytes * 1e9 / SAMPLE / (HOSTS * self.batch)) * HOSTS * self.batch
         self.bytes = self.samples * SAMPLE
-        self.endpoint = f"http://{hosts.storage.address}:7070"
+        self.at = f"{hosts.storage.address}:7070"  # of the storage, for the servers
 
     # ------------------------------------------------------------ the parts
 
@@ -85,8 +86,15 @@ class Demo:
             for _ in range(self.samples):
                 file.write(os.urandom(SAMPLE))
         keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
-        command = [VERSITYGW, "--port", self.endpoint.removeprefix("http://"), "--quiet", "posix", bucket.parent]
-        self.hosts.storage.run(command, keys, log=self.folder / "storage.log")
+        own, log = self.at, self.folder / "storage.log"
+        if not self.hosts.shaped:
+            own = f"{self.hosts.storage.address}:7071"
+            command = [sys.executable, "-m", "demo.link", bytes_a_second(self.arguments.rate), self.at, own]
+            link = self.hosts.storage.run(command, {"PYTHONPATH": str(ROOT)}, output=subprocess.PIPE, log=log)
+            assert link.stdout is not None
+            if link.stdout.readline() != "listening\n":
+                raise RuntimeError(f"the proxy does not start: {log.read_text()}")
+        self.hosts.storage.run([VERSITYGW, "--port", own, "--quiet", "posix", bucket.parent], keys, log=log)
 
     def start_engine(self, host: Host) -> None:
         folder = self.folder / f"redis-{host.name}"
@@ -129,13 +137,12 @@ class Demo:
         }
         if isinstance(self.hosts, Loopback):
             cache["dir"] = str(host.memory)
-            cache["source"]["limits"] = {"bytes_per_second": round(bytes_a_second(self.arguments.rate) / HOSTS)}
         if setting.tier:
             cache["tiers"] = [{"kind": "cluster", "addresses": [f"{one.address}:6379" for one in self.hosts.hosts]}]
         config = folder / "serve.yaml"
         config.write_text(json.dumps({"caches": [cache], "sockets": {"dir": str(folder / "run")}}))
         log = folder / "log"
-        keys = KEYS | {"AWS_ENDPOINT_URL": self.endpoint}
+        keys = KEYS | {"AWS_ENDPOINT_URL": f"http://{self.at}"}
         server = host.run([PROGRAM, "serve", "-c", config], keys, output=subprocess.PIPE, log=log)
         assert server.stdout is not None
         if not server.stdout.readline().startswith("serving"):
@@ -305,14 +312,15 @@ def free_port(address: str) -> int:
 
 
 def draw(results: list[Result], about: str, path: Path) -> None:
-    """The last whole epoch of each setting: seconds, in a picture as those of the documents."""
+    """The last whole epoch of each setting, in a picture as those of the documents."""
     sys.path.append(str(ROOT / "tools"))
-    from draw_results import OURS, Bar, svg
+    from draw_results import epochs, svg
 
-    last = [([epoch for epoch in result.epochs if not epoch.note][-1], result.setting.title) for result in results]
-    bars = [Bar(f"{title}, {epoch.hits:.0%} local", epoch.seconds, OURS) for epoch, title in last]
+    last = [[epoch for epoch in result.epochs if not epoch.note][-1] for result in results]
+    figures = [(epoch.seconds, epoch.storage, epoch.tier, epoch.hits) for epoch in last]
+    panels = epochs([result.setting.title for result in results], figures)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg("One job on three hosts: seconds of an epoch", about, bars))
+    path.write_text(svg("One job on three hosts: an epoch", about, panels))
 
 
 def missing(root: bool) -> list[str]:
@@ -338,6 +346,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--one-host", action="store_true", default=os.geteuid() != 0, help="no namespaces, as without root"
     )
+    made.add_argument("--no-tc", action="store_true", help="a proxy gives the link its rate, as where there is no tc")
     made.add_argument(
         "--chart",
         type=Path,
@@ -350,24 +359,24 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: argparse.Namespace) -> int:
     one, rate = arguments.one_host, arguments.rate
     if lacks := missing(root=not one):
-        way_out = "" if one else "; python -m demo.cluster --one-host needs no tc and no namespaces"
+        way_out = "" if one else "; python -m demo.cluster --one-host needs no namespaces"
         print(f"demo-cluster needs {', '.join(lacks)}{way_out}", file=sys.stderr)
         return 1
     folder = Path(tempfile.mkdtemp(prefix="stoc-", dir="/tmp"))  # sockets have short paths
     results = []
-    share = bytes_a_second(rate) / HOSTS / 1e6
+    bytes_a_second(rate)  # which ends the program if it is none
     shm = f"{round(arguments.gigabytes * 1e9 * 0.6) + (64 << 20)}"
     try:
-        with Loopback(HOSTS) if one else Hosts(HOSTS, shm, rate) as hosts:
+        with Loopback(HOSTS) if one else Hosts(HOSTS, shm, rate, not arguments.no_tc) as hosts:
             demo = Demo(arguments, folder, hosts)
             if one:
                 print(
-                    "one host, without what needs root: no namespaces, no shaped link (tc). The three hosts are three servers of "
+                    "one host, without what needs root: no namespaces, no tc. The three hosts are three servers of "
                     "this one, over loopback. They share its processors and its kernel, so seconds say less than with root.",
                     flush=True,
                 )
-            link = f"loopback, each server reads at most {share:.0f} MB/s" if one else f"a link of {rate} (tc tbf)"
-            about = f"{demo.samples:,} samples of {SAMPLE:,} bytes; storage behind {link}"
+            by = "tc tbf" if hosts.shaped else "a TCP proxy in place of tc"
+            about = f"{demo.samples:,} samples of {SAMPLE:,} bytes; storage behind a link of {rate} ({by})"
             print(
                 f"{about}; it is versitygw; {arguments.batch} samples a rank, a step of {arguments.step * 1000:.0f} ms",
                 flush=True,
@@ -379,7 +388,7 @@ def main(arguments: argparse.Namespace) -> int:
                     print(table(results[-1:]), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print("\n" + table(results))
+    print(f"\n{about}\n{table(results)}")
     print("from storage, from the tier: bytes as a part of the dataset")
     if results:
         draw(results, about, arguments.chart)

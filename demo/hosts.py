@@ -15,7 +15,7 @@ from typing import IO, Any
 from demo import processes
 
 NETWORK = "10.77.0"  # exists inside the namespaces alone
-TOOLS = ("ip", "tc", "unshare", "nsenter")
+TOOLS = ("ip", "unshare", "nsenter")
 
 
 class Host:
@@ -90,13 +90,14 @@ class Host:
 
 
 class Hosts:
-    """Three hosts and a storage on one network. The link of the storage has `rate` (as tc writes it), the
-    others have no limit. Use it as a context: its end removes everything."""
+    """Three hosts and a storage on one network. The link of the storage has `rate` (as tc writes it), the others have
+    no limit. shaped: tc does that; else a proxy must. Use it as a context: its end removes everything."""
 
     interface = "eth0"
 
-    def __init__(self, count: int, shm: str, rate: str) -> None:
+    def __init__(self, count: int, shm: str, rate: str, use_tc: bool = True) -> None:
         self._prefix, self._shm, self._rate, self._count = f"stoc{os.getpid()}", shm, rate, count
+        self.shaped = use_tc
         self.hosts: list[Host] = []
         self._made: list[str] = []
 
@@ -109,13 +110,18 @@ class Hosts:
             self._ip("net", "link add bridge type bridge")
             self._ip("net", "link set bridge up")
             self.storage = self._host("storage", f"{NETWORK}.100")
-            shape = f"qdisc add dev eth0 root tbf rate {self._rate} burst 256kb latency 50ms"
-            subprocess.run(["tc", "-n", self.namespace("storage"), *shape.split()], check=True)
+            self.shaped = self.shaped and self._shape()
             self.hosts = [self._host(f"host{k}", f"{NETWORK}.{11 + k}") for k in range(self._count)]
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def _shape(self) -> bool:
+        """Shapes the link of the storage. False: there is no tc, or the kernel lacks what it needs."""
+        shape = f"qdisc add dev eth0 root tbf rate {self._rate} burst 256kb latency 50ms"
+        command = ["tc", "-n", self.namespace("storage"), *shape.split()]
+        return shutil.which("tc") is not None and subprocess.run(command, check=False).returncode == 0
 
     def __exit__(self, *_: object) -> None:
         for host in [*self.hosts, *([self.storage] if hasattr(self, "storage") else [])]:
@@ -175,9 +181,10 @@ class LoopbackHost(Host):
 
 
 class Loopback:
-    """The hosts and the storage of Hosts on one host, without root. No link is shaped. Use it as a context."""
+    """The hosts and the storage of Hosts on one host, without root and tc. Use it as a context."""
 
     interface = "lo"
+    shaped = False
 
     def __init__(self, count: int) -> None:
         # Each run has a network of its own on the loopback device.

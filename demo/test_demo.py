@@ -3,11 +3,16 @@ downloaded."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,7 @@ from PIL import Image
 from stocached._loader.worker import Worker
 
 from demo import __main__ as program
-from demo import cluster, crc32c, experiment, images, jpegs, loading, processes, report, workers
+from demo import cluster, crc32c, experiment, hosts, images, jpegs, loading, processes, report, workers
 
 try:
     from demo import pipelines, pipelines_report
@@ -420,8 +425,8 @@ def test_cluster_without_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]
                 "--chart", str(chart)]  # fmt: skip
     assert cluster.main(cluster.parser().parse_args(settings)) == 0
     said = capsys.readouterr().out
-    assert said.startswith("one host, without what needs root: no namespaces, no shaped link"), said
-    assert "each server reads at most 33 MB/s" in said, said
+    assert said.startswith("one host, without what needs root: no namespaces, no tc"), said
+    assert said.count("a link of 100mbps (a TCP proxy in place of tc)") == 2, "at the start, and above the table"
     _, plain, first, second, third = json.loads(results.read_text())
     assert plain["storage"] > 0.4, "node caches have a third each"
     assert plain["hits"] < 0.5, "a third"
@@ -430,4 +435,64 @@ def test_cluster_without_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert second["hits"] > 0.6, "a third without affinity"
     assert third["storage"] < 0.5, "only what the lost host had is read again"
     assert "node caches" in chart.read_text(), "a bar for each setting"
+    assert all(
+        f">{heading}" in chart.read_text() for heading in ("seconds", "from storage", "from the tier", "local hits")
+    )
+    read, proxied = (first["storage"] + second["storage"]) * 0.06, first["seconds"] + second["seconds"]
+    assert proxied > 0.9 * read / 0.1, "10^9 bytes by 10^8 a second"
     assert not list(Path("/dev/shm").glob(f"stoc{os.getpid()}-*")), "the memory of the hosts is removed"
+
+
+def test_the_proxy_gives_all_connections_together_its_rate() -> None:
+    """Two clients at once get the right bytes, as fast as the rate says, and what they send has no limit."""
+    each, rate = 1_500_000, 2_000_000
+    sent = [os.urandom(each) for _ in range(2)]
+    with socket.create_server(("127.0.0.1", 0)) as storage, socket.create_server(("127.0.0.1", 0)) as free:
+        at, to = (f"127.0.0.1:{one.getsockname()[1]}" for one in (free, storage))
+        free.close()
+
+        def serve() -> None:
+            for _ in sent:
+                connection, _ = storage.accept()
+                number = connection.recv(1)[0]
+                while connection.recv(65536):  # the rest, to its end
+                    pass
+                threading.Thread(target=lambda c=connection, n=number: (c.sendall(sent[n]), c.close())).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        command = [sys.executable, "-m", "demo.link", str(rate), at, to]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cluster.ROOT) as proxy:
+            assert proxy.stdout is not None
+            assert proxy.stdout.readline() == "listening\n"
+
+            def fetch(number: int) -> bytes:
+                with socket.create_connection(("127.0.0.1", int(at.rpartition(":")[2]))) as connection:
+                    connection.sendall(bytes([number]) * 3_000_000)
+                    connection.shutdown(socket.SHUT_WR)
+                    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+            began = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                got = list(pool.map(fetch, range(2)))
+            took = time.monotonic() - began
+            proxy.kill()
+    assert got == sent
+    assert took > 0.8 * 2 * each / rate
+
+
+@pytest.mark.parametrize("lack", ["no program tc", "a kernel without tbf", "--no-tc"])
+def test_hosts_without_tc_say_so(lack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The demo then starts the proxy, and does not end because tc is missing."""
+    if lacks := [tool for tool in hosts.TOOLS if shutil.which(tool) is None] + (["root"] if os.geteuid() != 0 else []):
+        pytest.skip(f"needs {', '.join(lacks)}")
+    fake = tmp_path / "tc"
+    fake.write_text("#!/bin/sh\nexit 2\n")
+    fake.chmod(0o700)
+    find = shutil.which
+    if lack == "no program tc":
+        monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else find(name))
+    elif lack == "a kernel without tbf":
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "tc" not in cluster.missing(root=True)
+    with hosts.Hosts(1, "16m", "100mbps", use_tc=lack != "--no-tc") as made:
+        assert not made.shaped

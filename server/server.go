@@ -284,7 +284,7 @@ func (s *Server) close() error {
 }
 
 // Check opens the source of every cache, checks whether the segments fit, and returns all errors.
-// It makes and changes nothing.
+// It makes and changes nothing, and logs advice.
 func Check(ctx context.Context, o Options) error {
 	var all []*served.Prepared
 	var errs []error
@@ -305,6 +305,9 @@ func Check(ctx context.Context, o Options) error {
 	defer served.CloseAll(cmp.Or(o.Log, slog.Default()), all...)
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	for _, p := range all {
+		p.Advise(cmp.Or(o.Log, slog.Default()).With("cache", p.Options.Name))
 	}
 	return checkCapacity(o.Total, nil, all)
 }

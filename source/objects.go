@@ -27,6 +27,8 @@ type Objects interface {
 	List(ctx context.Context, prefix string, each func(name string, stamp Stamp) error) error
 	// Traffic returns what reads have cost so far. It is updated by them.
 	Traffic() *Traffic
+	// Notes returns what an operator should know of the objects whose Stamp was asked so far.
+	Notes() []Note
 	// Close closes idle connections. No call may be running.
 	Close()
 }
@@ -190,6 +192,14 @@ func (p *Place) Traffic() *Traffic {
 		return nil
 	}
 	return p.objects.Traffic()
+}
+
+// Notes returns what an operator should know of the objects that were opened so far.
+func (p *Place) Notes() []Note {
+	if p.objects == nil {
+		return nil
+	}
+	return p.objects.Notes()
 }
 
 // Open opens a file for reading. Errors: those of OpenFile and of Objects.Stamp.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -30,6 +30,9 @@ class Bar:
     colour: str
 
 
+Panels = dict[str, list[Bar]]  # by their headings; all have the same rows
+
+
 def rows(page: str, section: str) -> Iterator[dict[str, str]]:
     """The rows of the first table of a section, by the names of its columns."""
     text = (RESULTS / page).read_text()
@@ -45,21 +48,21 @@ def seconds(time: str) -> float:
     return float(number) * UNITS[unit]
 
 
-def loaders() -> list[Bar]:
+def loaders() -> Panels:
     table = list(rows("2026-11-22-2-cores-shared-machine-others.md", "loaders of other projects, all hit, 2 workers"))
     others = {row["ours"]: 1 / seconds(row["time"]) for row in table[1:]}
     return ranked({"stocached": 1 / seconds(table[0]["time"])}, others)
 
 
-def cold_pictures() -> list[Bar]:
+def cold_pictures() -> Panels:
     return pictures("Cold epoch, 2 workers")
 
 
-def warm_pictures() -> list[Bar]:
+def warm_pictures() -> Panels:
     return pictures("Warm epoch, 2 workers")
 
 
-def pictures(section: str) -> list[Bar]:
+def pictures(section: str) -> Panels:
     rates = {row[""]: float(row["samples/s"].replace(",", "")) for row in rows("2026-11-23-picture-epochs.md", section)}
     ours = {re.sub("^ours", "stocached", name): rate for name, rate in rates.items() if name.startswith("ours")}
     limits = {name: rate for name, rate in rates.items() if "alone" in name}
@@ -68,15 +71,38 @@ def pictures(section: str) -> list[Bar]:
     )
 
 
-def ranked(ours: dict[str, float], others: dict[str, float], limits: dict[str, float] | None = None) -> list[Bar]:
+def ranked(ours: dict[str, float], others: dict[str, float], limits: dict[str, float] | None = None) -> Panels:
     bars = [Bar(*bar, LIMIT) for bar in (limits or {}).items()]
     bars += [Bar(*bar, OURS) for bar in ours.items()] + [Bar(*bar, OTHERS) for bar in others.items()]
-    return sorted(bars, key=lambda bar: -bar.value)
+    return {"": sorted(bars, key=lambda bar: -bar.value)}
 
 
-def hosts() -> list[Bar]:
-    table = rows("2026-11-25-demo-cluster.md", "Epochs")
-    return [Bar(row["setting"], float(row["seconds"]), OURS) for row in table if row["epoch"] == "3"]
+def hosts() -> Panels:
+    table = [row for row in rows("2026-11-25-demo-cluster.md", "Epochs") if row["epoch"] == "3"]
+    figures = [
+        (float(row["seconds"]), float(row["from storage"]), float(row["from the tier"]), percent(row["local hits"]))
+        for row in table
+    ]
+    return epochs([row["setting"] for row in table], figures)
+
+
+def percent(text: str) -> float:
+    return float(text.removesuffix(" %")) / 100
+
+
+def epochs(settings: Sequence[str], figures: Sequence[tuple[float, float, float, float]]) -> Panels:
+    """Panels of an epoch of each setting, as make demo-cluster measures it. Figures: seconds, bytes from the storage and from
+    the tier as parts of the dataset, local hits as a part of the reads."""
+    scales = {
+        "seconds": 1,
+        "from storage, % of data": 100,
+        "from the tier, % of data": 100,
+        "local hits, % of reads": 100,
+    }
+    return {
+        heading: [Bar(setting, row[k] * scale, OURS) for setting, row in zip(settings, figures, strict=True)]
+        for k, (heading, scale) in enumerate(scales.items())
+    }
 
 
 CHARTS = {
@@ -96,8 +122,8 @@ CHARTS = {
         warm_pictures,
     ),
     "benchmark-hosts.svg": (
-        "Three hosts, each caches a third: seconds of an epoch",
-        "the third epoch of 14,208 samples of 110 KiB, behind a link of 100 MB/s; steps of 20 ms",
+        "Three hosts, each caches a third: an epoch",
+        "the third one of 14,208 samples of 110 KiB, behind a link of 100 MB/s; steps of 20 ms",
         hosts,
     ),
 }
@@ -109,31 +135,42 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def svg(title: str, about: str, bars: list[Bar]) -> str:
-    height = TOP + ROW * len(bars) + 10
-    full = (WIDTH - LEFT - 90) / max(bar.value for bar in bars)
+def svg(title: str, about: str, panels: Panels) -> str:
+    """Bars in panels side by side. The labels stand once, on the left."""
+    bars = next(iter(panels.values()))
+    many = len(panels) > 1
+    top, left, room = (TOP + ROW, 200, 50) if many else (TOP, LEFT, 90)
+    wide, height = (WIDTH - left) // len(panels), top + ROW * len(bars) + 10
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
         f'<title>{escape(title)}</title><rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="16" y="26" font-size="16" font-weight="bold" fill="{INK}">{escape(title)}</text>',
         f'<text x="16" y="46" font-size="12" fill="{GREY}">{escape(about)}</text>',
-        f'<path d="M{LEFT} {TOP}V{height - 10}" stroke="{PALE}"/>',
     ]
-    for k, bar in enumerate(bars):
-        y, length = TOP + ROW * k, max(bar.value * full, 1)
-        bold = ' font-weight="bold"' if bar.colour == OURS else ""
-        parts += [
-            f'<text x="{LEFT - 8}" y="{y + 17}" text-anchor="end" fill="{INK}"{bold}>{escape(bar.label)}</text>',
-            f'<rect x="{LEFT}" y="{y + 4}" width="{length:.1f}" height="{ROW - 8}" fill="{bar.colour}"/>',
-            f'<text x="{LEFT + length + 6:.1f}" y="{y + 17}" fill="{INK}"{bold}>{number(bar.value)}</text>',
-        ]
+    for panel, (heading, row) in enumerate(panels.items()):
+        x = left + wide * panel
+        full = (wide - room) / (max(bar.value for bar in row) or 1)
+        if many:
+            parts.append(f'<text x="{x}" y="{top - 9}" font-size="12" fill="{GREY}">{escape(heading)}</text>')
+        parts.append(f'<path d="M{x} {top}V{height - 10}" stroke="{PALE}"/>')
+        for k, bar in enumerate(row):
+            y, length = top + ROW * k, max(bar.value * full, 1)
+            bold = ' font-weight="bold"' if bar.colour == OURS and not many else ""
+            if panel == 0:
+                parts.append(
+                    f'<text x="{left - 8}" y="{y + 17}" text-anchor="end" fill="{INK}"{bold}>{escape(bar.label)}</text>'
+                )
+            parts += [
+                f'<rect x="{x}" y="{y + 4}" width="{length:.1f}" height="{ROW - 8}" fill="{bar.colour}"/>',
+                f'<text x="{x + length + 6:.1f}" y="{y + 17}" fill="{INK}"{bold}>{number(bar.value)}</text>',
+            ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "docs/images"
-    for name, (title, about, bars) in CHARTS.items():
-        (folder / name).write_text(svg(title, about, bars()))
+    for name, (title, about, panels) in CHARTS.items():
+        (folder / name).write_text(svg(title, about, panels()))
 
 
 if __name__ == "__main__":

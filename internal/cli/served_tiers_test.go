@@ -503,3 +503,65 @@ func redistestTLS(t *testing.T, r *redistest.Server, ca string) func(args ...any
 		}
 	}
 }
+
+// Ensure that serve --check, the log at a start and at a reload, and doctor say which tier stands in the wrong place
+// and why, and that they say nothing of the usual order.
+func TestTiersInTheWrongOrder(t *testing.T) {
+	const advice = "put it before tiers[0] (cluster): after it, each miss asks the network before the local disk"
+	cluster, folder := "{kind: cluster, "+on(redistest.Start(t, "--maxmemory", "100mb"))+"}", t.TempDir()
+	disk := fmt.Sprintf("{kind: disk, dir: %q, size: 64MiB}", folder)
+	s := configureServed(t, fmt.Sprintf("tiers: [%s, %s], source: {kind: raw, path: records, sample_bytes: %d}",
+		disk, cluster, servedBytes))
+	s.write(10)
+	right, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := strings.Replace(string(right), disk+", "+cluster, cluster+", "+disk, 1)
+	configure := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(what string, text string, times int, also ...string) {
+		t.Helper()
+		if n := strings.Count(text, advice); n != times {
+			t.Errorf("%s says it %d times, want %d:\n%s", what, n, times, text)
+		}
+		contains(t, text, also...)
+	}
+	check := func(times int) {
+		t.Helper()
+		out, err := program("serve", "-c", s.path, "--check").CombinedOutput()
+		if err != nil {
+			t.Error(err)
+		}
+		says("serve --check", string(out), times, "good, 1 cache")
+		out, err = program("doctor", "-c", s.path).CombinedOutput()
+		if (err != nil) != (times > 0) {
+			t.Error(err)
+		}
+		says("doctor", string(out), times)
+		if times > 0 {
+			contains(t, string(out), "tiers[1]", "place among the tiers", "1 setting should be changed")
+		}
+	}
+	check(0)
+	s.start()
+	says("the log", s.said(), 0)
+	configure(wrong)
+	check(1)
+	if err := s.process.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.said(), "is in force") && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	says("the log of a reload", s.said(), 1, "tiers[1]")
+	s.kill()
+	s.start()
+	says("the log of another start", s.said(), 2)
+	s.reaches()
+	wantFetch(t, s.dial(), first(10))
+}

@@ -165,11 +165,7 @@ func (h *Cache) tellOperators(p *Prepared) {
 		}
 	}
 	h.Log.Info("serving", about...)
-	for _, note := range info.Notes {
-		if note.Advice {
-			h.Log.Warn("advice about the source", note.Name, note.Text)
-		}
-	}
+	p.Advise(h.Log)
 }
 
 // Path returns what shm.Open takes to find the cache; "": no name.
@@ -358,6 +354,7 @@ func (h *Cache) Refill(p *Prepared) error {
 	h.filler.Resize(p.Options.Parallel)
 	h.filler.SetSide(h.sideBytes(p.Options))
 	h.closeLater(before)
+	p.Advise(h.Log)
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/stocached/stocached/internal/fault"
 	"github.com/stocached/stocached/shm"
@@ -78,6 +80,19 @@ func (p *Prepared) checkSettings() error {
 		}
 	}
 	return tierkinds.Check(p.Options.Tiers, p.about(nil))
+}
+
+// Advise logs what works and should be changed.
+func (p *Prepared) Advise(log *slog.Logger) {
+	for _, note := range p.source.Info().Notes {
+		if note.Advice {
+			log.Warn("advice about the source", note.Name, note.Text)
+		}
+	}
+	misplaced := tierkinds.Misplaced(p.Options.Tiers)
+	for _, k := range slices.Sorted(maps.Keys(misplaced)) {
+		log.Warn("advice about the tiers", fmt.Sprintf("tiers[%d]", k), misplaced[k])
+	}
 }
 
 // about is what tiers know of the cache. The fingerprint of programs is a text of the user, so what it goes with

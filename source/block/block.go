@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -92,7 +93,7 @@ func OpenAt(ctx context.Context, place *source.Place, folder string, verify bool
 		settings += fmt.Sprintf(" %08x", f.crc)
 	}
 	d.info = source.Info{Kind: kind, Samples: doc.Samples, Schema: description.Schema,
-		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: description.Notes,
+		Fingerprint: source.Fingerprint(kind, settings, named...), Notes: slices.Concat(description.Notes, place.Notes()),
 		Traffic: place.Traffic()}
 	return d, nil
 }

@@ -145,6 +145,7 @@ func (o *settings) listed(ctx context.Context, place *source.Place, root string)
 	}); err != nil {
 		return nil, err
 	}
+	l.Notes = append(l.Notes, place.Notes()...)
 	b := newBuilder(o.listFolder(), labels != nil)
 	if err := b.addAll(names, stamps, labels); err != nil {
 		b.close()

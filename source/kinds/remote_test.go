@@ -4,13 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stocached/stocached/shm"
 	"github.com/stocached/stocached/source"
@@ -158,5 +161,124 @@ func TestConformanceOverHTTP(t *testing.T) {
 				return sourcetest.Fixture{Open: open, Want: want, Files: files}
 			})
 		})
+	}
+}
+
+// plainServer serves the whole file system without ETags: with Last-Modified, if told to, which counts seconds.
+// The first answer with bytes of a file breaks off in its middle if breaks does something.
+func plainServer(t *testing.T, dated bool, breaks func()) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, err := os.Open(r.URL.Path)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		defer f.Close()
+		state, err := f.Stat()
+		if err != nil {
+			t.Error(err)
+		}
+		modified := state.ModTime()
+		if !dated {
+			modified = time.Time{}
+		}
+		if r.Method == http.MethodGet && breaks != nil {
+			once := breaks
+			breaks = nil
+			answer := httptest.NewRecorder()
+			http.ServeContent(answer, r, r.URL.Path, modified, f)
+			for key, values := range answer.Header() {
+				w.Header()[key] = values
+			}
+			w.WriteHeader(answer.Code)
+			_, _ = w.Write(answer.Body.Bytes()[:answer.Body.Len()/2])
+			w.(http.Flusher).Flush()
+			once()
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, r.URL.Path, modified, f)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// damage changes a byte in each file, but not its size, and makes it some seconds younger.
+func damage(t *testing.T, files []string, at int) {
+	t.Helper()
+	for _, path := range files {
+		data := read(t, path)
+		data[at] ^= 0xff
+		write(t, path, data)
+		later := time.Now().Add(5 * time.Second)
+		if err := os.Chtimes(path, later, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Ensure that Last-Modified tells a change that keeps the size, if a web server sends no ETag: reads fail, and the
+// source has another fingerprint when it is opened again. Of a server that sends neither, each kind says that such a
+// change is not noticed.
+func TestWebServersWithoutETags(t *testing.T) {
+	for _, d := range datasets() {
+		for _, dated := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, dated %v", d.kind, dated), func(t *testing.T) {
+				folder := t.TempDir()
+				want, files := d.make(t, folder)
+				settings := mergedWith(d.extra, "kind", d.kind)
+				settings["path"] = plainServer(t, dated, nil) + folder + d.path
+				if d.kind == "dir" {
+					settings["manifest"], settings["index"] = folder+"/names.txt", t.TempDir()+"/list"
+				}
+				open := func() source.Source {
+					t.Helper()
+					s, err := kinds.Open(t.Context(), settings)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { s.Close() })
+					return s
+				}
+				said := func(s source.Source) bool {
+					return slices.ContainsFunc(s.Info().Notes, func(n source.Note) bool {
+						return n.Name == "changes unnoticed" && n.Advice && strings.Contains(n.Text, "neither ETag nor Last-Modified") &&
+							strings.Contains(n.Text, "give each changed object another name")
+					})
+				}
+				s, got := open(), make([]byte, 4000)
+				if n, err := s.Read(t.Context(), 0, got); err != nil || !bytes.Equal(got[:n], want[0]) {
+					t.Fatal(n, err)
+				}
+				if again := open(); said(s) == dated || said(again) == dated { // also with an index that was kept
+					t.Errorf("the notes are %+v, and then %+v", s.Info().Notes, again.Info().Notes)
+				}
+				if !dated {
+					return
+				}
+				damage(t, files, 700)
+				if _, err := s.Read(t.Context(), 0, got); !errors.Is(err, source.ErrChanged) {
+					t.Errorf("of a changed object: %v", err)
+				}
+				if delete(settings, "index"); open().Info().Fingerprint == s.Info().Fingerprint {
+					t.Error("a changed object has the same fingerprint")
+				}
+			})
+		}
+	}
+}
+
+// Ensure that a sample is no mix of two states of an object that changes between an answer which broke off and the
+// one for its rest, if the server has no ETags.
+func TestChangeBehindABrokenAnswer(t *testing.T) {
+	path := write(t, t.TempDir()+"/records", bytes.Join(samples(1, 3000), nil))
+	address := plainServer(t, true, func() { damage(t, []string{path}, 2500) })
+	s, err := kinds.Open(t.Context(), source.Settings{"kind": "raw", "path": address + path, "sample_bytes": 3000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if n, err := s.Read(t.Context(), 0, make([]byte, 3000)); !errors.Is(err, source.ErrChanged) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

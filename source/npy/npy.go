@@ -47,7 +47,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 		place.Close()
 		return nil, err
 	}
-	r.From, r.About.Traffic = place, place.Traffic()
+	r.From, r.About.Traffic, r.About.Notes = place, place.Traffic(), place.Notes()
 	return r, nil
 }
 

@@ -58,7 +58,7 @@ func open(ctx context.Context, s source.Settings) (source.Source, error) {
 			o.Path, f.Stamp.Bytes, bytes, o.Offset)
 	}
 	return &records{source.Rows{File: f, From: place, Offset: o.Offset,
-		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(),
+		About: source.Info{Kind: kind, Samples: int(body / bytes), Schema: schema, Traffic: place.Traffic(), Notes: place.Notes(),
 			Fingerprint: source.Fingerprint(kind, fmt.Sprint(bytes, o.Offset, o.Shape, o.DType),
 				source.Named{Name: filepath.Base(o.Path), Stamp: f.Stamp})}}}, nil
 }

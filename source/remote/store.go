@@ -21,6 +21,7 @@ type Store struct {
 	hedge  hedge
 
 	traffic source.Traffic
+	untagged
 	running sync.WaitGroup // second requests
 }
 
@@ -54,8 +55,38 @@ func (s *Store) Stamp(ctx context.Context, name string) (source.Stamp, error) {
 		if err != nil {
 			return source.Stamp{}, timer.cause(ctx, err)
 		}
+		if a.Tag == "" {
+			s.add(name)
+		}
 		return stamp(a.Bytes, a.Tag), nil
 	})
+}
+
+// untagged counts the objects of which only the size tells a change.
+type untagged struct {
+	mu    sync.Mutex
+	names int
+	first string // the name of one of them
+}
+
+func (u *untagged) add(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.names++; u.first == "" {
+		u.first = name
+	}
+}
+
+// Notes is part of source.Objects.
+func (u *untagged) Notes() []source.Note {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.names == 0 {
+		return nil
+	}
+	return []source.Note{{Name: "changes unnoticed", Advice: true, Text: fmt.Sprintf("the server sends neither ETag nor "+
+		"Last-Modified (objects: %d, such as %s), so a change that keeps the size is not noticed; set the server up to send one "+
+		"of them, or give each changed object another name", u.names, u.first)}}
 }
 
 // List is part of source.Objects. It begins again after an error that may pass, but calls each once

@@ -62,7 +62,7 @@ func (d *dataset) notes(o *settings) []source.Note {
 		notes = append(notes, source.Note{Name: "shards read", Advice: true, Text: fmt.Sprintf(
 			"%d, to find their samples, as each other machine reads them, too; write indexes beside them once: %s", made, how)})
 	}
-	return notes
+	return append(notes, d.place.Notes()...)
 }
 
 func one(yes bool) int {

@@ -102,6 +102,25 @@ func Check(all []source.Settings, about tier.About) error {
 	return nil
 }
 
+// Misplaced says which tiers of a cache stand where they help little, and what to do: an advice by the number of
+// the tier. The settings are valid.
+func Misplaced(all []source.Settings) map[int]string {
+	advice, shared := map[int]string{}, -1
+	for k, settings := range all {
+		kind, _, _, err := split(settings)
+		switch {
+		case err != nil:
+		case kind.Shared && shared < 0:
+			shared = k
+		case !kind.Shared && shared >= 0:
+			advice[k] = fmt.Sprintf("put it before tiers[%d] (%s): after it, each miss asks the network before the local disk, "+
+				"and the disk keeps only what this machine itself loads from the source; leave it there only if the disk is slower "+
+				"than the network", shared, all[shared]["kind"])
+		}
+	}
+	return advice
+}
+
 // Shared says whether machines share one of the tiers of a cache.
 func Shared(all []source.Settings) bool {
 	return slices.ContainsFunc(all, func(settings source.Settings) bool {
@@ -140,6 +159,7 @@ func Open(all []source.Settings, about tier.About) (*tier.Set, error) {
 
 // Examine asks the servers of the tiers of a cache what an operator should change.
 func Examine(ctx context.Context, all []source.Settings, about tier.About) (findings [][]tier.Finding, err error) {
+	misplaced := Misplaced(all)
 	for k, settings := range all {
 		kind, own, _, err := split(settings)
 		var found []tier.Finding
@@ -148,6 +168,10 @@ func Examine(ctx context.Context, all []source.Settings, about tier.About) (find
 		}
 		if err != nil {
 			return nil, invalid{k, err}
+		}
+		if change := misplaced[k]; change != "" {
+			found = append(found, tier.Finding{Where: fmt.Sprintf("tiers[%d]", k), What: "place among the tiers",
+				Answer: "behind a tier that machines share", Change: change})
 		}
 		findings = append(findings, found)
 	}

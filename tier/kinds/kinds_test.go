@@ -23,3 +23,29 @@ func TestTwoTiersInAFolder(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Ensure that a tier on a disk is named if it stands behind one that machines share, and no other tier.
+func TestTiersOutOfPlace(t *testing.T) {
+	disk, cluster := source.Settings{"kind": "disk", "dir": "/fast", "size": "1GiB"}, source.Settings{"kind": "cluster"}
+	for _, c := range []struct {
+		tiers []source.Settings
+		want  map[int]string // a part of each advice
+	}{
+		{nil, nil},
+		{[]source.Settings{disk}, nil},
+		{[]source.Settings{cluster}, nil},
+		{[]source.Settings{disk, disk, cluster}, nil},
+		{[]source.Settings{cluster, disk}, map[int]string{1: "put it before tiers[0] (cluster)"}},
+		{[]source.Settings{disk, cluster, disk, disk}, map[int]string{2: "before tiers[1] (cluster)", 3: "before tiers[1] (cluster)"}},
+	} {
+		got := kinds.Misplaced(c.tiers)
+		if len(got) != len(c.want) {
+			t.Errorf("%v: %v, want %v", c.tiers, got, c.want)
+		}
+		for k, want := range c.want {
+			if !strings.Contains(got[k], want) {
+				t.Errorf("%v: tiers[%d]: %q, want %q", c.tiers, k, got[k], want)
+			}
+		}
+	}
+}

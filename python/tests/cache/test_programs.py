@@ -60,13 +60,14 @@ def loads(log: Path) -> dict[int, int]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
-    """A redis-server: its address."""
-    if shutil.which("redis-server") is None:
+    """A redis-server, or the program that STOCACHED_REDIS_SERVER names: its address."""
+    program = os.environ.get("STOCACHED_REDIS_SERVER", "redis-server")
+    if program == "redis-server" and shutil.which(program) is None:
         subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "redis-server"], check=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder = tempfile.mkdtemp(dir="/tmp")
-    command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", folder]
+    command = [program, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", folder]
     with open(os.devnull, "w") as quiet:
         process = subprocess.Popen(command, stdout=quiet)
 

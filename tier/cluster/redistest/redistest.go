@@ -1,8 +1,10 @@
-// Package redistest starts redis-server processes for tests, on free ports of the loopback.
+// Package redistest starts redis-server processes for tests, on free ports of the loopback. STOCACHED_REDIS_SERVER
+// names another program, such as valkey-server.
 package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -22,9 +24,16 @@ import (
 // install is what puts redis-server on a machine.
 const install = "apt-get install -y --no-install-recommends redis-server"
 
+// Program is what runs.
+func Program() string { return cmp.Or(os.Getenv("STOCACHED_REDIS_SERVER"), "redis-server") }
+
 var installed = sync.OnceValue(func() error {
-	if _, err := exec.LookPath("redis-server"); err == nil {
+	_, err := exec.LookPath(Program())
+	if err == nil {
 		return nil
+	}
+	if Program() != "redis-server" {
+		return fmt.Errorf("STOCACHED_REDIS_SERVER: %w", err)
 	}
 	if os.Getuid() != 0 {
 		return fmt.Errorf("there is no redis-server; as root, run: %s", install)
@@ -79,7 +88,7 @@ func (s *Server) Begin() {
 	}
 	args := append([]string{"--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir,
 		"--maxmemory-policy", "noeviction"}, append(listen, s.args...)...)
-	s.cmd = exec.Command("redis-server", args...)
+	s.cmd = exec.Command(Program(), args...)
 	var out bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &out, &out
 	if err := s.cmd.Start(); err != nil {
@@ -93,7 +102,7 @@ func (s *Server) Begin() {
 		}
 		if time.Now().After(deadline) {
 			s.Kill()
-			s.t.Fatalf("redis-server %v: %v\n%s", args, err, out.String())
+			s.t.Fatalf("%s %v: %v\n%s", Program(), args, err, out.String())
 		}
 	}
 }
