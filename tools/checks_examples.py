@@ -185,7 +185,18 @@ def fills(printed: str, samples: int) -> bool:
 
 @example("imagenet.py", needs=("torch", "torchvision"))
 def test_imagenet(run: Run, photos: Path) -> None:
-    assert fills(run("imagenet.py", photos, "--side", 32, "--size", "64MiB"), SAMPLES)
+    assert fills(run("imagenet.py", photos, photos, "--side", 32, "--size", "64MiB"), 2 * SAMPLES)
+
+
+@example("served/imagenet.py", "served/imagenet.yaml", needs=("torch", "torchvision"))
+def test_imagenet_with_a_server(run: Run, photos: Path, server: Server) -> None:
+    parts = [f"{server.name}-{part}" for part in ("train", "val")]
+    (server.folder / "imagenet").mkdir()
+    for part in ("train", "val"):
+        (server.folder / "imagenet" / part).symlink_to(photos)
+    begin(server, (EXAMPLES / "served/imagenet.yaml").read_text())
+    assert fills(run("served/imagenet.py", *parts, "--side", 32), 2 * SAMPLES)
+    assert [server.reads(part) for part in parts] == [SAMPLES] * 2
 
 
 # Python runs a file of this name in each process that it starts.
@@ -336,7 +347,8 @@ def test_every_example_has_a_test_and_a_line_in_the_index() -> None:
 def cache_name() -> Iterator[str]:
     name = f"examples-{os.getpid()}-{os.urandom(4).hex()}"
     yield name
-    subprocess.run([ROOT / "bin/stocached", "rm", name], capture_output=True)
+    for part in ("", "-train", "-val"):
+        subprocess.run([ROOT / "bin/stocached", "rm", name + part], capture_output=True)
 
 
 @pytest.fixture
@@ -348,9 +360,9 @@ def server(cache_name: str, tmp_path: Path) -> Iterator[Server]:
 
 
 def begin(server: Server, configuration: str) -> None:
-    """Starts the server with the configuration of an example. Its cache has a name of this test."""
-    assert "name: pictures\n" in configuration
-    text = configuration.replace("name: pictures\n", f"name: {server.name}\n")
+    """Starts the server with the configuration of an example. The names of its caches begin with that of this test."""
+    text, caches = re.subn(r"(?<=- name: )pictures(?=\n|-)", server.name, configuration)
+    assert caches
     (server.folder / "config.yaml").write_text(text)
     server.start()
 

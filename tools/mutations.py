@@ -1066,6 +1066,41 @@ DEFECTS = [
         "return True",
         python("image/test_hostile.py", "native_workers_copy"),
     ),
+    Defect(
+        "pictures: a thin picture may become longer than a side may be",
+        "cimage/src/pass.c",
+        "if (how->width > MAX_SIDE || how->height > MAX_SIDE || ",
+        "if (",
+        pictures("pipeline"),
+    ),
+    Defect(
+        "pictures: a shard that was written twice in a second is the same",
+        "cimage/src/files.c",
+        "about.st_mtim.tv_sec * INT64_C(1000000000) + about.st_mtim.tv_nsec != stamp->modified_ns",
+        "about.st_mtim.tv_sec != stamp->modified_ns / INT64_C(1000000000)",
+        pictures("pipeline"),
+    ),
+    Defect(
+        "pictures: a row that is made again has other random numbers",
+        "cclient/src/worker/worker.c",
+        "code = w->finish(w->context, task->argument, c->payload",
+        "code = w->finish(w->context, task->argument + *retried, c->payload",
+        c("worker"),
+    ),
+    Defect(
+        "pictures: sides of boxes are cut, not rounded",
+        "python/src/stocached/_image/draws.py",
+        "return round(math.sqrt(part * aspect)), round(math.sqrt(part / aspect))",
+        "return int(math.sqrt(part * aspect)), int(math.sqrt(part / aspect))",
+        python("image/test_steps_torch.py", "distribution"),
+    ),
+    Defect(
+        "pictures: a padded picture has the fingerprint of a stretched one",
+        "source/decode/decode.go",
+        'pixels, how = pixels+" pad", how+", padded"',
+        'how += ", padded"',
+        go("./source/decode", "TestFingerprint"),
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
     cold     first epochs of a folder of 2,000 JPEGs (500 x 375, 72 KB), 2 workers
     warm     epochs of cached pictures (3 x 256 x 256), 2 workers
     share    epochs with a part of the samples cached
+    costs    the same with files of three sizes, 250 x 188 to 1000 x 750, so that decodes differ in cost
     scale    1 worker beside 2
     python   processor time of Python, a sample
 
@@ -25,6 +26,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +35,29 @@ import picture_loaders
 WIDTH, HEIGHT, BYTES, CLASSES = 500, 375, 72_000, 10
 MIN_PROCESSORS = 1.3  # of two workers that do not wait for each other
 EPOCHS = 10  # of cached pictures in a run
+FACTORS = {"": (1.0,), "costs": (0.5, 1.0, 1.0, 2.0)}  # of the sides of pictures, in turn
 
 
 # ------------------------------------------------------------------------------------------------ files
 
 
-def make_files(folder: Path, n: int) -> int:
+def make_files(folder: Path, n: int, factors: Sequence[float] = (1.0,)) -> int:
     """JPEGs of smooth random pictures, sharper and less sharp ones, and the mean of their bytes."""
     import cv2
     import numpy as np
     from PIL import Image
 
-    def picture(k: int) -> Any:
+    def picture(k: int, factor: float) -> Any:
         random = np.random.default_rng(k)
         detail = (5, 7, 9, 11)[k % 4]
-        pixels = random.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+        sides = round(factor * HEIGHT), round(factor * WIDTH)
+        pixels = random.integers(0, 256, (*sides, 3), dtype=np.uint8)
         smooth = cv2.GaussianBlur(pixels, (detail, detail), 0)
         return Image.fromarray(cv2.normalize(smooth, np.empty_like(smooth), 0, 255, cv2.NORM_MINMAX))
 
-    def encoded(k: int, quality: int) -> bytes:
+    def encoded(k: int, quality: int, factor: float = 1.0) -> bytes:
         file = io.BytesIO()
-        picture(k).save(file, "JPEG", quality=quality)
+        picture(k, factor).save(file, "JPEG", quality=quality)
         return file.getvalue()
 
     def quality(k: int) -> int:
@@ -65,7 +69,7 @@ def make_files(folder: Path, n: int) -> int:
         for k, file in enumerate(wanted):
             file.parent.mkdir(parents=True, exist_ok=True)
             partial = file.with_suffix(".partial")
-            partial.write_bytes(encoded(k, found[k % 4]))
+            partial.write_bytes(encoded(k, found[k % 4], factors[k // 4 % len(factors)]))
             partial.rename(file)
     return sum(len(file.read_bytes()) for file in wanted) // n  # and brings them into the page cache
 
@@ -231,7 +235,8 @@ def warm(folder: str, rounds: int, epochs: int) -> None:
     beside([(ours, v2, 7), (ours, opencv, 3), (ours, bare, 0.9)])
 
 
-def share(folder: str, rounds: int, epochs: int) -> None:
+def share(folder: str, rounds: int, epochs: int, differ: bool = False) -> None:
+    """differ: whether files differ in what they cost."""
     at = {"folder": folder, "epochs": epochs}
     none = Subject("cold: no cache", "Ours", **at, kept="small")
     all_ = Subject("warm: all cached", "Ours", **at, store="small")
@@ -242,17 +247,21 @@ def share(folder: str, rounds: int, epochs: int) -> None:
     }
     subjects = [none, *parts.values(), all_]
     measure(subjects, rounds)
-    print("## A part of the samples cached, 2 workers\n")
+    print(f"## A part of the samples{differ * ' of different costs'} cached, 2 workers\n")
     table(subjects)
     print("| | hits | beside the straight line | asked for, at most | reached |\n|---|--:|--:|--:|---|")
     for (_, policy), one in parts.items():
         times = zip(one.all(), one.all("hits"), none.all(), all_.all())
         found = [x / ((1 - hits) * a + hits * b) for x, hits, a, b in times]
         most = 1.05 if policy == "first-come" else 1.0
-        asked = "1.05" if policy == "first-come" else "below 1 where costs differ"
-        reached = verdict(statistics.median(found) <= most) if policy == "first-come" else ""
+        asked = "1.05" if policy == "first-come" else "1" if differ else "below 1 where costs differ"
+        reached = verdict(statistics.median(found) <= most) if policy == "first-come" or differ else ""
         print(f"| {one.name} | {one.median('hits'):.3f} | {spread(found, 3)} | {asked} | {reached} |")
     print(flush=True)
+
+
+def costs(folder: str, rounds: int, epochs: int) -> None:
+    share(folder, rounds, epochs, differ=True)
 
 
 def scale(folder: str, rounds: int, epochs: int) -> None:
@@ -294,7 +303,7 @@ def python(folder: str, rounds: int, epochs: int) -> None:
     print(flush=True)
 
 
-SECTIONS = ("cold", "warm", "share", "scale", "python")
+SECTIONS = ("cold", "warm", "share", "costs", "scale", "python")
 
 
 def main() -> None:
@@ -305,18 +314,17 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.sections) - set(SECTIONS):
         parser.error(f"no section {', '.join(unknown)}")
-    folder = Path(tempfile.gettempdir()) / "stocached-pictures" / str(options.files) / "train"
-    mean = make_files(folder, options.files)
-    print(
-        f"{options.files} files of {mean:,} bytes on average, {options.rounds} rounds, {os.cpu_count()} processors.\n"
-    )
-    at = str(folder), options.rounds
     for section in options.sections:
+        kind = section if section in FACTORS else ""
+        folder = Path(tempfile.gettempdir()) / "stocached-pictures" / f"{options.files}{kind and '-'}{kind}" / "train"
+        mean = make_files(folder, options.files, FACTORS[kind])
+        print(f"{options.files} files of {mean:,} bytes, {options.rounds} rounds, {os.cpu_count()} processors.\n")
+        at = str(folder), options.rounds
         if section == "cold":
             cold(*at, quality=90)
         else:
-            {"warm": warm, "share": share, "scale": scale, "python": python}[section](
-                *at, 2 if section == "share" else 5
+            {"warm": warm, "share": share, "costs": costs, "scale": scale, "python": python}[section](
+                *at, 2 if section in ("share", "costs") else 5
             )
 
 

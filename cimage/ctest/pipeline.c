@@ -147,6 +147,28 @@ static void pictures_of_any_size(void)
     free(f.bytes);
 }
 
+/* A short side makes a thin picture longer than a side may be, or larger than max_pixels. */
+static void results_that_are_too_large(void)
+{
+    for (int turn = 0; turn < 4; turn++) {
+        no_files();
+        struct file f = turn % 2 ? make_file(10, 1000, BASELINE, 1, 1) : make_file(2, 600, BASELINE, 1, 1);
+        int64_t index = (int64_t)add_file("a.jpg", f.bytes, f.size, 1);
+        struct stoc_image_pipeline p = extents(turn / 2);
+        p.decode = (struct stoc_image_decode){.layout = STOC_IMAGE_HWC, .fit = STOC_IMAGE_CROP, .short_side = 256,
+                                              .max_pixels = turn % 2 ? 256 * 25600 - 1 : 0};
+        const void *sample;
+        size_t bytes;
+        uint8_t row[8];
+        EQUAL(stoc_image_follow(worker, &p), 0);
+        int code = stoc_image_load(worker, index, &sample, &bytes);
+        EQUAL(turn / 2 ? code ? code : stoc_image_finish(worker, 1, sample, bytes, row, 0) : code,
+              STOC_IMAGE_ETOOLARGE);
+        CHECK(strstr(stoc_image_message(worker), "the result is 256 x"));
+        free(f.bytes);
+    }
+}
+
 /* Of an encoded picture, only the box that the steps use is decoded. Rows are those of the whole picture. */
 static void boxes_are_those_of_the_whole(void)
 {
@@ -342,8 +364,10 @@ static void parts_of_files_that_change(void)
             EQUAL(stoc_image_load(worker, 1, &sample, &bytes), 0);
         if (change == 0)
             REQUIRE(truncate(path_of("t.tar"), stamps[0].bytes - 1) == 0);
-        else if (change == 1)
-            REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){{1, 0}, {1, 0}}, 0) == 0);
+        else if (change == 1) { /* by a nanosecond */
+            struct timespec at = {stamps[0].modified_ns / 1000000000, stamps[0].modified_ns % 1000000000 ^ 1};
+            REQUIRE(utimensat(AT_FDCWD, path_of("t.tar"), (struct timespec[]){at, at}, 0) == 0);
+        }
         else if (change == 2) {
             rename(path_of("t.tar"), strcat(strcpy((char[200]){0}, path_of("t.tar")), ".old"));
             add_file("t.tar", "other", 5, 0);
@@ -654,6 +678,7 @@ int main(int argc, char **argv)
     if (!FOR_RACES) {
         RUN(from_file_to_row);
         RUN(pictures_of_any_size);
+        RUN(results_that_are_too_large);
         RUN(boxes_are_those_of_the_whole);
         RUN(steps_before_the_cache);
         RUN(parts_of_a_file);

@@ -146,15 +146,15 @@ class Server:
         answer: dict[str, Any] = json.loads(self.get(f"/v1/caches/{self.name}"))
         return answer
 
-    def metric(self, name: str) -> float:
-        """A metric of the cache from the admin socket."""
+    def metric(self, name: str, cache: str | None = None) -> float:
+        """A metric of the cache, or of another one, from the admin socket."""
         text = self.get("/metrics")
-        found = re.findall(rf'^{name}\{{cache="{self.name}"\}} (\S+)$', text, re.M)
+        found = re.findall(rf'^{name}\{{cache="{cache or self.name}"\}} (\S+)$', text, re.M)
         assert len(found) == 1, text
         return float(found[0])
 
-    def reads(self) -> int:
-        return int(self.metric("stocached_source_reads_total"))
+    def reads(self, cache: str | None = None) -> int:
+        return int(self.metric("stocached_source_reads_total", cache))
 
 
 def write_pictures(server: Server, n: int = 6) -> list[bytes]:

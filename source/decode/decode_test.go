@@ -145,6 +145,7 @@ func TestFingerprint(t *testing.T) {
 	add("turned", open(t, files(t, "one.png"), map[string]any{"resize": []int{8, 6}}))
 	add("hwc", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "layout": "hwc"}))
 	add("cropped", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "fit": "crop"}))
+	add("padded", open(t, files(t, "one.png"), map[string]any{"resize": []int{6, 8}, "fit": "pad"}))
 	add("another field", open(t, two, map[string]any{"resize": []int{6, 8}, "field": "png"}))
 	add("other files", open(t, changed, small))
 }

@@ -236,8 +236,11 @@ def test_steps_that_are_cached_and_more(root):
     ids=str,
 )
 def test_errors_name_the_step(root, steps, message):
-    with pytest.raises(InvalidError, match=f"(?s)^convert: .*{message}"):
+    with pytest.raises(InvalidError, match=f"^convert: .*{message}") as raised:
         image.convert(datasets.ImageFolder(root, v1.Compose(steps)))
+    assert ('layout="chw"), and give all steps after it to the loader' in str(raised.value)) == (
+        "floats" not in message
+    )
 
 
 @pytest.mark.parametrize("short_side", ["256", 0, 256.0, 65501])

@@ -282,7 +282,7 @@ def apart(a: list[float], b: list[float]) -> float:
     return float(largest * math.sqrt(len(a) * len(b) / (len(a) + len(b))))
 
 
-@pytest.mark.parametrize("sides", [(500, 375), (256, 256), (30, 200), (5, 400)], ids=str)
+@pytest.mark.parametrize("sides", [(500, 375), (256, 256), (30, 200), (5, 400), (6, 5)], ids=str)
 def test_boxes_of_resized_crops_have_torchvisions_distribution(sides):
     (width, height), count = sides, 8000
     torch.manual_seed(1)
@@ -302,15 +302,18 @@ def test_boxes_of_resized_crops_have_torchvisions_distribution(sides):
         assert apart([what(box) for box in ours], [what(box) for box in theirs]) < 2.5
 
 
-def test_boxes_of_erasing_have_torchvisions_distribution():
-    count, scale, ratio = 8000, (0.02, 0.33), (0.3, 3.3)
+@pytest.mark.parametrize(("sides", "scale"), [((150, 100), (0.02, 0.33)), ((6, 5), (0.3, 1.0))], ids=str)
+def test_boxes_of_erasing_have_torchvisions_distribution(sides, scale):
+    (width, height), count, ratio = sides, 8000, (0.3, 3.3)
     torch.manual_seed(2)
-    generator, blank = np.random.default_rng(2), torch.empty(1, 100, 150)
+    generator, blank = np.random.default_rng(2), torch.empty(1, height, width)
     theirs = [v1.RandomErasing.get_params(blank, scale, ratio, [0.0])[:4] for _ in range(count)]
-    ours = [draws.erased_box(generator.random, 150, 100, scale, ratio) for _ in range(count)]
-    turned = [(y, x, h, w) for x, y, w, h in (box for box in ours if box)]
+    ours = [draws.erased_box(generator.random, width, height, scale, ratio) for _ in range(count)]
+    found = [(0, 0, width, height) if box is None else box for box in ours]  # as torchvision, if none fits
+    turned = [(y, x, h, w) for x, y, w, h in found]
     for k in range(4):
         assert apart([box[k] for box in turned], [box[k] for box in theirs]) < 2.5
+    assert apart([box is None for box in ours], [box[2:] == (height, width) for box in theirs]) < 2.5
 
 
 def test_boxes_of_crops_and_flips_have_torchvisions_distribution():

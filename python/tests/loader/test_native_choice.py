@@ -38,6 +38,16 @@ def brighter(sample: Any, generator: Any) -> Any:
     return sample[0] // 2, sample[1]
 
 
+class Brighter:
+    """With a repr as that of torchvision's Compose."""
+
+    def __call__(self, sample: Any, generator: Any) -> Any:
+        return brighter(sample, generator)
+
+    def __repr__(self) -> str:
+        return "Brighter(\n    by half,\n" + 100 * "    and more,\n" + ")"
+
+
 def plus_one(label: int) -> int:
     return label + 1
 
@@ -123,6 +133,9 @@ CANNOT: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no batches": (lambda root: image.Folder(root, size=48), {"batch_size": None}, "batch_size=None"),
     "augment": (lambda root: image.Folder(root, size=48), {"augment": brighter}, "augment=.* is no step"),
     "augment, cached": (lambda root: image.Folder(root, size=48), {"augment": brighter, "size": "8MiB"}, "is no step"),
+    "augment of several lines": (
+        lambda root: image.Folder(root, size=48), {"augment": Brighter()}, r"augment=Brighter\( by half,.*\.\.\. is no step",
+    ),
 }  # fmt: skip
 
 

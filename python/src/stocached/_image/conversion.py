@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from .._common.errors import InvalidError
 from .._common.numbers import whole
+from .._common.one_line import one_line
 from .._native import _image_header as native
 from .decoding import Decode
 from .folder import Decoded, Folder
@@ -177,14 +178,21 @@ def _steps(transform: Any, state: _State) -> Iterator[Step]:
             try:
                 yield ours(transform, state)
             except (TypeError, ValueError, KeyError) as error:
-                raise InvalidError(f"convert: {transform} has no equal in stocached.image: {error}") from None
+                raise InvalidError(
+                    f"convert: {one_line(transform, 150)} has no equal in stocached.image: {error}{_ELSE}"
+                ) from None
             return
     raise InvalidError(
-        f"convert: {transform} has no equal in stocached.image; these have: {', '.join((*_KINDS, *_CONVERSIONS))}"
+        f"convert: {one_line(transform, 150)} has no equal in stocached.image; these have: "
+        f"{', '.join((*_KINDS, *_CONVERSIONS))}{_ELSE}"
     )
 
 
 _MODULES = ("torchvision.transforms", "torch.nn.modules.container")
+_ELSE = (
+    '. To keep it, cache stocached.image.Folder(root, short_side=256, layout="chw"), and give all steps after it to the '
+    "loader as a function: augment="
+)
 _CONVERSIONS = ("Compose", "Sequential", "ToTensor", "PILToTensor", "ToPILImage", "ToImage", "ToPureTensor", "Identity")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.one_line import one_line
 from .._samples.schema import Field
 from .decoding import Decode, bytes_of
 from .pipeline import RANDOM, Files, Pipeline, blank_pictures, files_of
@@ -69,7 +70,7 @@ class Decoded:
             return transform
         if isinstance(transform, Step):
             return Compose([self.decode, transform])
-        raise InvalidError(f"transform={transform!r:.100} is no step of stocached.image")
+        raise InvalidError(f"transform={one_line(transform)} is no step of stocached.image")
 
     @property
     def sizes_vary(self) -> bool:
@@ -102,13 +103,13 @@ class Decoded:
             raise UnsupportedError(f"{error}: {_INSTEAD}") from error
         if self.target_transform is not None:
             raise UnsupportedError(
-                f"target_transform={self.target_transform!r:.80} is a function of Python: "
+                f"target_transform={one_line(self.target_transform)} is a function of Python: "
                 "change labels in batch_augment="
             )
         if isinstance(decoding, Compose) and any(step.kind in RANDOM for step in decoding.in_c()):
-            raise UnsupportedError(f"transform={self.transform!r:.80} draws random numbers; give it as augment=")
+            raise UnsupportedError(f"transform={one_line(self.transform)} draws random numbers; give it as augment=")
         if augment is not None and not isinstance(augment, Step):
-            raise UnsupportedError(f"augment={augment!r:.80} is no step of stocached.image: {_INSTEAD}")
+            raise UnsupportedError(f"augment={one_line(augment)} is no step of stocached.image: {_INSTEAD}")
         files = self.files() if indices is None else self.files().subset(indices)
         return Pipeline(files, decoding, augment.in_c() if augment else [], fields, sample_bytes, encoded)
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.one_line import one_line
 from .._common.subsets import as_array
 from .._native import _image_header as native
 from .._samples import dtypes
@@ -169,7 +170,7 @@ class Pipeline:
         cached = bool(fields) and not encoded  # pictures
         if cached and any(step.kind not in BEFORE for step in kept):
             raise UnsupportedError(
-                f"{decoding!r:.150} has other steps than Resize and CenterCrop before the cache: move them to augment="
+                f"{one_line(decoding, 150)} has other steps than Resize and CenterCrop before the cache: move them to augment="
             )
         decode = decoding if isinstance(decoding, Decode) else decoding.decode
         assert decode is not None

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .._common.errors import InvalidError, UnsupportedError
+from .._common.one_line import one_line
 from .._common.subsets import as_array, unwrapped
 from .._datasets.cache_backed import CacheBacked
 from .._datasets.cached_samples import CachedSamples
@@ -95,7 +96,7 @@ def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
     for name, step in (("augment", augment), ("transform", transform)):
         if step is not None and not (steps and isinstance(step, steps.Step)):
             raise UnsupportedError(
-                f"a server fills the cache, and {name}={step!r:.80} is no step of stocached.image: use "
+                f"a server fills the cache, and {name}={one_line(step)} is no step of stocached.image: use "
                 "steps, and batch_augment= for other things"
             )
     if not by_rows:
@@ -107,7 +108,7 @@ def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
 
     before = [] if transform is None else transform.in_c()
     if any(step.kind in RANDOM for step in before):
-        raise UnsupportedError(f"transform={transform!r:.80} draws random numbers: give it as augment=")
+        raise UnsupportedError(f"transform={one_line(transform)} draws random numbers: give it as augment=")
     after = [] if augment is None else augment.in_c()
     sample_bytes = 0 if cache.variable else cache.sample_bytes
     try:

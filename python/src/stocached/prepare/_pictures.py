@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._common.errors import InvalidError
+from .._common.one_line import one_line
 from .._common.subsets import unwrapped
 from .._samples import dtypes
 from ._fingerprint import fingerprint
@@ -29,7 +30,7 @@ def preparer_of(given: Any) -> Any:
     try:
         decoding = dataset.decoding
         if dataset.target_transform is not None:
-            raise InvalidError(f"target_transform={dataset.target_transform!r:.100} is a function")
+            raise InvalidError(f"target_transform={one_line(dataset.target_transform)} is a function")
     except InvalidError as error:
         raise InvalidError(
             f"prepare: {error}; give functions to PreparedDataset(transform=), or write a DataPreparer"
