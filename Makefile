@@ -272,7 +272,8 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
 	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run '(Bucket|Credentials)/versitygw' ./source/kinds ./internal/cli
 
-# Not a part of `make test`: the libraries and the two servers take minutes to build.
+# Not a part of `make test`: the libraries and the two servers take minutes to build. docs/guides/remote.md has the
+# command that builds the program.
 .PHONY: test-cloud
 test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
 	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
@@ -371,8 +372,8 @@ test-compose: setup-python ## run deploy/compose.yaml in containers (needs Docke
 	$(PYTEST) tools/checks_compose.py
 
 .PHONY: test-docs
-test-docs: build setup-python ## run the examples in README.md and docs/
-	$(PY) tools/docs.py README.md python/README.md docs examples
+test-docs: build setup-python setup-versitygw ## run the examples in README.md and docs/
+	$(PY) tools/docs.py README.md python/README.md CONTRIBUTING.md docs examples
 
 # ------------------------------------------------------------------------------------------------ lint
 
