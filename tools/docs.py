@@ -48,7 +48,7 @@ MISSING = 77  # the exit status of an example that says what is not installed
 SECONDS = 300  # for one block; the slowest import torch and frameworks while other tests run, or compile Go programs
 
 LANGUAGES = ("sh", "python", "go", "c", "yaml")
-FENCE = re.compile(r"^ *```(\w+) (run|torch|lightning|transformers|output)(?: as (\S+))?\s*$")
+FENCE = re.compile(r"^( *)```(\w+) (run|torch|lightning|transformers|output)(?: as (\S+))?\s*$")
 UNTRIED = re.compile(rf"^ *```({'|'.join(LANGUAGES)})\s*$")
 ELSEWHERE = re.compile(r"^ *```\w+ by (\S+)\s*$")
 FRAME = re.compile(r"^<!-- run as\n((?:(?!-->).*\n)*)-->\n\Z", re.M)
@@ -83,15 +83,15 @@ def examples(document: Path) -> list[Example]:
         if fence is None:
             k += 1
             continue
-        end = next(n for n in range(k + 1, len(lines)) if lines[n].strip() == "```")
-        body = textwrap.dedent("\n".join(lines[k + 1 : end]) + "\n")
-        if fence[2] == "output":
+        indentation, language, what, file = fence.groups()
+        end = lines.index(f"{indentation}```", k)
+        body = "\n".join(line.removeprefix(indentation) for line in lines[k + 1 : end]) + "\n"
+        if what == "output":
             found[-1].output = body
         else:
             rest = FRAME.search("\n".join(lines[:k]) + "\n")
-            needs = None if fence[2] == "run" else fence[2]
-            frame = (ROOT / fence[3]).read_text() if fence[3] else rest[1] if rest else None
-            found.append(Example(document, k + 1, fence[1], needs, body, frame=frame))
+            frame = (ROOT / file).read_text() if file else rest[1] if rest else None
+            found.append(Example(document, k + 1, language, None if what == "run" else what, body, frame=frame))
         k = end + 1
     return found
 
