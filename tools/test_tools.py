@@ -447,6 +447,11 @@ def test_the_site_refuses_a_link_to_a_missing_file() -> None:
         stage.on_site("[a](../gone.c)", Path("docs"), shown)
 
 
+def test_the_site_shows_blocks_without_what_they_say_to_tests() -> None:
+    text = "a\n\n<!-- run as\n[b](c)\n...\n-->\n```sh run\nls\n```\n<!-- other -->\n```go run as d.txt\ne\n```\n"
+    assert stage.on_site(text, Path("docs"), set()) == "a\n\n```sh\nls\n```\n<!-- other -->\n```go\ne\n```\n"
+
+
 def blocks_of(document: str) -> list[str]:
     """The commands that this file is to look at."""
     return re.findall(r"^```sh by tools/test_tools.py\n(.*?)^```", (docs.ROOT / document).read_text(), re.M | re.S)
