@@ -336,7 +336,7 @@ def program(interpreters: Interpreters, folder: Path, text: str, needs: tuple[st
     (folder / "program.py").write_text(text)
     done = interpreters.torch.run(folder / "program.py", folder, os.environ, SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 WEBDATASET = """

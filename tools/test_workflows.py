@@ -24,7 +24,7 @@ def test_every_action_is_pinned_by_its_hash() -> None:
 
 def steps() -> list[str]:
     """The commands of all steps with `run:`, which stand on its line or in a block below it."""
-    found = []
+    found: list[str] = []
     for file in WORKFLOWS:
         for match in re.finditer(r"^( *)(?:- )?run: (?:\|\n((?:\1  .*\n|\n)+)|(.*)\n)", file.read_text(), re.MULTILINE):
             found.append(textwrap.dedent(match[2]).strip() if match[2] else match[3])
@@ -72,7 +72,7 @@ def test_release_gives_wheels_and_sdist_to_pypi(tmp_path: Path) -> None:
 
 def jobs() -> dict[str, str]:
     """The text of each job, by the names of its file and of the job."""
-    found = {}
+    found: dict[str, str] = {}
     for file in WORKFLOWS:
         _, *parts = re.split(r"^  ([\w-]+):\n(?=    )", file.read_text().partition("\njobs:\n")[2], flags=re.MULTILINE)
         found |= {f"{file.stem}/{name}": text for name, text in zip(parts[::2], parts[1::2], strict=True)}
