@@ -326,7 +326,7 @@ def block_of_moving(word: str) -> str:
     """The block of docs/guides/moving.md that this file runs."""
     text = (ROOT / "docs/guides/moving.md").read_text()
     (found,) = (b for b in re.findall(r"^```python by \S+\n(.*?)^```", text, re.M | re.S) if word in b)
-    return found
+    return str(found)
 
 
 def program(interpreters: Interpreters, folder: Path, text: str, needs: tuple[str, ...]) -> str:
