@@ -208,7 +208,7 @@ charts: setup-torch setup-demo ## draw the charts of bench/results, and measure 
 #   FILES=300000              JPEG files that are damaged, and as many that change while they are decoded
 #   AUGMENTATIONS=200         seeds of each augmentation, through each public interface
 .PHONY: soak
-soak: build/libstocached.so setup-torch ## kill processes at random for hours; the Makefile lists the variables
+soak: build/libstocached.so setup-torch setup-c-tests ## kill processes at random for hours; the Makefile lists the variables
 	$(STRESS) -kills $(or $(KILLS),50000) -seconds $(or $(SECONDS),3600)
 	$(STRESS_MEMORY) -limits 256,512,1024,2048,4096 -rounds $(or $(MEMORY_ROUNDS),50)
 	STOCACHED_TEST_SECONDS=60 $(GO) test -count=1 -timeout 20m -run '^TestManySamplesAndFewSlots$$' ./cache
@@ -272,7 +272,8 @@ test-go: ## test Go without cgo and without the model (`make test-model`)
 test-remote: ## read from versitygw, a real server of the protocol S3 with credentials
 	CGO_ENABLED=0 STOCACHED_VERSITYGW='$(CURDIR)/$(TOOLS)/versitygw' $(GO_TEST) -run '(Bucket|Credentials)/versitygw' ./source/kinds ./internal/cli
 
-# Not a part of `make test`: the libraries and the two servers take minutes to build.
+# Not a part of `make test`: the libraries and the two servers take minutes to build. docs/guides/remote.md has the
+# command that builds the program.
 .PHONY: test-cloud
 test-cloud: setup-cloud ## with the build tag cloud: read from and write to fake-gcs-server and Azurite (needs node)
 	CGO_ENABLED=0 $(GO) build -tags cloud -o /dev/null ./cmd/stocached
@@ -347,7 +348,7 @@ test-cuda: setup-torch ## test batches in pinned memory; needs a GPU
 	$(PYTEST) python/tests/cuda_machine.py
 
 .PHONY: test-learning
-test-learning: setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
+test-learning: setup-c-tests setup-torch setup-demo ## train a small network on real pictures, with ours and with torchvision (minutes)
 	@pictures=$$($(PY) -c 'from pathlib import Path; from demo.images import debian_pictures; print(debian_pictures(Path("build/demo").resolve()) or "")'); \
 	test -n "$$pictures" && STOCACHED_TEST_PICTURES="$$pictures" $(PYTEST) python/tests/loader/test_native_torch.py -k learns
 
@@ -365,14 +366,14 @@ test-demo: setup-demo setup-c-tests setup-versitygw demo-readers ## test the dem
 test-examples: setup-examples setup-c-tests setup-versitygw demo-readers ## run the programs in examples/ on photographs, texts and sounds
 	$(PYTEST) tools/checks_examples.py
 
-# Not a part of `make test`: it needs Docker, and loads images from Docker Hub.
+# Not a part of `make test`: it needs Docker, and loads images from Docker Hub and PyPI.
 .PHONY: test-compose
-test-compose: setup-python ## run deploy/compose.yaml in containers (needs Docker with `docker compose`)
+test-compose: setup-python ## run deploy/compose.yaml and examples/served/compose.yaml in containers (needs Docker with `docker compose`)
 	$(PYTEST) tools/checks_compose.py
 
 .PHONY: test-docs
-test-docs: build setup-python ## run the examples in README.md and docs/
-	$(PY) tools/docs.py README.md python/README.md docs examples
+test-docs: build setup-python setup-versitygw ## run the examples in README.md and docs/
+	$(PY) tools/docs.py README.md python/README.md CONTRIBUTING.md docs examples
 
 # ------------------------------------------------------------------------------------------------ lint
 

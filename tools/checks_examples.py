@@ -47,7 +47,7 @@ ELSEWHERE = {  # a file, and the file and the words of its test
     "c/watch.c": ("cclient/ctest/run.sh", "$build/c/example-watch"),
     "go/main.go": ("examples/go/main_test.go", "train("),
     "go/main_test.go": ("Makefile", "$(GO) list ./..."),
-    "README.md": ("Makefile", "tools/docs.py README.md python/README.md docs examples"),
+    "README.md": ("Makefile", "tools/docs.py README.md python/README.md CONTRIBUTING.md docs examples"),
 }
 
 
@@ -328,6 +328,108 @@ def printed_by(notebook: Path) -> list[str]:
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert {output.get("name") for output in outputs} == {"stdout"}, outputs
     return ["".join(line for output in cell["outputs"] for line in output["text"]) for cell in cells]
+
+
+# ------------------------------------------------------------------------------------------------ moving here
+
+
+def block_of_moving(word: str) -> str:
+    """The block of docs/guides/moving.md that this file runs."""
+    text = (ROOT / "docs/guides/moving.md").read_text()
+    (found,) = (b for b in re.findall(r"^```python by \S+\n(.*?)^```", text, re.M | re.S) if word in b)
+    return str(found)
+
+
+def program(interpreters: Interpreters, folder: Path, text: str, needs: tuple[str, ...]) -> str:
+    """What this program prints, beside the library that the reader comes from."""
+    if missing := missing_packages(needs):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    (folder / "program.py").write_text(text)
+    done = interpreters.torch.run(folder / "program.py", folder, os.environ, SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+WEBDATASET = """
+from pathlib import Path
+
+import webdataset
+
+files = sorted(Path(FOLDER).rglob("*.jpg"))
+with webdataset.ShardWriter("train-%06d.tar", maxcount=8, verbose=0) as shards:
+    for k, file in enumerate(files):
+        shards.write({"__key__": f"{k:04}", "jpg": file.read_bytes(), "cls": k % 7})
+
+pairs = list(THEIRS)
+labels = sorted(int(label) for _, label in pairs)
+BLOCK
+ours = [batch for batch in loader]
+loader.close()
+assert len(dataset) == len(pairs) == len(files), (len(dataset), len(pairs), len(files))
+assert sorted(int(k) for _, labels in ours for k in labels) == labels
+print("the same")
+"""
+
+
+def test_shards_of_webdataset_stay_as_they_are(interpreters: Interpreters, photos: Path, tmp_path: Path) -> None:
+    block = block_of_moving("webdataset.").replace("000099", f"{SAMPLES // 8 - 1:06}").replace("8GiB", "64MiB")
+    (theirs,) = re.findall(r"^# was: (.*)$", block, re.M)
+    text = WEBDATASET.replace("THEIRS", theirs.replace('tar")', 'tar", shardshuffle=False)')).replace("BLOCK", block)
+    text = text.replace("FOLDER", repr(str(photos)))
+    assert program(interpreters, tmp_path, text, ("webdataset", "PIL")) == "the same\n"
+
+
+BLOCKS = """
+import numpy as np
+from stocached.prepare import DataPreparer, DatasetInfo
+
+CONVERTED = 40
+
+
+class MyPreparer(DataPreparer):
+    def dataset_info(self):
+        return DatasetInfo({"image": ((3, 8, 8), "uint8"), "label": ((), "int64")}, samples=CONVERTED, fingerprint="mine 1")
+
+    def samples(self, first, stop):
+        yield from map(make, range(first, stop))
+
+
+def make(index):
+    return {"image": np.full((3, 8, 8), index, np.uint8), "label": index}
+
+
+if __name__ == "__main__":
+    inputs, columns = list(range(CONVERTED)), {"image": "ndarray:uint8:3,8,8", "label": "int"}
+    THEIRS
+    BLOCK
+    assert len(theirs) == len(dataset) == CONVERTED
+    for index in range(CONVERTED):
+        assert theirs[index]["label"] == dataset[index]["label"] == index
+        assert np.array_equal(theirs[index]["image"], dataset[index]["image"])
+    print("the same")
+"""
+
+
+@pytest.mark.parametrize("library", ["litdata", "streaming"])
+def test_prepare_converts_as_litdata_and_streaming(library: str, interpreters: Interpreters, tmp_path: Path) -> None:
+    block = block_of_moving("litdata.").replace("processes=8", "processes=2")
+    begin = {"litdata": "litdata.optimize", "streaming": "with streaming"}[library]
+    (theirs,) = re.findall(rf"^# was: ({begin}.*)$", block, re.M)
+    (reads,) = re.findall(r"# was: (StreamingDataset.*)$", block, re.M)
+    if library == "streaming":
+        theirs = theirs.replace("writer.write(sample)", "[writer.write(sample) for sample in map(make, inputs)]")
+        reads = reads.replace('StreamingDataset("out"', 'StreamingDataset(local="out"')
+    else:
+        theirs = theirs.replace("make,", "make, num_workers=1, start_method='fork',")
+    lines = [f"import {library}", theirs, f"theirs = {library}.{reads}".replace("shuffle=True", "shuffle=False")]
+    text = BLOCKS.replace("THEIRS", "\n    ".join(lines).replace('"out"', '"theirs"'))
+    text = text.replace("BLOCK", block.replace("\n", "\n    "))
+    (tmp_path / "temporary").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        patch.setenv("TMPDIR", str(tmp_path / "temporary"))
+        printed = program(interpreters, tmp_path, text, (library,))
+    assert printed.endswith("the same\n")
 
 
 def test_every_example_has_a_test_and_a_line_in_the_index() -> None:

@@ -6,9 +6,24 @@ It runs a fenced block if the first line has "run" after the language: ```python
 If a block ```text output follows, the example must print it. In this block, a line "..." stands for any number of
 lines, and "..." within a line for any text. Blocks with ```python torch, lightning or transformers need that package.
 If it is not installed, they are skipped and counted. Each block runs in its own folder, in the order of the document,
-and finds our bin/, .venv/bin and build/. Python blocks run in children of a process that has imported NumPy, torch or
-Lightning: tools/warm.py. A block ```python of NAME must be a part of examples/NAME, word for word. A relative link to a
-missing file is a failure too. Needs only the standard library.
+and finds our bin/, .venv/bin and build/; $REPOSITORY is the top folder.
+
+A block that shows only a part of a program has the rest in a comment above it, which readers do not see:
+
+    <!-- run as
+    import numpy as np
+    ...
+    assert len(batch) == 10
+    -->
+
+The block replaces the line "...", with its indentation. ```python run as FILE has the rest in that file. Of a block
+```yaml, which is written to config.yaml, the comment has commands of a shell, or `stocached serve -c config.yaml
+--check` runs. Exit status 77 skips the block, for the reason that it printed. A block ```sh by FILE is run by that
+file, which must name the document. Every block of these languages needs one of these words, so that none is untried.
+
+Python blocks run in children of a process that has imported NumPy, torch or Lightning: tools/warm.py. A block
+```python of NAME must be a part of examples/NAME, word for word. A relative link to a missing file is a failure too.
+Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -20,6 +35,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,11 +44,20 @@ from pathlib import Path
 from warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
+MISSING = 77  # the exit status of an example that says what is not installed
 SECONDS = 300  # for one block; the slowest import torch and frameworks while other tests run, or compile Go programs
 
-FENCE = re.compile(r"^```(\w+) (run|torch|lightning|transformers|output)\s*$")
+LANGUAGES = ("sh", "python", "go", "c", "yaml")
+FENCE = re.compile(r"^( *)```(\w+) (run|torch|lightning|transformers|output)(?: as (\S+))?\s*$")
+UNTRIED = re.compile(rf"^ *```({'|'.join(LANGUAGES)})\s*$")
+ELSEWHERE = re.compile(r"^ *```\w+ by (\S+)\s*$")
+FRAME = re.compile(r"^<!-- run as\n((?:(?!-->).*\n)*)-->\n\Z", re.M)
 EXCERPT = re.compile(r"^```\w+ of (\S+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)]*)?\)")
+
+
+class MissingError(Exception):
+    """What an example needs and is not there."""
 
 
 @dataclass
@@ -43,6 +68,7 @@ class Example:
     needs: str | None  # a package that may be missing
     code: str
     output: str | None = None
+    frame: str | None = None  # the rest of the program, with a line "..."
 
     def __str__(self) -> str:
         return f"{self.document.relative_to(ROOT)}:{self.line} ({self.language})"
@@ -57,25 +83,39 @@ def examples(document: Path) -> list[Example]:
         if fence is None:
             k += 1
             continue
-        end = lines.index("```", k)
-        body = "\n".join(lines[k + 1 : end]) + "\n"
-        if fence[2] == "output":
+        indentation, language, what, file = fence.groups()
+        end = lines.index(f"{indentation}```", k)
+        body = "\n".join(line.removeprefix(indentation) for line in lines[k + 1 : end]) + "\n"
+        if what == "output":
             found[-1].output = body
         else:
-            found.append(Example(document, k + 1, fence[1], None if fence[2] == "run" else fence[2], body))
+            rest = FRAME.search("\n".join(lines[:k]) + "\n")
+            frame = (ROOT / file).read_text() if file else rest[1] if rest else None
+            found.append(Example(document, k + 1, language, None if what == "run" else what, body, frame=frame))
         k = end + 1
     return found
 
 
+def program(example: Example) -> str:
+    """The example with the rest of its program."""
+    if example.language == "yaml":
+        return example.frame or "stocached serve -c config.yaml --check\n"
+    if example.frame is None:
+        return example.code
+    return re.sub(
+        r"^([ \t]*)\.\.\.\n", lambda here: textwrap.indent(example.code, here[1]), example.frame, count=1, flags=re.M
+    )
+
+
 def run(example: Example, folder: Path, python: Interpreters) -> str | None:
     """None if the example works, else what is wrong with it."""
-    environment = os.environ | {"PATH": f"{ROOT}/bin:{ROOT}/.venv/bin:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{ROOT}/bin:{ROOT}/.venv/bin:{os.environ['PATH']}", "REPOSITORY": str(ROOT)}
     try:
         if example.language == "python":
-            (folder / "example.py").write_text(example.code)
+            (folder / "example.py").write_text(program(example))
             done = python.of(example.needs).run(folder / "example.py", folder, environment, SECONDS)
         else:
-            command = {"sh": run_shell, "go": run_go, "c": run_c}[example.language](example, folder)
+            command = {"sh": run_shell, "yaml": run_yaml, "go": run_go, "c": run_c}[example.language](example, folder)
             done = subprocess.run(
                 command,
                 cwd=folder,
@@ -89,6 +129,8 @@ def run(example: Example, folder: Path, python: Interpreters) -> str | None:
         return f"still running after {SECONDS} s"
     finally:
         shutil.rmtree(go_folder(folder), ignore_errors=True)
+    if done.returncode == MISSING:
+        raise MissingError(done.stdout.strip())
     if done.returncode != 0:
         return f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
     if example.output is not None and not matches(example.output, done.stdout):
@@ -115,8 +157,13 @@ class Interpreters:
 
 
 def run_shell(example: Example, folder: Path) -> list[str]:
-    (folder / "example.sh").write_text(example.code)
+    (folder / "example.sh").write_text(program(example))
     return ["bash", "-eu", "example.sh"]
+
+
+def run_yaml(example: Example, folder: Path) -> list[str]:
+    (folder / "config.yaml").write_text(example.code)
+    return run_shell(example, folder)
 
 
 def go_folder(folder: Path) -> Path:
@@ -127,12 +174,12 @@ def go_folder(folder: Path) -> Path:
 def run_go(example: Example, folder: Path) -> list[str]:
     source = go_folder(folder)
     source.mkdir(parents=True)
-    (source / "main.go").write_text(example.code)
+    (source / "main.go").write_text(program(example))
     return [os.environ.get("GO", "go"), "-C", str(ROOT), "run", f"./build/{source.name}"]
 
 
 def run_c(example: Example, folder: Path) -> list[str]:
-    (folder / "example.c").write_text(example.code)
+    (folder / "example.c").write_text(program(example))
     flags = f"-std=c11 -Wall -Wextra -Werror -I{ROOT}/cclient -L{ROOT}/build -Wl,-rpath,{ROOT}/build"
     return ["sh", "-c", f"{os.environ.get('CC', 'cc')} {flags} example.c -o example -lstocached && ./example"]
 
@@ -163,13 +210,29 @@ def stale_excerpts(document: Path) -> Iterator[str]:
             yield f"{document.relative_to(ROOT)}: examples/{name} has no such part:\n{text}"
 
 
+def untried(document: Path) -> Iterator[str]:
+    """Blocks that nobody runs."""
+    text = document.read_text()
+    for number, line in enumerate(text.splitlines(), 1):
+        place = f"{document.relative_to(ROOT)}:{number}"
+        if UNTRIED.match(line):
+            yield f"{place}: {line.strip()} does not say who runs it: add `run`, or `by FILE`"
+        elif elsewhere := ELSEWHERE.match(line):
+            file = ROOT / elsewhere[1]
+            if not file.exists() or document.name not in file.read_text():
+                yield f"{place}: {elsewhere[1]} does not name {document.name}"
+    framed = sum(example.frame is not None for example in examples(document))
+    if len(re.findall(r"^(?:<!-- run as| *```\w+ \w+ as \S+)$", text, re.M)) != framed:
+        yield f"{document.relative_to(ROOT)}: a comment `run as` does not stand above a block that is run"
+
+
 def main(names: list[str]) -> int:
     documents = [ROOT / name for name in names if name.endswith(".md")]
     documents += sorted(path for name in names if not name.endswith(".md") for path in (ROOT / name).rglob("*.md"))
     passed, failed, skipped = 0, 0, 0
     python = Interpreters()
     for document in documents:
-        for wrong_text in (*dead_links(document), *stale_excerpts(document)):
+        for wrong_text in (*dead_links(document), *stale_excerpts(document), *untried(document)):
             print(f"FAILED {wrong_text}")
             failed += 1
         for example in examples(document):
@@ -178,7 +241,12 @@ def main(names: list[str]) -> int:
                 skipped += 1
                 continue
             with tempfile.TemporaryDirectory(prefix="example-") as folder:
-                wrong = run(example, Path(folder), python)
+                try:
+                    wrong = run(example, Path(folder), python)
+                except MissingError as missing:
+                    print(f"SKIPPED [1] {example}: {missing}")
+                    skipped += 1
+                    continue
             print(f"FAILED {example}: {wrong}" if wrong else f"ok {example}", flush=True)
             failed, passed = failed + bool(wrong), passed + (not wrong)
     python.numpy.close()

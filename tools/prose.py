@@ -23,6 +23,7 @@ MEAN = 17.0
 COLUMNS = 100
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
+_COMMENT = re.compile(r"^<!--.*?^-->$", re.M | re.S)  # commands of an example that readers do not see: tools/docs.py
 _NO_PROSE = re.compile(r"^\s*(#|\||<|!\[|={3,}|-{3,}\s*$)")
 _ITEM = re.compile(r"^\s*([-*+]|\d+[.)])\s+")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -105,7 +106,7 @@ def main() -> int:
     failed = 0
     for path in documents(arguments.paths):
         try:
-            text = path.read_text()
+            text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), path.read_text())
         except OSError as error:
             print(f"{path}: {error.strerror}", file=sys.stderr)
             return 2

@@ -265,7 +265,7 @@ examples)
     fi
     own=.venv-examples stamp=.venv-examples/.installed
     [ -n "$(find "$stamp" -newer tools/requirements-examples.txt 2>/dev/null)" ] && exit
-    echo "stocached: installing jax, a kernel for notebooks and photographs (140 MB) into $own, for tests"
+    echo "stocached: installing jax, a kernel for notebooks, photographs and other projects' formats (210 MB) into $own, for tests"
     [ -x "$own/bin/python" ] || "$py" -m venv --without-pip "$own"
     see_ours "$own"
     if knows_uv; then "$venv/bin/uv" pip install --quiet --python "$own/bin/python" --no-deps -r tools/requirements-examples.txt

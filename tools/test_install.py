@@ -90,7 +90,9 @@ def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> N
 
 def test_the_program_for_pictures_of_the_guide(prefix: Path, tmp_path: Path) -> None:
     guide = (ROOT / "docs/guides/c.md").read_text()
-    source, line = re.findall(r"```c\n(#include[^`]*stocached_image[^`]*)```\n```sh\n(cc [^`]*)```", guide)[0]
+    source, line = re.findall(r"```c by .*\n(#include[^`]*stocached_image[^`]*)```\n```sh by .*\n(cc [^`]*)```", guide)[
+        0
+    ]
     (tmp_path / "picture.c").write_text(source)
     (tmp_path / "cat.jpg").write_bytes((ROOT / "source/decode/testdata/500x375.jpg").read_bytes())
     paths = {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{prefix}/lib"}
@@ -99,6 +101,27 @@ def test_the_program_for_pictures_of_the_guide(prefix: Path, tmp_path: Path) -> 
     (tmp_path / "text.jpg").write_text("text")
     failed = subprocess.run([tmp_path / "picture", tmp_path / "text.jpg"], env=os.environ | paths, capture_output=True)
     assert (failed.returncode, failed.stdout) == (1, b"libjpeg: Not a JPEG file: starts with 0x74 0x65\n")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_lines_of_the_guide_install_for_a_compiler(number: int, tmp_path: Path) -> None:
+    """Both ways of docs/guides/c.md, in a folder of this test. What `make build` makes is there already."""
+    lines = re.findall(
+        r"```sh by tools/test_install.py\n(make build [^`]*)```", (ROOT / "docs/guides/c.md").read_text()
+    )[number]
+    (tmp_path / "program.c").write_text("#include <stocached.h>\nint main(void) { return !stoc_version(); }\n")
+    script = f"""
+    make() {{
+        case "$1" in build) command make -n -C {ROOT} build > /dev/null ;; *) command make -C {ROOT} "$@" ;; esac
+    }}
+    sudo() {{ "$@" PREFIX={tmp_path}/usr/local; }}
+    HOME={tmp_path}
+    export PKG_CONFIG_PATH={tmp_path}/usr/local/lib/pkgconfig LD_LIBRARY_PATH={tmp_path}/usr/local/lib SUDO_USER=somebody
+    {lines}
+    cc program.c $(pkg-config --cflags --libs stocached) -o program && ./program
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_what_is_installed_is_found(prefix: Path) -> None:

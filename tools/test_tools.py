@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -444,3 +445,103 @@ def test_the_site_refuses_a_link_to_a_missing_file() -> None:
     assert stage.on_site("[a](../Makefile#L1)", Path("docs"), shown) == f"[a]({stage.SOURCE}Makefile#L1)"
     with pytest.raises(SystemExit, match=r"in docs links to \.\./gone\.c, which"):
         stage.on_site("[a](../gone.c)", Path("docs"), shown)
+
+
+def test_the_site_shows_blocks_without_what_they_say_to_tests() -> None:
+    text = "a\n\n<!-- run as\n[b](c)\n...\n-->\n```sh run\nls\n```\n<!-- other -->\n```go run as d.txt\ne\n```\n"
+    assert stage.on_site(text, Path("docs"), set()) == "a\n\n```sh\nls\n```\n<!-- other -->\n```go\ne\n```\n"
+
+
+def blocks_of(document: str) -> list[str]:
+    """The commands that this file is to look at."""
+    return re.findall(r"^```sh by tools/test_tools.py\n(.*?)^```", (docs.ROOT / document).read_text(), re.M | re.S)
+
+
+# The commands take minutes, and the stages of `make ci` run what they run. So these tests look whether each exists.
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/guides/demo.md", "docs/spec/model.md"])
+def test_commands_of_a_document_exist(document: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    parts = [part.strip() for block in blocks_of(document) for part in re.split(r"\n|&&", re.sub(r" +#.*", "", block))]
+    commands = [part for part in parts if part]
+    assert len(commands) > 3
+    for command in commands:
+        words = [word for word in command.split() if not word.startswith("MODEL_DEEP=")]
+        if words[0] == "make":
+            words.insert(1, "-n")
+        elif words[:2] == ["go", "test"]:
+            (package,) = (word for word in words if word.startswith("./"))
+            if "-run" in words:
+                name = words[words.index("-run") + 1]
+                folder = docs.ROOT / package
+                assert any(
+                    f"func Test{name.removeprefix('Test')}" in file.read_text() for file in folder.glob("*_test.go")
+                ), command
+            words = ["go", "list", package]
+        elif words[:2] == ["go", "generate"]:
+            words.insert(2, "-n")
+        elif words[0].startswith("build/c/"):
+            words = ["make", "-n", "-C", "cclient", f"../{words[0]}"]
+        elif words[0].startswith(".venv/"):
+            assert (docs.ROOT / words[3]).exists() and words[5] in (docs.ROOT / words[3]).read_text()
+            continue
+        elif "/" in words[0]:
+            assert os.access(docs.ROOT / words[0], os.X_OK), command
+            continue
+        done = subprocess.run(words, cwd=docs.ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def test_a_block_shows_a_part_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    (tmp_path / "rest.txt").write_text("x = 2\n...\n")
+    document = tmp_path / "page.md"
+    document.write_text(
+        "<!-- run as\nother\n-->\n```sh run\n1\n```\n<!-- run as\nfor x in (1, 2):\n    ...\n-->\n"
+        "```python run\ny = x\n\nprint(y)\n```\n```python run as rest.txt\nprint(x)\n```\n```python run\nprint()\n```\n"
+    )
+    _, inside, of_file, alone = docs.examples(document)
+    assert docs.program(inside) == "for x in (1, 2):\n    y = x\n\n    print(y)\n"
+    assert docs.program(of_file) == "x = 2\nprint(x)\n"
+    assert docs.program(alone) == "print()\n"
+    assert not list(docs.untried(document))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("```sh\nls\n```\n", "does not say who runs it"),
+        ("```sh run\nls\n```\n", None),
+        ("```json\n{}\n```\n", None),
+        ("```yaml by good.py\n```\n", None),
+        ("```yaml by bad.py\n```\n", "does not name page.md"),
+        ("```yaml by gone.py\n```\n", "does not name page.md"),
+        ("<!-- run as\nls\n-->\n\n```sh run\nls\n```\n", "does not stand above"),
+    ],
+)
+def test_a_block_that_nobody_runs_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, wrong: str | None
+) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    (tmp_path / "good.py").write_text("page.md")
+    (tmp_path / "bad.py").write_text("another.md")
+    document = tmp_path / "page.md"
+    document.write_text(text)
+    found = list(docs.untried(document))
+    assert (wrong is None and not found) or (wrong is not None and len(found) == 1 and wrong in found[0])
+
+
+def test_a_configuration_is_run_by_the_server_or_by_its_comment(tmp_path: Path) -> None:
+    python = docs.Interpreters()
+    for frame, said in (
+        (None, "stocached serve"),
+        ("grep caches config.yaml\n", None),
+        ("echo no redis; exit 77\n", "no redis"),
+    ):
+        example = docs.Example(tmp_path / "page.md", 1, "yaml", None, "caches: [{name: a}]\n", frame=frame)
+        if frame and "77" in frame:
+            with pytest.raises(docs.MissingError, match="no redis"):
+                docs.run(example, tmp_path, python)
+        else:
+            wrong = docs.run(example, tmp_path, python)
+            assert (wrong is None) if said is None else (wrong is not None and said in wrong)
+    python.numpy.close()

@@ -144,6 +144,18 @@ def hot(function):
 
 
 pairs = {
+    "a constant that a docstring has too": (
+        compiled("def f(x):\n    'a'\n    return x + 'a'"),
+        compiled("def f(x):\n    'a'\n    return x + 'b'"),
+    ),
+    "constants in another order": (
+        compiled("def f(x):\n    return [x + 'a', x + 'b']"),
+        compiled("def f(x):\n    return [x + 'b', x + 'a']"),
+    ),
+    "a constant twice": (
+        compiled("def f(x):\n    return [x + 'a', x + 'b', x + 'a']"),
+        compiled("def f(x):\n    return [x + 'a', x + 'b', x + 'b']"),
+    ),
     "arguments": (Scale(2), Scale(3)),
     "types": (Scale(2), Shifted(2)),
     "a method": (Scale(2), Inverted(2)),
@@ -197,6 +209,14 @@ twins = {
     "docstrings and comments": (
         compiled("def f(x):\n    return x"),
         compiled("def f(x):\n    'what it does'\n\n    # and why\n    return x"),
+    ),
+    "a docstring beside constants": (
+        compiled("def f(x):\n    return x + 1, 'a', 2.5"),
+        compiled("def f(x):\n    'what it does'\n    return x + 1, 'a', 2.5"),
+    ),
+    "a docstring beside constants and a function": (
+        compiled("def f(x):\n    g = lambda y: (y, 'b')\n    return g(x) + (x, 'a')"),
+        compiled("def f(x):\n    'b'\n    g = lambda y: (y, 'b')\n    return g(x) + (x, 'a')"),
     ),
     "calls before": (compiled("def f(x):\n    return x + 1"), hot(compiled("def f(x):\n    return x + 1"))),
     "the state of a generator": (Scale(random.Random(1)), Scale(random.Random(2))),

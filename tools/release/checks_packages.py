@@ -139,12 +139,43 @@ def smallest_debian(folder: Path) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
+def block(document: str, word: str) -> str:
+    """The commands of README.md or docs/guides/packages.md that this file runs, by a word in them."""
+    text = (ROOT / document).read_text()
+    blocks = re.findall(r"^```sh by tools/release/checks_packages.py\n(.*?)^```", text, re.M | re.S)
+    (found,) = (commands for commands in blocks if word in commands)
+    return str(found)
+
+
+# In a small Debian, root needs no sudo, and systemd does not run: the command of the unit runs as the user of the unit.
+STAND_INS = """
+sudo() {
+    [ "$1" != -E ] || shift
+    case $1 in
+    -u) user=$2; shift 2; setpriv --reuid "$user" --regid "$user" --clear-groups "$@" ;;
+    *) "$@" ;;
+    esac
+}
+systemctl() {
+    [ "$*" = "enable --now stocached" ]
+    install -d -o stocached /run/stocached
+    unit=/usr/lib/systemd/system/stocached.service
+    command=$(sed -n 's/^ExecStart=//p' $unit | sed 's|%E|/etc|')
+    STOCACHED_SOCKETS_DIR=/run/stocached sudo -u "$(sed -n 's/^User=//p' $unit)" $command > /tmp/serving 2> /tmp/log &
+    server=$!
+    until [ -s /tmp/serving ]; do kill -0 $server && sleep 0.1; done
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A small Debian with our package."""
     with smallest_debian(tmp_path_factory.mktemp("debian")) as root:
-        shutil.copy(deb(native.ARCHITECTURES[MACHINE]), root / "stocached.deb")
-        inside(root, "dpkg -i /stocached.deb")
+        package = deb(native.ARCHITECTURES[MACHINE])
+        shutil.copy(package, root)
+        (install, _) = block("docs/guides/packages.md", "dpkg -i").splitlines()
+        inside(root, STAND_INS + install.replace("amd64", native.ARCHITECTURES[MACHINE].go))
         yield root
 
 
@@ -184,6 +215,40 @@ def test_command_of_the_deb_runs(debian: Path) -> None:
     assert f"version    {VERSION}\n" in said
 
 
+def test_the_lines_of_the_guide_begin_a_service(debian: Path) -> None:
+    (debian / "data/pets").mkdir(parents=True)
+    for k in range(4):
+        (debian / f"data/pets/{k}.txt").write_text(f"pet {k}")
+    guide = "docs/guides/packages.md"
+    commands = [
+        block(guide, "sudo tee"),
+        block(guide, "warm pets"),
+        "kill $server; wait $server || true\n",
+        "sudo -u stocached stocached rm pets\n",
+    ]
+    said = inside(debian, STAND_INS + "".join(commands))
+    assert re.search(r"^filled +4$", said, re.MULTILINE), said
+    (debian / "etc/stocached/config.yaml").unlink()
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/guides/packages.md"])
+def test_the_line_of_a_document_unpacks_the_archive(document: str, debian: Path) -> None:
+    package = archive(native.ARCHITECTURES[MACHINE])
+    shutil.copy(package, debian)
+    line = block(document, "sudo tar").splitlines()[0].replace("x86_64", MACHINE)
+    said = inside(
+        debian,
+        f"{STAND_INS}\ncd /; {line}\n/usr/local/bin/stocached version; ldconfig -p; rm -r /usr/local/bin/stocached*",
+    )
+    assert f"version    {VERSION}\n" in said
+
+
+def test_the_line_of_readme_installs_from_a_clone(tmp_path: Path) -> None:
+    (line,) = (line for line in block("README.md", "sudo tar").splitlines() if line.startswith("go install"))
+    run("sh", "-ec", line, cwd=ROOT, env={**os.environ, "GOBIN": str(tmp_path)})
+    assert f"version    {VERSION}\n" in run(tmp_path / "stocached", "version")
+
+
 def test_service_of_the_deb_serves_as_its_user(debian: Path) -> None:
     """The command of the unit, as the user of the unit: a chroot has no systemd."""
     (debian / "etc/stocached").mkdir(exist_ok=True)
@@ -208,7 +273,7 @@ def test_service_of_the_deb_serves_as_its_user(debian: Path) -> None:
 def test_deb_is_removed(debian: Path) -> None:
     inside(debian, "dpkg --purge stocached")
     assert not (debian / "usr/bin/stocached").exists()
-    inside(debian, "dpkg -i /stocached.deb")
+    inside(debian, f"dpkg -i /{deb(native.ARCHITECTURES[MACHINE]).name}")
 
 
 # ------------------------------------------------------------------------------------------------ rpm
@@ -220,7 +285,11 @@ def rpm_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     knows no other package there. Its loader looks for libraries where Fedora's does."""
     with smallest_debian(tmp_path_factory.mktemp("rpm")) as root:
         (root / "etc/ld.so.conf.d/lib64.conf").write_text("/usr/lib64\n")
-        of_root(root, "--install", "--nodeps", rpm(native.ARCHITECTURES[MACHINE]))
+        line = block("docs/guides/packages.md", "sudo rpm").splitlines()[
+            1
+        ]  # with --root, and without the database of Fedora
+        assert line == f"sudo rpm -i {rpm(native.ARCHITECTURES['x86_64']).name}"
+        of_root(root, "-i", "--nodeps", rpm(native.ARCHITECTURES[MACHINE]))
         yield root
 
 

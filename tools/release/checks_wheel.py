@@ -111,3 +111,22 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         run(commands / "stocached", "rm", name, env=variables)
     assert f"version    {VERSION}\n" in run(commands / "stocached", "version", env=variables)
     assert "libjpeg-turbo 2.1.5" in run(commands / "stocached-decode", "--version", env=variables)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/guides/packages.md"])
+def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path) -> None:
+    """pip takes the wheel of $DIST for the one of the index. torch (several GB) is left out."""
+    if document != "README.md" and MACHINE != "x86_64":
+        pytest.skip("the line has the name of the wheel for x86-64")
+    block = re.search(r"^```sh by tools/release/checks_wheel.py\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+    assert block is not None
+    lines = [line for line in block[1].splitlines() if not line.startswith("pip install torch")]
+    if document != "README.md":
+        run(sys.executable, "-m", "venv", tmp_path / ".venv")
+        lines = [". .venv/bin/activate", *lines]
+        (tmp_path / wheel("x86_64").name).symlink_to(wheel(MACHINE))
+    script = "\n".join([*lines, "stocached version", 'python -c "import stocached; print(stocached.__version__)"'])
+    variables = {**os.environ, "PIP_FIND_LINKS": str(DIST), "PIP_PREFER_BINARY": "1", "PIP_QUIET": "1"}
+    said = run("bash", "-euc", script, cwd=tmp_path, env=variables)
+    assert f"version    {VERSION}\n" in said
+    assert said.splitlines()[-1] == VERSION

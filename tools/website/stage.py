@@ -11,6 +11,7 @@ from pathlib import Path
 SHOWN = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "bench/results", "examples/README.md")
 SOURCE = "https://github.com/stocached/stocached/blob/main/"
 FENCE = re.compile(r"^(\s*```[a-z]+) .*$")
+REST = re.compile(r"^<!-- run as\n(?:(?!-->).*\n)*-->\n", re.M)  # of a program that a block shows a part of: docs.py
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
@@ -32,9 +33,9 @@ def stage(pages: Path) -> list[Path]:
 
 def on_site(text: str, folder: Path, shown: set[Path]) -> str:
     """A document as the site shows it. Links to files that it does not show lead to the repository. Fences lose what
-    they say to our tests."""
+    they say to our tests, and the rest of their programs."""
     lines, code = [], False
-    for line in text.split("\n"):
+    for line in REST.sub("", text).split("\n"):
         if line.lstrip().startswith("```"):
             code = not code
             line = FENCE.sub(r"\1", line)

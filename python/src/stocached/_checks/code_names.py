@@ -125,10 +125,25 @@ def global_values(function: types.FunctionType) -> dict[str, Any]:
     return found
 
 
-def has_docstring(code: types.CodeType) -> bool:
-    if hasattr(inspect, "CO_HAS_DOCSTRING"):  # Python 3.14 and later
-        return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
-    return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
+def without_docstring(code: types.CodeType) -> tuple[int, bytes, list[Any]]:
+    """The flags, instructions and constants of a function, as if it had no docstring."""
+    constants = list(code.co_consts)
+    if not hasattr(inspect, "CO_HAS_DOCSTRING"):  # before Python 3.14, the first constant is the docstring or None
+        if not code.co_name.startswith("<") and constants and isinstance(constants[0], str):
+            constants[0] = None
+        return code.co_flags, code.co_code, constants
+    # A docstring moves the other constants by one. Without it, a constant that no instruction loads may be the first. So
+    # constants get numbers in the order in which instructions load them.
+    body, loaded, numbers, extended = bytearray(code.co_code), [], bytearray(), 0
+    for k in range(0, len(body), 2):
+        argument = body[k + 1] | extended
+        extended = argument << 8 if body[k] == dis.EXTENDED_ARG else 0
+        if body[k] in dis.hasconst:
+            if argument not in loaded:
+                loaded.append(argument)
+            numbers += loaded.index(argument).to_bytes(4, "little")
+            body[k + 1] = 0
+    return code.co_flags & ~inspect.CO_HAS_DOCSTRING, bytes(body + numbers), [constants[k] for k in loaded]
 
 
 def is_filled(cell: Any) -> bool:

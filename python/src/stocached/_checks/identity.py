@@ -29,7 +29,7 @@ import numpy as np
 
 from .._common.errors import StocachedError
 from .._samples import schema
-from .code_names import Reach, global_values, has_docstring, is_filled, is_library
+from .code_names import Reach, global_values, is_filled, is_library, without_docstring
 
 MOST_OBJECTS = 20_000  # that one Identity visits
 MOST_BYTES = 64 * 1024**2  # that it reads of all arrays
@@ -257,14 +257,12 @@ class Identity:
         return digest_of("function", self._code(function.__code__), *self._globals(function), *with_it)
 
     def _code(self, code: types.CodeType) -> bytes:
-        consts = list(code.co_consts)
-        if has_docstring(code):
-            consts[0] = None
+        flags, instructions, consts = without_docstring(code)
         made = [self._code(const) if isinstance(const, types.CodeType) else self.of(const) for const in consts]
-        numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags)
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         names = repr((numbers, arguments, code.co_names, code.co_freevars, code.co_cellvars)).encode()
-        return digest_of("code", code.co_code, names, getattr(code, "co_exceptiontable", b""), *made)
+        return digest_of("code", instructions, names, getattr(code, "co_exceptiontable", b""), *made)
 
     def _globals(self, function: types.FunctionType) -> Iterator[bytes]:
         """Digests of the global values that its code names."""
