@@ -181,6 +181,10 @@ def test_log_stats_and_a_reload(server):
     assert json.loads(told)["bad_samples"] == len(DAMAGED)
     text = subprocess.run([program(), "stats", server.path], capture_output=True, check=True, text=True).stdout
     assert f"bad samples    {len(DAMAGED)}\n" in text
+    settings["caches"][0]["source"]["retry"] = {"tries": 2}  # another source, which may read what this one could not
+    config.write_text(json.dumps(settings))
+    server.process.send_signal(signal.SIGHUP)
+    until(lambda: server.metric("stocached_bad_samples") == 0)
     server.stop()
     server.start()
     assert server.metric("stocached_bad_samples") == 0
