@@ -4,6 +4,7 @@ equal printed text."""
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import re
 import warnings
@@ -17,6 +18,9 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(
         torch is not None and not hasattr(torch.dtype, "itemsize"), reason="stocaching needs torch 2.1 (dtype.itemsize)"
+    ),
+    pytest.mark.skipif(
+        importlib.util.find_spec("stocaching") is None, reason="stocaching is missing: it supports Python before 3.13"
     ),
 ]
 
