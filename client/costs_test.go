@@ -70,7 +70,8 @@ func TestStoppedInALoad(t *testing.T) {
 	all := costs(t, c)
 	cost := all[stoppedAt]
 	slices.Sort(all)
-	if median := all[samples/2]; cost <= 0 || cost > 8*median {
+	// At most as the 99th percentile. On a busy machine some of the others are long too.
+	if median := all[samples/2]; cost <= 0 || cost > max(8*median, all[samples-2]) {
 		t.Errorf("a load of 1 ms that was stopped for %v costs %v, the others about %v", stopLasts, cost, median)
 	}
 	for range 3 { // further loads correct it
