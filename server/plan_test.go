@@ -143,7 +143,11 @@ func TestPlan(t *testing.T) {
 		misses, most := 0, 0
 		for k, i := range indices {
 			if body != "" && k%50 == 0 { // the reader is slow enough for the server
-				eventually(t, "the server is ahead", func() bool { return len(read()) >= min(k+ahead, samples) })
+				next := min(k+ahead, samples)
+				eventually(t, "the server is ahead", func() bool {
+					state, err := c.State(indices[next-1])
+					return err == nil && state == cache.StateReady && len(read()) >= next
+				})
 			}
 			most = max(most, len(read())-k)
 			if _, hit, err := c.View(i); err != nil {
