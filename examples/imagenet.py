@@ -15,6 +15,7 @@ Each of both has a folder of JPEG files for each class, as ImageNet has. The pro
 """
 
 import argparse
+from typing import Any
 
 import torch
 import torchvision
@@ -29,14 +30,14 @@ LAST = [
 ]
 
 
-def loader_of(folder: str, steps: list[v2.Transform], size: str, shuffle: bool) -> DataLoader:
+def loader_of(folder: str, steps: list[v2.Transform], size: str, shuffle: bool) -> DataLoader[Any]:
     pictures = torchvision.datasets.ImageFolder(folder, v2.Compose([*steps, *LAST]))
     dataset, augment = image.convert(pictures)
     return DataLoader(dataset, batch_size=32, shuffle=shuffle, seed=1, num_workers=2, size=size, augment=augment)
 
 
 @torch.no_grad()
-def validate(model: torch.nn.Module, loader: DataLoader) -> tuple[int, LoaderStats]:
+def validate(model: torch.nn.Module, loader: DataLoader[Any]) -> tuple[int, LoaderStats]:
     """How many pictures the model knows, and what the loader did."""
     before, right = loader.stats(), 0
     model.eval()

@@ -188,14 +188,14 @@ def test_imagenet(run: Run, photos: Path) -> None:
     assert fills(run("imagenet.py", photos, photos, "--side", 32, "--size", "64MiB"), 2 * SAMPLES)
 
 
-@example("served/imagenet.py", "served/imagenet.yaml", needs=("torch", "torchvision"))
+@example("served/classifier.py", "served/classifier.yaml", needs=("torch", "torchvision"))
 def test_imagenet_with_a_server(run: Run, photos: Path, server: Server) -> None:
     parts = [f"{server.name}-{part}" for part in ("train", "val")]
     (server.folder / "imagenet").mkdir()
     for part in ("train", "val"):
         (server.folder / "imagenet" / part).symlink_to(photos)
-    begin(server, (EXAMPLES / "served/imagenet.yaml").read_text())
-    assert fills(run("served/imagenet.py", *parts, "--side", 32), 2 * SAMPLES)
+    begin(server, (EXAMPLES / "served/classifier.yaml").read_text())
+    assert fills(run("served/classifier.py", *parts, "--side", 32), 2 * SAMPLES)
     assert [server.reads(part) for part in parts] == [SAMPLES] * 2
 
 

@@ -428,7 +428,7 @@ func TestGuide(t *testing.T) {
 	c, i := loadChart(t), readImage(t)
 	var pods []core.Pod
 	values := 0
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?s)```yaml by \\S+\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		if strings.HasPrefix(block[1], "# values.yaml") {
 			values++
 			if r, err := render(c, block[1]); err != nil {

@@ -3,10 +3,10 @@
 `convert` takes the transforms of torchvision for pictures of a server too. All of them run in the job, in C. The server
 keeps the centre of each picture as a square of 256 pixels, so random crops come from there.
 
-    stocached serve -c imagenet.yaml
-    python imagenet.py pictures-train pictures-val [--epochs 3] [--side 224]
+    stocached serve -c classifier.yaml
+    python classifier.py pictures-train pictures-val [--epochs 3] [--side 224]
 
-imagenet.yaml names both folders. The program prints, for 96 pictures in both:
+classifier.yaml names both folders. The program prints, for 96 pictures in both:
 
     epoch 1: loss 6.52, 18% right, validation 12% right, 0 of 192 samples from the cache
     epoch 2: loss 3.12, 42% right, validation 25% right, 192 of 192 samples from the cache
@@ -14,6 +14,7 @@ imagenet.yaml names both folders. The program prints, for 96 pictures in both:
 """
 
 import argparse
+from typing import Any
 
 import torch
 import torchvision
@@ -24,13 +25,13 @@ from torchvision.transforms import v2
 LAST = [v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
 
 
-def loader_of(cache: str, steps: list[v2.Transform], shuffle: bool) -> DataLoader:
+def loader_of(cache: str, steps: list[v2.Transform], shuffle: bool) -> DataLoader[Any]:
     dataset, augment = image.convert(SourceDataset(cache, transform=v2.Compose([*steps, *LAST])))
     return DataLoader(dataset, batch_size=32, shuffle=shuffle, seed=1, num_workers=2, augment=augment)
 
 
 @torch.no_grad()
-def validate(model: torch.nn.Module, loader: DataLoader) -> tuple[int, LoaderStats]:
+def validate(model: torch.nn.Module, loader: DataLoader[Any]) -> tuple[int, LoaderStats]:
     """How many pictures the model knows, and what the loader did."""
     before, right = loader.stats(), 0
     model.eval()
