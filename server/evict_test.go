@@ -376,7 +376,7 @@ func TestPrefetchEvictsNothing(t *testing.T) {
 			stats, err := c.Stats()
 			ready := int(stats.Ready)
 			if variable {
-				most = ready + 2 // 2 readers may find the same space
+				most = ready + 4 // 2 readers may find the same space, and a smaller sample may still fit after that
 			}
 			if err != nil || stats.Evicted != 0 || m.total() > most || !variable && ready != int(seg.Slots) ||
 				variable && (ready < 5 || stats.ReadyBytes < seg.PayloadBytes*3/4) {
