@@ -22,6 +22,7 @@ const (
 
 const (
 	diskOpening = time.Minute // bounds the wait for others that open the file, and read its index
+	diskEnding  = time.Second // bounds the wait for the end of others whose control part is gone
 	diskLeaving = 5 * time.Second
 )
 
@@ -30,6 +31,12 @@ const controlsName = "disk"
 
 // errAgain says that the file, or its control part, is another one by now.
 var errAgain = errors.New("another process has replaced the file")
+
+// unseenError says that others use the file, and that their control part is not there. The kernel may have closed
+// the control part of a process that ends, and not its file yet. A tool may remove the control part then.
+type unseenError struct{ error }
+
+func (e *unseenError) Unwrap() error { return e.error }
 
 // OpenSharedDisk is OpenDisk for processes that share the file: docs/spec/segment.md, A control part that
 // processes share. The control part is mapped, and the segment serves Cache.Get and Set of any number of
@@ -46,16 +53,19 @@ func OpenSharedDisk(path string, o Options) (s *Segment, replaced string, err er
 	if err := checkFileSize(file.SegmentBytes); err != nil {
 		return nil, "", err
 	}
-	for end := time.Now().Add(diskOpening); ; {
+	for began := time.Now(); ; {
 		var why string
 		s, why, err = openSharedDisk(path, want, file)
 		if why != "" {
 			replaced = why
 		}
-		if !errors.Is(err, errAgain) {
+		passed, unseen := time.Since(began), (*unseenError)(nil)
+		switch {
+		case errors.As(err, &unseen) && passed < diskEnding:
+			time.Sleep(2 * time.Millisecond)
+		case !errors.Is(err, errAgain):
 			return s, replaced, err
-		}
-		if time.Now().After(end) {
+		case passed > diskOpening:
 			return nil, "", fail(ErrExists, "%s: other processes make and replace it all the time", path)
 		}
 	}
@@ -191,8 +201,8 @@ func (s *Segment) joinOthers(dir string, want Header) error {
 		err = s.attachControl(dir, file)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return fail(ErrExists, "%s: %s and perhaps others use it, and this process does not see their control part %s; "+
-			"share /dev/shm with them, or give another folder", s.path, diskMaker(s.disk), s.controlPath)
+		return &unseenError{fail(ErrExists, "%s: %s and perhaps others use it, and this process does not see their control part %s; "+
+			"share /dev/shm with them, or give another folder", s.path, diskMaker(s.disk), s.controlPath)}
 	}
 	return err
 }

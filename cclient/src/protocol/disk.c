@@ -7,12 +7,16 @@
 enum { FILE_LOCK = 0, OPENING_LOCK = 1 }; /* bytes of the file */
 
 #define OPENING_NS UINT64_C(60000000000) /* limits the wait for others that open the file, and read its index */
+#define ENDING_NS UINT64_C(1000000000)   /* limits the wait for the end of others whose control part is gone */
 #define FIRST_PAUSE_NS UINT64_C(250000000)
 #define LAST_PAUSE_NS UINT64_C(15000000000)
 #define FORGIVEN_NS UINT64_C(10000000000) /* after so long without a failure the pauses begin again */
 #define FULL_PAUSE_NS UINT64_C(1000000000)
 #define INDEX_STEP MIB
-enum { AGAIN = 1 }; /* the path or the control part is another one by now: open it again */
+enum {
+    AGAIN = 1, /* the path or the control part is another one by now: open it again */
+    UNSEEN,    /* others use the file, and their control part is not there */
+};
 
 /* ------------------------------------------------------------ failures */
 
@@ -647,7 +651,7 @@ static int begin_alone(stoc_cache *c, struct header *want, int directory_fd, con
     return code;
 }
 
-/* Others share the file. */
+/* Others share the file. UNSEEN: error says so. */
 static int join_others(stoc_cache *c, struct header *want, const char *directory, struct stoc_error *error)
 {
     bool ours;
@@ -659,17 +663,19 @@ static int join_others(stoc_cache *c, struct header *want, const char *directory
                     maker_of(c, who));
     if (code == 0)
         code = attach_control(c, want, directory, &why);
-    if (code == STOC_ENOENT)
-        return fail(error, STOC_EEXIST, 0,
-                    "%s: %s and perhaps others use it, and this process does not see their control part %.120s; share "
-                    "/dev/shm with them, or give another folder",
-                    c->path, maker_of(c, who), c->disk->control_path);
+    if (code == STOC_ENOENT) {
+        fail(error, STOC_EEXIST, 0,
+             "%s: %s and perhaps others use it, and this process does not see their control part %.120s; share "
+             "/dev/shm with them, or give another folder",
+             c->path, maker_of(c, who), c->disk->control_path);
+        return UNSEEN;
+    }
     if (code < 0 && error)
         *error = why;
     return code;
 }
 
-/* Opens the file and becomes a user of it. AGAIN: try again. */
+/* Opens the file and becomes a user of it. AGAIN: try again. UNSEEN: try again for a while. */
 static int begin_use(stoc_cache *c, struct header *want, struct stoc_error *error)
 {
     char directory[64], who[128];
@@ -760,13 +766,21 @@ int stoc_disk_open(const char *path, const struct stoc_options *options, stoc_ca
     if (known.open_flags & STOC_OPEN_KIND_PYTHON)
         c->kind = STOC_KIND_PYTHON;
     handle_list_add(c); /* before it opens descriptions that a forked child must close */
-    for (uint64_t deadline = now_ns() + OPENING_NS; (code = begin_use(c, &want, error)) != 0; end_use(c))
-        if (code < 0 || now_ns() > deadline)
+    for (uint64_t began = now_ns(); (code = begin_use(c, &want, error)) != 0; end_use(c)) {
+        uint64_t passed = now_ns() - began;
+        /* The kernel may have closed the control part of a process that ends, and not its file yet. A tool may remove
+         * the control part then. */
+        if (code == UNSEEN && passed < ENDING_NS)
+            sleep_ns(2000000);
+        else if (code != AGAIN || passed > OPENING_NS)
             break;
+    }
     if (code != 0) {
         handle_list_remove(c);
         end_use(c);
         free_handle(c, false);
+        if (code == UNSEEN)
+            return STOC_EEXIST;
         return code < 0 ? code
                         : fail(error, STOC_EEXIST, 0, "%s: other processes make and replace it all the time", path);
     }
