@@ -133,7 +133,7 @@ func (l *link) connection(caller context.Context) (*conn, error) {
 	case caller.Err() != nil:
 		return nil, errors.Join(context.Cause(caller), err)
 	case errors.Is(err, errEnded):
-		err = l.nobody(errors.New(err.Error())) // without errEnded, or the caller would try again
+		err = l.noServer(errors.New(err.Error())) // without errEnded, or the caller would try again
 	}
 	if errors.Is(err, ErrNoServer) {
 		l.missed.at, l.missed.err = time.Now(), err
@@ -207,12 +207,12 @@ func (l *link) find(ctx context.Context) (*net.UnixConn, error) {
 		if away && !l.once && rest(ctx) {
 			continue
 		}
-		return nil, l.nobody(why)
+		return nil, l.noServer(why)
 	}
 }
 
-// nobody returns ErrNoServer with the reason and the next step.
-func (l *link) nobody(why error) error {
+// noServer returns an ErrNoServer that tells the user the reason and the next step.
+func (l *link) noServer(why error) error {
 	return fmt.Errorf("%w answers on %s (%w); start it: stocached serve -c config.yaml. Hits go on without", ErrNoServer,
 		l.path(), why)
 }

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+import docs
+
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "deploy/compose.yaml"
 EXAMPLE = ROOT / "examples/served/compose.yaml"
@@ -118,16 +120,17 @@ def test_the_job_of_the_example_reads_a_bucket_once(tmp_path: Path) -> None:
 
 def test_the_image_runs_as_the_guide_says(tmp_path: Path) -> None:
     """The two lines of docs/guides/kubernetes.md, with a configuration and data of this test."""
-    guide = (ROOT / "docs/guides/kubernetes.md").read_text()
-    (block,) = re.findall(r"^```sh by tools/checks_compose.py\n(docker build .*\n)(docker run .*\n)```", guide, re.M)
+    (lines,) = docs.blocks_by("tools/checks_compose.py", "docs/guides/kubernetes.md")
+    build, begin = lines.splitlines(keepends=True)
+    assert build.startswith("docker build ") and begin.startswith("docker run ")
     (tmp_path / "data").mkdir()
     (tmp_path / "data/one.txt").write_text("one")
     (tmp_path / "config.yaml").write_text("caches: [{name: one, source: {kind: dir, path: /data}, size: 16MiB}]\n")
     readable(tmp_path)
-    begin = block[1].replace("docker run", "docker run --detach").replace("./config.yaml", f"{tmp_path}/config.yaml")
+    begin = begin.replace("docker run", "docker run --detach").replace("./config.yaml", f"{tmp_path}/config.yaml")
     begin = begin.replace("/data:/data", f"{tmp_path}/data:/data")
-    build = "" if os.environ.get("STOCACHED_TEST_NO_BUILD") else block[0]
-    done = run("sh", "-ec", f"{build}{begin}", data=tmp_path)
+    no_build = os.environ.get("STOCACHED_TEST_NO_BUILD")
+    done = run("sh", "-ec", begin if no_build else build + begin, data=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     container = done.stdout.split()[-1]
     try:

@@ -26,6 +26,8 @@ from typing import Any
 
 import pytest
 
+import docs
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "python/tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 from served import Server, until  # type: ignore[import-not-found,unused-ignore]
@@ -335,9 +337,8 @@ def printed_by(notebook: Path) -> list[str]:
 
 def block_of_moving(word: str) -> str:
     """The block of docs/guides/moving.md that this file runs."""
-    text = (ROOT / "docs/guides/moving.md").read_text()
-    (found,) = (b for b in re.findall(r"^```python by \S+\n(.*?)^```", text, re.M | re.S) if word in b)
-    return str(found)
+    (found,) = (code for code in docs.blocks_by("tools/checks_examples.py", "docs/guides/moving.md") if word in code)
+    return found
 
 
 def program(interpreters: Interpreters, folder: Path, text: str, needs: tuple[str, ...]) -> str:

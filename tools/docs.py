@@ -96,6 +96,12 @@ def examples(document: Path) -> list[Example]:
     return found
 
 
+def blocks_by(file: str, document: str) -> list[str]:
+    """The code of the blocks of a document that another file of the repository runs."""
+    text = (ROOT / document).read_text()
+    return re.findall(rf"^```\w+ by {re.escape(file)}\n(.*?)^```$", text, re.M | re.S)
+
+
 def program(example: Example) -> str:
     """The example with the rest of its program."""
     if example.language == "yaml":
@@ -211,7 +217,7 @@ def stale_excerpts(document: Path) -> Iterator[str]:
 
 
 def untried(document: Path) -> Iterator[str]:
-    """Blocks that nobody runs."""
+    """Says which blocks of a document no test runs."""
     text = document.read_text()
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{document.relative_to(ROOT)}:{number}"

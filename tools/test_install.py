@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import docs
+
 ROOT = Path(__file__).parents[1]
 FILES = {
     "bin/stocached",
@@ -89,10 +91,9 @@ def test_a_program_is_linked_with_the_archive(prefix: Path, tmp_path: Path) -> N
 
 
 def test_the_program_for_pictures_of_the_guide(prefix: Path, tmp_path: Path) -> None:
-    guide = (ROOT / "docs/guides/c.md").read_text()
-    source, line = re.findall(r"```c by .*\n(#include[^`]*stocached_image[^`]*)```\n```sh by .*\n(cc [^`]*)```", guide)[
-        0
-    ]
+    blocks = docs.blocks_by("tools/test_install.py", "docs/guides/c.md")
+    place = next(k for k, block in enumerate(blocks) if "#include" in block and "stocached_image" in block)
+    source, line = blocks[place : place + 2]
     (tmp_path / "picture.c").write_text(source)
     (tmp_path / "cat.jpg").write_bytes((ROOT / "source/decode/testdata/500x375.jpg").read_bytes())
     paths = {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{prefix}/lib"}
@@ -106,9 +107,8 @@ def test_the_program_for_pictures_of_the_guide(prefix: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_lines_of_the_guide_install_for_a_compiler(number: int, tmp_path: Path) -> None:
     """Both ways of docs/guides/c.md, in a folder of this test. What `make build` makes is there already."""
-    lines = re.findall(
-        r"```sh by tools/test_install.py\n(make build [^`]*)```", (ROOT / "docs/guides/c.md").read_text()
-    )[number]
+    blocks = docs.blocks_by("tools/test_install.py", "docs/guides/c.md")
+    lines = [block for block in blocks if block.startswith("make build ")][number]
     (tmp_path / "program.c").write_text("#include <stocached.h>\nint main(void) { return !stoc_version(); }\n")
     script = f"""
     make() {{

@@ -452,16 +452,15 @@ def test_the_site_shows_blocks_without_what_they_say_to_tests() -> None:
     assert stage.on_site(text, Path("docs"), set()) == "a\n\n```sh\nls\n```\n<!-- other -->\n```go\ne\n```\n"
 
 
-def blocks_of(document: str) -> list[str]:
-    """The commands that this file is to look at."""
-    return re.findall(r"^```sh by tools/test_tools.py\n(.*?)^```", (docs.ROOT / document).read_text(), re.M | re.S)
-
-
 # The commands take minutes, and the stages of `make ci` run what they run. So these tests look whether each exists.
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/guides/demo.md", "docs/spec/model.md"])
 def test_commands_of_a_document_exist(document: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    parts = [part.strip() for block in blocks_of(document) for part in re.split(r"\n|&&", re.sub(r" +#.*", "", block))]
+    parts = [
+        part.strip()
+        for block in docs.blocks_by("tools/test_tools.py", document)
+        for part in re.split(r"\n|&&", re.sub(r" +#.*", "", block))
+    ]
     commands = [part for part in parts if part]
     assert len(commands) > 3
     for command in commands:
@@ -518,7 +517,7 @@ def test_a_block_shows_a_part_of_a_program(tmp_path: Path, monkeypatch: pytest.M
         ("<!-- run as\nls\n-->\n\n```sh run\nls\n```\n", "does not stand above"),
     ],
 )
-def test_a_block_that_nobody_runs_is_found(
+def test_a_block_that_no_test_runs_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, wrong: str | None
 ) -> None:
     monkeypatch.setattr(docs, "ROOT", tmp_path)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from test_install import FILES
 
+import docs
 from release import debian as debian_packages
 from release import native
 from release.commands import ROOT
@@ -141,10 +142,9 @@ def smallest_debian(folder: Path) -> Iterator[Path]:
 
 def block(document: str, word: str) -> str:
     """The commands of README.md or docs/guides/packages.md that this file runs, by a word in them."""
-    text = (ROOT / document).read_text()
-    blocks = re.findall(r"^```sh by tools/release/checks_packages.py\n(.*?)^```", text, re.M | re.S)
+    blocks = docs.blocks_by("tools/release/checks_packages.py", document)
     (found,) = (commands for commands in blocks if word in commands)
-    return str(found)
+    return found
 
 
 # In a small Debian, root needs no sudo, and systemd does not run: the command of the unit runs as the user of the unit.

@@ -17,6 +17,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+import docs
 from release.commands import ROOT
 from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, run, wheel
 
@@ -118,9 +119,8 @@ def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path
     """pip takes the wheel of $DIST for the one of the index. torch (several GB) is left out."""
     if document != "README.md" and MACHINE != "x86_64":
         pytest.skip("the line has the name of the wheel for x86-64")
-    block = re.search(r"^```sh by tools/release/checks_wheel.py\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
-    assert block is not None
-    lines = [line for line in block[1].splitlines() if not line.startswith("pip install torch")]
+    block, *_ = docs.blocks_by("tools/release/checks_wheel.py", document)
+    lines = [line for line in block.splitlines() if not line.startswith("pip install torch")]
     if document != "README.md":
         run(sys.executable, "-m", "venv", tmp_path / ".venv")
         lines = [". .venv/bin/activate", *lines]
