@@ -347,12 +347,16 @@ static void a_small_disk_behind(uint32_t policy)
         struct stoc_info disk = {.struct_bytes = sizeof disk}, memory = {.struct_bytes = sizeof memory};
         REQUIRE(stoc_info(c.work.disk, &disk) == 0 && stoc_info(t.cache, &memory) == 0);
         REQUIRE(disk.slots > SAMPLES / 4 && disk.slots + memory.slots < SAMPLES);
-        uint64_t before = 0;
+        uint64_t before = 0, evicted = 0;
         for (int epoch = 0; epoch < 2; epoch++) {
             before = (uint64_t)atomic_load(&t.loads);
+            evicted = stats_of(t.cache).evicted;
             read_epoch_over_disk(&t, &c);
         }
-        EQUAL((uint64_t)atomic_load(&t.loads) - before, SAMPLES - disk.slots - memory.slots);
+        /* With the policy cost, a sample that took longer than others to load may take a slot. Its victim may be read
+           later in this epoch. */
+        uint64_t loads = (uint64_t)atomic_load(&t.loads) - before, rest = SAMPLES - disk.slots - memory.slots;
+        CHECK(rest <= loads && loads <= rest + stats_of(t.cache).evicted - evicted);
         stoc_close(c.work.disk);
         stoc_work_end(&c.work);
         end(&t);
