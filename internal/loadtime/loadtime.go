@@ -80,10 +80,9 @@ func Measure(ctx context.Context, load func(ctx context.Context)) Cost {
 		defer unix.Close(stat)
 	}
 	m := &meter{}
-	began, before := time.Now(), now(stat)
+	before := now(stat)
 	load(context.WithValue(ctx, key{}, m))
 	used := now(stat).minus(before)
-	used.wall = time.Since(began)
 	if outer := of(ctx); outer != nil {
 		outer.mu.Lock()
 		outer.apart = outer.apart.plus(used)
@@ -119,13 +118,23 @@ func (u usage) waits(queued time.Duration, processors int) time.Duration {
 	return max(outside-u.thread-time.Duration((float64(u.delay)+occupied)*part), 0)
 }
 
-// now returns the usage since the thread and the process began, without wall.
-func now(stat int) usage {
-	return usage{process: clock(unix.CLOCK_PROCESS_CPUTIME_ID), delay: runDelay(stat),
-		thread: clock(unix.CLOCK_THREAD_CPUTIME_ID)}
+// quick is far longer than it takes to ask for all times.
+const quick = 50 * time.Microsecond
+
+// now returns the usage since the machine, the thread and the process began. A thread often loses its processor when
+// it asks for its times. Then they are not those of one moment, and now asks again.
+func now(stat int) (u usage) {
+	for range 4 {
+		u = usage{wall: clock(unix.CLOCK_MONOTONIC), process: clock(unix.CLOCK_PROCESS_CPUTIME_ID),
+			delay: runDelay(stat), thread: clock(unix.CLOCK_THREAD_CPUTIME_ID)}
+		if clock(unix.CLOCK_MONOTONIC)-u.wall < quick {
+			break
+		}
+	}
+	return u
 }
 
-// clock returns the processor time of this thread or process.
+// clock returns the time of a clock, for example the processor time of this thread.
 func clock(id int32) time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(id, &t) != nil {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from time import monotonic_ns, perf_counter_ns, thread_time_ns
+from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 _QUICK = 50_000  # ns: work that took less hardly waited for a processor, and asking takes 2.5 us
@@ -47,16 +47,22 @@ def _schedule() -> _Schedule:
     return schedule
 
 
+def _at_one_moment() -> tuple[int, int, int]:
+    """The time, the processor time of this thread, and how long it has been runnable without a processor. A thread
+    often loses its processor in a call for its time. Then the numbers do not fit, and this asks again."""
+    schedule = _schedule()
+    for _ in range(4):
+        now, thread, delay = monotonic_ns(), thread_time_ns(), schedule.delay()
+        if monotonic_ns() - now < _QUICK:
+            break
+    return now, thread, delay
+
+
 def idle_ns() -> int:
     """A clock that goes on while this thread has no processor and does not ask for one: while it waits for a disk,
     for the network or for a lock. Only differences count."""
-    schedule, idle = _schedule(), 0
-    for _ in range(4):
-        now = monotonic_ns()
-        idle = now - thread_time_ns() - schedule.delay()
-        if monotonic_ns() - now < _QUICK:
-            break  # else the thread lost its processor, as often in a call for its time, and the numbers do not fit
-    return idle
+    now, thread, delay = _at_one_moment()
+    return now - thread - delay
 
 
 def delay_ns() -> int:
@@ -86,14 +92,14 @@ class LoadTime:
     seconds: float | None = None
 
     def __enter__(self) -> LoadTime:
-        self._schedule = _schedule()
-        self._delay, self._began = self._schedule.delay(), perf_counter_ns()
+        now, _, delay = _at_one_moment()
+        self._began = now - delay
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
-            took = perf_counter_ns() - self._began
-            self.seconds = max(took - (self._schedule.delay() - self._delay), 1) / 1e9
+            now, _, delay = _at_one_moment()
+            self.seconds = max(now - delay - self._began, 1) / 1e9
 
 
 LoadTime.__module__ = "stocached"  # where users find it
