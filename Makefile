@@ -287,10 +287,10 @@ test-bench: ## run the benchmarks in small sizes, for seconds
 
 # Other stages run the tests of several processes: the race detector sees only one process, and makes these tests ten
 # times slower. Other stages also run the long tests of one goroutine, tests that count allocations, tests that count the
-# reads of planned jobs (TestPlannedJobs and TestSideBuffer find their races), TestAuto/slow, which takes times, and
-# control, policy and server/config, which have no goroutines. One command runs all packages, so that they compile and
-# run in parallel. The slowest packages come first.
-RACE_SKIP = TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
+# reads of planned jobs (TestPlannedJobs and TestSideBuffer find their races), TestAuto/slow and TestCostsOfLoads, which
+# take times, and control, policy and server/config, which have no goroutines. One command runs all packages, so that
+# they compile and run in parallel. The slowest packages come first.
+RACE_SKIP = TestCostsOfLoads|TestPlannedShares|TestPlannedUnequalSpeeds|TestPlannedLateStart|TestGarbage|TestMemoryOfALongList|TestChainsLoss|TestDisk|TestEveryByteFlipped|TestExpandBraces|TestNeed|TestPictureLargerThanTheMemory|TestNoAllocations|TestChains|TestRandomOperationsAgainstAModel|TestOrientationInEachFit|TestHelperAgainstGo|TestGoingOn|TestTenMillionSamples
 .PHONY: test-go-race
 test-go-race: ## test Go under the race detector
 	processes=$$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/\1/p' cache/multi_test.go cache/huge_test.go | paste -sd '|') && \
