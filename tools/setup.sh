@@ -286,6 +286,7 @@ dist)
     missing=
     command -v rpm >/dev/null || missing="$missing rpm"
     command -v debootstrap >/dev/null || missing="$missing debootstrap"
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
     command -v qemu-aarch64-static >/dev/null || missing="$missing qemu-user-static"
     [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing="$missing libc6-arm64-cross"
     install_packages $missing

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from release import made, native
+
 ROOT = Path(__file__).resolve().parents[1]
+WORKFLOWS = ROOT / ".github/workflows"
 
 
 def row(name: str) -> tuple[str, str]:
@@ -47,6 +50,46 @@ def test_go_and_the_c_library() -> None:
 
 
 def test_linux() -> None:
-    assert row("Linux")[0].startswith(value("cclient/src/protocol/create.c", r"Linux (\d+\.\d+) with tmpfs") + " ")
-    assert "from 6.1 on" in row("Linux")[0]
-    assert "Since Linux 6.1 " in (ROOT / "docs/spec/segment.md").read_text()
+    """The table has the kernels that the sources name."""
+    for create in ("cclient/src/protocol/create.c", "shm/create.go"):
+        assert row("Linux")[0].startswith(value(create, r"Linux (\d+\.\d+) with tmpfs") + " and later, ")
+    huge = row("Linux")[0].partition("huge pages from ")[2]
+    for file in ("cclient/src/protocol/huge_pages.c", "shm/huge.go", "docs/spec/segment.md"):
+        assert huge == value(file, r"Since Linux (\d+\.\d+) a") + " on", file
+    assert value("docs/guides/operations.md", r"On Linux (\d+\.\d+) and later, the payload uses huge pages") in huge
+
+
+def job(file: str, name: str) -> str:
+    """The text of a job of a workflow."""
+    found = re.search(rf"^  {name}:\n((?:    .*\n)+)", (WORKFLOWS / f"{file}.yml").read_text(), re.MULTILINE)
+    assert found, (file, name)
+    return found[1]
+
+
+def test_every_python_of_the_table_is_in_the_workflows_and_in_the_tests_of_the_wheel() -> None:
+    supported, tested = row("Python")
+    (of_ci,) = re.findall(r'python-version: "([\d.]+)"', job("ci", "ci"))
+    (matrix,) = re.findall(r"python: \[(.*?)\]", job("ci", "other-pythons"))
+    others = re.findall(r"\d+\.\d+", matrix)
+    assert tested.startswith(
+        f"{of_ci} in all tests; {', '.join(others[:-1])} and {others[-1]} in the tests without torch;"
+    )
+    assert set(made.PYTHONS) == {of_ci, *others}
+    first, last = (int(version.removeprefix("3.")) for version in (made.PYTHONS[0], made.PYTHONS[-1]))
+    assert tuple(f"3.{minor}" for minor in range(first, last + 1)) == made.PYTHONS
+    assert supported == f"{made.PYTHONS[0]} and later"
+    for file, name in (("release", "packages"), ("nightly", "dist")):
+        assert set(re.findall(r"^ +(3\.\d+)$", job(file, name), re.MULTILINE)) == set(made.PYTHONS), file
+
+
+def test_every_architecture_of_the_table_has_packages_and_machines() -> None:
+    supported, tested = row("architecture")
+    names = supported.split("; ")
+    # GOARCH calls x86-64 amd64.
+    assert [name.replace("x86-64", "amd64") for name in names] == [one.go for one in native.ARCHITECTURES.values()]
+    assert tested.startswith(f"{names[0]}; of {names[1]}, C tests and the commands in an emulator")
+    assert "on both" in tested
+    for file, jobs in (("ci", "ci"), ("release", "images")):
+        (matrix,) = re.findall(r"machine: \[(.*?)\]", job(file, jobs))
+        machines = ["arm64" if machine.endswith("-arm") else "x86-64" for machine in matrix.split(", ")]
+        assert machines == names, file

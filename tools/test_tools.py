@@ -16,7 +16,7 @@ import failures
 import mutations
 import stages
 import warm
-from release import debian, native
+from release import debian, made, native
 from website import stage
 
 import docs
@@ -437,6 +437,31 @@ def test_a_build_of_packages_names_all_files_that_it_lacks(
     assert said.startswith(f"stocached: {', '.join(missing)} of ") and "tools/get_libjpeg_turbo.sh" in said
     assert ("stocached: false source " in said) == (apt is not None)
     assert there not in said and [file.name for file in tmp_path.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(
+    ("lists", "archive"),
+    [
+        ("deb http://archive.ubuntu.com/ubuntu noble main\n", "http://deb.debian.org/debian"),
+        ("Types: deb\nURIs: http://mirror.example/debian/\nSuites: bookworm\n", "http://mirror.example/debian"),
+        ("deb [signed-by=/keys] https://mirror.example/debian bookworm main\n", "https://mirror.example/debian"),
+        ("URIs: http://mirror.example/debian-security\n", "http://deb.debian.org/debian"),
+    ],
+)
+def test_a_small_debian_comes_from_the_archive_of_this_machine_if_it_has_one(
+    lists: str, archive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debian, "lists_of_the_machine", lambda: {"a.list": lists})
+    assert debian.mirror() == archive
+
+
+def test_a_test_of_packages_may_not_be_skipped_before_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SKIPS", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no root"):
+        made.lacking("no root")
+    monkeypatch.setenv("SKIPS", "0")
+    with pytest.raises(pytest.fail.Exception, match="no root; SKIPS=0"):
+        made.lacking("no root")
 
 
 def test_the_site_refuses_a_link_to_a_missing_file() -> None:

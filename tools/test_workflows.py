@@ -96,6 +96,15 @@ def test_a_job_installs_what_make_may_not() -> None:
     assert looked > 2
 
 
+def test_packages_are_made_without_skipping_a_test() -> None:
+    """Above all before they are published."""
+    made = [command for command in steps() if "make dist" in command]
+    assert len(made) == 2
+    assert all(command.endswith(" make dist SKIPS=0") for command in made)
+    done = subprocess.run(["make", "-n", "dist", "SKIPS=0"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(r"^DIST=build/dist SKIPS=0 .*checks_packages\.py$", done.stdout, re.MULTILINE)
+
+
 def test_root_finds_go_and_python() -> None:
     """sudo replaces PATH by its secure_path, also with --preserve-env=PATH."""
     for command in steps():

@@ -10,12 +10,17 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+NUMBER = r"\d+\.\d+\.\d+"
+SENTENCE, FILE = r"(?<=^Version )", r"(?<=stocached[-_])"  # before the number in a document
 PLACES = (
     ("cclient/src/internal.h", r'(?<=^#define STOC_PRODUCT_VERSION ")[^"]*'),
     ("internal/cli/version.go", r'(?<=^const version = ")[^"]*'),
     ("deploy/chart/stocached/Chart.yaml", r"(?<=^version: ).*"),
     ("deploy/chart/stocached/Chart.yaml", r'(?<=^appVersion: ")[^"]*'),
     ("deploy/image/Containerfile", r'(?<=image\.version=")[^"]*'),
+    ("README.md", rf"(?:{SENTENCE}|{FILE}){NUMBER}"),
+    ("python/README.md", rf"{SENTENCE}{NUMBER}"),
+    ("docs/guides/packages.md", rf"{FILE}{NUMBER}"),
 )
 
 

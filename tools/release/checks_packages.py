@@ -24,7 +24,7 @@ import docs
 from release import debian as debian_packages
 from release import native
 from release.commands import ROOT
-from release.made import DIST, MACHINE, VERSION, run, unpacked, wheel
+from release.made import DIST, MACHINE, VERSION, lacking, run, unpacked, wheel
 
 ARCHITECTURES = list(native.ARCHITECTURES.values())
 UNITS = {
@@ -127,11 +127,12 @@ def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
 @contextmanager
 def smallest_debian(folder: Path) -> Iterator[Path]:
     """The root of a Debian with its smallest set of packages."""
-    archive = debian_packages.mirror()
-    if os.geteuid() or not shutil.which("debootstrap") or archive is None:
-        pytest.skip("debootstrap needs root, and an archive of Debian in the files of apt")
+    keys = Path(debian_packages.KEYS)
+    if os.geteuid() or not shutil.which("debootstrap") or not keys.is_file():
+        lacking(f"a small Debian needs root, debootstrap, and the file {keys} of the package debian-archive-keyring")
     packed = ROOT / "build/debian-bookworm.tar"
-    bootstrap = ("debootstrap", "--variant=minbase")
+    archive = debian_packages.mirror()
+    bootstrap = ("debootstrap", "--variant=minbase", f"--keyring={keys}")
     if not packed.is_file():
         run(*bootstrap, f"--make-tarball={packed}", "bookworm", ROOT / "build/debian-bookworm", archive)
     root = folder / "root"
@@ -206,12 +207,13 @@ def test_deb_installs_units_and_user(debian: Path) -> None:
     assert "libstocached.so.1" in inside(debian, "ldconfig -p")
 
 
-def test_command_of_the_deb_runs(debian: Path) -> None:
-    said = inside(
-        debian,
-        "stocached create first --samples 10 --sample-bytes 1000; stocached stats first --json; stocached rm first; stocached version",
-    )
-    assert '"name": "first"' in said
+def test_first_use_of_readme_in_a_shell_runs_with_the_command_of_the_deb(debian: Path) -> None:
+    (example,) = (one for one in docs.examples(ROOT / "README.md") if one.language == "sh")
+    (debian / "root/first.sh").write_text(docs.program(example))
+    shutil.copy(ROOT / "README.md", debian / "root")
+    said = inside(debian, "cd /root; REPOSITORY=/root bash -eu first.sh; stocached version")
+    assert "config.yaml: good, 1 cache" in said
+    assert re.search(r"^NAME +faces$|faces", said, re.MULTILINE), said
     assert f"version    {VERSION}\n" in said
 
 

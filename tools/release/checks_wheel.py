@@ -19,7 +19,7 @@ from elftools.elf.sections import SymbolTableSection
 
 import docs
 from release.commands import ROOT
-from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, run, wheel
+from release.made import DIST, MACHINE, PYTHONS, VERSION, interpreter, lacking, run, wheel
 
 WHEELS = sorted(DIST.glob("*.whl"))
 LIBRARIES = ("stocached/libstocached.so", "stocached/libstocached_image.so")
@@ -88,7 +88,7 @@ def test_auditwheel_finds_only_symbols_of_glibc_2_17(package: Path) -> None:
 def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:
-        pytest.skip(f"no Python {version} on this machine, and none could be downloaded")
+        lacking(f"no Python {version} on this machine, and none could be downloaded")
     environment = tmp_path / "environment"
     run(python, "-m", "venv", "--without-pip", environment)
     commands = environment / "bin"
@@ -97,10 +97,11 @@ def test_first_use_in_an_environment_without_a_compiler(version: str, tmp_path: 
         sys.executable, "-m", "pip", "--python", commands / "python", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
         wheel(MACHINE),
     )  # fmt: skip
-    example = re.search(r"^```python run\n(.*?)^```", (ROOT / "python/README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert example is not None
-    said = run(commands / "python", "-c", example[1], env=variables, cwd=tmp_path)
-    assert said.splitlines()[-1] == "(3, 3, 224, 224) [ True False  True]", said
+    (example,) = (e for e in docs.examples(ROOT / "README.md") if e.language == "python" and e.needs is None)
+    (tmp_path / "loop.py").write_text(docs.program(example))
+    said = run(commands / "python", "loop.py", env=variables, cwd=tmp_path)
+    assert example.output is not None
+    assert docs.matches(example.output, said), said
     picture = base64.b64encode(runpy.run_path(str(ROOT / "python/tests/test_wheel.py"))["PICTURE"]).decode()
     said = run(commands / "python", "-c", DECODE, picture, env=variables, cwd=tmp_path)
     assert said == "8 16 3 62 False\n", "libjpeg-turbo is inside the library, so no file of that name is loaded"
@@ -120,6 +121,9 @@ def test_the_lines_of_a_document_install_the_wheel(document: str, tmp_path: Path
     if document != "README.md" and MACHINE != "x86_64":
         pytest.skip("the line has the name of the wheel for x86-64")
     block, *_ = docs.blocks_by("tools/release/checks_wheel.py", document)
+    text = (ROOT / document).read_text()
+    if "not released" in text or document != "README.md":
+        assert f"pip install {wheel('x86_64').name}" in text
     lines = [line for line in block.splitlines() if not line.startswith("pip install torch")]
     if document != "README.md":
         run(sys.executable, "-m", "venv", tmp_path / ".venv")

@@ -22,13 +22,13 @@ def lists_of_the_machine() -> dict[str, str]:
     return {file.name: file.read_text() for file in files if file.suffix in (".list", ".sources") and file.is_file()}
 
 
-def mirror() -> str | None:
-    """Debian's archive that this machine uses."""
+def mirror() -> str:
+    """Debian's archive that this machine uses, or on another distribution the one that is near everywhere."""
     for text in lists_of_the_machine().values():
         found = re.search(r"^(?:URIs: |deb (?:\[.*?\] )?)(\S+/debian)/?\s", text, re.MULTILINE)
         if found:
             return found[1]
-    return None
+    return "http://deb.debian.org/debian"
 
 
 def apt(folder: Path, sources: Mapping[str, str]) -> list[str]:
@@ -55,10 +55,9 @@ def python(version: str) -> str | None:
     of that Debian beside it, so it runs on this machine, and changes nothing of it."""
     top = TOOLS / f"python{version}"
     program = top / f"usr/bin/python{version}"
-    archive = mirror()
-    if not program.is_file() and version in PYTHONS and archive and shutil.which("apt-get"):
+    if not program.is_file() and version in PYTHONS and Path(KEYS).is_file() and shutil.which("apt-get"):
         work = TOOLS / "apt"
-        source = f"deb [signed-by={KEYS}] {archive} {PYTHONS[version]} main\n"
+        source = f"deb [signed-by={KEYS}] {mirror()} {PYTHONS[version]} main\n"
         command = apt(work, {"newer.list": source})
         names = (f"python{version}-minimal", f"libpython{version}-stdlib")
         run(*command, "install", "--yes", "--download-only", *names)
