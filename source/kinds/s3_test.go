@@ -28,6 +28,7 @@ type bucketOf struct {
 	remote map[string]any // how to reach it
 	put    func(t *testing.T, key string, data []byte)
 	remove func(t *testing.T, key string)
+	server *s3test.Server // counts and spoils its answers
 }
 
 // upload puts all files of a folder, under the key data/.
@@ -58,7 +59,7 @@ func servers(t *testing.T) map[string]func(t *testing.T) bucketOf {
 	for name, start := range s3test.Servers(t) {
 		all[name] = func(t *testing.T) bucketOf {
 			s := start(t)
-			return bucketOf{"s3://" + bucket, map[string]any{"endpoint": s.URL}, s.Put, s.Remove}
+			return bucketOf{"s3://" + bucket, map[string]any{"endpoint": s.URL}, s.Put, s.Remove, s}
 		}
 	}
 	maps.Copy(all, more(t))
