@@ -69,9 +69,9 @@ func (d *driver) send(ctx context.Context, method, name string, header map[strin
 		return nil, remote.NetworkError(name, err)
 	}
 	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusPartialContent {
-		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // a part of the text is better than none
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 64<<10)) // a part of the text is better than none
 		a.Body.Close()
-		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", text))
+		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...)))
 	}
 	return a, nil
 }

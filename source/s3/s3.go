@@ -119,6 +119,7 @@ func (d *driver) explained(name string, err error) error {
 	if said.Message != said.Code && said.Message != "" {
 		text += ": " + said.Message
 	}
+	text = d.keys.hide(text)
 	if said.StatusCode >= 300 && said.StatusCode < 400 || said.Code == "AuthorizationHeaderMalformed" ||
 		said.Code == "IllegalLocationConstraintException" {
 		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
