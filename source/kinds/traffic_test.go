@@ -387,6 +387,50 @@ func TestNeighboursOfAShard(t *testing.T) {
 	}
 }
 
+// Ensure that records and rows of an object that lie side by side are read by one request with read_ahead: blocks, and
+// one by one without it, and that local files have no blocks.
+func TestNeighboursOfRows(t *testing.T) {
+	s3test.Environment(t)
+	want := noise(100) // 11 MB: blocks of 74 and 26 samples
+	s := s3test.Fake(t)
+	s.Put(t, "raw", bytes.Join(want, nil))
+	s.Put(t, "x.npy", arrayOf(want))
+	for _, c := range []source.Settings{{"kind": "raw", "path": "raw", "sample_bytes": 110 << 10}, {"kind": "npy", "path": "x.npy"}} {
+		name := c["path"].(string)
+		c["path"], c["remote"] = "s3://"+s3test.Bucket+"/"+name, map[string]any{"endpoint": s.URL, "hedge": false}
+		for blocks, wanted := range map[bool]int64{true: 2, false: 100} {
+			src, ahead, err := kinds.Whole(t.Context(), kinds.Open, mergedWith(c, "read_ahead", map[string]any{"blocks": blocks}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			if b, has := src.(source.Blocks); ahead == nil || has != blocks || has && (b.Blocks() != 2 || b.BlockOf(73) != 0 || b.BlockOf(74) != 1 ||
+				b.BlockOf(100) != -1 || !strings.Contains(src.Where(99), name)) {
+				t.Errorf("%s, blocks: %v: %T", name, blocks, src)
+			}
+			s.Settle()
+			requests, sent := s.Requests.Load(), s.Bytes.Load()
+			readAll(t, src, want)
+			s.Settle()
+			requests, sent = s.Requests.Load()-requests, s.Bytes.Load()-sent
+			if requests != wanted || sent > 100*110<<10*102/100 {
+				t.Errorf("%s, blocks: %v: %d requests and %d bytes", name, blocks, requests, sent)
+			}
+			if b, has := src.(source.Blocks); has {
+				err := b.ReadBlock(t.Context(), 2, func(int, []byte) error { return nil })
+				if first, n := b.Block(2); n != 0 || !errors.Is(err, source.ErrIndex) {
+					t.Errorf("block 2 of %s has %d samples from %d on, %v", name, n, first, err)
+				}
+			}
+		}
+	}
+	local := source.Settings{"kind": "raw", "path": write(t, t.TempDir()+"/raw", bytes.Join(want, nil)), "sample_bytes": 110 << 10,
+		"read_ahead": map[string]any{"blocks": true}}
+	if _, _, err := kinds.Whole(t.Context(), kinds.Open, local, nil); !errors.Is(err, source.ErrInvalid) {
+		t.Errorf("blocks of a local file: %v", err)
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
