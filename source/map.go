@@ -18,10 +18,10 @@ type Map struct {
 
 // Map maps n bytes from offset, n at least 1. The caller has checked that the file is long enough.
 // Errors: ErrClosed, errors of the system with the path.
-func (f *File) Map(offset int64, n int) (*Map, error) {
+func (f *File) Map(ctx context.Context, offset int64, n int) (*Map, error) {
 	if f.objects != nil {
 		copied := make([]byte, n)
-		return &Map{Bytes: copied}, f.readRemote(context.Background(), copied, offset)
+		return &Map{Bytes: copied}, f.readRemote(ctx, copied, offset)
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()

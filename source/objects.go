@@ -33,6 +33,15 @@ type Objects interface {
 	Close()
 }
 
+type opening struct{}
+
+// Opening returns the context of reads that open a source. Objects try these again themselves: package wrap tries reads
+// of samples again, and has no source yet.
+func Opening(ctx context.Context) context.Context { return context.WithValue(ctx, opening{}, true) }
+
+// IsOpening says whether ctx comes from Opening.
+func IsOpening(ctx context.Context) bool { return ctx.Value(opening{}) != nil }
+
 // Writable are Objects that can also be written.
 type Writable interface {
 	Objects

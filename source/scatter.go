@@ -20,6 +20,8 @@ const (
 	// RemoteGap is the largest gap between two extents of an object that is read to save a request. A request takes
 	// about as long as 2 MiB at 1 Gbit/s and 20 ms, but the gap costs the bytes of a link that others use too.
 	RemoteGap = 64 << 10
+	// MostBlock is the most bytes of an object that a block has, unless a sample has more.
+	MostBlock = 8 << 20
 	// mostParts is the most extents of one call.
 	mostParts = 32
 )

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/base64"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -18,7 +19,8 @@ import (
 
 // Ensure that no credential shows in anything that a whole run prints, answers or keeps: its log, its errors,
 // metrics, command lines and files. The run has two sources, in a bucket and on a web server with a password and
-// a signed address, and a tier with a password. All of them work, then refuse, and then are gone.
+// a signed address, and a tier with a password. All of them work, then refuse with an answer that repeats the request,
+// and then are gone.
 func TestSecretsOfAWholeRun(t *testing.T) {
 	const n = 60
 	const webPassword, signature, enginePassword = "web-password-7x", "signature-9y", "engine-password-3z"
@@ -33,7 +35,7 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "me" || password != webPassword || r.URL.RawQuery != "sig="+signature || down.Load() {
 			w.WriteHeader(http.StatusForbidden)
-			fmt.Fprintf(w, "not allowed")
+			fmt.Fprintf(w, "%s is not allowed for %s (%s), %q", r.URL, r.Header.Get("Authorization"), password, r.URL.Query())
 			return
 		}
 		w.Header().Set("ETag", `"1"`)
@@ -50,9 +52,11 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 		disk, engine.Addr, enginePassword, address, servedBytes, bucketSegments, s3test.Bucket, s.URL, servedBytes))
 	served.start()
 	served.reaches()
-	wantFetch(t, served.dial(), first(n/2)) // the others are read when nothing works any more
+	client := served.dial()
+	wantFetch(t, client, first(n/2)) // the others are read when nothing works any more
 	secrets := map[string]string{"the secret key": s3test.SecretKey, "the access key": s3test.AccessKey, "the web's password": webPassword,
-		"the signature": signature, "the engine's password": enginePassword}
+		"the signature": signature, "the web's password in base64": base64.StdEncoding.EncodeToString([]byte("me:" + webPassword)),
+		"the engine's password": enginePassword}
 	check := func(where, text string) {
 		t.Helper()
 		for what, secret := range secrets {
@@ -95,6 +99,10 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 				t.Errorf("warm %s does not fail: %s%s", name, stdout, stderr)
 			}
 		}
+		err := client.Fetch(t.Context(), []int{n - 1}, make([]byte, servedBytes), servedBytes)
+		if check("the error of a client", fmt.Sprint(err)); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("a client has the error %v, want one with %q", err, words)
+		}
 		for path, remote := range map[string]string{address: "stall: 1s", "s3://" + s3test.Bucket + "/data/records": "endpoint: " + s.URL} {
 			code, stdout, stderr := cli(t, "source", "info", path, "--kind", "raw", "--source",
 				fmt.Sprintf("sample_bytes=%d,remote={%s}", servedBytes, remote))
@@ -106,9 +114,9 @@ func TestSecretsOfAWholeRun(t *testing.T) {
 	}
 	// The web server and the bucket refuse, and the engine is gone.
 	down.Store(true)
-	s.Spoil(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	s.Spoil(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, "<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
+		fmt.Fprintf(w, "<Error><Code>AccessDenied</Code><Message>no: %s</Message></Error>", r.Header.Get("Authorization"))
 	})
 	engine.Kill()
 	fail("403")

@@ -28,27 +28,27 @@ func openFile(ctx context.Context, place *source.Place, path string, l limits) (
 		return nil, 0, err
 	}
 	f = &file{File: opened, limits: l}
-	if largest, err = f.readFooter(); err != nil {
+	if largest, err = f.readFooter(ctx); err != nil {
 		f.Close()
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, largest, nil
 }
 
-func (f *file) readFooter() (largest uint32, err error) {
+func (f *file) readFooter(ctx context.Context) (largest uint32, err error) {
 	size := f.Stamp.Bytes
 	if size < trailerBytes {
 		return 0, damaged("it has %d bytes, too few for a block file", size)
 	}
 	end := make([]byte, trailerBytes)
-	if err := f.ReadAt(context.Background(), end, size-trailerBytes); err != nil {
+	if err := f.ReadAt(ctx, end, size-trailerBytes); err != nil {
 		return 0, err
 	}
 	if f.trailer, err = decodeTrailer(end, size); err != nil {
 		return 0, err
 	}
 	f.begin = size - f.footerBytes()
-	if f.index, err = f.Map(f.begin, int(f.footerBytes())); err != nil {
+	if f.index, err = f.Map(ctx, f.begin, int(f.footerBytes())); err != nil {
 		return 0, err
 	}
 	f.bytes = f.index.Bytes

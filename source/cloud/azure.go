@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -19,6 +20,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/azureblob"
+
+	"github.com/stocached/stocached/source/remote"
 )
 
 // azure is Azure Blob Storage. Tags are ETags.
@@ -99,6 +102,18 @@ func (azure) matchWrite(as func(any) bool) {
 		o.AccessConditions = &azureblobs.AccessConditions{
 			ModifiedAccessConditions: &azureblobs.ModifiedAccessConditions{IfNoneMatch: new(azcore.ETagAny)}}
 	}
+}
+
+func (azure) starts(as func(any) bool, offset int64) error {
+	var answer azureblobs.DownloadStreamResponse
+	var err error
+	switch {
+	case as(&answer) && answer.ContentRange != nil:
+		_, err = remote.WholeBytes(*answer.ContentRange, offset)
+	case offset != 0:
+		err = fmt.Errorf("the server ignored a request for bytes from %d on", offset)
+	}
+	return err
 }
 
 func (azure) tag(as func(any) bool) string {

@@ -46,6 +46,8 @@ type provider interface {
 	matchWrite(as func(any) bool)
 	// tag returns the tag of an answer, of attributes or of an entry of a list.
 	tag(as func(any) bool) string
+	// starts returns an error unless the bytes of an answer are those from offset on.
+	starts(as func(any) bool, offset int64) error
 	// noBucket says whether an error means that the bucket does not exist.
 	noBucket(err error) bool
 	// keys are the settings that credentials come from, for messages.
@@ -170,6 +172,10 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	r, err := b.NewRangeReader(ctx, key, offset, int64(n), o)
 	if err != nil {
 		return remote.Answer{}, d.failed(name, err)
+	}
+	if err := d.provider.starts(r.As, offset); err != nil {
+		_ = r.Close() // the error of the range says more
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
 	return remote.Answer{Bytes: r.Size(), Tag: d.provider.tag(r.As), Body: r}, nil
 }

@@ -5,6 +5,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -57,6 +58,14 @@ func (google) matchWrite(as func(any) bool) {
 	if as(&object) {
 		*object = (*object).If(storage.Conditions{DoesNotExist: true})
 	}
+}
+
+func (google) starts(as func(any) bool, offset int64) error {
+	var answer *storage.Reader
+	if as(&answer) && answer.Attrs.StartOffset != offset {
+		return fmt.Errorf("the server answered a range from %d on to a request for bytes from %d on", answer.Attrs.StartOffset, offset)
+	}
+	return nil
 }
 
 func (google) tag(as func(any) bool) string {

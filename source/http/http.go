@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -70,9 +69,9 @@ func (d *driver) send(ctx context.Context, method, name string, header map[strin
 		return nil, remote.NetworkError(name, err)
 	}
 	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusPartialContent {
-		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // a part of the text is better than none
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 64<<10)) // a part of the text is better than none
 		a.Body.Close()
-		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", text))
+		return nil, remote.StatusError(name, a.StatusCode, fmt.Sprintf("%q", remote.Hide(string(text), 200, remote.SecretsOf(a.Request)...)))
 	}
 	return a, nil
 }
@@ -108,7 +107,7 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 	}
 	answer := remote.Answer{Bytes: a.ContentLength, Tag: tagOf(a.Header), Body: a.Body}
 	if a.StatusCode == http.StatusPartialContent {
-		answer.Bytes, err = total(a.Header.Get("Content-Range"), offset)
+		answer.Bytes, err = remote.WholeBytes(a.Header.Get("Content-Range"), offset)
 	} else if offset != 0 || a.ContentLength != int64(n) {
 		err = fmt.Errorf("it answers a request for a part with the whole of %d bytes; use a server that knows ranges", a.ContentLength)
 	}
@@ -117,18 +116,6 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
 	return answer, nil
-}
-
-// total returns the bytes of the whole object from a Content-Range such as "bytes 0-9/100".
-func total(text string, offset int64) (int64, error) {
-	span, whole, _ := strings.Cut(strings.TrimPrefix(text, "bytes "), "/")
-	first, _, _ := strings.Cut(span, "-")
-	at, errAt := strconv.ParseInt(first, 10, 64)
-	bytes, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || errAt != nil || at != offset {
-		return 0, fmt.Errorf("it answers %q to a request for bytes from %d on", text, offset)
-	}
-	return bytes, nil
 }
 
 func (d *driver) List(_ context.Context, prefix string, _ func(string, int64, string) error) error {

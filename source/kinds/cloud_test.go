@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/stocached/stocached/source"
 	"github.com/stocached/stocached/source/kinds"
+	"github.com/stocached/stocached/source/s3/s3test"
 )
 
 // The account of Azurite, and its key, which its documentation names.
@@ -82,7 +84,7 @@ func startServer(t *testing.T, args func(host, port string) []string) (address s
 var oneConnection = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // bucketThrough is a bucket that tests write by the library itself.
-func bucketThrough(t *testing.T, at string, b *blob.Bucket) bucketOf {
+func bucketThrough(t *testing.T, at string, b *blob.Bucket, server *s3test.Server) bucketOf {
 	t.Cleanup(func() { b.Close() })
 	return bucketOf{at, nil, func(t *testing.T, key string, data []byte) {
 		t.Helper()
@@ -94,7 +96,7 @@ func bucketThrough(t *testing.T, at string, b *blob.Bucket) bucketOf {
 		if err := b.Delete(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-	}}
+	}, server}
 }
 
 func fakeGCS(t *testing.T) bucketOf {
@@ -103,6 +105,8 @@ func fakeGCS(t *testing.T) bucketOf {
 		return []string{os.Getenv("STOCACHED_FAKE_GCS"), "-scheme", "http", "-host", host, "-port", port, "-backend", "memory",
 			"-public-host", host + ":" + port}
 	})
+	server := s3test.Before(t, address)
+	address = strings.TrimPrefix(server.URL, "http://")
 	t.Setenv("STORAGE_EMULATOR_HOST", address)
 	client, err := storage.NewClient(t.Context(), option.WithHTTPClient(oneConnection))
 	if err == nil {
@@ -115,7 +119,7 @@ func fakeGCS(t *testing.T) bucketOf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bucketThrough(t, "gcs://"+bucket, b)
+	return bucketThrough(t, "gcs://"+bucket, b, server)
 }
 
 func azurite(t *testing.T) bucketOf {
@@ -124,6 +128,8 @@ func azurite(t *testing.T) bucketOf {
 		return []string{"node", os.Getenv("STOCACHED_AZURITE"), "--silent", "--inMemoryPersistence", "--skipApiVersionCheck",
 			"--blobHost", host, "--blobPort", port}
 	})
+	server := s3test.Before(t, address)
+	address = strings.TrimPrefix(server.URL, "http://")
 	text := "DefaultEndpointsProtocol=http;AccountName=" + azureAccount + ";AccountKey=" + azureKey +
 		";BlobEndpoint=http://" + address + "/" + azureAccount + ";"
 	t.Setenv("AZURE_STORAGE_CONNECTION_STRING", text)
@@ -139,7 +145,7 @@ func azurite(t *testing.T) bucketOf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bucketThrough(t, "azblob://"+bucket, b)
+	return bucketThrough(t, "azblob://"+bucket, b, server)
 }
 
 // Ensure that wrong credentials, and buckets and objects that do not exist, are errors at once that say which
@@ -224,6 +230,34 @@ func TestBucketErrorsOfClouds(t *testing.T) {
 			}
 			if took := time.Since(begun); took > 10*time.Second {
 				t.Errorf("the error came after %v", took)
+			}
+		})
+	}
+}
+
+// Ensure that an answer of another range than the one asked for is an error that names the object.
+func TestBucketAnswersAnotherRange(t *testing.T) {
+	for name, start := range more(t) {
+		t.Run(name, func(t *testing.T) {
+			b, records := start(t), samples(3, 1000)
+			b.put(t, "records", bytes.Join(records, nil))
+			s, err := b.open(b.at+"/records", source.Settings{"kind": "raw", "sample_bytes": 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			readAll(t, s, records)
+			b.server.Spoil(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				answer := httptest.NewRecorder()
+				next.ServeHTTP(answer, r)
+				maps.Copy(w.Header(), answer.Header())
+				w.Header().Set("Content-Range", strings.Replace(w.Header().Get("Content-Range"), "1000-1999", "0-999", 1))
+				w.WriteHeader(answer.Code)
+				_, _ = w.Write(answer.Body.Bytes())
+			})
+			n, err := s.Read(t.Context(), 1, make([]byte, 1000))
+			if !errors.Is(err, source.ErrInvalid) || !strings.Contains(err.Error(), b.at+"/records") || !strings.Contains(err.Error(), "from 1000 on") {
+				t.Errorf("%d bytes, %v; want ErrInvalid that names the object", n, err)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func Open(ctx context.Context, settings source.Settings) (source.Source, error) 
 	var known []string
 	for _, k := range All {
 		if ok && k.Name == name {
-			s, err := k.Open(ctx, own)
+			s, err := k.Open(source.Opening(ctx), own)
 			if err != nil {
 				return nil, fmt.Errorf("source of kind %s: %w", name, err)
 			}

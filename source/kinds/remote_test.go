@@ -44,6 +44,14 @@ func write(t *testing.T, path string, data []byte) string {
 	return path
 }
 
+// arrayOf makes a .npy array of samples of one size.
+func arrayOf(samples [][]byte) []byte {
+	header := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", len(samples), len(samples[0]))
+	header += strings.Repeat(" ", 118-1-len(header)) + "\n" // 10 + 118 bytes: the array begins at 128
+	head := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
+	return append(append(head, header...), bytes.Join(samples, nil)...)
+}
+
 // dataset is one of each kind in a folder, with the settings that open it below root.
 type dataset struct {
 	kind  string
@@ -60,10 +68,7 @@ func datasets() []dataset {
 		}},
 		{kind: "npy", path: "/x.npy", make: func(t *testing.T, folder string) ([][]byte, []string) {
 			want := samples(20, 3000)
-			header := fmt.Sprintf("{'descr': '|u1', 'fortran_order': False, 'shape': (%d, %d), }", 20, 3000)
-			header += strings.Repeat(" ", 118-1-len(header)) + "\n" // 10 + 118 bytes: the array begins at 128
-			head := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
-			return want, []string{write(t, folder+"/x.npy", append(append(head, header...), bytes.Join(want, nil)...))}
+			return want, []string{write(t, folder+"/x.npy", arrayOf(want))}
 		}},
 		{kind: "tar", path: "/train-{0..1}.tar", make: func(t *testing.T, folder string) ([][]byte, []string) {
 			want := samples(20, 3000)

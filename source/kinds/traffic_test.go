@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -37,14 +38,18 @@ func noise(n int) (all [][]byte) {
 	return all
 }
 
-// shardOf makes a tar file of samples with two fields: the data, and a label.
-func shardOf(t *testing.T, samples [][]byte) []byte {
+// shardOf makes a tar file of samples with two fields: the data, and a label. between, if not 0, is the size of a third
+// member that lies between them.
+func shardOf(t *testing.T, samples [][]byte, between int) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for i, sample := range samples {
-		for k, data := range [][]byte{sample, fmt.Appendf(nil, "%d", i)} {
-			name := fmt.Sprintf("%06d.%s", i, []string{"jpg", "cls"}[k])
+		for k, data := range [][]byte{sample, make([]byte, between), fmt.Appendf(nil, "%d", i)} {
+			if k == 1 && between == 0 {
+				continue
+			}
+			name := fmt.Sprintf("%06d.%s", i, []string{"jpg", "json", "cls"}[k])
 			if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o600}); err != nil {
 				t.Fatal(err)
 			}
@@ -58,10 +63,9 @@ func shardOf(t *testing.T, samples [][]byte) []byte {
 }
 
 // Ensure, counted at the server, that a sample costs one request, and at most 1.02 of its bytes, in any order.
-// The fields of a sample in a shard are read together. The index of the shard costs its bytes once, and nothing
-// the next time.
-func TestBytesOfASample(t *testing.T) {
-	s3test.Environment(t)
+// The fields of a sample in a shard are read together: if others lie between them, with at most source.RemoteGap more
+// bytes. The index of the shard costs its bytes once, and nothing the next time.
+func TestBytesOfASampleInABucket(t *testing.T) {
 	samples := noise(60)
 	folder := t.TempDir()
 	schema, err := shm.NewSchema([]shm.Field{{Name: "data", DType: shm.Uint8, Dims: []uint64{110 << 10}}}, false)
@@ -72,64 +76,95 @@ func TestBytesOfASample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := s3test.Fake(t)
+	objects := map[string][]byte{"raw": bytes.Join(samples, nil), "train.tar": shardOf(t, samples, 0),
+		"x.npy": arrayOf(samples)}
+	var small [][]byte
 	for i, sample := range samples {
-		s.Put(t, fmt.Sprintf("files/%03d.jpg", i), sample)
+		objects[fmt.Sprintf("files/%03d.jpg", i)] = sample
 		if err := w.Write(sample); err != nil {
 			t.Fatal(err)
 		}
+		small = append(small, sample[:5000])
 	}
+	objects["apart.tar"] = shardOf(t, small, 50_000)
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	s.Put(t, "raw", bytes.Join(samples, nil))
-	s.Put(t, "train.tar", shardOf(t, samples))
 	packed, _ := filepath.Glob(folder + "/packed/*")
 	for _, path := range packed {
-		s.Put(t, "packed/"+filepath.Base(path), read(t, path))
+		objects["packed/"+filepath.Base(path)] = read(t, path)
 	}
-	total := int64(0)
-	for _, sample := range samples {
-		total += int64(len(sample))
-	}
-	for _, c := range []source.Settings{{"kind": "dir", "path": "files"}, {"kind": "raw", "path": "raw", "sample_bytes": 110 << 10},
-		{"kind": "block", "path": "packed"}, {"kind": "tar", "path": "train.tar", "int64": []any{"cls"}}} {
-		kind := c["kind"].(string)
-		c["path"] = "s3://" + s3test.Bucket + "/" + c["path"].(string)
-		c["remote"] = map[string]any{"endpoint": s.URL, "hedge": false} // a slow machine may get second requests
-		for round := range 2 {
-			before, opened := s.Bytes.Load(), int64(0)
-			src, err := kinds.Open(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer src.Close()
-			s.Settle()
-			if opened = s.Bytes.Load() - before; kind == "tar" && (round == 0) != (opened > total/2) || opened > total*11/10 {
-				t.Errorf("%s: opened for the time %d, it read %d bytes of %d", kind, round+1, opened, total)
-			}
-			for _, i := range rand.Perm(len(samples)) {
-				n, err := src.Size(i)
-				if err != nil {
-					t.Fatal(err)
+	for name, start := range servers(t) {
+		b := start(t)
+		for key, data := range objects {
+			b.put(t, key, data)
+		}
+		for _, c := range []struct {
+			kind, path string
+			more       source.Settings
+			want       [][]byte
+			apart      int64 // bytes of other members between the fields of a sample
+		}{
+			{"dir", "files", nil, samples, 0},
+			{"raw", "raw", source.Settings{"sample_bytes": 110 << 10}, samples, 0},
+			{"npy", "x.npy", nil, samples, 0},
+			{"block", "packed", nil, samples, 0},
+			{"tar", "train.tar", source.Settings{"int64": []any{"cls"}}, samples, 0},
+			{"tar", "apart.tar", source.Settings{"fields": []any{"jpg", "cls"}, "int64": []any{"cls"}}, small, source.RemoteGap},
+		} {
+			t.Run(name+"/"+c.path, func(t *testing.T) {
+				t.Setenv("XDG_CACHE_HOME", t.TempDir()) // another server has the same shards
+				total := int64(0)
+				for _, sample := range c.want {
+					total += int64(len(sample))
 				}
-				s.Settle()
-				requests, sent := s.Requests.Load(), s.Bytes.Load()
-				got := make([]byte, n)
-				if _, err := src.Read(t.Context(), i, got); err != nil || !bytes.Contains(got, samples[i]) {
-					t.Fatalf("%s: sample %d: %v", kind, i, err)
+				remote := maps.Clone(b.remote)
+				if remote == nil {
+					remote = map[string]any{}
 				}
-				s.Settle()
-				if requests, sent = s.Requests.Load()-requests, s.Bytes.Load()-sent; requests != 1 || sent > int64(n)*102/100 {
-					t.Errorf("%s: sample %d took %d requests and %d bytes for %d", kind, i, requests, sent, n)
+				remote["hedge"] = false // a slow machine may get second requests
+				for round := range 2 {
+					before, opened := b.server.Bytes.Load(), int64(0)
+					src, err := b.open(b.at+"/"+c.path, mergedWith(mergedWith(c.more, "kind", c.kind), "remote", remote))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer src.Close()
+					b.server.Settle()
+					most := total * 11 / 10
+					if c.apart > 0 {
+						most += c.apart * int64(len(c.want))
+					}
+					if opened = b.server.Bytes.Load() - before; c.kind == "tar" && (round == 0) != (opened > total/2) || opened > most {
+						t.Errorf("opened for the time %d, it read %d bytes of %d", round+1, opened, total)
+					}
+					for _, i := range rand.Perm(len(c.want)) {
+						n, err := src.Size(i)
+						if err != nil {
+							t.Fatal(err)
+						}
+						b.server.Settle()
+						requests, sent := b.server.Requests.Load(), b.server.Bytes.Load()
+						got := make([]byte, n)
+						if _, err := src.Read(t.Context(), i, got); err != nil || !bytes.Contains(got, c.want[i]) {
+							t.Fatalf("sample %d: %v", i, err)
+						}
+						b.server.Settle()
+						if requests, sent = b.server.Requests.Load()-requests, b.server.Bytes.Load()-sent; requests != 1 ||
+							sent > int64(n)*102/100+c.apart {
+							t.Errorf("sample %d took %d requests and %d bytes for %d", i, requests, sent, n)
+						}
+					}
+					b.server.Settle()
+					traffic := src.Info().Traffic
+					// The source asks for an index beside the shard. It does not count the answer that there is none. Other
+					// servers than those of S3 answer questions for attributes with bytes.
+					if got, want := int64(traffic.Bytes.Load()), b.server.Bytes.Load()-before; strings.HasPrefix(b.at, "s3:") &&
+						(got > want || got+500*int64(one(c.kind == "tar")) < want) {
+						t.Errorf("the source counted %d bytes, the server %d", got, want)
+					}
 				}
-			}
-			s.Settle()
-			traffic := src.Info().Traffic
-			// The source asks for an index beside the shard. It does not count the answer that there is none.
-			if got, want := int64(traffic.Bytes.Load()), s.Bytes.Load()-before; got > want || got+500*int64(one(kind == "tar")) < want {
-				t.Errorf("%s: the source counted %d bytes, the server %d", kind, got, want)
-			}
+			})
 		}
 	}
 }
@@ -151,7 +186,7 @@ func TestIndexOfLargeMembersSkipsTheirData(t *testing.T) {
 	}
 	small := noise(40) // 4.4 MB, which are read
 	s := s3test.Fake(t)
-	s.Put(t, "train.tar", shardOf(t, append(append(slices.Clone(large[:12]), small...), large[12:]...)))
+	s.Put(t, "train.tar", shardOf(t, append(append(slices.Clone(large[:12]), small...), large[12:]...), 0))
 	requests, sent := s.Requests.Load(), s.Bytes.Load()
 	src, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + s3test.Bucket + "/train.tar",
 		"remote": map[string]any{"endpoint": s.URL, "hedge": false}})
@@ -181,7 +216,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 	for name, start := range s3test.Servers(t) {
 		t.Run(name, func(t *testing.T) {
 			s, samples := start(t), noise(60)
-			shard := shardOf(t, samples)
+			shard := shardOf(t, samples, 0)
 			s.Put(t, "train.tar", shard)
 			address := "s3://" + bucket + "/train.tar"
 			open := func(path string, more source.Settings) (src source.Source, sent int64) {
@@ -248,7 +283,7 @@ func TestIndexBesideAShardInABucket(t *testing.T) {
 			}
 			anotherMachine()
 			samples[7] = slices.Clone(samples[8])
-			s.Put(t, "train.tar", shardOf(t, samples))
+			s.Put(t, "train.tar", shardOf(t, samples, 0))
 			src, sent = open(address, nil)
 			check("another shard", src, sent, whole, "indexes made again")
 			anotherMachine()
@@ -298,7 +333,7 @@ func TestNeighboursOfAShard(t *testing.T) {
 	s3test.Environment(t)
 	samples := noise(200) // 22 MB: three blocks of 8 MiB
 	s := s3test.Fake(t)
-	s.Put(t, "train.tar", shardOf(t, samples))
+	s.Put(t, "train.tar", shardOf(t, samples, 0))
 	open := func(fields ...any) source.Blocks {
 		t.Helper()
 		src, err := kinds.Open(t.Context(), source.Settings{"kind": "tar", "path": "s3://" + s3test.Bucket + "/train.tar",
@@ -349,6 +384,50 @@ func TestNeighboursOfAShard(t *testing.T) {
 	}
 	if labels := open("cls"); labels.Blocks() != len(samples) {
 		t.Errorf("%d blocks of %d labels that lie 110 KiB apart", labels.Blocks(), len(samples))
+	}
+}
+
+// Ensure that records and rows of an object that lie side by side are read by one request with read_ahead: blocks, and
+// one by one without it, and that local files have no blocks.
+func TestNeighboursOfRows(t *testing.T) {
+	s3test.Environment(t)
+	want := noise(100) // 11 MB: blocks of 74 and 26 samples
+	s := s3test.Fake(t)
+	s.Put(t, "raw", bytes.Join(want, nil))
+	s.Put(t, "x.npy", arrayOf(want))
+	for _, c := range []source.Settings{{"kind": "raw", "path": "raw", "sample_bytes": 110 << 10}, {"kind": "npy", "path": "x.npy"}} {
+		name := c["path"].(string)
+		c["path"], c["remote"] = "s3://"+s3test.Bucket+"/"+name, map[string]any{"endpoint": s.URL, "hedge": false}
+		for blocks, wanted := range map[bool]int64{true: 2, false: 100} {
+			src, ahead, err := kinds.Whole(t.Context(), kinds.Open, mergedWith(c, "read_ahead", map[string]any{"blocks": blocks}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			if b, has := src.(source.Blocks); ahead == nil || has != blocks || has && (b.Blocks() != 2 || b.BlockOf(73) != 0 || b.BlockOf(74) != 1 ||
+				b.BlockOf(100) != -1 || !strings.Contains(src.Where(99), name)) {
+				t.Errorf("%s, blocks: %v: %T", name, blocks, src)
+			}
+			s.Settle()
+			requests, sent := s.Requests.Load(), s.Bytes.Load()
+			readAll(t, src, want)
+			s.Settle()
+			requests, sent = s.Requests.Load()-requests, s.Bytes.Load()-sent
+			if requests != wanted || sent > 100*110<<10*102/100 {
+				t.Errorf("%s, blocks: %v: %d requests and %d bytes", name, blocks, requests, sent)
+			}
+			if b, has := src.(source.Blocks); has {
+				err := b.ReadBlock(t.Context(), 2, func(int, []byte) error { return nil })
+				if first, n := b.Block(2); n != 0 || !errors.Is(err, source.ErrIndex) {
+					t.Errorf("block 2 of %s has %d samples from %d on, %v", name, n, first, err)
+				}
+			}
+		}
+	}
+	local := source.Settings{"kind": "raw", "path": write(t, t.TempDir()+"/raw", bytes.Join(want, nil)), "sample_bytes": 110 << 10,
+		"read_ahead": map[string]any{"blocks": true}}
+	if _, _, err := kinds.Whole(t.Context(), kinds.Open, local, nil); !errors.Is(err, source.ErrInvalid) {
+		t.Errorf("blocks of a local file: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/stocached/stocached/source"
@@ -40,6 +41,19 @@ type Answer struct {
 func stamp(bytes int64, tag string) source.Stamp {
 	sum := sha256.Sum256([]byte(strings.Trim(tag, `"`)))
 	return source.Stamp{Bytes: bytes, ModifiedNs: int64(binary.LittleEndian.Uint64(sum[:]) >> 1)}
+}
+
+// WholeBytes returns the bytes of the whole object from a Content-Range such as "bytes 0-9/100". It is an error if the
+// range does not begin at offset, where the request did: its bytes would be those of another sample.
+func WholeBytes(contentRange string, offset int64) (int64, error) {
+	span, whole, _ := strings.Cut(strings.TrimPrefix(contentRange, "bytes "), "/")
+	first, _, _ := strings.Cut(span, "-")
+	at, errAt := strconv.ParseInt(first, 10, 64)
+	bytes, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || errAt != nil || at != offset {
+		return 0, fmt.Errorf("the server answered the range %q to a request for bytes from %d on", contentRange, offset)
+	}
+	return bytes, nil
 }
 
 // StatusError returns the error of an answer with this status. said is what the server answered.

@@ -134,6 +134,14 @@ func (s *Store) ReadAt(ctx context.Context, name string, state source.Stamp, dst
 	if offset < 0 || offset+int64(len(dst)) > state.Bytes {
 		return fmt.Errorf("%s: %w: %d bytes at %d of %d", name, io.ErrUnexpectedEOF, len(dst), offset, state.Bytes)
 	}
+	if source.IsOpening(ctx) {
+		_, err := again(ctx, func() (struct{}, error) { return struct{}{}, s.readAt(ctx, name, state, dst, offset) })
+		return err
+	}
+	return s.readAt(ctx, name, state, dst, offset)
+}
+
+func (s *Store) readAt(ctx context.Context, name string, state source.Stamp, dst []byte, offset int64) error {
 	if err := s.window.enter(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stocached/stocached/source"
+	"github.com/stocached/stocached/source/remote"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
@@ -17,7 +18,8 @@ type keys struct {
 	setting string                 // remote.credentials
 	file    string                 // where keys are looked for, with the profile
 	from    atomic.Pointer[string] // where the latest keys came from; nil: there were none
-	no      atomic.Pointer[error]  // why the role gave no keys; nil: it was not asked, or gave some
+	latest  atomic.Pointer[credentials.Value]
+	no      atomic.Pointer[error] // why the role gave no keys; nil: it was not asked, or gave some
 }
 
 // place is a provider that tells keys when they come from it.
@@ -42,6 +44,7 @@ func (p place) RetrieveWithCredContext(about *credentials.CredContext) (credenti
 		err = fmt.Errorf("no keys from %s: %w", p.name, err)
 	case v.AccessKeyID != "" && v.SecretAccessKey != "":
 		p.keys.from.Store(&p.name)
+		p.keys.latest.Store(&v)
 	}
 	return v, err
 }
@@ -77,6 +80,15 @@ func (o *settings) keys(host string) (*keys, error) {
 			source.ErrInvalid, o.Credentials)
 	}
 	return k, nil
+}
+
+// hide returns what a server said, without keys.
+func (k *keys) hide(said string) string {
+	v := k.latest.Load()
+	if v == nil {
+		return said
+	}
+	return remote.Hide(said, len(said), v.AccessKeyID, v.SecretAccessKey, v.SessionToken)
 }
 
 // explain says which keys a request had that a server refused, and what chooses others.

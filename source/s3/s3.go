@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -120,6 +119,7 @@ func (d *driver) explained(name string, err error) error {
 	if said.Message != said.Code && said.Message != "" {
 		text += ": " + said.Message
 	}
+	text = d.keys.hide(text)
 	if said.StatusCode >= 300 && said.StatusCode < 400 || said.Code == "AuthorizationHeaderMalformed" ||
 		said.Code == "IllegalLocationConstraintException" {
 		return fmt.Errorf("%w: %s: the server answered %d %s; remote.region is %s%s, remote.endpoint is %s", source.ErrInvalid,
@@ -190,16 +190,15 @@ func (d *driver) Get(ctx context.Context, name string, offset int64, n int, tag 
 
 // answered makes an Answer of what a server says to a request for bytes from offset on.
 func answered(name string, header http.Header, bytes int64, tag string, offset int64, body io.ReadCloser) (remote.Answer, error) {
-	if _, whole, ranged := strings.Cut(header.Get("Content-Range"), "/"); ranged {
-		var err error
-		if bytes, err = strconv.ParseInt(whole, 10, 64); err != nil {
-			body.Close()
-			return remote.Answer{}, fmt.Errorf("%w: %s: the server answered Content-Range %q", source.ErrInvalid, name,
-				header.Get("Content-Range"))
-		}
+	var err error
+	if span := header.Get("Content-Range"); span != "" {
+		bytes, err = remote.WholeBytes(span, offset)
 	} else if offset != 0 {
+		err = fmt.Errorf("the server ignored a request for bytes from %d on", offset)
+	}
+	if err != nil {
 		body.Close()
-		return remote.Answer{}, fmt.Errorf("%w: %s: the server ignored a request for bytes from %d on", source.ErrInvalid, name, offset)
+		return remote.Answer{}, fmt.Errorf("%w: %s: %w", source.ErrInvalid, name, err)
 	}
 	return remote.Answer{Bytes: bytes, Tag: tag, Body: body}, nil
 }

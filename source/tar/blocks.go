@@ -18,12 +18,9 @@ type remoteDataset struct {
 
 var _ source.Blocks = (*remoteDataset)(nil)
 
-// mostBlock is the most bytes of a shard that a block has, unless a sample has more.
-const mostBlock = 8 << 20
-
 var blockBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// newRemote finds the blocks of a dataset. A block ends at mostBlock bytes, at the end of a shard, and where
+// newRemote finds the blocks of a dataset. A block ends at source.MostBlock bytes, at the end of a shard, and where
 // more bytes of other members follow than a request is worth.
 func newRemote(ctx context.Context, d *dataset) (*remoteDataset, error) {
 	r := &remoteDataset{dataset: d}
@@ -40,7 +37,7 @@ func newRemote(ctx context.Context, d *dataset) (*remoteDataset, error) {
 			return nil, err
 		}
 		from, to := spanOf(w)
-		if s != last || from < end || from-end > source.RemoteGap || to-begin > mostBlock {
+		if s != last || from < end || from-end > source.RemoteGap || to-begin > source.MostBlock {
 			r.blocks = append(r.blocks, i)
 			last, begin = s, from
 		}

@@ -27,7 +27,7 @@ func openKept(path string) (*kept, error) {
 		return nil, fmt.Errorf("%w: %s is not an index of a tar shard", source.ErrCorrupt, path)
 	}
 	k := &kept{file: f}
-	if k.pages, err = f.Map(0, int(f.Stamp.Bytes)); err == nil {
+	if k.pages, err = f.Map(context.Background(), 0, int(f.Stamp.Bytes)); err == nil {
 		k.bytes = k.pages.Bytes
 		return k, nil
 	}

@@ -38,6 +38,12 @@ func Apply(s source.Source, settings map[string]any) (source.Source, error) {
 	if err := source.Settings(settings).Decode(&o); err != nil {
 		return nil, err
 	}
+	var r ReadAheadOptions
+	if source.Settings(o.ReadAhead).Decode(&r) == nil && r.Blocks { // applyReadAhead says what is wrong
+		if joined, ok := source.ByBlock(s); ok {
+			s = joined
+		}
+	}
 	for _, apply := range []func(source.Source, *options) (source.Source, error){applyLimits, applyRetry, applyReadAhead} {
 		var err error
 		if s, err = apply(s, &o); err != nil {

@@ -116,14 +116,25 @@ func Versitygw(t *testing.T) *Server {
 			t.Fatalf("versitygw does not listen at %s: %s", address, log.String())
 		}
 	}
+	return begin(t, passTo(address))
+}
+
+// passTo passes requests on to a server at HOST:PORT.
+func passTo(address string) http.Handler {
 	to := &url.URL{Scheme: "http", Host: address}
 	quiet := stdlog.New(io.Discard, "", 0)
-	return begin(t, &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: quiet,
+	return &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: quiet,
 		Transport: &http.Transport{DisableKeepAlives: true}, // tests look for goroutines that stay
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Host = r.In.Host // the signature has it
-		}})
+		}}
+}
+
+// Before starts a Server before one of another protocol, at HOST:PORT: it counts and can be spoiled, and has no Client.
+func Before(t *testing.T, address string) *Server {
+	t.Helper()
+	return serve(t, passTo(address))
 }
 
 // counted counts the bytes of an answer.
@@ -140,12 +151,19 @@ func (c counted) Write(b []byte) (int, error) {
 
 func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func begin(t *testing.T, behind http.Handler) *Server {
+func serve(t *testing.T, behind http.Handler) *Server {
 	t.Helper()
 	s := &Server{behind: behind}
 	s.server = httptest.NewServer(s)
 	t.Cleanup(s.server.Close)
 	s.URL = s.server.URL
+	return s
+}
+
+// begin serves, and makes the bucket.
+func begin(t *testing.T, behind http.Handler) *Server {
+	t.Helper()
+	s := serve(t, behind)
 	var err error
 	s.Client, err = minio.New(strings.TrimPrefix(s.URL, "http://"),
 		&minio.Options{Transport: &http.Transport{DisableKeepAlives: true}, Creds: credentials.NewStaticV4(AccessKey, SecretKey, ""), Region: Region})
