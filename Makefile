@@ -10,7 +10,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 TOOLS  := .tools
 GOLANGCI_VERSION := v2.15.0
-MERMAID_VERSION := 12.3.0
+MERMAID_VERSION := 11.17.2
 VERSITYGW_VERSION := v1.8.0
 FAKE_GCS_VERSION := v1.56.1
 AZURITE_VERSION := 3.37.0
@@ -473,9 +473,11 @@ setup-cloud: ## install the servers of test-cloud into .tools
 	@[ -d $(TOOLS)/azurite/node_modules/azurite ] || \
 		npm install --silent --no-audit --no-fund --prefix $(TOOLS)/azurite azurite@$(AZURITE_VERSION)
 
-.PHONY: setup-promtool
+.PHONY: setup-promtool setup-browser
 setup-promtool:
 	@tools/setup.sh promtool
+setup-browser:
+	@tools/setup.sh browser
 
 .PHONY: setup-python setup-demo setup-torch setup-examples setup-lint setup-lint-python setup-lint-go setup-first setup-rest
 setup-python: setup-system
@@ -492,7 +494,7 @@ setup-lint-python: setup-python
 setup-lint-go: setup-system
 	@GOLANGCI_VERSION=$(GOLANGCI_VERSION) tools/setup.sh lint-go
 # setup-first installs what the first tests need, and setup-rest what later tests need.
-setup-first: setup-c-tests setup-promtool setup-python build
+setup-first: setup-c-tests setup-promtool setup-browser setup-python build
 setup-rest: setup-examples
 
 .PHONY: clean

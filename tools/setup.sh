@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what a make target needs. If nothing is missing, it prints nothing.
-#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go
+#   tools/setup.sh compiler | has-jpeg | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3} go=${GO:-go}
@@ -75,15 +75,29 @@ take_sounds() {
 
 # mermaid draws the diagrams of the site in the browser. Without npm they stay text there.
 take_mermaid() {
-    [ -e "$tools/mermaid.js" ] || ! command -v npm >/dev/null && return
-    echo "stocached: taking mermaid from npm into $tools"
+    version=${MERMAID_VERSION:-11.17.2}
+    grep -qF "\"$version\"" "$tools/mermaid.js" 2>/dev/null || ! command -v npm >/dev/null && return
+    echo "stocached: taking mermaid $version from npm into $tools"
     scratch=$(mktemp -d)
-    if (cd "$scratch" && npm pack --silent "mermaid@${MERMAID_VERSION:-12.3.0}" >/dev/null 2>&1 && tar xzf mermaid-*.tgz); then
+    if (cd "$scratch" && npm pack --silent "mermaid@$version" >/dev/null 2>&1 && tar xzf mermaid-*.tgz); then
         mkdir -p "$tools" && cp "$scratch/package/dist/mermaid.min.js" "$tools/mermaid.js"
     else
         echo "stocached: cannot get mermaid from npm; the diagrams of the site stay text"
     fi
     rm -rf "$scratch"
+}
+
+# Tests open the pages of the site, of stocached web and of timelines in this browser. Without one, they are skipped and
+# say so.
+take_browser() {
+    for name in chromium-headless-shell chromium google-chrome chrome; do
+        command -v $name >/dev/null && return
+    done
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "stocached: no browser here: tests that open pages are skipped. On Debian: sudo apt-get install -y chromium-headless-shell"
+    elif ! (install_packages chromium-headless-shell 2>/dev/null); then
+        echo "stocached: cannot install the package chromium-headless-shell; tests that open pages are skipped"
+    fi
 }
 
 # The benchmarks compare the server with these programs. Debian starts both as services at installation. The benchmarks
@@ -195,6 +209,7 @@ has-jpeg) has_jpeg ;;
 system) system ;;
 c-tests) c_tests ;;
 promtool) take_promtool ;;
+browser) take_browser ;;
 bench) bench ;;
 python)
     environment
@@ -295,6 +310,7 @@ dist)
 site)
     pip_install site 'mkdocs and its theme, for the site' tools/requirements-site.txt -- -r tools/requirements-site.txt
     take_mermaid
+    take_browser
     ;;
 lint-python)
     command -v curl >/dev/null || install_packages curl # examples in the documents use it
@@ -304,5 +320,5 @@ lint-go)
     go_tool actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
     go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@${GOLANGCI_VERSION:?}"
     ;;
-*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go" ;;
+*) fail "usage: tools/setup.sh compiler | system | c-tests | promtool | browser | bench | python | demo | torch | torch-oldest | others | pictures | examples | wheel | dist | site | lint-python | lint-go" ;;
 esac

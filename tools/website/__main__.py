@@ -13,15 +13,15 @@ MERMAID = Path(".tools/mermaid.js")  # draws diagrams in the browser; `make setu
 
 def main() -> int:
     shutil.rmtree(SITE, ignore_errors=True)
-    stage.stage(SITE / "pages")
+    stage.stage(SITE / "pages", diagrams=MERMAID.exists())
     reference.write(SITE / "pages/reference")
     shutil.copytree(Path(__file__).parent / "assets", SITE / "pages/assets")
     if MERMAID.exists():
         shutil.copyfile(MERMAID, SITE / "pages/assets/mermaid.js")
     else:
-        print("site: without npm there is no mermaid here: its diagrams stay text", file=sys.stderr)
-        (SITE / "pages/assets/mermaid.js").write_text(
-            "mermaid = {initialize() {}, render: async (id, text) => ({svg: ''})};\n"
+        print(
+            f"site: THE DIAGRAMS ARE TEXT, as {MERMAID} is missing: install npm, then make site takes mermaid from it",
+            file=sys.stderr,
         )
     if "--stage" in sys.argv[1:]:
         return 0

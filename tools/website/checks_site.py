@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from html.parser import HTMLParser
@@ -20,12 +20,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from website.reference import MODULES
+from website.browser import NAMES, Browser, program
+from website.reference import HEADERS, MODULES
 
 SITE = Path("build/site/html").resolve()
 PAGES = sorted(set(SITE.rglob("*.html")) - {SITE / "404.html"})  # which a web server shows at any address
-Look = Callable[..., tuple[str, str]]
-BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome", "chrome")
+PICTURES = Path("build/site/pictures")
+DESK, TELEPHONE = (1400, 900), (390, 844)
 
 
 class Page(HTMLParser):
@@ -80,9 +81,11 @@ def test_the_reference_has_everything_that_the_code_has() -> None:
             continue  # of torch or Lightning: not installed here
         for name in names.stdout.split():
             assert f"{module}.{name}" in page(SITE / "reference/python.html").names or f">{name}<" in python, name
-    header = set(re.findall(r"\b(stoc_\w+)\(", Path("cclient/stocached.h").read_text()))
     c = (SITE / "reference/c.html").read_text()
-    assert not [name for name in header if name not in c]
+    for header in HEADERS:
+        declared = set(re.findall(r"\b(stoc_\w+)\(", Path(header).read_text()))
+        assert len(declared) > 5
+        assert not [name for name in declared if name not in c]
     commands = (SITE / "reference/commands.html").read_text()
     for name in ("serve", "stats", "simulate", "advise", "trace", "source-cat", "config-print"):
         assert f'id="stocached-{name}"' in commands
@@ -120,56 +123,78 @@ def test_the_reference_has_the_metrics_of_a_server(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Look:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is here: the site was not opened in a browser")
-    folder = tmp_path_factory.mktemp("browser")
-
-    def look(address: str, *options: str) -> tuple[str, str]:
-        """What a page is after its scripts have run, and what the browser wrote."""
-        ran = subprocess.run(
-            (
-                program,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                f"--user-data-dir={folder}",
-                "--enable-logging=stderr",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
-                "--virtual-time-budget=20000",
-                *options,
-                "--dump-dom",
-                address,
-            ),
-            capture_output=True,
-            text=True,
-            timeout=120,
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = program()
+    if path is None:
+        pytest.skip(
+            f"none of {', '.join(NAMES)} is here, and the site was not opened: tools/setup.sh browser installs one"
         )
-        return ran.stdout, ran.stderr
-
-    return look
-
-
-@pytest.mark.parametrize(
-    "name", ["index", "docs/architecture", "docs/guides/loader", "reference/python", "bench/results/index"]
-)
-def test_a_browser_shows_pages_without_an_error(browser: Look, name: str) -> None:
-    shown, log = browser(f"file://{SITE}/{name}.html")
-    assert "</html>" in shown
-    assert not [line for line in log.splitlines() if "CONSOLE" in line], log
+    started = Browser(path, tmp_path_factory.mktemp("browser"))
+    yield started
+    started.close()
 
 
-def test_the_search_finds_words(browser: Look) -> None:
-    for budget in (5_000, 20_000, 80_000, 320_000):  # the search has a thread of its own, which may take longer
-        shown, log = browser(f"file://{SITE}/index.html?q=affinity", f"--virtual-time-budget={budget}")
-        if "several-nodes.html" in shown:
-            return
-    raise AssertionError(log)
+def test_a_browser_shows_each_page_without_an_error_in_the_width_of_a_telephone(browser: Browser) -> None:
+    browser.size(*TELEPHONE)
+    wrong = {}
+    for path in PAGES:
+        told = browser.open(path.as_uri())
+        if (width := browser.ask("document.documentElement.scrollWidth")) > TELEPHONE[0]:
+            told.append(f"{width} pixels wide")
+        if told:
+            wrong[str(path.relative_to(SITE))] = told
+    assert not wrong
 
 
-def test_the_site_has_a_dark_form(browser: Look) -> None:
-    light, _ = browser(f"file://{SITE}/index.html")
-    dark, _ = browser(f"file://{SITE}/index.html", "--blink-settings=preferredColorScheme=0")
-    assert 'data-md-color-scheme="default"' in light
-    assert 'data-md-color-scheme="slate"' in dark
+def drawn(node: dict[str, Any], inside: bool = False) -> int:
+    """How many drawings the blocks of mermaid in a tree have. Their roots are closed to scripts."""
+    inside = inside or "mermaid" in node.get("attributes", ())
+    below = node.get("children", []) + node.get("shadowRoots", [])
+    return (inside and node["nodeName"] == "svg") + sum(drawn(child, inside) for child in below)
+
+
+def test_the_diagrams_are_drawn(browser: Browser) -> None:
+    wanted = Path("docs/architecture.md").read_text().count("```mermaid")
+    assert wanted
+    if not (SITE / "assets/mermaid.js").exists():
+        pytest.skip("without mermaid, the site has diagrams as text. Install npm, then make site takes mermaid from it")
+    [bundle] = (SITE / "assets/javascripts").glob("bundle.*.min.js")  # the theme has styles for one major version
+    [major] = re.findall(r"unpkg\.com/mermaid@(\d+)", bundle.read_text())
+    assert f"\nMERMAID_VERSION := {major}." in Path("Makefile").read_text()
+    browser.size(*DESK)
+    browser.prefers("dark")
+    browser.open((SITE / "docs/architecture.html").as_uri())
+    browser.until(f"document.querySelectorAll('div.mermaid').length === {wanted}")
+    tree = browser.do("DOM.getDocument", depth=-1, pierce=True)["root"]
+    assert drawn(tree) == wanted
+    assert not browser.complaints()
+    browser.ask("document.querySelector('div.mermaid').scrollIntoView()")
+    browser.picture(PICTURES / "dark-diagram.png")
+
+
+def test_the_search_finds_words(browser: Browser) -> None:
+    """A page to which the start page has no link: only the search can have found it."""
+    wanted = "bench/results/2026-11-26-joblib.html"
+    assert wanted not in page(SITE / "index.html").links
+    browser.open((SITE / "index.html").as_uri() + "?q=joblib")
+    browser.until(f"document.querySelector('.md-search-result a[href*=\"{wanted}\"]')")
+    assert not browser.complaints()
+
+
+def test_the_site_has_a_light_and_a_dark_form(browser: Browser) -> None:
+    """As the system of the reader prefers, until the reader chooses. People look at the pictures."""
+    ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    for scheme, name, bright in (("light", "default", True), ("dark", "slate", False)):
+        browser.prefers(scheme)
+        for kind, size in (("desk", DESK), ("telephone", TELEPHONE)):
+            browser.size(*size)
+            browser.open((SITE / "index.html").as_uri())
+            assert browser.ask("document.body.dataset.mdColorScheme") == name
+            assert all((part > 128) == bright for part in browser.ask(ground))
+            browser.picture(PICTURES / f"{scheme}-{kind}.png")
+    for choice, name in (("light", "default"), ("dark", "slate")):
+        browser.ask(f"document.querySelector('label[title=\"Choose the {choice} form\"]').click()")
+        browser.until(f"document.body.dataset.mdColorScheme === '{name}'")
+    browser.prefers("light")
+    browser.open((SITE / "docs/architecture.html").as_uri())
+    assert browser.ask("document.body.dataset.mdColorScheme") == "slate"

@@ -15,6 +15,7 @@ MODULES = (
     "stocached.prepare",
     "stocached.lightning",
 )
+HEADERS = ("cclient/stocached.h", "cimage/stocached_image.h")
 PACKAGES = ("client", "loader", "order", "cache", "shm", "policy", "source", "control")
 
 
@@ -22,7 +23,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True)
     for name, text in (
         ("python", python()),
-        ("c", c(Path("cclient/stocached.h").read_text())),
+        ("c", c(*map(Path, HEADERS))),
         ("go", go()),
         ("commands", commands()),
         ("configuration", configuration()),
@@ -43,19 +44,21 @@ def python() -> str:
 DECLARED = re.compile(r"^(?:enum|struct) (\w+)|\b(stoc_\w+)\(|^#define (\w+)", re.MULTILINE)
 
 
-def c(header: str) -> str:
-    """A heading for each comment with what it describes."""
-    text = ["# C: stocached.h\n\nThe [guide](../docs/guides/c.md) shows how to use it.\n"]
-    for block in re.split(r"\n\s*\n", header):
-        names = [next(filter(None, found)) for found in DECLARED.findall(block) if any(found)]
-        if not names or block.startswith(("#if", "#include")):
-            continue
-        comment = re.match(r"\s*/\*(.*?)\*/\s*", block, re.DOTALL)
-        text.append(f"## {names[0]}\n")
-        if comment:
-            text.append(re.sub(r"\n\s*\* ?", "\n", comment[1]).strip() + "\n")
-            block = block[comment.end() :]
-        text.append(fenced(block, "c"))
+def c(*headers: Path) -> str:
+    """A heading for each comment of a header with what it describes."""
+    text = ["# C\n\nThe [guide](../docs/guides/c.md) shows how to use it.\n"]
+    for header in headers:
+        text.append(f"## {header.name}\n")
+        for block in re.split(r"\n\s*\n", header.read_text()):
+            names = [next(filter(None, found)) for found in DECLARED.findall(block) if any(found)]
+            if not names or block.startswith(("#if", "#include")):
+                continue
+            comment = re.match(r"\s*/\*(.*?)\*/\s*", block, re.DOTALL)
+            text.append(f"### {names[0]}\n")
+            if comment:
+                text.append(re.sub(r"\n\s*\* ?", "\n", comment[1]).strip() + "\n")
+                block = block[comment.end() :]
+            text.append(fenced(block, "c"))
     return "\n".join(text)
 
 

@@ -15,8 +15,9 @@ REST = re.compile(r"^<!-- run as\n(?:(?!-->).*\n)*-->\n", re.M)  # of a program 
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
-def stage(pages: Path) -> list[Path]:
-    """Copies the documents and their images. Returns the documents, as paths in the repository."""
+def stage(pages: Path, diagrams: bool = True) -> list[Path]:
+    """Copies the documents and their images. Returns the documents, as paths in the repository. Without `diagrams`,
+    pages show what mermaid would draw as text."""
     tracked = subprocess.run(("git", "ls-files", *SHOWN), capture_output=True, text=True, check=True).stdout.split("\n")
     shown = {Path(name) for name in tracked if name.endswith((".md", ".png", ".svg"))}
     documents = []
@@ -24,7 +25,8 @@ def stage(pages: Path) -> list[Path]:
         target = pages / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            target.write_text(on_site(path.read_text(), path.parent, shown))
+            text = on_site(path.read_text(), path.parent, shown)
+            target.write_text(text if diagrams else text.replace("```mermaid\n", "```text\n"))
             documents.append(path)
         else:
             shutil.copyfile(path, target)

@@ -19,16 +19,16 @@ func Path(t testing.TB) string {
 			return path
 		}
 	}
-	t.Skip("there is no chromium here: the page was not opened")
+	t.Skip("there is no chromium here, and the page was not opened: tools/setup.sh browser installs one")
 	return ""
 }
 
 // Flags are for every start: nothing is shown, nothing is asked of the network by the browser itself, and what
 // pages log goes to the standard error. profile is an empty folder.
 func Flags(profile string) []string {
-	return []string{"--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir=" + profile,
-		"--window-size=1400,900"}
+	return []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--user-data-dir=" + profile, "--window-size=1400,900"}
 }
 
 // Complaints are what pages have logged, by the standard error of a browser. Pages of this project log nothing.
