@@ -29,7 +29,7 @@ enum {
     LANES = 4,
     SOCKET = 3,          /* of the first lane; the next descriptor is its memory, then the other lanes follow */
     MAGIC = 0x44435453,  /* "STCD" */
-    FRAMES = 2,          /* changes when frames, or the pixels of a picture, change */
+    FRAMES = 3,          /* changes when frames, the pixels of a picture, or the files that it takes change */
     MOST_SECONDS = 90,   /* for one picture: longer than the server waits, if it still lives */
     DECODE = 1,
     RESIZE = 2

@@ -158,7 +158,7 @@ struct stoc_image_augment {
      * torchvision's adjust_brightness, and so on. Factors are 0 or more; that of hue is -0.5 to 0.5.
      * Grey pictures have neither saturation nor hue. */
     uint8_t adjust[4];
-    float factor[4];
+    double factor[4];
     /* 5. ((value / divisor) - mean) / std, for all dtypes but UINT8. divisor is 255 or 1. */
     float divisor;
     float mean[3], std[3];

@@ -113,7 +113,7 @@ class Ours(Loader):
         )
         sample = SMALL_BYTES if store == "small" else WHOLE_BYTES
         size = CONTROL + int(share * len(self.dataset)) * sample
-        # The loader chooses a cache of one shape for files of one size, and then does not choose native workers.
+        # These files have one size, for which the loader would choose a cache of one shape. Those of users have many.
         variable = {"variable": True} if store == "whole" else {}
         self.cache = {"size": size, "policy": policy, **variable} if store != "none" else {}
         self.fresh, self.share, self.seed, self.count = fresh, share, 0, Count() if count else None

@@ -61,7 +61,7 @@ struct file {
     unsigned long size;
 };
 
-enum { BASELINE, PROGRESSIVE, RESTARTS, GREY, CMYK, MANY_SCANS, KINDS };
+enum { BASELINE, PROGRESSIVE, RESTARTS, GREY, CMYK, SEPARATE, MANY_SCANS, KINDS }; /* SEPARATE: a scan a component */
 enum { YCCK = KINDS, TURNED, ARITHMETIC, PROGRESSIVE_ARITHMETIC, ALL_KINDS }; /* TURNED: by EXIF data */
 
 #ifdef C_ARITH_CODING_SUPPORTED
@@ -104,6 +104,12 @@ __attribute__((unused)) static struct file make_file(int width, int height, int 
                 scans[n++] = (jpeg_scan_info){1, {c, 0, 0, 0}, k, k, 0, 0};
         jpeg.scan_info = scans;
         jpeg.num_scans = n;
+    }
+    if (kind == SEPARATE) {
+        for (int c = 0; c < 3; c++)
+            scans[c] = (jpeg_scan_info){1, {c, 0, 0, 0}, 0, 63, 0, 0};
+        jpeg.scan_info = scans;
+        jpeg.num_scans = 3;
     }
     if (kind == RESTARTS)
         jpeg.restart_in_rows = 1;

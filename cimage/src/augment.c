@@ -49,11 +49,11 @@ static int check_values(stoc_image_worker *w, uint32_t channels, const struct st
         a->erase > STOC_IMAGE_ERASE_RANDOM || a->flip > 1 || a->reserved)
         return fail(w, STOC_IMAGE_EINVAL, "filter, dtype, layout, erase, flip: an unknown value");
     for (int k = 0; k < 4; k++) {
-        float f = a->factor[k];
+        double f = a->factor[k];
         bool hue = a->adjust[k] == STOC_IMAGE_HUE;
-        if (a->adjust[k] > STOC_IMAGE_HUE || (a->adjust[k] && !(hue ? f >= -0.5f && f <= 0.5f : f >= 0 && f < 1e6f)))
+        if (a->adjust[k] > STOC_IMAGE_HUE || (a->adjust[k] && !(hue ? f >= -0.5 && f <= 0.5 : f >= 0 && f < 1e6)))
             return fail(w, STOC_IMAGE_EINVAL, "adjustment %u with factor %g: factors are 0 or more, of hue -0.5 to 0.5",
-                        a->adjust[k], (double)f);
+                        a->adjust[k], f);
     }
     if (a->dtype == STOC_IMAGE_UINT8 && a->erase == STOC_IMAGE_ERASE_RANDOM)
         return fail(w, STOC_IMAGE_EINVAL, "uint8 pictures cannot be erased with normal numbers");

@@ -17,6 +17,7 @@ struct decoder {
     jmp_buf failed;
     stoc_image_worker *worker;
     int code;
+    bool whole; /* the file ends with an end marker */
     bool ended; /* the decoder asked for bytes after the last one */
     bool lost;  /* the decoder missed bits of the picture */
 };
@@ -82,9 +83,18 @@ static void skip_bytes(j_decompress_ptr jpeg, long n)
     s->bytes_in_buffer -= (size_t)n;
 }
 
+/* Whether a file's last bytes are an end marker, which has zeros after it in some files. */
+static bool ends_with_marker(const uint8_t *file, size_t bytes)
+{
+    while (bytes > 2 && file[bytes - 1] == 0)
+        bytes--;
+    return bytes > 2 && file[bytes - 2] == 0xff && file[bytes - 1] == JPEG_EOI;
+}
+
 /* Reads the headers. Call it after setjmp. */
 static void begin(struct decoder *d, const void *file, size_t bytes)
 {
+    d->whole = ends_with_marker(file, bytes);
     jpeg_create_decompress(&d->jpeg); /* leaves err and client_data */
     d->source = (struct jpeg_source_mgr){file,          bytes,      no_source, no_more_bytes, skip_bytes,
                                          jpeg_resync_to_restart, no_source};
@@ -201,6 +211,15 @@ static void choose_scale(struct decoder *d, const struct stoc_image_target *t, b
         d->jpeg.scale_denom /= 2;
 }
 
+/* Reads up to n rows, after row y. Call it after setjmp. */
+static uint32_t read_some(struct decoder *d, JSAMPROW *rows, uint32_t n, uint32_t y)
+{
+    uint32_t got = jpeg_read_scanlines(&d->jpeg, rows, n);
+    if (got == 0)
+        stop(d, fail(d->worker, STOC_IMAGE_EFORMAT, "libjpeg gave no row after row %u of %u", y, d->jpeg.output_height));
+    return got;
+}
+
 /* Reads the rows that the weights need into the resize. Call it after setjmp. */
 static void read_rows(struct decoder *d)
 {
@@ -233,9 +252,7 @@ static void read_rows(struct decoder *d)
         JSAMPROW next[BAND];
         for (uint32_t k = 0; k < BAND - n; k++)
             next[k] = w->rows.bytes + (n + k) * stride + left * components;
-        uint32_t got = jpeg_read_scanlines(jpeg, next, y < down->low ? 1 : BAND - n);
-        if (got == 0)
-            stop(d, fail(w, STOC_IMAGE_EFORMAT, "libjpeg gave no row after row %u of %u", y, jpeg->output_height));
+        uint32_t got = read_some(d, next, y < down->low ? 1 : BAND - n, y);
         y += got;
         if (y <= down->low)
             continue; /* a row before the first that is needed: the next one takes its place */
@@ -250,7 +267,10 @@ static void read_rows(struct decoder *d)
             n = 0;
         }
     }
-    if (d->lost || (d->ended && jpeg->progressive_mode))
+    JSAMPROW row = w->rows.bytes;
+    while (!d->whole && y < jpeg->output_height) /* are there bits for the rows that nobody needs? */
+        y += read_some(d, &row, 1, y);
+    if (d->lost || (d->ended && (jpeg_has_multiple_scans(jpeg) || jpeg->arith_code)))
         stop(d, fail(w, STOC_IMAGE_EFORMAT, "the file is cut off or damaged: bits of the picture are missing"));
 }
 

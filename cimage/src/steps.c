@@ -210,7 +210,7 @@ static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct
 {
     struct stoc_image_augment *a = p->how;
     uint32_t order[4] = {0, 1, 2, 3}, count = 0;
-    float factors[4];
+    double factors[4];
     for (uint32_t k = 3; k > 0; k--) { /* Fisher and Yates */
         uint32_t other = draw_below(r, k + 1), kept = order[k];
         order[k] = order[other];
@@ -218,7 +218,7 @@ static bool color_jitter(struct plan *p, const struct stoc_image_step *s, struct
     }
     for (uint32_t k = 0; k < 4; k++)
         if (s->integers[k])
-            factors[k] = (float)draw_between(r, s->numbers[2 * k], s->numbers[2 * k + 1]);
+            factors[k] = draw_between(r, s->numbers[2 * k], s->numbers[2 * k + 1]);
     if (a->dtype != STOC_IMAGE_UINT8 || ((a->adjust[0] || a->erase) && !run(p)))
         return false;
     for (uint32_t k = 0; k < 4; k++)

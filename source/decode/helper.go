@@ -23,7 +23,7 @@ import (
 const (
 	helperVariable = "STOCACHED_DECODE" // the path of the helper; set and empty: Go's decoders
 	helperName     = "stocached-decode"
-	frames         = 2          // as in cimage/decode_main.c; part of the fingerprint, too
+	frames         = 3          // as in cimage/decode_main.c; part of the fingerprint, too
 	magic          = 0x44435453 // of the first frame
 	startLimit     = 10 * time.Second
 	leastShared    = 1 << 20

@@ -194,8 +194,8 @@ func TestHelperThatDoesNotStart(t *testing.T) {
 		"exit status 3": func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a library":     func() { script(t, "echo a library is missing >&2; exit 3") },
 		"a frame of 5":  func() { script(t, `sleep 30 & printf hello >&3; exec sleep 30`) },
-		"its frames are 3 and its lanes 4, those of this server 2 and 4": begin(3, 4),
-		"its frames are 2 and its lanes 2, those of this server 2 and 4": begin(2, 2),
+		"its frames are 4 and its lanes 4, those of this server 3 and 4": begin(4, 4),
+		"its frames are 3 and its lanes 2, those of this server 3 and 4": begin(3, 2),
 	} {
 		set()
 		began := time.Now()

@@ -9,6 +9,7 @@ import pickle
 import struct
 import threading
 import weakref
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +179,9 @@ def header_of(width: int, height: int) -> bytes:
 
 
 JPEG, PNG = encoded(picture(200, 100)), encoded(picture(200, 100), "PNG")
+GIF_BOMB = struct.pack("<6sHH", b"GIF89a", 65500, 65500) + encoded(picture(20, 10), "GIF")[10:]
+PNG_BOMB = PNG[:12] + struct.pack(">4sII", b"IHDR", 65500, 65500) + PNG[24:29]
+PNG_BOMB += struct.pack(">I", zlib.crc32(PNG_BOMB[12:])) + PNG[33:]
 BAD = {
     "cut off": JPEG[: len(JPEG) // 2],
     "after its header": JPEG[:400],
@@ -227,6 +231,20 @@ def test_max_pixels(data, size):
         image.decode(data, size, max_pixels=19_999)
 
 
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_pillows_own_limit(monkeypatch, format):
+    """Pillow has one for the whole program. The error of a larger picture says so."""
+    data = encoded(picture(60, 50), format)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(image.DecodeError, match="has 3000 pixels, and Pillow opens at most 2000: set PIL.Image.MAX_IM"):
+        image.decode(data, max_pixels=3000)
+    with pytest.raises(image.DecodeError, match=r"^bytes: the picture has 3000 pixels; max_pixels is 2999$"):
+        image.decode(data, max_pixels=2999)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1500)
+    with pytest.warns(Image.DecompressionBombWarning):
+        assert image.decode(data).shape == (50, 60, 3)
+
+
 def test_bomb_takes_no_memory():
     import resource
 
@@ -234,8 +252,9 @@ def test_bomb_takes_no_memory():
     used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, limits[1]))  # such a picture has 12 GB
     try:
-        with pytest.raises(image.DecodeError, match="max_pixels is 178956970"):
-            image.decode(BAD["bomb"])
+        for data in (BAD["bomb"], GIF_BOMB, PNG_BOMB):
+            with pytest.raises(image.DecodeError, match="4290250000 pixels; max_pixels is 178956970"):
+                image.decode(data)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 

@@ -26,7 +26,7 @@ from native_samples import (
     tar_of,
     usual,
 )
-from pictures import encoded, picture
+from pictures import encoded, folder_of, picture
 
 from stocached import InvalidError, Loader, image
 from stocached.cache import Cache
@@ -434,6 +434,25 @@ def test_broken_files(tmp_path, store):
     ]
     for loader in loaders.values():
         loader.close()
+
+
+@pytest.mark.parametrize("store", ["none", "encoded"])
+def test_files_that_are_cut_off_below_the_box(tmp_path, store):
+    """Native workers decode only a box of a whole picture. A file that lacks bits is bad in every epoch all the same."""
+    root = folder_of(tmp_path / "train", {"c": 12}, (60, 200))
+    for path in sorted(root.glob("*/*.jpg"))[2::4]:
+        path.write_bytes(path.read_bytes()[:-900])
+    order = {"shuffle": True, "seed": 3, "augment": image.RandomResizedCrop(16), "bad_samples": "skip"}
+    got, bad = {}, {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for workers in (0, 2):
+            loader = Loader(image.Folder(root), 4, num_workers=workers, **order, **STORES[store])
+            got[workers], bad[workers] = outcomes(loader, 3), [one.index for one in loader.stats().bad]
+            loader.close()
+    assert loader.worker == "native"
+    assert got[0] == got[2]
+    assert sorted(bad[0]) == sorted(bad[2]) == [2, 6, 10]
 
 
 @pytest.mark.parametrize("store", ["none", "fixed", "encoded"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import re
 from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
@@ -171,9 +172,21 @@ class Decode:
                 return self._rgb(picture if self._formats else ImageOps.exif_transpose(picture))
         except (MemoryError, DecodeError):
             raise
+        except Image.DecompressionBombError as error:
+            raise DecodeError(self._beyond_pillow(str(error)), name) from error
         except Exception as error:  # Pillow's decoders raise many kinds of errors
             why = "no picture, or of an unknown format" if "cannot identify" in str(error) else str(error)
             raise DecodeError(why, name) from error
+
+    def _beyond_pillow(self, text: str) -> str:
+        """What to say of a picture that Pillow does not open. It has a limit of its own, for the whole program."""
+        pixels, limit = (int(number) for number in re.findall(r"\d+", text)[:2])
+        if pixels > self._most:
+            return f"the picture has {pixels} pixels; max_pixels is {self._most}"
+        return (
+            f"the picture has {pixels} pixels, and Pillow opens at most {limit}: set PIL.Image.MAX_IMAGE_PIXELS to half "
+            "of what you allow, in the program and in its worker processes"
+        )
 
     @staticmethod
     def _rgb(picture: Any) -> Pixels:

@@ -103,7 +103,10 @@ def _served_pipeline(dataset: CacheBacked, augment: Any, by_rows: bool) -> Any:
         raise UnsupportedError("workers make whole batches: collate_fn= or batch_size=None")
     blank = dataset.blank()
     if blank is None:
-        raise UnsupportedError("samples of the cache differ in size: let the server decode them (decode:)")
+        raise UnsupportedError(
+            "samples of the cache differ in size: let the server decode them (decode:), or say how native workers "
+            "decode the files that it keeps (decode: with store: encoded)"
+        )
     from .._image.pipeline import RANDOM, of_served  # needs the library for pictures
 
     before = [] if transform is None else transform.in_c()

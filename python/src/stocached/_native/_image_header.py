@@ -164,7 +164,7 @@ class Augment(ctypes.Structure):
         ("dtype", c_uint8),
         ("layout", c_uint8),
         ("adjust", c_uint8 * 4),
-        ("factor", c_float * 4),
+        ("factor", c_double * 4),
         ("divisor", c_float),
         ("mean", c_float * 3),
         ("std", c_float * 3),
