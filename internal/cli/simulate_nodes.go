@@ -69,8 +69,8 @@ type nodesFlags struct {
 
 // nodesOnly are the flags that need --nodes, and notWithNodes those that it excludes.
 var (
-	nodesOnly    = []string{"names", "batch", "tier", "lose", "step"}
-	notWithNodes = []string{"trace", "jobs", "served", "weights", "costs", "noise", "stalls"}
+	nodesOnly    = []string{"names", "tier", "lose", "step"}
+	notWithNodes = []string{"trace", "jobs", "served", "ahead", "weights", "costs", "noise", "stalls"}
 )
 
 func (f *nodesFlags) add(c *cobra.Command) {
@@ -78,7 +78,8 @@ func (f *nodesFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.nodes, "nodes", 0, "one job on so many nodes, each with a cache of --size, without and with affinity")
 	flags.StringSliceVar(&f.names, "names", nil,
 		"of the nodes (host names, or STOCACHED_NODE), with --nodes: they decide who owns which sample (default: node-0,node-1,...)")
-	flags.Uint64Var(&f.batch, "batch", 256, "samples of each node in a global batch, with --nodes")
+	flags.Uint64Var(&f.batch, "batch", 256, "samples of a batch, which a job looks up together; with --nodes those of each node in a\n"+
+		"global batch; without a loader 0; of a --trace as recorded, else 0\n")
 	flags.StringVar(&f.tier, "tier", "0%", "size of the cluster tier, with --nodes: a part of the dataset, or bytes")
 	flags.IntVar(&f.lose, "lose", 0, "lose a node at the start of this epoch, with --nodes")
 	flags.DurationVar(&f.step, "step", 100*time.Millisecond, "duration of a training step, to compare dealing with")

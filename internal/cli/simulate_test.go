@@ -134,6 +134,38 @@ func TestSimulateTerminal(t *testing.T) {
 	contains(t, shown(), strings.Repeat("█", 80)) // of 100 columns, 14 have names
 }
 
+// Ensure that --batch and --ahead say how loaders read: a small cache that evicts hits more often. Without them there
+// is a note, and a recording has batches of its own.
+func TestSimulateBatches(t *testing.T) {
+	rate := func(args ...string) (float64, string) {
+		code, out, stderr := cli(t, append([]string{"simulate", "--policy", "fifo", "--size", "25%", "--epochs", "4", "--json"}, args...)...)
+		rows := decode[[]jsonObject](t, out)
+		if code != exitOK {
+			t.Fatal(code, stderr)
+		}
+		return rows[len(rows)-1]["hit_rate"].(float64), stderr
+	}
+	alone, quiet := rate("--samples", "4000", "--batch", "0")
+	batches, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "0")
+	ahead, note := rate("--samples", "4000")
+	if again, _ := rate("--samples", "4000", "--batch", "256", "--ahead", "2"); !(alone < batches && batches < 0.6*ahead) || again != ahead {
+		t.Error(alone, batches, ahead, again)
+	}
+	if quiet != "" {
+		t.Error(quiet)
+	}
+	contains(t, note, "a loader looks up 768 samples (batches of 256, 2 ahead) before it stores them, and --size 25% holds 1,000: "+
+		"the hits of fifo depend on that")
+	if _, stderr := rate("--samples", "4000", "--policy", "first-come", "--policy", "cost", "--batch", "64"); stderr != "" {
+		t.Error(stderr)
+	}
+	recorded, _ := rate("--trace", recording)
+	single, _ := rate("--trace", recording, "--batch", "0")
+	if recorded <= single {
+		t.Error(recorded, single)
+	}
+}
+
 // Ensure that bad settings are refused, with the reason.
 func TestSimulateErrors(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
@@ -150,6 +182,10 @@ func TestSimulateErrors(t *testing.T) {
 		{"--samples 10 --size 1KiB --sample-bytes 2KiB", "--size 1KiB holds no sample"},
 		{"--samples 10 --epochs 0", "--epochs is 0"},
 		{"--samples 10 --jobs 0", "--jobs is 0"},
+		{"--samples 10 --ahead -1", "--batch is 256 and --ahead is -1; neither is below 0 or above 1048576"},
+		{"--samples 10 --batch 9999999", "--batch is 9999999"},
+		{"--samples 10 --served 2 --batch 2", "give one of them"},
+		{"--samples 10 --nodes 2 --ahead 2", "give one of them"},
 		{"--samples 10 --noise -1", "--noise is -1"},
 		{"--samples 10 --noise NaN", "--noise is NaN"},
 		{"--samples 10 --costs cheap", `--costs: "cheap" is not equal or lognormal:0.6`},

@@ -42,6 +42,7 @@ func Timeline(recorded *timeline.Trace, epochs int, seed uint64) (*Trace, error)
 				if s.Kind == timeline.Wait && s.Samples > 0 {
 					e.samples += int(s.Samples)
 					e.hits += int(max(s.Hits, 0))
+					t.Batch = max(t.Batch, int(s.Samples))
 				}
 				if s.Index < 0 || s.Kind != timeline.Load && s.Kind != timeline.Gather {
 					continue
