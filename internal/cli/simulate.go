@@ -100,8 +100,9 @@ belady knows what will be read, and hits most often. ideal holds the one set of 
 time.`,
 			`If the samples of a trace differ in size, policies that evict place them in slots, as caches do. With
 planned, the simulator counts bytes only.`,
-			`A timeline names the samples that a loader loaded, and not its hits. So only epochs without hits are
-replayed. Further epochs read the same samples in shuffled orders.`,
+			`A timeline names the samples that a loader loaded, and not its hits. If an epoch read each sample once, its
+hits are the samples that it did not load, and they are mixed among these at random. Other epochs with hits
+are left out. Further epochs read the same samples in shuffled orders.`,
 			`Loaders look up the samples of a batch together, and some batches (--ahead) before they store what those
 before missed. A cache that evicts has more hits for it, above all if it is small beside these batches.
 --ahead is 2 for loaders of Python without workers, 2 N - 1 with N workers that the training waits for,
@@ -366,7 +367,7 @@ func (f *simulateFlags) run(t *simulate.Trace, stdout, stderr io.Writer) error {
 	if f.trace != "" && len(t.Accesses) == t.Samples {
 		note := "this trace reads no sample twice, so no cache can hit"
 		if t.Once {
-			note += "; with --epochs 4, three more epochs read the same samples in shuffled orders"
+			note += "; with --epochs 4, three more epochs read the same samples"
 		}
 		complain(stderr, note)
 	}
