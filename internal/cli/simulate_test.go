@@ -210,7 +210,11 @@ func TestSimulateErrors(t *testing.T) {
 func TestSimulateNodes(t *testing.T) {
 	out := ok(t, "simulate", "--samples", "20000", "--nodes", "4", "--size", "25%", "--epochs", "3")
 	contains(t, out, "AFFINITY  POLICY      SIZE  EPOCH  NODES  LOCAL HITS  LEAST", "\nnone      first-come  25%   3      4      0.2",
-		"\nnode      first-come  25%   3      4      0.9", "ns an index here", "of a step of 100ms")
+		"\nnode      first-come  25%   3      4      0.9", "ns an index here", "of a step of 100ms",
+		"Link of the busiest node, 25%, first-come: 0.1", "Each rank deals for itself")
+	out = ok(t, "simulate", "--samples", "300000", "--sample-bytes", "1KiB", "--nodes", "2", "--node-sizes", "100%,50%", "--epochs", "2")
+	contains(t, out, "node      first-come  100%,50%  2      2      0.9", " of the dataset an epoch, with affinity 0.0",
+		"MiB).\n", "the ranks of a node share this work")
 	rows := decode[[]jsonObject](t, ok(t, "simulate", "--samples", "20000", "--sample-bytes", "1KiB", "--nodes", "3", "--size", "7MiB",
 		"--tier", "100%", "--batch", "100", "--lose", "2", "--policy", "lru", "--epochs", "2", "--json"))
 	if len(rows) != 4 {
@@ -232,6 +236,9 @@ func TestSimulateNodes(t *testing.T) {
 		"--tier: \"x%\" is not a part":         {"--samples", "10000", "--nodes", "4", "--tier", "x%"},
 		"2 names for 4 nodes":                  {"--samples", "10000", "--nodes", "4", "--names", "a,b"},
 		"--names is for a job":                 {"--samples", "10000", "--names", "a,b"},
+		"3 sizes for 2 nodes":                  {"--samples", "10000", "--nodes", "2", "--node-sizes", "1%,2%,3%"},
+		"--node-sizes: \"x%\" is not a part":   {"--samples", "10000", "--nodes", "1", "--node-sizes", "x%"},
+		"--node-sizes is for a job":            {"--samples", "10000", "--node-sizes", "1%"},
 		"lost at epoch 9":                      {"--samples", "10000", "--nodes", "4", "--lose", "9"},
 	} {
 		fails(t, exitUsage, []string{want}, append([]string{"simulate"}, args...)...)
